@@ -15,8 +15,7 @@ import numpy as np
 
 from streamkit.core.records import as_json, is_missing, points_of, values_of
 from streamkit.io.parquet_file import arrow
-from streamkit.stages.inference.semantic import KeepRegions
-from streamkit.stages.inference.track_attributes import KeepAttributes, KeepEmbeddings, KeepFrameAttributes
+from streamkit.stages.inference.apply_results import KeepAttributes, KeepEmbeddings, KeepFrameAttributes, KeepRegions
 
 if TYPE_CHECKING:
     from streamkit.config.plan import Graph, Node

@@ -10,7 +10,8 @@ A composite with `of:` is a chain of parts, and the batch carries `Crops` from t
     keep         host    keeps them with each track, gives every object its column, and takes the crops off the batch
 
 `batch.geometry` leads from each row back to the whole frame's pixels, so a family that finds boxes, masks or key points
-needs nothing else to speak of the source. The parts are in `streamkit/stages/inference/objects.py`.
+needs nothing else to speak of the source. The parts are in `streamkit/stages/inference/`: `select_objects.py`,
+`preprocess.py`, `infer.py`, `postprocess.py` and `apply_results.py`.
 """
 
 from __future__ import annotations

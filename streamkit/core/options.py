@@ -8,7 +8,7 @@ import re
 import typing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 from streamkit.core.errors import ConfigError, describe
 
@@ -45,7 +45,8 @@ def options(kind: type[Any]) -> list[Option]:
     for f in dataclasses.fields(kind):
         if f.init and not f.metadata.get("wired"):
             made = f.default_factory() if f.default_factory is not _REQUIRED else f.default
-            found.append(Option(f.name, hints[f.name], made, _annotated_help(hints[f.name]) or texts.get(f.name, "")))
+            type_, text = _type_and_help(hints[f.name])
+            found.append(Option(f.name, type_, made, text or texts.get(f.name, "")))
     return found
 
 
@@ -101,9 +102,14 @@ def _unresolved(kind: type[Any]) -> list[str]:
     return found
 
 
-def _annotated_help(hint: Any) -> str:
-    """The string of `Annotated[int, "in pixels"]`; '' where there is none."""
-    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, str)), "")
+def _type_and_help(hint: Any) -> tuple[Any, str]:
+    """Split `Annotated[int, "in pixels"]` into the type and its help; '' if there is none."""
+    marks = getattr(hint, "__metadata__", ())
+    text = next((one for one in marks if isinstance(one, str)), "")
+    if not text:
+        return hint, ""
+    left = tuple(one for one in marks if not isinstance(one, str))
+    return (Annotated[(hint.__origin__, *left)] if left else hint.__origin__), text
 
 
 @lru_cache(maxsize=512)

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from support.walks import told, walk
 
 from streamkit.core.data import Batch
-from streamkit.stages.analytics.direction import Direction
 from streamkit.stages.analytics.line_counter import LineCounter
+from streamkit.stages.analytics.motion import Direction, Speed
 from streamkit.stages.analytics.proximity import Proximity
-from streamkit.stages.analytics.speed import Speed
 from streamkit.stages.analytics.zone import Zone
 from streamkit.testing.kit import run_stage
 

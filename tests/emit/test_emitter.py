@@ -213,7 +213,7 @@ MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
             {**MQTT, "send": "objects", "topic": "{lable}"},
             "topic has an unknown variable {lable}; did you mean 'label'?",
         ),
-        ({**MQTT, "topic": "cameras/#"}, "topic cannot have + or # in it, which are for subscribers"),
+        ({**MQTT, "topic": "cameras/#"}, "topic cannot contain the wildcards + and #"),
         ({**MQTT, "sned": "objects"}, "mqtt has no option 'sned'; did you mean 'send'?"),
         (
             {**MQTT, "send": "object"},
@@ -239,7 +239,7 @@ MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
         ),
         ({**MQTT, "discovery": "homeassistant"}, "discovery makes a sensor for each label; write labels, as in"),
         ({**MQTT, "discovery": "homeassistant", "send": "objects"}, "write send: frames, or send: events"),
-        ({**MQTT, "discovery": "ha", "send": "events", "when": "x"}, "discovery must know which events there are"),
+        ({**MQTT, "discovery": "ha", "send": "events", "when": "x"}, "discovery makes an entity for each event"),
         ({**MQTT, "discovery": "ha", "labels": ["car"], "batch": 3}, "leave batch out with discovery, got 3"),
         ({**MQTT, "discovery": "ha", "labels": ["car"], "topic": "all"}, "with discovery each source has one topic"),
         ({**MQTT, "status": "a/#"}, "status must be a plain topic, without + # { }, got 'a/#'"),
@@ -252,7 +252,7 @@ MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
         ),
         ({"stage": "nats", "url": "nats://h", "subject": "a..b"}, "subject must be words joined by dots"),
         ({"stage": "nats", "url": "nats://u:hunter2@h", "creds": "x"}, "leave the user out of url"),
-        ({"stage": "nats", "url": "nats://h", "servers": ["u:hunter2@h:1"]}, "servers must be host:port each"),
+        ({"stage": "nats", "url": "nats://h", "servers": ["u:hunter2@h:1"]}, "servers must be a list of host:port"),
     ],
 )
 def test_mistakes_are_told_with_the_way_out_and_without_secrets(sink, told):

@@ -19,7 +19,7 @@ from support.brokers import free_port, place  # noqa: F401  a fixture
 
 from streamkit.emit.client import Lost, Message, RecordRejected, address
 from streamkit.emit.nats import SCHEMES, NatsClient
-from streamkit.stages.sinks.nats import NatsSink
+from streamkit.stages.sinks.brokers import NatsSink
 
 
 def message(number, subject="streamkit.a", size=10):

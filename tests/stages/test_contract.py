@@ -111,8 +111,15 @@ def test_it_has_a_name_a_summary_and_help_for_every_option(kind):
     assert 10 <= len(text) <= 100
     assert text.endswith((".", ":")), text
     for option in options(kind):
-        assert option.help, f"{kind.name}: the docstring's Options: says nothing of {option.name}"
+        assert option.help, f"{kind.name}: {option.name} has no help; write Annotated[type, 'help']"
         assert len(option.help) >= 10, f"{kind.name}.{option.name}: {option.help!r} says too little"
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_the_help_of_a_built_in_stage_is_at_its_fields_not_in_its_docstring(name):
+    for base in REGISTRY.get(name).__mro__:
+        if base.__module__.startswith("streamkit.stages."):
+            assert "Options:" not in (base.__doc__ or ""), f"{base.__name__}: annotate the field"
 
 
 @pytest.mark.parametrize("kind", all_stages())

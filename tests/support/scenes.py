@@ -9,7 +9,7 @@ from samples.draw_street import SEED, draw
 from samples.scene import plan
 from streamkit.core.data import Frame
 from streamkit.models.card import load_card
-from streamkit.stages.inference.detect import Detect
+from streamkit.stages.inference.detectors import Detect
 from streamkit.stages.sources.source import VideoSource
 from streamkit.testing.kit import run_stage
 from support import mot

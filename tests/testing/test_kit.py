@@ -281,7 +281,7 @@ def test_with_skip_the_frame_is_marked_and_the_others_go_on():
 
 def test_the_shipped_detector_runs_as_a_stage():
     from streamkit.models.card import find_card, load_card
-    from streamkit.stages.inference.detect import Detect
+    from streamkit.stages.inference.detectors import Detect
 
     done = run_stage(Detect(model=load_card(find_card("demo"))), frames(2, pixels=True), batch=2)
     assert [list(f.tables) for f in done] == [["detect"], ["detect"]]

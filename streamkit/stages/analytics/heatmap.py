@@ -17,9 +17,9 @@ from streamkit.io.outputs import WholeFile, check_path, fill_path, output_error
 from streamkit.ops.color import rgb
 
 _FORMATS = (".png", ".jpg")
-_LONGEST_S = 1.0  # what one sight of an object counts at most, so that a gap in a live source is no hot spot
+_LONGEST_S = 1.0  # maximum time that one detection adds, so that a gap in a live source makes no hot spot
 
-Share = Annotated[float, Unit("share of the picture's height", minimum=0.001, maximum=1)]
+Share = Annotated[float, Unit("share of the frame's height", minimum=0.001, maximum=1)]
 
 
 @stage(
@@ -36,35 +36,31 @@ class Heatmap(FrameStage):
     The file is written at the end of the source, after each interval `every`, and whenever `now` changes, which is
     possible while the pipeline runs. Each time `mapped` is emitted with its path. Heat is weighted by time, not by
     frames, so it does not depend on the frame rate. No tracker is needed. Files are complete when they appear.
-    Options:
-        path: the image, such as "out/{source}-heat.png", one per source; png or jpg.
-        labels: map objects of these classes only; all classes by default.
-        anchor: the point of a box that counts: foot (middle of the lower edge), center, top, left, right.
-        radius: how far an object heats its surroundings, as a share of the frame's height.
-        opacity: opacity of the colours at the hottest place; 1 hides the frame.
-        background: draw the source's frame below the colours; if false they are on black, and no pixels are copied.
-        palette: from cold to hot: heat (dark red over yellow to white), or turbo (blue over green to red).
-        every: also write the image at this interval.
-        decay: what is this old counts a third, what is twice as old a ninth; if left out nothing is forgotten.
-        now: any number; a change while the pipeline runs writes the image.
     """
 
-    path: str
-    labels: tuple[str, ...] = ()
-    anchor: Anchor = "foot"
-    radius: Share = 0.03
-    opacity: Score = 0.7
-    background: bool = True
-    palette: Palette = "turbo"
-    every: Seconds | None = None
-    decay: Seconds | None = None
-    now: int = 0
+    path: Annotated[str, 'the image, such as "out/{source}-heat.png", one per source; png or jpg.']
+    labels: Annotated[tuple[str, ...], "map objects of these classes only; all classes by default."] = ()
+    anchor: Annotated[Anchor, "the point of a box that counts; foot is the middle of its lower edge."] = "foot"
+    radius: Annotated[Share, "how far an object heats its surroundings, as a share of the frame's height."] = 0.03
+    opacity: Annotated[Score, "opacity of the colours at the hottest place; 1 hides the frame."] = 0.7
+    background: Annotated[
+        bool, "draw the source's frame below the colours; if false they are on black, and no pixels are copied."
+    ] = True
+    palette: Annotated[
+        Palette, "from cold to hot: heat (dark red over yellow to white), or turbo (blue over green to red)."
+    ] = "turbo"
+    every: Annotated[Seconds | None, "also write the image at this interval."] = None
+    decay: Annotated[
+        Seconds | None,
+        "heat of this age counts a third, of twice this age a ninth; if not set, heat never decays.",
+    ] = None
+    now: Annotated[int, "any number; a change while the pipeline runs writes the image."] = 0
 
     def __post_init__(self) -> None:
-        """Check that the path is an image with a name of its own for each source."""
+        """Check that the path is an image whose name differs for each source."""
         check_path(self.path)
         if "{source}" not in self.path:
-            raise ValueError(f'path must have "{{source}}" in it, since each source has a picture, got {self.path!r}')
+            raise ValueError(f'path must have "{{source}}" in it: each source has its own image, got {self.path!r}')
         if not self.path.endswith(_FORMATS):
             raise ValueError(f"path must end in {' or '.join(_FORMATS)}, got {self.path!r}")
         for name in ("every", "decay"):
@@ -75,11 +71,11 @@ class Heatmap(FrameStage):
         """Reset all state."""
         self._heat: Heat | None = None
         self._below: np.ndarray | None = None
-        self._source, self._last_s, self._written_s, self._asked = "", 0.0, 0.0, False
+        self._source, self._last_s, self._written_s, self._requested = "", 0.0, 0.0, False
 
     def changed(self) -> None:
         """Write the image with the next frame: `now` has changed."""
-        self._asked = True
+        self._requested = True
 
     def process(self, frame: Frame) -> None:
         """Heat the places where objects are."""
@@ -87,7 +83,7 @@ class Heatmap(FrameStage):
             self._heat, self._source, self._written_s = Heat(self.radius), frame.source, frame.pts_s
             self._last_s = frame.pts_s
         step_s = frame.pts_s - self._last_s
-        if step_s < 0:  # time went back, which itself takes none
+        if step_s < 0:  # the time went back
             self._written_s += step_s
         past_s = min(max(0.0, step_s), _LONGEST_S)
         self._last_s = frame.pts_s
@@ -99,11 +95,11 @@ class Heatmap(FrameStage):
         size = np.array([[frame.width, frame.height]], np.float64)
         self._heat.warm(anchors(table.xyxy.astype(np.float64), size, self.anchor) / size, past_s)
         due = self.every is not None and frame.pts_s - self._written_s >= self.every
-        if self.background and frame.surface is not None and (self._below is None or due or self._asked):
+        if self.background and frame.surface is not None and (self._below is None or due or self._requested):
             self._below = rgb(frame)
         self._shape = frame.height, frame.width
-        if due or self._asked:
-            self._written_s, self._asked = frame.pts_s, False
+        if due or self._requested:
+            self._written_s, self._requested = frame.pts_s, False
             frame.emit("mapped", path=self._write())
 
     def close(self) -> None:
@@ -117,14 +113,14 @@ class Heatmap(FrameStage):
 
         assert self._heat is not None
         below = self._below if self._below is not None else np.zeros((*self._shape, 3), np.uint8)
-        picture = painted(below, self._heat, self.palette, self.opacity)
+        image = painted(below, self._heat, self.palette, self.opacity)
         path = fill_path(self.path, self._source)
         file = WholeFile(path)
         part = file.begin()
-        done, data = cv2.imencode(path[path.rindex(".") :], picture[..., ::-1])
+        done, data = cv2.imencode(path[path.rindex(".") :], image[..., ::-1])
         try:
             if not done:
-                raise OutputError(f"cannot write {path}: the picture of {picture.shape} cannot be encoded")
+                raise OutputError(f"cannot write {path}: the image of shape {image.shape} cannot be encoded")
             part.write_bytes(data.tobytes())
         except OSError as error:
             file.discard()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from typing import Annotated
 
 import numpy as np
 
@@ -28,20 +29,20 @@ class LineCounter(TrackAnalytics):
     `crossed` has `direction`, `label`, `in` and `out` (the line's counts so far), `at_s` (the time of the crossing),
     `attributes` if the object has any, and `line` if lines have names. `counted` has `in`, `out`, `from_s`, `to_s` and
     `line`. The counts are reported in the summary.
-
-    Options:
-        line: the line, [[x, y], [x, y], ...], or several by name, {door: [[x, y], [x, y]], gate: ...}.
-        margin: how far from the line a track must have been, and must get, to count; 1 % of the frame's height by
-            default.
-        hold: how long a track must stay that far away before it counts; longer than flicker, shorter than a visit.
-        window: emit `counted` for each line at this interval, with the crossings of the interval.
     """
 
-    line: Polylines = field(kw_only=True)
-    margin: float | None = field(default=None, kw_only=True)
-    hold: Seconds = field(default=0.0, kw_only=True)
-    window: Seconds | None = field(default=None, kw_only=True)
-    max_gap: Seconds = field(default=10.0, kw_only=True)
+    line: Annotated[
+        Polylines, "the line, [[x, y], [x, y], ...], or several by name, {door: [[x, y], [x, y]], gate: ...}."
+    ] = field(kw_only=True)
+    margin: Annotated[
+        float | None,
+        "how far from the line a track must have been, and must get, to count; 1 % of the frame's height by default.",
+    ] = None
+    hold: Annotated[
+        Seconds, "how long a track must stay that far away before it counts; longer than flicker, shorter than a visit."
+    ] = 0.0
+    window: Annotated[Seconds | None, "emit `counted` for each line at this interval, with its crossings."] = None
+    max_gap: Annotated[Seconds, "how long an unseen track is remembered."] = 10.0
 
     def __post_init__(self) -> None:
         """Check the lines, `margin` and `window` against the units."""

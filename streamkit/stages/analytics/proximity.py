@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class Pair:
     since_s: float
     seen_s: float
     labels: list[str]
-    told: bool = False
+    reported: bool = False
 
 
 @stage("proximity", reads="track_id", writes="events", emits=("met", "parted"), classes=("labels", "others"))
@@ -34,21 +35,25 @@ class Proximity(TrackAnalytics):
     `labels` and `together_s`. The event's track is the one with the lower number. A pair is close within `distance`,
     and parts beyond 1.1 times that. It also parts, as of the time it was last seen, if one of its tracks is not seen
     for longer than `max_gap` or the source's time jumps back.
-
-    Options:
-        distance: how close is close, between the anchors: in pixels, in shares of the frame's height, or in metres
-            with `points` and `ground`.
-        near_for: how long a pair must be close before `met` is emitted.
-        others: report pairs of one of `labels` and one of these classes; by default both are of `labels`.
-        points: four points of the frame, in order around an area of flat ground; distances are then in metres.
-        ground: the same four points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]].
     """
 
-    distance: float
-    near_for: Seconds = field(default=0.0, kw_only=True)
-    others: tuple[str, ...] = field(default=(), kw_only=True)
-    points: FourPoints | None = field(default=None, kw_only=True)
-    ground: FourPoints | None = field(default=None, kw_only=True)
+    distance: Annotated[
+        float,
+        "how close is close, between the anchors: in pixels, in shares of the frame's height, or in metres with "
+        "`points` and `ground`.",
+    ]
+    near_for: Annotated[Seconds, "how long a pair must be close before `met` is emitted."] = 0.0
+    others: Annotated[
+        tuple[str, ...], "report pairs of one of `labels` and one of these classes; by default both are of `labels`."
+    ] = ()
+    points: Annotated[
+        FourPoints | None,
+        "four points of the frame, in order around an area of flat ground; distances are then in metres.",
+    ] = None
+    ground: Annotated[
+        FourPoints | None,
+        "these points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]].",
+    ] = None
 
     def __post_init__(self) -> None:
         """Check the distance, and that `points` and `ground` are given together."""
@@ -57,10 +62,10 @@ class Proximity(TrackAnalytics):
         if self.points is None:
             check_length("distance", self.distance, self.units)
             if self.units == "pixels" and self.distance < 1:
-                way = "write units: share if it is a share of the picture's height, points and ground for metres"
+                way = "write units: share for a share of the frame's height, or points and ground for metres"
                 raise ValueError(f"distance must be a pixel or more, got {self.distance:g}; {way}")
         if (self.points is None) != (self.ground is None):
-            raise ValueError("points and ground go together: give both, or neither for distances in the picture")
+            raise ValueError("points and ground go together: give both, or neither for distances in the frame")
         if self.others and not self.labels:
             raise ValueError("others needs labels: the classes that are near them")
         self._plane = None
@@ -104,30 +109,30 @@ class Proximity(TrackAnalytics):
             elif first is None or second is None:
                 if now_s - pair.seen_s > self.max_gap:
                     self._part(given.frames[frame], pairs, key, pair.seen_s)
-            elif apart[first, second] <= self.distance * (_SLACK if pair.told else 1.0):
+            elif apart[first, second] <= self.distance * (_SLACK if pair.reported else 1.0):
                 pair.seen_s = now_s
             else:
                 self._part(given.frames[frame], pairs, key, now_s)
         for i, j in np.argwhere(np.triu(apart <= self.distance, 1)).tolist():
-            if self._asked_for(labels[i], labels[j]):
+            if self._is_wanted(labels[i], labels[j]):
                 i, j = (i, j) if tracks[i] < tracks[j] else (j, i)
                 key = tracks[i], tracks[j]
                 pair = pairs.setdefault(key, Pair(now_s, now_s, [labels[i], labels[j]]))
-                if not pair.told and now_s - pair.since_s >= self.near_for:
-                    pair.told = True
-                    self._tell(given.frames[frame], "met", key, pair, distance=round(float(apart[i, j]), 4))
+                if not pair.reported and now_s - pair.since_s >= self.near_for:
+                    pair.reported = True
+                    self._emit(given.frames[frame], "met", key, pair, distance=round(float(apart[i, j]), 4))
 
     def _part(self, frame: Frame, pairs: dict[tuple[int, int], Pair], key: tuple[int, int], at_s: float) -> None:
         pair = pairs.pop(key)
-        if pair.told:
-            self._tell(frame, "parted", key, pair, together_s=round(at_s - pair.since_s, 6))
+        if pair.reported:
+            self._emit(frame, "parted", key, pair, together_s=round(at_s - pair.since_s, 6))
 
-    def _tell(self, frame: Frame, kind: str, key: tuple[int, int], pair: Pair, **facts: float) -> None:
+    def _emit(self, frame: Frame, kind: str, key: tuple[int, int], pair: Pair, **facts: float) -> None:
         facts.update({"since_s": round(pair.since_s, 6)} if kind == "met" else {})
         self.count(f"{kind}: {' and '.join(sorted(pair.labels))}")
         frame.emit(kind, key[0], other=key[1], labels=list(pair.labels), **facts)
 
-    def _asked_for(self, first: str, second: str) -> bool:
+    def _is_wanted(self, first: str, second: str) -> bool:
         """Whether pairs of these classes are reported; objects of neither class were already filtered out."""
         if not self.others:
             return True

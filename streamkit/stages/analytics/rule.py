@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Any, Required
+from typing import Annotated, Any, Required
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-from streamkit.analytics.track_store import Slots
 from streamkit.core.data import Batch
-from streamkit.core.stage import Seconds, StreamStage, stage
+from streamkit.core.stage import Seconds, stage
 from streamkit.core.text import install_command
 from streamkit.rules.schedule import Schedule
 from streamkit.rules.scope import Scope
+from streamkit.stages.analytics.track_analytics import SlotStage
 
 
 class RuleOptions(TypedDict, total=False):
@@ -39,7 +39,7 @@ RuleOptions.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defin
 
 
 @stage("rule", reads="detections", writes="events", emits=("raised", "cleared"), has_rules=True)
-class RuleStage(StreamStage):
+class RuleStage(SlotStage):
     """Turn detections into events by your own conditions: emits `raised` and `cleared`.
 
     A condition is an expression in CEL, the Common Expression Language, such as `count(person in zone.door) > 5 for
@@ -55,41 +55,37 @@ class RuleStage(StreamStage):
 
     `raised` has `rule`, `since_s` (when the condition became true) and `values` (what it was computed from); `cleared`
     has `rule`, `lasted_s` and `values`. Events of rules about objects have the object's `track_id` and `label`.
-
-    Options:
-        when: the condition; append `for DURATION` for how long it must be true.
-        clear: the condition that clears the rule, also with `for`; by default, `when` is no longer true.
-        clear_for: how long the clear condition must hold.
-        cooldown: how long after it is cleared the rule is not raised again.
-        schedule: weekdays, hours and time zone in which the rule is active, {days: [mon-fri], hours: "22:00-06:00",
-            zone: Europe/Berlin}; outside the schedule nothing is raised, and raised rules are cleared.
-        rules: several rules by name, {crowd: {when: ..., clear: ...}, ...}, instead of `when`.
-        predicted: count objects that the tracker predicts but did not see as seen.
-        max_gap: how long an unseen track is remembered; after that, its raised rules are cleared.
-        max_pause: after a longer time without a frame of a source, durations start again from zero.
     """
 
-    when: str | None = None
-    clear: str | None = None
-    clear_for: Seconds | None = None
-    cooldown: Seconds | None = None
-    schedule: Schedule | None = None
-    rules: dict[str, RuleOptions] = field(default_factory=dict)
-    predicted: bool = True
-    max_gap: Seconds = 2.0
-    max_pause: Seconds = 10.0
+    when: Annotated[str | None, "the condition; append `for DURATION` for how long it must be true."] = None
+    clear: Annotated[
+        str | None, "the condition that clears the rule, also with `for`; default: `when` is not true."
+    ] = None
+    clear_for: Annotated[Seconds | None, "how long the clear condition must hold."] = None
+    cooldown: Annotated[Seconds | None, "how long after it is cleared the rule is not raised again."] = None
+    schedule: Annotated[
+        Schedule | None,
+        'weekdays, hours and time zone in which the rule is active, {days: [mon-fri], hours: "22:00-06:00", zone: '
+        "Europe/Berlin}; outside the schedule nothing is raised, and raised rules are cleared.",
+    ] = None
+    rules: Annotated[
+        dict[str, RuleOptions], "several rules by name, {crowd: {when: ..., clear: ...}, ...}, instead of `when`."
+    ] = field(default_factory=dict)
+    predicted: Annotated[bool, "count objects that the tracker predicts but did not see as seen."] = True
+    max_gap: Annotated[Seconds, "how long an unseen track is remembered; then its raised rules are cleared."] = 2.0
+    max_pause: Annotated[Seconds, "after a longer time without a frame of a source, durations restart at zero."] = 10.0
     above: Scope = field(default_factory=Scope, metadata={"wired": True})
 
     def __post_init__(self) -> None:
         """Check that there is a rule, and that each option belongs to one."""
         alone = [name for name in ("clear", "clear_for", "cooldown", "schedule") if getattr(self, name) is not None]
         if (self.when is None) == (not self.rules):
-            raise ValueError("needs when: CONDITION, or rules: {NAME: {when: CONDITION}}, and not both")
+            raise ValueError("needs either when: CONDITION or rules: {NAME: {when: CONDITION}}")
         for name in self.rules:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
-                raise ValueError(f"a rule's name is made of letters, digits, _ and -, got {name!r}")
+                raise ValueError(f"a rule's name must consist of letters, digits, _ and -, got {name!r}")
         if self.rules and alone:
-            raise ValueError(f"{', '.join(alone)} belong beside a rule's own when, within rules")
+            raise ValueError(f"{', '.join(alone)} apply to a single when; move them to the rules they belong to")
 
     def named(self) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
         """Yield each rule's name, options and path of keys in the YAML; a single rule is named ''."""
@@ -109,9 +105,7 @@ class RuleStage(StreamStage):
         if not is_compiled():
             self.context.log(f"numba is not installed, so rules are slow; install it with: {install_command('track')}")
         elif not is_kept(advance):
-            self.context.log(
-                "the rules' evaluation is being compiled, which takes some seconds; once, not at every start"
-            )
+            self.context.log("compiling the evaluation of rules, which takes some seconds; only once on this machine")
         from streamkit.rules.engine import RuleEngine
 
         facts = Facts()
@@ -120,13 +114,11 @@ class RuleStage(StreamStage):
             rules, self.above, facts,
             max_gap_s=self.max_gap, max_pause_s=self.max_pause, predicted=self.predicted,
         )  # fmt: skip
-        self._slots = Slots()
+        super().open()
 
-    def new_state(self, source: str) -> int:
-        """Allocate a slot number for a source."""
-        slot = self._slots.take()
+    def begin(self, slot: int) -> None:
+        """Start a source."""
         self._engine.begin(slot)
-        return slot
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Evaluate every rule on every frame."""
@@ -134,17 +126,13 @@ class RuleStage(StreamStage):
             rule = one.rule or self.context.id
             data = {"rule": rule, **({"label": one.label} if one.label is not None else {}), **one.data}
             one.frame.emit(one.kind, one.track, **data)
-            self._count(one.rule, one.kind)
+            self.count(one.rule, one.kind)
         if self._engine.pauses:
-            self._count("", "restarts after max_pause", self._engine.pauses)
+            self.count("restarts after max_pause", n=self._engine.pauses)
             self._engine.pauses = 0
         return batch
 
-    def end(self, source: str, state: Any) -> None:
+    def finish(self, slot: int) -> None:
         """End a source; rules still raised are counted for the summary."""
-        for rule, _ in self._engine.end(state):
-            self._count(rule, "raised at the end")
-        self._slots.give_back(state)
-
-    def _count(self, rule: str, what: str, n: int = 1) -> None:
-        self.context.counters.add(" ".join(filter(None, (self.context.id, rule, what))), n)
+        for rule, _ in self._engine.end(slot):
+            self.count(rule, "raised at the end")

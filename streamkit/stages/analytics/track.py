@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
@@ -33,55 +33,56 @@ class Track(StreamStage):
     Track ids count from 1 in each source and are never reused. All tracks of a source end when it ends, restarts (a
     file that loops), or has no frame for `max_gap`. Objects in no track, such as those too weak to begin one, have no
     id. Times are in seconds of the source, so results do not depend on the frame rate. Needs Numba: the extra `track`.
-
-    Options:
-        method: bytetrack; botsort, which also smooths boxes; ocsort, which prefers observations to predictions; sort,
-            which uses strong objects only; or iou, which has no motion model.
-        new_score: minimum score of an object that begins a track.
-        high_score: minimum score of objects that are matched first, and to lost tracks.
-        low_score: minimum score of objects that continue a track just seen; bytetrack and botsort only.
-        min_iou: minimum overlap of an object and the expected box of its track, 0 to 1. It is low because the overlap
-            is reduced where the heights differ, and the assignment as a whole is optimised.
-        confirm: how long a track must be seen before it gets its id; tracks in a source's first frame get it at once.
-        max_lost: how long an unseen track is remembered.
-        max_gap: a longer time between two frames of a source ends all its tracks.
-        class_aware: match objects with tracks of the same class only.
-        appearance: also compare appearance, by the vectors of an `embed` stage above: for objects that overlap well,
-            and to find lost tracks again at any position.
-        min_similarity: minimum cosine similarity of two vectors of one object.
-        predicted: output tracks that are not seen for up to half a second, or this long, as objects marked
-            `predicted`. Frames skipped by a detector's `every` have all their objects like this in any case.
-        smooth: replace boxes by those of the motion filter, which jitter less; on by default for botsort.
     """
 
-    method: Literal["bytetrack", "botsort", "ocsort", "sort", "iou"] = "bytetrack"
-    new_score: Score = 0.5
-    high_score: Score = 0.4
-    low_score: Score = 0.1
-    min_iou: Score = 0.03
-    confirm: Seconds = 0.1
-    max_lost: Seconds = 5.0
-    max_gap: Seconds = 10.0
-    class_aware: bool = True
-    appearance: bool = False
-    min_similarity: Score = 0.7
-    predicted: bool | Seconds = False
-    smooth: bool | None = None
+    method: Annotated[
+        Literal["bytetrack", "botsort", "ocsort", "sort", "iou"],
+        "bytetrack; botsort, which also smooths boxes; ocsort, which prefers observations to predictions; sort, which "
+        "uses strong objects only; or iou, which has no motion model.",
+    ] = "bytetrack"
+    new_score: Annotated[Score, "minimum score of an object that begins a track."] = 0.5
+    high_score: Annotated[Score, "minimum score of objects that are matched first, and to lost tracks."] = 0.4
+    low_score: Annotated[Score, "minimum score of objects that continue a recent track; bytetrack and botsort."] = 0.1
+    min_iou: Annotated[
+        Score,
+        "minimum overlap of an object and the expected box of its track, 0 to 1. It is low because the overlap is "
+        "reduced where the heights differ, and the assignment as a whole is optimised.",
+    ] = 0.03
+    confirm: Annotated[
+        Seconds, "how long a track must be seen before it gets its id; tracks in a source's first frame get it at once."
+    ] = 0.1
+    max_lost: Annotated[Seconds, "how long an unseen track is remembered."] = 5.0
+    max_gap: Annotated[Seconds, "a longer time between two frames of a source ends all its tracks."] = 10.0
+    class_aware: Annotated[bool, "match objects with tracks of the same class only."] = True
+    appearance: Annotated[
+        bool,
+        "also compare appearance, by the vectors of an `embed` stage above: for objects that overlap well, and to "
+        "find lost tracks again at any position.",
+    ] = False
+    min_similarity: Annotated[Score, "minimum cosine similarity of two vectors of one object."] = 0.7
+    predicted: Annotated[
+        bool | Seconds,
+        "output tracks that are not seen for up to half a second, or this long, as objects marked `predicted`. Frames "
+        "skipped by a detector's `every` have all their objects like this in any case.",
+    ] = False
+    smooth: Annotated[
+        bool | None, "replace boxes by those of the motion filter, which jitter less; on by default for botsort."
+    ] = None
 
     def __post_init__(self) -> None:
         """Check the thresholds against each other."""
         if not self.low_score <= self.high_score <= self.new_score:
             raise ValueError(
-                f"low_score, high_score and new_score must rise, got {self.low_score:g}, {self.high_score:g} and "
-                f"{self.new_score:g}"
+                f"low_score, high_score and new_score must be in ascending order, got {self.low_score:g}, "
+                f"{self.high_score:g} and {self.new_score:g}"
             )
         if self.max_gap < self.max_lost:
             raise ValueError(
-                f"max_gap must be at least max_lost, which it would cut short, got {self.max_gap:g} s and "
+                f"max_gap must be at least max_lost, or lost tracks end earlier, got {self.max_gap:g} s and "
                 f"{self.max_lost:g} s"
             )
         if self.smooth and self.method == "iou":
-            raise ValueError("method iou has no motion to smooth boxes by: leave out smooth, or take another method")
+            raise ValueError("method iou has no motion model to smooth boxes with: leave out smooth or change method")
 
     def probe(self) -> None:
         """Check that Numba is installed."""
@@ -98,31 +99,23 @@ class Track(StreamStage):
         from streamkit.tracking.track_state import TrackPool
         from streamkit.tracking.update_batch import advance
 
-        chosen = {
+        flags: dict[str, Any] = {
             "motion": True, "two_rounds": True, "heading": 0.0, "recover": False, "smooth": False,
-            **_METHODS[self.method],
+            **_METHODS[self.method], **({} if self.smooth is None else {"smooth": self.smooth}),
+            "class_aware": self.class_aware, "appearance": self.appearance,
         }  # fmt: skip
-        if self.smooth is not None:
-            chosen["smooth"] = self.smooth
         shown = self.predicted
-        numbers: dict[str, Any] = {
-            "new_score": self.new_score,
-            "high_score": self.high_score,
-            "low_score": self.low_score,
-            "min_iou": self.min_iou,
-            "min_iou_weak": max(0.3, self.min_iou),
-            "min_iou_new": max(0.1, self.min_iou),
-            "min_similarity": self.min_similarity,
-            "confirm_s": self.confirm,
-            "max_lost_s": self.max_lost,
+        numbers = {
+            "new_score": self.new_score, "high_score": self.high_score, "low_score": self.low_score,
+            "min_iou": self.min_iou, "min_iou_weak": max(0.3, self.min_iou), "min_iou_new": max(0.1, self.min_iou),
+            "min_similarity": self.min_similarity, "confirm_s": self.confirm, "max_lost_s": self.max_lost,
             "max_gap_s": self.max_gap,
             "show_lost_s": (_SHOWN_S if shown else 0.0) if isinstance(shown, bool) else shown,
-        }
-        for name, number in numbers.items():
-            numbers[name] = float(number)  # an int from Python would compile everything again
-        self._settings = TrackerSettings(**chosen, class_aware=self.class_aware, appearance=self.appearance, **numbers)
+        }  # fmt: skip
+        flags |= {name: float(number) for name, number in numbers.items()}  # an int would compile everything again
+        self._settings = TrackerSettings(**flags)
         if not is_kept(advance):
-            self.context.log("the tracker is being compiled, which takes 20 to 30 s; once on this machine")
+            self.context.log("compiling the tracker, which takes 20 to 30 s; only once on this machine")
         self._pool = TrackPool()
         self._known: dict[str, object] = {}
         self._advance([], Batch([]))
@@ -190,19 +183,13 @@ class Track(StreamStage):
     def _objects(self, tables: list[Detections], order: np.ndarray) -> TrackerDetections:
         from streamkit.tracking.association import TrackerDetections
 
+        tables = tables or [Detections.empty()]
         looks = [table.extra.get("embedding") for table in tables] if self.appearance else []
         size = next((look.shape[1] for look in looks if look is not None), 0)
         parts = [
             np.zeros((len(table), size), np.float32) if look is None or look.shape[1] != size else look
             for table, look in zip(tables, looks or [None] * len(tables), strict=True)
         ]
-        if not tables:
-            return TrackerDetections(
-                np.zeros((0, 4), np.float32),
-                np.zeros(0, np.float32),
-                np.zeros(0, np.int32),
-                np.zeros((0, 0), np.float32),
-            )
         return TrackerDetections(
             np.concatenate([table.xyxy for table in tables])[order],
             np.concatenate([table.score for table in tables])[order],

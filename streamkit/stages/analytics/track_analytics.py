@@ -1,10 +1,10 @@
-"""Base of the stages that analyse tracks: which objects, which point of a box, which units; not a stage itself."""
+"""Base classes of the stages that analyse tracks: which objects, which point of a box, which units."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -16,38 +16,62 @@ from streamkit.core.data import Batch, Frame
 from streamkit.core.stage import Context, Seconds, StreamStage
 
 
-@dataclass(eq=False, kw_only=True)
-class TrackAnalytics(StreamStage, classes=("labels",)):
-    """Base class that presents the tracks of all sources of a batch in common arrays.
-
-    Options:
-        labels: use objects of these classes only; all classes by default.
-        anchor: the point of a box that counts: foot (middle of the lower edge), center, top, left, right.
-        units: of coordinates and lengths: pixels of the source, or shares of the frame, 0 to 1, which do not depend on
-            the resolution (lengths are then shares of the frame's height).
-        predicted: count objects that the tracker predicts but did not see as seen.
-        max_gap: how long an unseen track is remembered.
-    """
-
-    labels: tuple[str, ...] = ()
-    anchor: Anchor = "foot"
-    units: Units = "pixels"
-    predicted: bool = True
-    max_gap: Seconds = 2.0
+class SlotStage(StreamStage):
+    """Base of stages that keep the state of all sources in common arrays, with a slot for each source."""
 
     def open(self) -> None:
         """Reset all state."""
-        self._slots, self._clocks = Slots(), Clocks()
+        self._slots = Slots()
+
+    def new_state(self, source: str) -> int:
+        """Allocate a slot for a source."""
+        slot = self._slots.take()
+        self.begin(slot)
+        return slot
+
+    def end(self, source: str, state: Any) -> None:
+        """End a source and free its slot."""
+        self.finish(state)
+        self._slots.give_back(state)
+
+    def begin(self, slot: int) -> None:
+        """Begin the source of this slot."""
+
+    def finish(self, slot: int) -> None:
+        """End the source of this slot; another source may get the slot next."""
+
+    def count(self, *words: str, n: int = 1) -> None:
+        """Count something for the summary, under the stage's id and these words."""
+        self.context.counters.add(" ".join(filter(None, (self.context.id, *words))), n)
+
+
+@dataclass(eq=False, kw_only=True)
+class TrackAnalytics(SlotStage, classes=("labels",)):
+    """Base class that presents the tracks of all sources of a batch in common arrays."""
+
+    labels: Annotated[tuple[str, ...], "use objects of these classes only; all classes by default."] = ()
+    anchor: Annotated[Anchor, "the point of a box that counts; foot is the middle of its lower edge."] = "foot"
+    units: Annotated[
+        Units,
+        "of coordinates and lengths: pixels of the source, or shares of the frame, 0 to 1, which do not depend on the "
+        "resolution (lengths are then shares of the frame's height).",
+    ] = "pixels"
+    predicted: Annotated[bool, "count objects that the tracker predicts but did not see as seen."] = True
+    max_gap: Annotated[Seconds, "how long an unseen track is remembered."] = 2.0
+
+    def open(self) -> None:
+        """Reset all state."""
+        super().open()
+        self._clocks = Clocks()
         self._most = 0
         self._view = PositionOptions(self.units, self.anchor, self.predicted)
         self._names = Labels(self.labels)
 
     def new_state(self, source: str) -> int:
-        """Allocate a slot number for a source."""
-        slot = self._slots.take()
+        """Allocate a slot for a source."""
+        slot = super().new_state(source)
         self._most = max(self._most, slot + 1)
         self._clocks.begin(slot)
-        self.begin(slot)
         return slot
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
@@ -65,20 +89,9 @@ class TrackAnalytics(StreamStage, classes=("labels",)):
             batch.tables[name] = table.with_columns(**{str(column): values[begin:end]})
         return batch
 
-    def end(self, source: str, state: Any) -> None:
-        """End a source and free its slot."""
-        self.finish(state)
-        self._slots.give_back(state)
-
-    def begin(self, slot: int) -> None:
-        """Begin the source of this slot."""
-
     def watch(self, given: SourceStep) -> np.ndarray | None:
         """Process one frame of each of several sources; return (n,) values of the stage's column, if it has one."""
         raise NotImplementedError
-
-    def finish(self, slot: int) -> None:
-        """End the source of this slot; another source may get the slot next."""
 
     def looks(self, given: SourceStep, at: int) -> dict[str, dict[str, str]]:
         """Return `{"attributes": {name: label}}` of an object for an event's data; empty if it has none."""
@@ -89,10 +102,6 @@ class TrackAnalytics(StreamStage, classes=("labels",)):
                 return {"attributes": {name: one["label"] for name, one in found.items()}} if found else {}
             row -= len(table)
         return {}
-
-    def count(self, *words: str, n: int = 1) -> None:
-        """Count something for the summary, under the stage's id and these words."""
-        self.context.counters.add(" ".join(filter(None, (self.context.id, *words))), n)
 
     def show(self, frame: Frame, name: str, shape: Shape, counts: str, *, closed: bool = False) -> None:
         """Show a line or an area on a frame, labelled with its name, or the stage's id, and its counts."""
@@ -123,8 +132,8 @@ def tell_outside(
         for name, shape in shapes.items() if frame._state.ordinal == 0 else ():
             if outside(shape, width, height, closed=closed):
                 which = ".".join(filter(None, (context.id, option, name)))
-                picture = f"{frame.width}x{frame.height} of {frame.source}"
-                context.log(f"{which} is outside of the picture, {picture}: nothing can be seen in it")
+                size = f"{frame.width}x{frame.height} of {frame.source}"
+                context.log(f"{which} is outside of the frame, {size}: no object can be in it")
 
 
 def named(word: str, name: str) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
 from streamkit.analytics.occupancy import Crowd, Occupancy, Stay, Windows
 from streamkit.analytics.per_source_steps import SourceStep
@@ -31,31 +30,26 @@ class Zone(TrackAnalytics):
     seen in the area. `left` has `label`, `count`, `dwell_s`, `at_s`, and `lost: true` if it was last seen in the area.
     `loitering` has `label`, `count`, `dwell_s`. `overcrowded` and `cleared` have `count` and `since_s`. `occupancy` has
     `mean`, `most`, `entered`, `left`, `from_s`, `to_s`. All have `zone` if areas have names.
-
-    Options:
-        polygon: the area's corners, [[x, y], ...], or several by name, {till: [[x, y], ...], door: ...}.
-        margin: how far outside a track must be to have left; 1 % of the frame's height by default.
-        hold: how long a track must be in, or out, before it counts; it then counts from the moment of the change.
-        loitering: emit `loitering` for a track that stays this long, once per stay.
-        more_than: emit `overcrowded` when more tracks than this are in, and `cleared` when no longer.
-        crowded_for: how long the count must be above, or no longer above, before that is reported.
-        window: emit `occupancy` at this interval: mean and maximum count, tracks that entered and left.
     """
 
-    polygon: Polygons = field(kw_only=True)
-    margin: float | None = field(default=None, kw_only=True)
-    hold: Seconds = field(default=0.0, kw_only=True)
-    loitering: Seconds | None = field(default=None, kw_only=True)
-    more_than: Count | None = field(default=None, kw_only=True)
-    crowded_for: Seconds = field(default=0.0, kw_only=True)
-    window: Seconds | None = field(default=None, kw_only=True)
+    polygon: Annotated[Polygons, "the area's corners, [[x, y], ...], or several by name, {till: [[x, y], ...]}."]
+    margin: Annotated[float | None, "how far outside a track has left; 1 % of the frame's height by default."] = None
+    hold: Annotated[
+        Seconds, "how long a track must be in, or out, before it counts; it then counts from the moment of the change."
+    ] = 0.0
+    loitering: Annotated[Seconds | None, "emit `loitering` for a track that stays this long, once per stay."] = None
+    more_than: Annotated[Count | None, "emit `overcrowded` if more tracks than this are in, then `cleared`."] = None
+    crowded_for: Annotated[Seconds, "how long the count must be above, or not above, before it is reported."] = 0.0
+    window: Annotated[
+        Seconds | None, "emit `occupancy` at this interval: mean and maximum count, tracks that entered and left."
+    ] = None
 
     def __post_init__(self) -> None:
         """Check the areas against the units, and that options are not given without effect."""
         self.check(by_name(self.polygon).values())
         check_lengths(self.margin, self.window, self.units)
         if self.crowded_for and self.more_than is None:
-            raise ValueError("crowded_for needs more_than: how many are no crowd yet")
+            raise ValueError("crowded_for needs more_than, the number of tracks above which it is crowded")
 
     def open(self) -> None:
         """Reset all state."""

@@ -1,16 +1,17 @@
-"""Inference with ONNX Runtime."""
+"""Inference with ONNX Runtime, and the parts around it that composites with a network share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from streamkit.core.batch_buckets import sizes, steps
 from streamkit.core.data import Batch
-from streamkit.core.stage import BatchStage, Count, stage
+from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.models.card_option import Model
+from streamkit.stages.inference.preprocess import Preprocess
 
 if TYPE_CHECKING:
     from streamkit.core.tasks import Future
@@ -18,27 +19,30 @@ if TYPE_CHECKING:
 
 UNTUNED = "batches before network tuning"
 
+Providers = Annotated[
+    tuple[Literal["tensorrt", "cuda", "cpu"], ...],
+    "ONNX Runtime's providers in order of preference; by default `cuda` on a GPU, `cpu` without one.",
+]
+Threads = Annotated[Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."]
+CudaGraph = Annotated[
+    bool,
+    "replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first frame then "
+    "waits until the network is fully tuned.",
+]
+
 
 @stage("infer", reads="tensor", writes="outputs", splits_tensor=True, warms_up=True)
 class Infer(BatchStage):
     """Run an ONNX network on the batch's tensor.
 
     Inputs and outputs stay on the pipeline's device. Each requested provider must load: there is no silent fallback.
-
-    Options:
-        model: the model card.
-        providers: ONNX Runtime's providers in order of preference; by default `cuda` on a GPU, `cpu` without one.
-        threads: CPU threads of one run; by default the machine's cores divided among the instances.
-        cuda_graph: replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first
-            frame then waits until the network is fully tuned.
-        batch: maximum number of rows in one run; by default the number of frames in a batch.
     """
 
-    model: Model
-    providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()
-    threads: Count | None = None
-    cuda_graph: bool = False
-    batch: Count | None = None
+    model: Annotated[Model, "the model card."]
+    providers: Providers = ()
+    threads: Threads = None
+    cuda_graph: CudaGraph = False
+    batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
 
     def probe(self) -> None:
         """Check that ONNX Runtime is installed."""
@@ -67,7 +71,7 @@ class Infer(BatchStage):
         if soon:
             tune = on_this_stream(self._load, device)
             self._tuned = self.context.runtime.future(lambda dropped: tune(dropped=dropped))
-        self._say()
+        self._report()
 
     def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:
         from streamkit.models.network import wrong
@@ -83,26 +87,26 @@ class Infer(BatchStage):
             quick=quick,
         )
         shapes = session.warm(self._sizes, card.input.size, dropped)
-        try:  # once more on what comes out: a file may leave the shapes of its outputs open
+        try:  # checked again on real outputs: a file may leave their shapes open
             self._family.check(shapes, len(card.labels))
         except ValueError as error:
             raise wrong(card, str(error)) from None
         return session
 
-    def _say(self) -> None:
+    def _report(self) -> None:
         """Report what slows this network down."""
         session, name = self._session, self._card.file.name
         if session.fixed_batch is not None:
             self.context.log(
-                f"{name} takes {session.fixed_batch} picture(s) a run and no other number: larger "
-                "batches go through it in steps; export it with a dynamic batch for more speed"
+                f"{name} has a fixed batch size of {session.fixed_batch}: larger batches run in steps; export it with "
+                "a dynamic batch size for more speed"
             )
         elsewhere = {name: n for name, n in session.nodes.items() if name.startswith("CPU")}
         if self.context.device.kind == "cuda" and elsewhere:
             count = sum(elsewhere.values())
             self.context.counters.add("network nodes on the cpu", count)
             if count > sum(session.nodes.values()) // 10:  # a few are arithmetic on shapes, which costs nothing
-                self.context.log(f"{name}: {count} of its nodes run on the CPU, with copies there and back")
+                self.context.log(f"{name}: {count} of its nodes run on the CPU, with copies between CPU and GPU")
 
     def process(self, batch: Batch) -> Batch:
         """Set `batch.outputs`; release the tensor."""
@@ -146,3 +150,34 @@ class Infer(BatchStage):
             tuned.drop()
         self.__dict__.pop("_session", None)
         self.__dict__.pop("_tuned", None)
+
+
+def network_parts(
+    stage: Any, select: list[CompositePart], results: list[CompositePart], shared: tuple[str, ...] = ()
+) -> list[CompositePart]:
+    """Return the parts of a composite: `select`, then `preprocess` and `infer` with its options, then `results`.
+
+    Args:
+        stage: the composite, with the options of `infer`.
+        select: the parts that choose what the network runs on.
+        results: the parts that decode and apply the outputs.
+        shared: further options of both `preprocess` and `infer`, such as `batch`.
+    """
+    return [
+        *select,
+        CompositePart("preprocess", Preprocess, some(stage, ("model", *shared))),
+        CompositePart("infer", Infer, some(stage, ("model", "providers", "threads", "cuda_graph", *shared))),
+        *results,
+    ]
+
+
+def some(stage: Stage, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the options of these names."""
+    return {name: getattr(stage, name) for name in names}
+
+
+def check_task(stage: Any) -> None:
+    """Check that the card's task is the stage's; raise ValueError."""
+    task, card = stage.name, stage.model
+    if card.task != task:
+        raise ValueError(f"{task} needs a card with task: {task}; {card.name} has task: {card.task}")

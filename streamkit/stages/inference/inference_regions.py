@@ -1,14 +1,14 @@
 """Regions of interest and tiles: which frames, and which parts of them, a network sees (`every:`, `roi:`, `tiles:`).
 
-A composite with any of these options begins with the part `look`, which puts one row per view on the batch, as
-`streamkit/core/crops.py` describes; all views are still one launch of `preprocess`. `postprocess` merges the objects of
-a frame's views and discards those whose anchor is outside of every polygon.
+A composite with any of these options begins with the part `look`, which puts one row per region on the batch, as
+`streamkit/core/crops.py` describes; all regions are still one launch of `preprocess`. `postprocess` merges the objects
+of a frame's regions and discards those whose anchor is outside of every polygon.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
@@ -16,13 +16,14 @@ from streamkit.analytics.geometry import Areas
 from streamkit.analytics.shapes import Anchor, Polygons, Shape, Units, by_name, check_units
 from streamkit.core.crops import Crops
 from streamkit.core.data import Batch, Detections, Frame
-from streamkit.core.stage import BatchStage, CompositePart
+from streamkit.core.stage import BatchStage, Composite, CompositePart
+from streamkit.core.units import Unit
 from streamkit.ops import views
 from streamkit.ops.boxes import Rect
-from streamkit.stages.inference.objects import WHOLE
+from streamkit.stages.inference.select_objects import WHOLE_FRAME
 
-_LEAST = 32
-_EDGE_NETWORK_PX = 2.0  # a box that ends so near to where the view ends goes on behind it
+_EDGE_NETWORK_PX = 2.0  # an object whose box ends so near the edge of a region may continue beyond it
+_TilePixels = Annotated[int, Unit("pixels", minimum=32)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,45 +36,12 @@ class Tiles:
         whole: also run on the whole frame, for objects larger than a tile.
     """
 
-    size: tuple[int, int]
-    overlap: float = 0.2
+    size: tuple[_TilePixels, _TilePixels]
+    overlap: Annotated[float, Unit("share of a tile", minimum=0, maximum=0.9)] = 0.2
     whole: bool = True
 
-    @staticmethod
-    def read(value: Any) -> Tiles:
-        """Parse the YAML value; raise ValueError."""
-        if isinstance(value, Tiles):
-            return value
-        if not isinstance(value, dict) or "size" not in value or value.keys() - {"size", "overlap", "whole"}:
-            raise ValueError("must be {size: [width, height], overlap: 0.2, whole: true}, the last two as you like")
-        size, overlap, whole = value["size"], value.get("overlap", 0.2), value.get("whole", True)
-        if not isinstance(size, (list, tuple)) or len(size) != 2 or not all(_is_whole(v) and v >= _LEAST for v in size):
-            raise ValueError(f"must have a size of [width, height] in whole pixels, each {_LEAST} or more")
-        if isinstance(overlap, bool) or not isinstance(overlap, (int, float)) or not 0 <= overlap <= 0.9:
-            raise ValueError("must have an overlap from 0 to 0.9, the share of a tile that its neighbour has too")
-        if not isinstance(whole, bool):
-            raise ValueError("must have true or false for whole")
-        return Tiles((size[0], size[1]), float(overlap), whole)
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(cls.read)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
-        pixels = {"type": "integer", "minimum": _LEAST}
-        parts = {
-            "size": {"type": "array", "items": pixels, "minItems": 2, "maxItems": 2},
-            "overlap": {"type": "number", "minimum": 0, "maximum": 0.9},
-            "whole": {"type": "boolean"},
-        }
-        return {"type": "object", "properties": parts, "required": ["size"], "additionalProperties": False}
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+Tiles.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +58,7 @@ class InferenceRegions:
     tiles: Tiles | None = None
     areas: Areas | None = field(default=None, init=False)
     shapes: tuple[np.ndarray, ...] = field(default=(), init=False)
+    _known: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.roi is None:
@@ -102,8 +71,9 @@ class InferenceRegions:
             sides = [shape.max(axis=0) - shape.min(axis=0) for shape in self.shapes]
             if all((np.array(self.tiles.size) >= side).all() for side in sides):
                 wide, high = self.tiles.size
-                text = f"tiles of {wide}x{high} are larger than the roi: make them smaller, or leave them out"
-                raise ValueError(text)
+                raise ValueError(
+                    f"tiles of {wide}x{high} are larger than the roi: make them smaller, or leave them out"
+                )
 
     @property
     def wanted(self) -> bool:
@@ -118,17 +88,19 @@ class InferenceRegions:
         found = [views.around(shape * size, width, height) for shape in self.shapes]
         return list(dict.fromkeys(rect for rect in found if rect is not None))
 
-    def rects(self, width: int, height: int) -> list[tuple[Rect, Rect]]:
-        """Return the views of a frame of this size, each with the part it belongs to."""
+    def rects(self, width: int, height: int) -> np.ndarray:
+        """Return (k, 2, 4) int32: each region of a frame of this size, and the part that it belongs to."""
+        known = self._known.get((width, height))
+        if known is not None:
+            return known
         found: dict[Rect, Rect] = {}
         for part in self.parts(width, height):
-            if self.tiles is None:
-                found.setdefault(part, part)
-                continue
-            laid = views.tiles(part, self.tiles.size, self.tiles.overlap)
-            for rect in [part, *laid] if self.tiles.whole and len(laid) > 1 else laid:
+            laid = [part] if self.tiles is None else views.tiles(part, self.tiles.size, self.tiles.overlap)
+            whole = [part] if self.tiles is not None and self.tiles.whole and len(laid) > 1 else []
+            for rect in (*whole, *laid):
                 found.setdefault(rect, part)
-        return list(found.items())
+        known = self._known[width, height] = np.array(list(found.items()), np.int32).reshape(-1, 2, 4)
+        return known
 
     def inside(self, xyxy: np.ndarray, sizes_wh: np.ndarray) -> np.ndarray:
         """Return (n,) bool: whether each box's anchor is in a polygon; all true without polygons."""
@@ -157,22 +129,19 @@ class InferenceRegions:
         return np.asarray(inner & ((xyxy[:, edge] - within[:, edge]) * outward > -_EDGE_NETWORK_PX / scale[:, axis]))
 
 
-def looking(stage: Any) -> list[CompositePart]:
+def select_regions(stage: Composite) -> list[CompositePart]:
     """Return the part `look` of a composite, if its `roi`, `tiles` or `every` require it."""
-    seen = {name: getattr(stage, name) for name in ("roi", "units", "anchor", "tiles")}
+    options = {name: getattr(stage, name) for name in ("roi", "units", "anchor", "tiles")}
     every = getattr(stage, "every", 1)
-    return (
-        [CompositePart("look", SelectRegions, {**seen, "every": every})]
-        if InferenceRegions(**seen).wanted or every > 1
-        else []
-    )
+    needed = InferenceRegions(**options).wanted or every > 1
+    return [CompositePart("look", SelectRegions, {**options, "every": every})] if needed else []
 
 
 @dataclass(eq=False)
 class SelectRegions(BatchStage, name="look", reads=("pixels",), writes=("crops",)):
-    """Choose the views of each frame; see the module.
+    """Choose the regions of each frame; see the module.
 
-    Options:
+    Attributes:
         roi: polygons; the network sees the bounding rectangle of each.
         units: of the polygons' coordinates.
         anchor: the point of a box that must be in a polygon.
@@ -189,75 +158,68 @@ class SelectRegions(BatchStage, name="look", reads=("pixels",), writes=("crops",
     def open(self) -> None:
         """Prepare for frames of any size."""
         self._table = self.context.id.split(".", 1)[0]
-        self._views = InferenceRegions(self.roi, self.units, self.anchor, self.tiles)
-        self._known: dict[tuple[int, int], np.ndarray] = {}
+        self._regions = InferenceRegions(self.roi, self.units, self.anchor, self.tiles)
 
     def process(self, batch: Batch) -> Batch:
-        """Set `batch.rows` and, unless frames are seen as a whole, `batch.crops`."""
+        """Set `batch.rows` and, unless the network sees whole frames, `batch.crops`."""
         seen = [self._sees(frame) for frame in batch.frames]
-        if not self._views.wanted:
+        if not self._regions.wanted:
             batch.rows = np.flatnonzero(seen).astype(np.int32)
             return batch
-        none = np.zeros((0, 4), np.int32)
-        rects = [
-            self._rects(frame.width, frame.height) if sees else none
-            for frame, sees in zip(batch.frames, seen, strict=True)
-        ]
+        rects = [self._rects(frame)[: None if sees else 0] for frame, sees in zip(batch.frames, seen, strict=True)]
         together = np.concatenate(rects) if rects else np.zeros((0, 4), np.int32)
         batch.rows = np.repeat(np.arange(len(rects), dtype=np.int32), [len(part) for part in rects])
-        batch.crops = Crops(together, np.full(len(together), WHOLE, np.int32))
+        batch.crops = Crops(together, np.full(len(together), WHOLE_FRAME, np.int32))
         self.context.counters.add("views seen", len(together))
         return batch
 
     def _sees(self, frame: Frame) -> bool:
-        """Whether the frame is one of every n-th; a skipped one is marked so."""
+        """Whether the network runs on the frame, which is marked as skipped if not."""
         if frame._state.ordinal % self.every == 0:
             return True
         frame._state.skipped_detectors |= {self._table}
         self.context.counters.add("frames not looked at")
         return False
 
-    def _rects(self, width: int, height: int) -> np.ndarray:
-        found = self._known.get((width, height))
-        if found is None:
-            rects = [rect for rect, _ in self._views.rects(width, height)]
-            if not rects:
-                self.context.log(f"the roi is outside of pictures of {width}x{height}: nothing is found in them")
-            found = self._known[width, height] = np.array(rects, np.int32).reshape(-1, 4)
+    def _rects(self, frame: Frame) -> np.ndarray:
+        found = self._regions.rects(frame.width, frame.height)[:, 0]
+        if not len(found):
+            size = f"{frame.width}x{frame.height}"
+            self.context.log(f"the roi is outside of frames of {size}: no objects are detected in them")
         return found
 
 
 @dataclass(slots=True)
 class RegionMerger:
-    """Merges the objects of a batch's views; made with what is known before the objects are on the host.
+    """Merges the objects of a batch's regions; made with what is known before the objects are on the host.
 
     Attributes:
-        seen: the stage's views.
-        rows: (r,) the frame of each view.
-        rects: (r, 4) int32 the views.
+        regions: the stage's regions.
+        rows: (r,) the frame of each crop.
+        crops: the r regions, or the objects of another stage that the network saw.
         scale: (r, 2) float32, network pixels per source pixel.
         sizes_wh: (n, 2) width and height of each frame.
     """
 
-    seen: InferenceRegions
+    regions: InferenceRegions
     rows: np.ndarray
-    rects: np.ndarray
+    crops: Crops
     scale: np.ndarray
     sizes_wh: np.ndarray
 
     def __call__(
         self, table: Detections, *, iou: float, agnostic: bool, top_k: int
     ) -> tuple[Detections, dict[str, int]]:
-        """Return the frames' table made of the views' table, and how many rows each cause removed."""
-        view = table.batch_row
-        frame = self.rows[view]
-        within, sizes, scale = self._within()[view], self.sizes_wh[frame], self.scale[view]
-        inside = self.seen.inside(table.xyxy, sizes.astype(np.float64))
-        inside &= ~self.seen.unseen(table.xyxy, within, sizes, scale)
-        cut = views.cut_off(table.xyxy, self.rects[view], within, scale)
+        """Return the table of the frames from that of the regions, and how many rows each cause removed."""
+        region = table.batch_row
+        frame = self.rows[region]
+        within, sizes, scale = self._within()[region], self.sizes_wh[frame], self.scale[region]
+        inside = self.regions.inside(table.xyxy, sizes.astype(np.float64))
+        inside &= ~self.regions.unseen(table.xyxy, within, sizes, scale)
+        cut = views.cut_off(table.xyxy, self.crops.rects[region], within, scale)
         mine = np.flatnonzero(inside)
         kept, taken, left_out = views.merge(
-            table.xyxy[mine], table.score[mine], table.class_id[mine], frame[mine], view[mine], cut[mine],
+            table.xyxy[mine], table.score[mine], table.class_id[mine], frame[mine], region[mine], cut[mine],
             iou=iou, agnostic=agnostic, top_k=top_k,
         )  # fmt: skip
         made = table[mine[kept]]
@@ -266,12 +228,8 @@ class RegionMerger:
         return made, {"nms": taken, "top_k": left_out, "roi": len(table) - len(mine)}
 
     def _within(self) -> np.ndarray:
-        """Return (r, 4): the part of the frame that each view belongs to."""
-        known: dict[tuple[int, int], list[Rect]] = {}
-        found: list[Rect] = []
-        for row in dict.fromkeys(self.rows.tolist()):
-            width, height = self.sizes_wh[row].tolist()
-            if (width, height) not in known:
-                known[width, height] = [part for _, part in self.seen.rects(width, height)]
-            found += known[width, height]
-        return np.array(found, np.int32).reshape(-1, 4)
+        """Return (r, 4): the polygon's rectangle that each region is a tile of; an object's crop is no tile."""
+        if self.crops.row_id[0] != WHOLE_FRAME:
+            return self.crops.rects
+        frames = dict.fromkeys(self.rows.tolist())
+        return np.concatenate([self.regions.rects(*self.sizes_wh[row].tolist())[:, 1] for row in frames])

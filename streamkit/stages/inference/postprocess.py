@@ -1,24 +1,71 @@
-"""Decoding of the network's outputs into objects."""
+"""Decoding of the network's outputs: `postprocess`, and what takes its place in stages with `of:`."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 
 from streamkit.analytics.shapes import Anchor, Polygons, Units
-from streamkit.core.data import Batch, Detections
+from streamkit.core.crops import once
+from streamkit.core.data import Array, Batch, Detections
 from streamkit.core.stage import BatchStage, Count, Pixels, Score, stage
 from streamkit.core.text import did_you_mean
 from streamkit.models.card_option import Model
+from streamkit.ops.boxes import iou_matrix
 from streamkit.stages.inference.inference_regions import InferenceRegions, RegionMerger, Tiles
 
 NO_ROOM = "masks left out: too large together"
 """See `streamkit.ops.masks.FULL_MAPS`."""
 
-_Make = Callable[[], tuple[Detections, dict[str, int]]]
-"""Makes a table, and says how many boxes each cause removed."""
+_NO_RESULTS = np.zeros((0, 0), np.float32)
+_RESULTS_COPY = "the answers go from device to host, one copy a batch"
+_CROP_COLUMNS = ("mask", "keypoints")
+_MakeTable = Callable[[], tuple[Detections, dict[str, int]]]
+"""Returns a table, and how many boxes each cause removed."""
+
+
+@dataclass(eq=False)
+class DetectionOptions:
+    """Options of `postprocess` and of the composites that contain it."""
+
+    model: Annotated[Model, "the model card; its family determines how the outputs are decoded."]
+    min_score: Annotated[
+        Score | dict[str, Score] | None,
+        "minimum score of an object, 0 to 1, or one per class as {car: 0.5, person: 0.3}; by default the card's.",
+    ] = None
+    iou: Annotated[
+        Score | None, "an object whose box overlaps a better one by more than this is discarded; by default the card's."
+    ] = None
+    agnostic: Annotated[bool, "objects suppress each other across classes."] = False
+    labels: Annotated[list[str] | None, "keep these classes only."] = None
+    top_k: Annotated[Count, "maximum number of objects per frame; the best are kept."] = 300
+    min_size: Annotated[Pixels, "discard boxes whose shorter side is below this, in source pixels."] = 0.0
+    max_size: Annotated[Pixels | None, "discard boxes whose longer side is above this, in source pixels."] = None
+    roi: Annotated[
+        Polygons | None,
+        "the region, or regions by name, [[x, y], ...], in which objects are detected: the network sees the bounding "
+        "rectangle of each, and an object counts if its anchor is inside.",
+    ] = None
+    units: Annotated[Units, "of the roi: source pixels, or shares of the frame's width and height."] = "pixels"
+    anchor: Annotated[Anchor, "the point of an object's box that must be inside the roi."] = "foot"
+    tiles: Annotated[
+        Tiles | None,
+        "detect small objects in overlapping tiles of the frame, {size: [640, 640], overlap: 0.2}, and also in the "
+        "whole frame unless `whole` is false. Each tile is a row of the network's batch.",
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Check that the model has the labels, and that the regions are valid."""
+        named = [*(self.labels or []), *(self.min_score if isinstance(self.min_score, dict) else [])]
+        known = self.model.labels
+        unknown = [f"no class {name!r}{did_you_mean(name, known)}" for name in named if name not in known]
+        if unknown:
+            raise ValueError(f"{self.model.name} has {' and '.join(unknown)}")
+        self._regions = InferenceRegions(self.roi, self.units, self.anchor, self.tiles)
 
 
 @stage(
@@ -28,50 +75,13 @@ _Make = Callable[[], tuple[Detections, dict[str, int]]]
     warms_up=True,
     changeable=("min_score", "iou", "agnostic", "labels", "top_k", "min_size", "max_size"),
 )
-class Postprocess(BatchStage):
+class Postprocess(DetectionOptions, BatchStage):
     """Decode the network's outputs: thresholds, boxes in source pixels, non-max suppression.
 
     Boxes are clipped at the frame's border, never discarded for it. How many boxes each filter removes is reported in
     the summary under `boxes removed`. If the network saw parts of the frames, the objects of all parts are merged into
     one table per frame.
-
-    Options:
-        model: the model card; its family determines how the outputs are decoded.
-        min_score: minimum score of an object, 0 to 1, or one per class as {car: 0.5, person: 0.3}; other classes keep
-            the card's.
-        iou: an object whose box overlaps a better one by more than this is discarded; by default the card's.
-        agnostic: objects suppress each other across classes.
-        labels: keep these classes only.
-        top_k: maximum number of objects per frame; the best are kept.
-        min_size: discard boxes whose shorter side is below this, in source pixels.
-        max_size: discard boxes whose longer side is above this, in source pixels.
-        roi: polygons; an object counts if its anchor is in one of them.
-        units: of the polygons' coordinates.
-        anchor: the point of a box that must be in a polygon.
-        tiles: how the frames were tiled.
     """
-
-    model: Model
-    min_score: Score | dict[str, Score] | None = None
-    iou: Score | None = None
-    agnostic: bool = False
-    labels: list[str] | None = None
-    top_k: Count = 300
-    min_size: Pixels = 0.0
-    max_size: Pixels | None = None
-    roi: Polygons | None = None
-    units: Units = "pixels"
-    anchor: Anchor = "foot"
-    tiles: Tiles | None = None
-
-    def __post_init__(self) -> None:
-        """Check that the model has the labels."""
-        named = [*(self.labels or []), *(self.min_score if isinstance(self.min_score, dict) else [])]
-        known = self.model.labels
-        unknown = [f"no class {name!r}{did_you_mean(name, known)}" for name in named if name not in known]
-        if unknown:
-            raise ValueError(f"{self.model.name} has {' and '.join(unknown)}")
-        InferenceRegions(self.roi, self.units, self.anchor, self.tiles)
 
     def open(self) -> None:
         """Find the network's family, and compute the threshold of each class."""
@@ -80,7 +90,6 @@ class Postprocess(BatchStage):
         self._family = family_of(self.model)
         self._table = self.context.id.split(".", 1)[0]
         self._removed: deque[Mapping[str, int]] = deque()
-        self._views = InferenceRegions(self.roi, self.units, self.anchor, self.tiles)
         self.changed()
 
     def changed(self) -> None:
@@ -107,15 +116,15 @@ class Postprocess(BatchStage):
     def process(self, batch: Batch) -> Batch:
         """Add the table named after the stage; on a GPU its copy to the host is under way when this returns."""
         sizes = np.array([(frame.width, frame.height) for frame in batch.frames], np.int64)
-        make = self._reading(batch, sizes) if batch.outputs else self._nothing
-        if batch.crops is not None:
-            make = self._together(batch, sizes, make)
-        elif batch.rows is not None:
+        make = self._decode(batch, sizes) if batch.outputs else self._empty
+        if batch.crops is not None and len(batch.crops):
+            make = self._merged(batch, sizes, make)
+        elif batch.crops is None and batch.rows is not None:
             make = _of_frames(batch.rows, make)
         table: dict[str, Detections] = {}
 
         def take() -> Detections:
-            # Branches may ask from two threads: `setdefault` lets one of them win, and only that one counts.
+            # Branches may call this from two threads: `setdefault` accepts one result, and only that one is counted.
             if "made" not in table:
                 made, removed = make()
                 if table.setdefault("made", made) is made:
@@ -127,8 +136,8 @@ class Postprocess(BatchStage):
         self._count()
         return batch
 
-    def _reading(self, batch: Batch, sizes: np.ndarray) -> _Make:
-        """Begin to decode the outputs; the returned function makes a table of their rows."""
+    def _decode(self, batch: Batch, sizes: np.ndarray) -> _MakeTable:
+        """Start to decode the outputs; the returned function makes the table."""
         from streamkit.models.families import CAUSES, unpack
         from streamkit.ops.transfer import fetch
 
@@ -152,26 +161,24 @@ class Postprocess(BatchStage):
 
         return make
 
-    def _nothing(self) -> tuple[Detections, dict[str, int]]:
-        """Make an empty table: the network ran on no part of any frame."""
+    def _empty(self) -> tuple[Detections, dict[str, int]]:
+        """Make an empty table: the network did not run."""
         return Detections.empty(self.model.labels), {}
 
-    def _together(self, batch: Batch, sizes: np.ndarray, make: _Make) -> _Make:
-        """Make a table of frames from one of views."""
-        put, asked = self._put(batch, sizes), self._read
+    def _merged(self, batch: Batch, sizes: np.ndarray, make: _MakeTable) -> _MakeTable:
+        """Make the table of the frames from that of their regions."""
+        crops, rows, geometry, options = batch.crops, batch.rows, batch.geometry, self._read
+        assert crops is not None
+        assert rows is not None
+        assert geometry is not None
+        merge = RegionMerger(self._regions, rows, crops, geometry[:, :2], sizes)
 
         def made() -> tuple[Detections, dict[str, int]]:
             table, causes = make()
-            found, more = put(table, iou=asked.iou, agnostic=asked.agnostic, top_k=asked.top_k)
+            found, more = merge(table, iou=options.iou, agnostic=options.agnostic, top_k=options.top_k)
             return found, {cause: causes.get(cause, 0) + more.get(cause, 0) for cause in {**causes, **more}}
 
         return made
-
-    def _put(self, batch: Batch, sizes: np.ndarray) -> RegionMerger:
-        assert batch.geometry is not None
-        assert batch.rows is not None
-        assert batch.crops is not None
-        return RegionMerger(self._views, batch.rows, batch.crops.rects, batch.geometry[:, :2], sizes)
 
     def close(self) -> None:
         """Add the remaining counts."""
@@ -184,11 +191,109 @@ class Postprocess(BatchStage):
                     self.context.counters.add(cause if cause == NO_ROOM else f"boxes removed: {cause}", n)
 
 
-def _of_frames(rows: np.ndarray, make: _Make) -> _Make:
-    """Make a table of all frames from one of those that the network ran on."""
+def _of_frames(rows: np.ndarray, make: _MakeTable) -> _MakeTable:
+    """Make the table of all frames from that of the frames that the network ran on."""
 
     def made() -> tuple[Detections, dict[str, int]]:
         table, causes = make()
         return table.with_columns(batch_row=rows[table.batch_row]), causes
 
     return made
+
+
+class PostprocessMasks(Postprocess, writes=("detections", "mask")):
+    """`postprocess` of a network whose objects have masks."""
+
+
+class PostprocessKeypoints(Postprocess, writes=("detections", "keypoints")):
+    """`postprocess` of a network whose objects have keypoints."""
+
+
+@dataclass(eq=False)
+class DecodeCrops(Postprocess, name="postprocess", writes=("answers",), device_copy=_RESULTS_COPY):
+    """Decode the outputs of crops: the result of each is the columns of its best object, or None."""
+
+    def process(self, batch: Batch) -> Batch:
+        """Set the crops' results."""
+        crops = batch.crops
+        assert crops is not None
+        sizes = np.array([(frame.width, frame.height) for frame in batch.frames], np.int64)
+        make = self._decode(batch, sizes) if len(crops) else self._empty
+
+        def found() -> np.ndarray:
+            made, removed = make()
+            self._removed.append(removed)
+            return best(made, crops.rects)
+
+        batch.crops = replace(crops, answers=found() if batch.xp is np else once(found))
+        batch.tensor = batch.geometry = None
+        batch.outputs = {}
+        self._count()
+        return batch
+
+
+def best(table: Detections, rects: np.ndarray) -> np.ndarray:
+    """Return for each crop the columns of the object that fills it best, as a mapping; None if nothing was found.
+
+    Args:
+        table: the detections; `batch_row` is the crop.
+        rects: (m, 4) the crops.
+    """
+    results = np.full(len(rects), None)
+    fills = np.zeros(len(rects))
+    names = [name for name in _CROP_COLUMNS if name in table.extra]
+    for i, crop in enumerate(table.batch_row.tolist()):
+        share = float(iou_matrix(table.xyxy[i : i + 1], rects[crop : crop + 1].astype(np.float32))[0, 0])
+        if share > fills[crop]:
+            fills[crop], results[crop] = share, {name: table.extra[name][i] for name in names}
+    return results
+
+
+@dataclass(eq=False)
+class FetchVectors(BatchStage, name="postprocess", reads=("outputs",), writes=("answers",), device_copy=_RESULTS_COPY):
+    """Start the copy of the network's results to the host, a vector per crop, and release the outputs."""
+
+    model: Model
+
+    def open(self) -> None:
+        """Find the network's family."""
+        from streamkit.models.card import family_of
+
+        self._family: Any = family_of(self.model)
+
+    def process(self, batch: Batch) -> Batch:
+        """Set the crops' results."""
+        from streamkit.ops.transfer import fetch
+
+        crops = batch.crops
+        assert crops is not None
+        results: Any = _NO_RESULTS
+        if len(crops):
+            wait, finish = fetch([self.select(batch)[: len(crops)]]), self.finish
+            results = once(lambda: finish(wait()[0]))
+        batch.crops = replace(crops, answers=results)
+        batch.tensor = None
+        batch.outputs = {}
+        return batch
+
+    def select(self, batch: Batch) -> Array:
+        """Return what is copied to the host, a row per crop."""
+        return self._family.vectors(batch.outputs)
+
+    def finish(self, fetched: np.ndarray) -> np.ndarray:
+        """Convert the copied rows to results, on the host."""
+        return np.asarray(self._family.finish(fetched))
+
+
+class FetchMaps(
+    FetchVectors, device_copy="the maps of classes go from device to host, a byte a place, one copy a batch"
+):
+    """Start the copy of the best class of each place to the host."""
+
+    def select(self, batch: Batch) -> Array:
+        """Return the maps; the batch's geometry maps their places to the frame."""
+        return self._family.maps(batch.outputs, len(self.model.labels))
+
+    def finish(self, fetched: np.ndarray) -> np.ndarray:
+        """Return the maps unchanged."""
+        return fetched

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -19,14 +19,13 @@ class Preprocess(BatchStage):
 
     This is one kernel launch per batch on a GPU. A partial batch is padded to the next warmed size. If there are more
     regions than one run of the network takes, each run's tensor is made when that run begins.
-
-    Options:
-        model: the model card; its `input` describes the tensor.
-        batch: rows of one run of the network, for stages that run on parts of frames; by default the pipeline's.
     """
 
-    model: Model
-    batch: Count | None = None
+    model: Annotated[Model, "the model card; its `input` describes the tensor."]
+    batch: Annotated[
+        Count | None,
+        "rows of one run of the network, for stages that run on parts of frames; by default the pipeline's.",
+    ] = None
 
     def open(self) -> None:
         """Read the input's shape and type from the network's file."""
@@ -40,7 +39,7 @@ class Preprocess(BatchStage):
         rows = range(len(batch)) if batch.rows is None else batch.rows.tolist()
         frames = [batch.frames[row] for row in rows]
         if any(frame.surface is None for frame in frames):
-            raise ValueError("preprocess needs frames with pictures")
+            raise ValueError("preprocess needs frames with pixels")
         total = sum(steps(len(frames), self._sizes))
         if batch.crops is None or total <= self._sizes[-1]:
             batch.tensor, batch.geometry = self._made(frames, None if batch.crops is None else batch.crops.rects, total)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import Any, Literal
+from typing import Annotated, Any
 
 from streamkit.core.data import Frame
 from streamkit.core.records import record
-from streamkit.core.stage import Sink, stage
-from streamkit.io.line_file import LineFile, Rotate
-from streamkit.io.outputs import check_path
+from streamkit.core.stage import stage
+from streamkit.stages.sinks.jsonl import LineSink
 
-# what spreadsheets take for a formula, blanks before it and the wide forms of its signs included
+# What spreadsheets treat as a formula, with blanks before it and the full-width forms of its signs.
 _FORMULA = re.compile("[\\t\\r\\n]|\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]")
 COLUMNS = (
     "source", "frame", "pts_s", "label", "class_id", "score", "x1", "y1", "x2", "y2", "track_id", "stage", "time",
@@ -22,56 +21,34 @@ COLUMNS = (
 
 
 @stage("csv")
-class CsvSink(Sink):
+class CsvSink(LineSink):
     """Write one CSV row per object: source, time, class, score, and box in source pixels.
 
     A frame without objects has one row with empty object columns, so every frame is present; a failed frame has its
-    reason under `error`. Values are those of the records that `jsonl` writes; events are not included.
-
-    Options:
-        path: the file, such as "out/{source}.csv"; `-` is standard output.
-        if_exists: overwrite, append or fail; by default, files of videos are overwritten and cameras append.
-        rotate: when a new file begins, as in {every: 1h, size: 100MB}; each file has the header. A camera's finished
-            file is renamed to the UTC time of its first frame; a video continues in NAME-2.csv.
-        escape_formulas: put an apostrophe before text that a spreadsheet would run as a formula: text that begins with
-            = + - @ or a tab. Set it if labels, file names or source ids come from others and people open the file.
+    reason under `error`. Values are those of the records that `jsonl` writes; events are not included. Each file begins
+    with the header.
     """
 
-    path: str
-    if_exists: Literal["overwrite", "append", "fail"] | None = None
-    rotate: Rotate | None = None
-    escape_formulas: bool = False
-
-    def __post_init__(self) -> None:
-        check_path(self.path)
-        if self.path == "-" and self.rotate:
-            raise ValueError("rotate needs a file, and path: - is standard output; leave rotate out")
-
-    def open(self) -> None:
-        """Check that the file can be written."""
-        self.lines = LineFile(
-            self.path,
-            header=as_text([COLUMNS]),
-            if_exists=self.if_exists,
-            rotate=self.rotate,
-            is_whole=_is_row,
-            counters=self.context.counters,
-            say=self.context.log,
-        )
-        self.lines.open()
+    path: Annotated[str, 'the file, such as "out/{source}.csv"; `-` is standard output.']
+    escape_formulas: Annotated[
+        bool,
+        "put an apostrophe before text that a spreadsheet would run as a formula: text that begins with = + - @ or a "
+        "tab. Set it if labels, file names or source ids come from others and people open the file.",
+    ] = False
 
     def write(self, frame: Frame) -> None:
         """Write the frame's rows."""
         found = rows(frame)
         self.lines.write(as_text(harmless(found) if self.escape_formulas else found), frame.time_s)
 
-    def end(self, source: str) -> None:
-        """Flush, so that readers see the source's last frames now."""
-        self.lines.flush()
+    def header(self) -> bytes:
+        """See `LineSink.header`."""
+        return as_text([COLUMNS])
 
-    def close(self) -> None:
-        """Write the rest; a complete file gets its name."""
-        self.lines.close()
+    @staticmethod
+    def is_whole(text: bytes) -> bool:
+        """See `LineSink.is_whole`."""
+        return len(next(csv.reader([text.decode("utf-8", "replace")]), [])) == len(COLUMNS)
 
 
 def rows(frame: Frame) -> list[list[Any]]:
@@ -80,19 +57,11 @@ def rows(frame: Frame) -> list[list[Any]]:
     only = next(iter(frame.tables)) if len(frame.tables) == 1 else None
     where = [made["source"], made["frame"], made["pts_s"]]
     rest = [made.get("time"), made.get("error")]
-    found = [
-        [
-            *where,
-            one.get("label"),
-            one["class_id"],
-            one["score"],
-            *one["box"],
-            one.get("track_id"),
-            one.get("stage", only),
-            *rest,
-        ]
-        for one in made["objects"]
-    ]
+    found = []
+    for one in made["objects"]:
+        stage_id = one.get("stage", only)
+        columns = one.get("label"), one["class_id"], one["score"], *one["box"], one.get("track_id"), stage_id
+        found.append([*where, *columns, *rest])
     return found or [[*where, *[None] * 9, *rest]]
 
 
@@ -110,7 +79,3 @@ def as_text(lines: list[Any]) -> bytes:
         [" ".join(value.split()) if isinstance(value, str) else value for value in row] for row in lines
     )
     return text.getvalue().encode("utf-8", "replace")
-
-
-def _is_row(text: bytes) -> bool:
-    return len(next(csv.reader([text.decode("utf-8", "replace")]), [])) == len(COLUMNS)

@@ -23,34 +23,29 @@ class EmailSink(Emitter):
 
     Templates have the variables of topics, and also {text}, the event in words, and {time}. An event's image is
     attached if its data has `snapshot`, the path of a file.
-
-    Options:
-        url: the server, such as "smtp://${USER}:${PASSWORD}@mail.example:587", which must offer STARTTLS, or smtps://.
-        mail_from: the sender's address, such as "Cameras <cameras@example.com>".
-        to: the recipient's address, or a list.
-        send: one line in a mail for each of the frames, of the objects, or of the events.
-        subject: a template, filled from a mail's first record.
-        body: a template, filled from each record.
-        batch_window: how long an event waits for others that go into the same mail.
-        limit: maximum number of mails in any hour; further events are counted and reported in one mail after the hour.
-        pictures: maximum number of images attached to one mail; 0 for none.
-        link: an address at the end of each mail, such as that of the page of `run.py serve`.
-        plain: send without encryption, to a server on this machine only.
-        tls: files, such as {ca: ca.pem, cert: me.pem, key: me.key}.
     """
 
-    url: str  # type: ignore[misc]  # mypy takes the options below that the base has, too, for ones before it
-    mail_from: str  # type: ignore[misc]
-    to: str | list[str]  # type: ignore[misc]
-    send: Literal["frames", "objects", "events"] = field(default="events", kw_only=True)
-    subject: str = "{text}"
-    body: str = "{time}  {text}"
-    batch_window: Seconds = 10.0
-    limit: Count = 20
-    pictures: int = 4
-    link: str | None = None
-    plain: bool = False
-    tls: Tls | None = None
+    url: Annotated[
+        str,
+        'the server, such as "smtp://${USER}:${PASSWORD}@mail.example:587", which must offer STARTTLS, or smtps://.',
+    ] = field(kw_only=True)
+    mail_from: Annotated[str, 'the sender\'s address, such as "Cameras <cameras@example.com>".'] = field(kw_only=True)
+    to: Annotated[str | list[str], "the recipient's address, or a list."] = field(kw_only=True)
+    send: Annotated[
+        Literal["frames", "objects", "events"],
+        "one line in a mail for each of the frames, of the objects, or of the events.",
+    ] = field(default="events", kw_only=True)
+    subject: Annotated[str, "a template, filled from a mail's first record."] = "{text}"
+    body: Annotated[str, "a template, filled from each record."] = "{time}  {text}"
+    batch_window: Annotated[Seconds, "how long an event waits for others that go into the same mail."] = 10.0
+    limit: Annotated[
+        Count,
+        "maximum number of mails in any hour; further events are counted and reported in one mail after the hour.",
+    ] = 20
+    pictures: Annotated[int, "maximum number of images attached to one mail; 0 for none."] = 4
+    link: Annotated[str | None, "an address at the end of each mail, such as the page of `run.py serve`."] = None
+    plain: Annotated[bool, "send without encryption, to a server on this machine only."] = False
+    tls: Annotated[Tls | None, "files, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
     timeout: Annotated[Seconds, TIMEOUT] = field(default=30.0, kw_only=True)
     max_wait: Annotated[Seconds, MAX_WAIT] = field(default=300.0, kw_only=True)
 
@@ -61,12 +56,12 @@ class EmailSink(Emitter):
             raise ValueError("plain is for smtp://; smtps:// is encrypted from its first byte")
         if self.plain and not _on_this_machine(self._at.host):
             raise ValueError(
-                "plain sends passwords and mails as everybody can read them, so it is for a server on this machine "
-                "only, as in smtp://127.0.0.1:25; leave it out"
+                "plain sends passwords and mails unencrypted, which is allowed to a server on this machine only, as in "
+                "smtp://127.0.0.1:25; leave it out"
             )
         recipients = [self.to] if isinstance(self.to, str) else self.to
         if not recipients:
-            raise ValueError("to must name an address, or several")
+            raise ValueError("to must contain at least one address")
         for option, one in (("mail_from", self.mail_from), *(("to", one) for one in recipients)):
             if one.count("@") > 1:
                 raise ValueError(f"{option} must be one address such as ops@example.com; write several as a list")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from streamkit.core.errors import MissingPackage
 from streamkit.core.stage import stage
@@ -18,30 +18,26 @@ _LONGEST = 249  # characters of a topic's name
 
 @stage("kafka")
 class KafkaSink(Emitter):
-    """Produce records to Kafka, acknowledged by all replicas in sync; idempotent, in order for each key.
+    """Produce records to Kafka, acknowledged by all replicas in sync; idempotent, in order for each key."""
 
-    Options:
-        url: a broker, such as "kafkas://${USER}:${PASSWORD}@broker:9093"; kafka:// is not encrypted.
-        brokers: further bootstrap brokers, as [host:port].
-        topic: the topic, a template with {source} or other variables of the records.
-        key: also a template; records with the same key stay in order.
-        format: of the records; `run.py schema --records` prints the schemas of avro and protobuf.
-        schema_id: the schema's number in a registry, written before each record in Confluent's wire format; if not
-            set, Avro uses its single-object encoding, and Protobuf and JSON have no prefix.
-        sasl: how the url's user and password are presented to the broker.
-        tls: files for kafkas://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
-        settings: further librdkafka settings, such as {compression.type: zstd}.
-    """
-
-    url: str
-    brokers: list[str] | None = None
-    topic: str = "streamkit"
-    key: str = "{source}"
-    format: Format = "json"
-    schema_id: int | None = None
-    sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
-    tls: Tls | None = None
-    settings: dict[str, str | int | bool] | None = None
+    url: Annotated[str, 'a broker, such as "kafkas://${USER}:${PASSWORD}@broker:9093"; kafka:// is not encrypted.']
+    brokers: Annotated[list[str] | None, "further bootstrap brokers, as [host:port]."] = None
+    topic: Annotated[str, "the topic, a template with {source} or other variables of the records."] = "streamkit"
+    key: Annotated[str, "also a template; records with the same key stay in order."] = "{source}"
+    format: Annotated[Format, "of the records; `run.py schema --records` prints avro and protobuf schemas."] = "json"
+    schema_id: Annotated[
+        int | None,
+        "the schema's number in a registry, written before each record in Confluent's wire format; if not set, Avro "
+        "uses its single-object encoding, and Protobuf and JSON have no prefix.",
+    ] = None
+    sasl: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+        "how the url's user and password are presented to the broker.",
+    ] = "PLAIN"
+    tls: Annotated[Tls | None, "files for kafkas://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
+    settings: Annotated[
+        dict[str, str | int | bool] | None, "further librdkafka settings, such as {compression.type: zstd}."
+    ] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""
@@ -53,7 +49,7 @@ class KafkaSink(Emitter):
         if self.settings:
             with contextlib.suppress(MissingPackage):
                 if (why := self._producer().unusable()) is not None:
-                    raise ValueError(f"settings must be ones that librdkafka takes; see its CONFIGURATION.md: {why}")
+                    raise ValueError(f"settings must be librdkafka settings, as its CONFIGURATION.md lists them: {why}")
         if self.schema_id is not None and not 0 <= self.schema_id < 1 << 31:
             raise ValueError(f"schema_id must be the schema's number in its registry, got {self.schema_id}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from streamkit.core.data import Frame
 from streamkit.core.stage import Count, stage
@@ -13,45 +13,45 @@ from streamkit.emit.emitter import Emitter
 from streamkit.emit.home_assistant import devices
 from streamkit.emit.mqtt import SCHEMES, MqttClient
 
-# control characters and what Unicode calls no character: MQTT lets brokers end the connection over them, and they do
+# Control characters and noncharacters of Unicode, over which MQTT brokers close the connection.
 _NO_CHARACTERS = "".join(chr((plane << 16) + last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
 _FORBIDDEN = f"\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NO_CHARACTERS}"
 _NOT_IN_VALUES = re.compile(f"[+#{_FORBIDDEN}]")
-_MISSED = 3  # records that do not come, until sensors know nothing any more
+_MISSED = 3  # missed records after which sensors are unavailable
 
 
 @stage("mqtt")
 class MqttSink(Emitter):
-    """Send records to an MQTT broker, each acknowledged (MQTT 5, QoS 1).
+    """Send records to an MQTT broker, each acknowledged (MQTT 5, QoS 1)."""
 
-    Options:
-        url: the broker, such as "mqtts://${USER}:${PASSWORD}@broker:8883"; mqtt:// is not encrypted.
-        topic: a template with variables of the records: {source}, {label}, {stage}, {kind}, {track_id}.
-        batch: up to this many records of one topic are sent in one message, as a JSON array, and wait up to 0.1 s for
-            each other; thousands of records a second need it.
-        retain: the broker keeps the last message of each topic for later subscribers.
-        status: a topic where the broker keeps online, and offline as soon as this process is gone for any reason.
-        discovery: Home Assistant's discovery prefix, usually homeassistant. Each source becomes a device, with a sensor
-            that counts objects for each of labels, or an entity for the events that when names.
-        tls: files for mqtts://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
-    """
-
-    url: str
-    topic: str = "streamkit/{source}"
-    batch: Count = 1
-    retain: bool = False
-    status: str | None = None
-    discovery: str | None = None
-    tls: Tls | None = None
+    url: Annotated[str, 'the broker, such as "mqtts://${USER}:${PASSWORD}@broker:8883"; mqtt:// is not encrypted.']
+    topic: Annotated[
+        str, "a template with variables of the records: {source}, {label}, {stage}, {kind}, {track_id}."
+    ] = "streamkit/{source}"
+    batch: Annotated[
+        Count,
+        "up to this many records of one topic are sent in one message, as a JSON array, and wait up to 0.1 s for each "
+        "other; thousands of records a second need it.",
+    ] = 1
+    retain: Annotated[bool, "the broker keeps the last message of each topic for later subscribers."] = False
+    status: Annotated[
+        str | None, "a topic where the broker keeps online, and offline as soon as this process is gone for any reason."
+    ] = None
+    discovery: Annotated[
+        str | None,
+        "Home Assistant's discovery prefix, usually homeassistant. Each source becomes a device, with a sensor that "
+        "counts objects for each of labels, or an entity for the events that when names.",
+    ] = None
+    tls: Annotated[Tls | None, "files for mqtts://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""
         self._at = address(self.url, SCHEMES, self.tls)
         if "+" in self.topic or "#" in self.topic:
-            raise ValueError(f"topic cannot have + or # in it, which are for subscribers, got {self.topic!r}")
+            raise ValueError(f"topic cannot contain the wildcards + and #, got {self.topic!r}")
         for option in ("topic", "status", "discovery"):
             if re.search(f"[{_FORBIDDEN}]", getattr(self, option) or ""):
-                raise ValueError(f"{option} cannot have control characters in it, got {getattr(self, option)!r}")
+                raise ValueError(f"{option} cannot contain control characters, got {getattr(self, option)!r}")
         for option in ("status", "discovery"):
             if re.search(r"^$|[+#{}]", getattr(self, option) or "plain"):
                 raise ValueError(f"{option} must be a plain topic, without + # {{ }}, got {getattr(self, option)!r}")
@@ -60,14 +60,14 @@ class MqttSink(Emitter):
 
     def _check_discovery(self) -> None:
         if self.send == "objects":
-            raise ValueError("discovery shows how many objects there are; write send: frames, or send: events")
+            raise ValueError("discovery needs send: frames, to show object counts, or send: events")
         if self.send == "frames" and not self.labels:
             raise ValueError("discovery makes a sensor for each label; write labels, as in [person, car]")
         if self.send == "events" and not all("." in name for name in self._kinds() or [""]):
-            raise ValueError("discovery must know which events there are; write when, as in [crossing.crossed]")
+            raise ValueError("discovery makes an entity for each event; write when, as in [crossing.crossed]")
         if self.batch != 1:
             raise ValueError(
-                f"Home Assistant reads one record a message; leave batch out with discovery, got {self.batch}"
+                f"Home Assistant reads one record per message; leave batch out with discovery, got {self.batch}"
             )
         if "{source}" not in self.topic or self.topic.count("{") > 1:
             raise ValueError(

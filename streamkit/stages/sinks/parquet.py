@@ -6,7 +6,7 @@ import re
 import time
 import zlib
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from streamkit.core.data import Frame
 from streamkit.core.stage import stage
@@ -25,19 +25,21 @@ class ParquetSink(Emitter):
 
     A file appears under its name when it is complete; until then its records are in the spool. docs/record-formats.md
     describes the columns.
-
-    Options:
-        path: the folder, such as "out/{source}/{date}", a template with {source}, {date} (UTC, of the camera's clock;
-            for videos, of the time of writing) or other variables of the records. Files are named after the spool and
-            the numbers of their records.
-        roll: when a file is complete, as in {every: 5min, size: 100MB}, which are the defaults; and at the latest when
-            its records fill half of the spool.
     """
 
     further: ClassVar[tuple[str, ...]] = ("date",)
 
-    path: str
-    roll: Roll | None = None
+    path: Annotated[
+        str,
+        'the folder, such as "out/{source}/{date}", a template with {source}, {date} (UTC, of the camera\'s clock; for '
+        "videos, of the time of writing) or other variables of the records. Files are named after the spool and the "
+        "numbers of their records.",
+    ]
+    roll: Annotated[
+        Roll | None,
+        "when a file is complete, as in {every: 5min, size: 100MB}, which are the defaults; and at the latest when "
+        "its records fill half of the spool.",
+    ] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""

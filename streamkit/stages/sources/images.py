@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Generator, Iterator
+from typing import Annotated
 
 from streamkit.core.data import Color, Frame, Surface
 from streamkit.core.errors import SourceError
-from streamkit.core.stage import Count, Seconds, Source, stage
+from streamkit.core.stage import Count, stage
 from streamkit.core.units import Unit
 from streamkit.io.image_file import MAX_MEGAPIXELS, read_rgb
-from streamkit.media.frame_sampling import check_part, nothing_taken, numbers, sample_frames
-from streamkit.stages.sources.source import Pace, Rate, turns
-
-if TYPE_CHECKING:
-    from streamkit.media.pacing import Pacer
+from streamkit.media.frame_sampling import numbers, sample_frames
+from streamkit.stages.sources.source import PacedSource, Rate, turns
 
 _JPEG = Color("bt601", full_range=True, chroma_x=0.5, chroma_y=0.5)
 _NAMED = 3
@@ -23,8 +20,8 @@ Megapixels = Annotated[float, Unit("megapixels", minimum=0.001)]
 """Millions of pixels."""
 
 
-@stage("pictures", writes="pixels", has_pace=True)
-class ImageSource(Source):
+@stage("pictures")
+class ImageSource(PacedSource):
     """Read images (JPEG, PNG, BMP, TIFF, WebP) in the natural order of their names, 2 before 10.
 
     Each is rotated as its EXIF data say. An image that cannot be read becomes a failed frame; the others are still
@@ -32,37 +29,16 @@ class ImageSource(Source):
 
     A frame's `index` is the image's number, also if `start`, `every` or `fps` leave images out; on a loop, index and
     time keep increasing.
-
-    Options:
-        uri: a folder, a pattern such as shots/*.jpg or shots/%04d.png, or one file.
-        rate: frames per second, for the frames' times.
-        loop: repeat forever, or this many times.
-        start: skip images before this time, counted from the first image.
-        end: skip images after this time, counted from the first image.
-        fps: reduce to at most this many frames per second, evenly.
-        every: take every n-th image only.
-        pace: deliver frames as a camera would, at their own times (realtime) or at this many frames per second;
-            unpaced delivers them as fast as the pipeline takes them. Default: unpaced; realtime under serve.
-        phase: seed of the pace's random phase; a number makes it the same in every run.
-        max_megapixels: a larger image becomes a failed frame, rejected by its header before memory is allocated; each
-            pixel takes 5 bytes.
     """
 
-    uri: str
-    rate: Rate = 1.0
-    loop: bool | Count = False
-    start: Seconds = 0.0
-    end: Seconds | None = None
-    fps: Rate | None = None
-    every: Count = 1
-    pace: Pace | None = None
-    phase: int | None = None
-    max_megapixels: Megapixels = MAX_MEGAPIXELS
-
-    def __post_init__(self) -> None:
-        """Check that `start` and `end` leave images to take."""
-        self.pace = None if self.pace == "unpaced" else self.pace
-        check_part(self.start, self.end)
+    uri: Annotated[str, "a folder, a pattern such as shots/*.jpg or shots/%04d.png, or one file."]
+    rate: Annotated[Rate, "frames per second, for the frames' times."] = 1.0
+    loop: Annotated[bool | Count, "repeat forever, or this many times."] = False
+    max_megapixels: Annotated[
+        Megapixels,
+        "a larger image becomes a failed frame, rejected by its header before memory is allocated; each pixel takes 5 "
+        "bytes.",
+    ] = MAX_MEGAPIXELS
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order.
@@ -71,19 +47,17 @@ class ImageSource(Source):
             SourceError: there is no image or none was taken; or, after the last one, some could not be read.
         """
         from streamkit.media.find import image_files
-        from streamkit.media.frame_sampling import expected_frames
-        from streamkit.media.pacing import Pacer
+
+        files = image_files(self.uri)
+        whole = {"frames": len(files), "fps": self.rate, "duration_s": len(files) / self.rate}
+        self.expect(whole, turns(self.loop))
+        yield from self.paced(self._read(files), 1 / self.rate)
+
+    def _read(self, files: list[str]) -> Generator[Frame]:
         from streamkit.media.surfaces import place
         from streamkit.ops.color import from_rgb
 
-        context = self.context
-        files = image_files(self.uri)
-        part = numbers(len(files), self.rate, self.start, self.end)
-        whole = {"frames": len(files), "fps": self.rate, "duration_s": len(files) / self.rate}
-        context.runtime.facts["expected_frames"] = expected_frames(
-            whole, self.start, self.end, self.every, self.fps, turns(self.loop)
-        )
-        self._pacer = None if self.pace is None else Pacer(self.pace, 1 / self.rate, self.phase, context.id)
+        context, part = self.context, numbers(len(files), self.rate, self.start, self.end)
         broken: dict[str, str] = {}
         none = True
         with place(context.device) as put:
@@ -98,18 +72,9 @@ class ImageSource(Source):
                     broken[name] = str(error)
                     frame = Frame(context.id, index, pts_s, 0, 0, error=str(error))
                 frame._state.epoch = (index - part.start) // len(part)
-                if self._pacer is not None:
-                    frame.due_s = self._pacer.due_s(index, frame.pts_s)
-                    self._pacer.wait(frame.due_s)
-                    if self._pacer.stopped:
-                        return
                 yield frame
-                if self._pacer is not None:
-                    self._pacer.follow(frame)
         if none:
-            length_s = len(files) / self.rate
-            what = f"the row of pictures ({len(files)})"
-            raise nothing_taken(self.uri, what, length_s, self.start, self.end, self.every)
+            raise self.nothing(f"the sequence of images ({len(files)})", len(files) / self.rate)
         if broken:
             more = f"; and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
             raise SourceError("; ".join(list(broken.values())[:_NAMED]) + more)
@@ -119,14 +84,8 @@ class ImageSource(Source):
         """See `Source.unbounded`."""
         return self.pace is not None or self.loop is True
 
-    def stop(self) -> None:
-        """End a wait for a frame's time; thread-safe."""
-        pacer: Pacer | None = getattr(self, "_pacer", None)
-        if pacer is not None:
-            pacer.stopped = True
-
     def _looped(self, files: list[str], part: range) -> Iterator[tuple[int, str, float]]:
         """Yield index, file and time of the images of every repetition; index and time keep increasing."""
-        turns = itertools.count() if self.loop is True else range(int(self.loop) or 1)
-        for index, number in enumerate((n for _ in turns for n in part) if part else (), part.start):
+        repeats = itertools.count() if self.loop is True else range(int(self.loop) or 1)
+        for index, number in enumerate((n for _ in repeats for n in part) if part else (), part.start):
             yield index, files[number], index / self.rate

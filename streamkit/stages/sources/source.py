@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from streamkit.core.data import Frame
 from streamkit.core.errors import SourceError
@@ -26,92 +27,153 @@ if TYPE_CHECKING:
 __all__ = ["Pace", "Rate", "VideoSource", "resolve"]
 
 Rate = Annotated[float, Unit("frames a second", minimum=0.001)]
-"""Frames a second."""
+"""Frames per second."""
 
 StreamNumber = Annotated[int, Unit("the number of a video stream, from 0", minimum=0)]
 """The number of a video stream in its container, from 0."""
 
 Pace = Literal["realtime", "unpaced"] | Rate
-"""When frames of a recording come: at their own times, as fast as they can be had, or so many a second."""
+"""When recorded frames are delivered: at their own times, as fast as possible, or at a fixed rate."""
 
 
-@stage("source", writes="pixels", reads_packets=True, has_pace=True)
-class VideoSource(Source):
+@dataclass(eq=False, kw_only=True)
+class PacedSource(Source, writes=("pixels",), has_pace=True):
+    """Base of the sources: which part is read, which of its frames are taken, and when they are delivered."""
+
+    uri: str
+    start: Annotated[Seconds, "skip frames before this time, counted from the first frame."] = 0.0
+    end: Annotated[Seconds | None, "skip frames after this time, counted from the first frame."] = None
+    fps: Annotated[Rate | None, "reduce to at most this many frames per second, evenly."] = None
+    every: Annotated[Count, "take every n-th frame only."] = 1
+    pace: Annotated[
+        Pace | None,
+        "deliver recorded frames as a camera would, at their own times (realtime) or at this many frames per second; a "
+        "frame's latency is measured from its due time. unpaced delivers them as fast as the pipeline takes them. "
+        "Default: unpaced; realtime under serve.",
+    ] = None
+    phase: Annotated[int | None, "seed of the pace's random phase; a number makes it the same in every run."] = None
+
+    def __post_init__(self) -> None:
+        """Check that `start` and `end` leave frames to take."""
+        self.pace = None if self.pace == "unpaced" else self.pace
+        self._pacer: Pacer | None = None
+        check_part(self.start, self.end)
+
+    def paced(self, frames: Generator[Frame], step_s: float) -> Iterator[Frame]:
+        """Yield the frames, each when it is due; live frames are not delayed.
+
+        Args:
+            frames: the frames in order.
+            step_s: the time between two of them in seconds.
+        """
+        from streamkit.media.pacing import Pacer
+
+        if self.pace is None:
+            yield from frames
+            return
+        pacer = self._pacer = Pacer(self.pace, step_s, self.phase, self.context.id)
+        wait = self.context.runtime.spans.call("wait for the pace", pacer.wait, waiting=True)
+        with closing(frames):
+            for frame in frames:
+                if frame.time_s is None:
+                    frame.due_s = pacer.due_s(frame.index, frame.pts_s)
+                    wait(frame.due_s)
+                    if pacer.stopped:
+                        return
+                yield frame
+                pacer.follow(frame)
+
+    def stop(self) -> None:
+        """End a wait for a frame's time; thread-safe."""
+        if self._pacer is not None:
+            self._pacer.stopped = True
+
+    def expect(self, facts: dict[str, Any], turns: float = 1) -> None:
+        """Put the number of frames to expect into the context's facts, from the `facts` of the whole source."""
+        from streamkit.media.frame_sampling import expected_frames
+
+        self.context.runtime.facts["expected_frames"] = expected_frames(
+            facts, self.start, self.end, self.every, self.fps, turns
+        )
+
+    def nothing(self, what: str, length_s: float | None, *, keyframes: bool = False) -> SourceError:
+        """Return the error for a source that ends without a frame; `what` has the length `length_s`."""
+        return nothing_taken(mask(self.uri), what, length_s, self.start, self.end, self.every, keyframes=keyframes)
+
+
+@stage("source", reads_packets=True)
+class VideoSource(PacedSource):
     """Decode a video.
 
     A frame's `index` is its number in the video, also if `start`, `every` or `fps` leave frames out; on a loop, index
     and time keep increasing.
-
-    Options:
-        uri: a path; an address such as https://host/clip.mp4, an HLS playlist, rtsp://host/stream, rtmp://host/app/key;
-            a V4L2 device, /dev/video0 or v4l2:///dev/video0?size=1280x720&fps=30&format=mjpeg.
-        stream: which of several video streams, from 0; cover images do not count. By default the best one, as the
-            ffmpeg command ranks them: the default stream, then the largest.
-        loop: repeat forever, or this many times.
-        start: skip frames before this time, counted from the first frame.
-        end: skip frames after this time, counted from the first frame.
-        fps: reduce to at most this many frames per second, evenly.
-        every: take every n-th frame only.
-        keyframes: take only frames that can be decoded without any other; nothing else is decoded. They keep their
-            numbers and times.
-        pace: play a file as a camera would, at its own times (realtime) or at this many frames per second; a frame's
-            latency is measured from its due time. unpaced reads as fast as the pipeline takes frames. Default:
-            unpaced; realtime under serve.
-        phase: seed of the pace's random phase; a number makes it the same in every run.
-        timeout: how long a network peer may be silent, or send nothing that can be decoded.
-        transport: of RTSP's packets; auto begins with TCP and uses UDP if the camera rejects TCP.
-        jitter: how long to wait for packets that UDP delivers out of order; FFmpeg's default if not set.
-        low_latency: disable buffering, and probe the stream from its first packets only; for cameras.
-        clock: date live frames by their arrival, or by the sender's clock if it is sent (RTSP, by RTCP).
-        reconnect: reconnect when a live source fails or ends; false never does. max_wait is the longest wait between
-            two attempts, 3s if not set; after this many attempts, or this long without a frame (give_up), the source
-            has failed. On by default for what may be a camera; true or a mapping also reopens files.
-        frozen: reconnect when the frames of a live source have not changed for this long; a scene that is still
-            static after that is left alone. 0 disables it.
-        decoders: split a file at its keyframes and decode this many parts at once; auto uses what the device has for
-            each source, and fewer for a short file. Frames and their order stay the same.
     """
 
-    uri: str
-    stream: StreamNumber | None = None
-    loop: bool | Count = False
-    start: Seconds = 0.0
-    end: Seconds | None = None
-    fps: Rate | None = None
-    every: Count = 1
-    keyframes: bool = False
-    pace: Pace | None = None
-    phase: int | None = None
-    timeout: Seconds = 15.0
-    transport: Literal["auto", "tcp", "udp"] = "auto"
-    jitter: Seconds | None = None
-    low_latency: bool = False
-    clock: Literal["arrival", "sender"] = "arrival"
-    reconnect: bool | Reconnect | None = None
-    frozen: Seconds = 60.0
-    decoders: Literal["auto"] | Count = 1
+    uri: Annotated[
+        str,
+        "a path; an address such as https://host/clip.mp4, an HLS playlist, rtsp://host/stream, rtmp://host/app/key; "
+        "a V4L2 device, /dev/video0 or v4l2:///dev/video0?size=1280x720&fps=30&format=mjpeg.",
+    ]
+    stream: Annotated[
+        StreamNumber | None,
+        "which of several video streams, from 0; cover images do not count. By default the best one, as the ffmpeg "
+        "command ranks them: the default stream, then the largest.",
+    ] = None
+    loop: Annotated[bool | Count, "repeat forever, or this many times."] = False
+    keyframes: Annotated[
+        bool,
+        "take only frames that can be decoded without any other; nothing else is decoded. They keep their numbers and "
+        "times.",
+    ] = False
+    timeout: Annotated[Seconds, "how long a network peer may be silent, or send nothing that can be decoded."] = 15.0
+    transport: Annotated[
+        Literal["auto", "tcp", "udp"], "of RTSP's packets; auto begins with TCP and uses UDP if the camera rejects TCP."
+    ] = "auto"
+    jitter: Annotated[
+        Seconds | None, "how long to wait for packets that UDP delivers out of order; FFmpeg's default if not set."
+    ] = None
+    low_latency: Annotated[bool, "disable buffering, and probe the stream from its first packets; for cameras."] = False
+    clock: Annotated[
+        Literal["arrival", "sender"],
+        "date live frames by their arrival, or by the sender's clock if it is sent (RTSP, by RTCP).",
+    ] = "arrival"
+    reconnect: Annotated[
+        bool | Reconnect | None,
+        "reconnect when a live source fails or ends; false never does. max_wait is the longest wait between two "
+        "attempts, 3s if not set; after this many attempts, or this long without a frame (give_up), the source has "
+        "failed. On by default for what may be a camera; true or a mapping also reopens files.",
+    ] = None
+    frozen: Annotated[
+        Seconds,
+        "reconnect when the frames of a live source have not changed for this long; a scene that is still static "
+        "after that is not reconnected again. 0 disables it.",
+    ] = 60.0
+    decoders: Annotated[
+        Literal["auto"] | Count,
+        "split a file at its keyframes and decode this many parts at once; auto uses what the device has for each "
+        "source, and fewer for a short file. Frames and their order stay the same.",
+    ] = 1
 
     def __post_init__(self) -> None:
         """Check the part of the video, the kind of address, and that several decoders are possible."""
         from streamkit.media.link import Interrupt
 
         self._interrupt = Interrupt()
-        self.pace = None if self.pace == "unpaced" else self.pace
-        check_part(self.start, self.end)
+        super().__post_init__()
         try:
             check_scheme(self.uri)
         except SourceError as error:
             raise ValueError(str(error)) from None
         if self.keyframes and self.every > 1:
             raise ValueError(
-                f"every must be 1 with keyframes, got {self.every}: keyframes are numbered among all pictures; "
-                "fps thins them out"
+                f"every must be 1 with keyframes, got {self.every}: keyframes are numbered among all frames; use "
+                "fps to reduce them"
             )
         if self.decoders not in (1, "auto"):
             if self.keyframes:
                 raise ValueError(f"decoders must be 1 or auto with keyframes, got {self.decoders}")
             if not is_path(self.uri):
-                raise ValueError(f"decoders must be 1 or auto: only a file can be cut, got {mask(self.uri)}")
+                raise ValueError(f"decoders must be 1 or auto: only a file can be split, got {mask(self.uri)}")
             if self.pace is not None:
                 raise ValueError(f"decoders must be 1 or auto for a source with a pace, got {self.decoders}")
 
@@ -134,8 +196,6 @@ class VideoSource(Source):
                 raise
 
     def _frames(self, link: ConnectionOptions) -> Iterator[Frame]:
-        from streamkit.media.frame_sampling import expected_frames
-        from streamkit.media.pacing import Pacer
         from streamkit.media.reader import VideoReader
         from streamkit.media.surfaces import shared_pool
 
@@ -144,47 +204,34 @@ class VideoSource(Source):
             self.uri, context.device, shared_pool(context.device), context.counters, context.log,
             threads=context.threads, low_delay=self.pace is not None, link=link,
             spans=runtime.spans, on_packet=runtime.on_packet,
-            decoders=self.decoders if self._may_be_cut() else 1, ahead=runtime.executor,
+            decoders=self.decoders if self._may_be_split() else 1, ahead=runtime.executor,
             ring=runtime.packet_buffer, stream=self.stream,
         )  # fmt: skip
         with closing(reader):
-            self._pacer = None if self.pace is None else Pacer(self.pace, reader.step_s, self.phase, context.id)
-            if self._pacer is not None:
-                wait = runtime.spans.call("wait for the pace", self._pacer.wait, waiting=True)
-            live = reader.info.live
-            runtime.facts.update(reader.info.facts())
-            if not live and not self.keyframes:
-                runtime.facts["expected_frames"] = expected_frames(
-                    runtime.facts, self.start, self.end, self.every, self.fps, turns(self.loop)
-                )
-            none = True
-            for index, picture, pts_s in self._thinned(reader):
-                if none:  # a container may have them before a rotation
-                    runtime.facts.update(width=picture.width, height=picture.height)
-                    none = False
-                frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
-                frame._state.epoch, frame.damaged = self._epoch, picture.damaged
-                frame._state.packet_ref = reader.place(picture.pts_s)
-                if live:
-                    frame.due_s = reader.arrived_s(picture.pts_s)
-                    frame.time_s = self._time_s(reader, picture, frame.due_s)
-                elif self._pacer is not None:
-                    frame.due_s = self._pacer.due_s(index, pts_s)
-                    wait(frame.due_s)
-                    if self._pacer.stopped:
-                        return
-                yield frame
-                if self._pacer is not None:
-                    self._pacer.follow(frame)
-            if none and live:
-                raise SourceError(f"{mask(self.uri)}: the stream ended before its first picture", cause="lost")
-            if none:
-                length_s = reader.info.duration_s
-                raise nothing_taken(
-                    mask(self.uri), "the video", length_s, self.start, self.end, self.every, keyframes=self.keyframes
-                )
+            context.runtime.facts.update(reader.info.facts())
+            if not reader.info.live and not self.keyframes:
+                self.expect(context.runtime.facts, turns(self.loop))
+            yield from self.paced(self._decoded(reader), reader.step_s)
 
-    def _may_be_cut(self) -> bool:
+    def _decoded(self, reader: VideoReader) -> Generator[Frame]:
+        context, live, none = self.context, reader.info.live, True
+        for index, decoded, pts_s in self._sampled(reader):
+            if none:  # a container may have them before a rotation
+                context.runtime.facts.update(width=decoded.width, height=decoded.height)
+                none = False
+            frame = Frame(context.id, index, pts_s, decoded.width, decoded.height, decoded.surface)
+            frame._state.epoch, frame.damaged = self._epoch, decoded.damaged
+            frame._state.packet_ref = reader.place(decoded.pts_s)
+            if live:
+                frame.due_s = reader.arrived_s(decoded.pts_s)
+                frame.time_s = self._time_s(reader, decoded, frame.due_s)
+            yield frame
+        if none and live:
+            raise SourceError(f"{mask(self.uri)}: the stream ended before its first frame", cause="lost")
+        if none:
+            raise self.nothing("the video", reader.info.duration_s, keyframes=self.keyframes)
+
+    def _may_be_split(self) -> bool:
         """Whether several decoders are of use."""
         return is_path(self.uri) and self.pace is None and not self.keyframes
 
@@ -196,32 +243,30 @@ class VideoSource(Source):
     @property
     def retry(self) -> Retry | None:
         """See `Source.retry`."""
-        asked = self.reconnect
-        if asked is False or (asked is None and is_path(self.uri)):
+        given = self.reconnect
+        if given is False or (given is None and is_path(self.uri)):
             return None
-        said: Reconnect = asked if isinstance(asked, dict) else {}
+        options: Reconnect = given if isinstance(given, dict) else {}
         return Retry(
-            max_wait_s=said.get("max_wait", 3.0), attempts=said.get("attempts"), give_up_s=said.get("give_up"),
-            frozen_s=self.frozen or None, first=asked is not None or may_be_live(self.uri), files=asked is not None,
+            max_wait_s=options.get("max_wait", 3.0), attempts=options.get("attempts"), give_up_s=options.get("give_up"),
+            frozen_s=self.frozen or None, first=given is not None or may_be_live(self.uri), files=given is not None,
         )  # fmt: skip
 
     def stop(self) -> None:
         """End a wait for a frame's time or for the network; thread-safe."""
         self._interrupt.stop()
-        pacer: Pacer | None = getattr(self, "_pacer", None)
-        if pacer is not None:
-            pacer.stopped = True
+        super().stop()
 
-    def _time_s(self, reader: VideoReader, picture: DecodedFrame, arrived_s: float) -> float:
+    def _time_s(self, reader: VideoReader, decoded: DecodedFrame, arrived_s: float) -> float:
         """Return a live frame's time, in seconds since 1970; `arrived_s` is on the monotonic clock."""
         if self.clock == "sender":
-            time_s = reader.sender_time_s(picture.pts_s)
+            time_s = reader.sender_time_s(decoded.pts_s)
             if time_s is not None:
                 return time_s
             self.context.counters.add("frames timed by arrival")
         return time.time() - (time.monotonic() - arrived_s)
 
-    def _thinned(self, reader: VideoReader) -> Iterator[tuple[int, DecodedFrame, float]]:
+    def _sampled(self, reader: VideoReader) -> Iterator[tuple[int, DecodedFrame, float]]:
         """Yield the frames that are taken, with index and time.
 
         Raises:
@@ -230,9 +275,9 @@ class VideoSource(Source):
         """
         sampler, live, taken_s = FrameSampler(self.every, self.fps), reader.info.live, time.monotonic()
         allowed_s = self.timeout + 2 / self.fps if self.fps else math.inf
-        for index, picture, pts_s in self._looped(reader):
+        for index, decoded, pts_s in self._looped(reader):
             if sampler.takes(index, pts_s):
-                yield index, picture, pts_s
+                yield index, decoded, pts_s
                 taken_s = time.monotonic()
             elif live and index % self.every == 0 and time.monotonic() - taken_s > allowed_s:
                 raise SourceError(
@@ -247,17 +292,17 @@ class VideoSource(Source):
         index, pts_s, turn = -1, 0.0, 0
         while turn < last:
             shift: tuple[int, float] | None = None if turn else (0, 0.0)
-            # on a loop pictures are counted on from turn to turn, and which are taken differs; and a live source is
-            # watched by what comes out of its decoder, so nothing is left out before that
+            # On a loop, frames are numbered on from turn to turn, so each turn takes other frames; and a live source is
+            # monitored by its decoder's output, so no frame is left out before decoding.
             ahead = last == 1 and not reader.info.live and (self.every > 1 or self.fps)
             sampler = FrameSampler(self.every, self.fps) if ahead else None
-            for number, picture in reader.frames(self.start, self.end, sampler=sampler, keyframes=self.keyframes):
+            for number, decoded in reader.frames(self.start, self.end, sampler=sampler, keyframes=self.keyframes):
                 if shift is None:
-                    first = reader.began or (number, picture.pts_s)
+                    first = reader.began or (number, decoded.pts_s)
                     shift = index + 1 - first[0], pts_s + reader.step_s - first[1]
-                index, pts_s, self._epoch = number + shift[0], picture.pts_s + shift[1], turn
-                yield index, picture, pts_s
-            if shift is None or index < 0:  # not one picture: no end would come
+                index, pts_s, self._epoch = number + shift[0], decoded.pts_s + shift[1], turn
+                yield index, decoded, pts_s
+            if shift is None or index < 0:  # no frame at all: the loop would never end
                 return
             if reader.ended is not None:
                 index, pts_s = reader.ended[0] + shift[0], reader.ended[1] + shift[1]

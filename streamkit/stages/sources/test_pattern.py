@@ -2,55 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterator
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from streamkit.core.data import Color, Device, Frame
 from streamkit.core.errors import SourceError
-from streamkit.core.stage import Count, Seconds, Source, stage
+from streamkit.core.stage import stage
 from streamkit.core.text import did_you_mean
-from streamkit.media.frame_sampling import check_part, nothing_taken, numbers, sample_frames
+from streamkit.media.frame_sampling import numbers, sample_frames
 from streamkit.media.uris import mask, scheme
-from streamkit.stages.sources.source import Pace, Rate
-
-if TYPE_CHECKING:
-    from streamkit.media.pacing import Pacer
+from streamkit.stages.sources.source import PacedSource
 
 _DEFAULTS = {"width": 640, "height": 360, "fps": 25.0, "frames": 250}
 _BLACK, _WHITE, _STEP = 16, 235, 4
 _COLOR = Color("bt601")
 
 
-@stage("test_pattern", writes="pixels", has_pace=True)
-class TestPattern(Source):
-    """Generate frames with sliding gray bars, a colour gradient and a moving white box.
-
-    Options:
-        uri: "test://?width=640&height=360&fps=25&frames=250", each parameter optional; frames=0 never ends.
-        start: skip frames before this time, counted from the first frame.
-        end: skip frames after this time, counted from the first frame.
-        fps: reduce to at most this many frames per second, evenly.
-        every: take every n-th frame only.
-        pace: deliver frames as a camera would, at their own times (realtime) or at this many frames per second;
-            unpaced delivers them as fast as the pipeline takes them. Default: unpaced; realtime under serve.
-        phase: seed of the pace's random phase; a number makes it the same in every run.
-    """
+@stage("test_pattern")
+class TestPattern(PacedSource):
+    """Generate frames with sliding gray bars, a colour gradient and a moving white box."""
 
     __test__ = False  # not one of pytest's
 
-    uri: str = "test://"
-    start: Seconds = 0.0
-    end: Seconds | None = None
-    fps: Rate | None = None
-    every: Count = 1
-    pace: Pace | None = None
-    phase: int | None = None
+    uri: Annotated[
+        str, '"test://?width=640&height=360&fps=25&frames=250", each parameter optional; frames=0 never ends.'
+    ] = "test://"
 
     def __post_init__(self) -> None:
         """Check the address's parameters, and that `start` and `end` leave frames to take."""
-        self.pace = None if self.pace == "unpaced" else self.pace
-        check_part(self.start, self.end)
+        super().__post_init__()
         try:
             pattern_options(self.uri)
         except SourceError as error:
@@ -62,19 +43,19 @@ class TestPattern(Source):
         Raises:
             SourceError: no frame was taken.
         """
-        from streamkit.media.frame_sampling import expected_frames
-        from streamkit.media.pacing import Pacer
+        want = pattern_options(self.uri)
+        count, rate = int(want["frames"]) or None, want["fps"]
+        whole = {"frames": count, "fps": rate, "duration_s": None if count is None else count / rate}
+        self.expect(whole)
+        yield from self.paced(self._painted(want, whole), 1 / rate)
+
+    def _painted(self, want: dict[str, float], whole: dict[str, Any]) -> Generator[Frame]:
         from streamkit.media.surfaces import place, shared_pool
 
-        context, want = self.context, pattern_options(self.uri)
-        width, height, rate = int(want["width"]), int(want["height"]), want["fps"]
-        paint = _Painter(width, height)
-        host = shared_pool(Device("cpu"))
-        self._pacer = None if self.pace is None else Pacer(self.pace, 1 / rate, self.phase, context.id)
-        count = int(want["frames"]) or None
-        every_one = ((n, None, n / rate) for n in numbers(count, rate, self.start, self.end))
-        whole = {"frames": count, "fps": rate, "duration_s": None if count is None else count / rate}
-        context.runtime.facts["expected_frames"] = expected_frames(whole, self.start, self.end, self.every, self.fps, 1)
+        context, rate = self.context, want["fps"]
+        width, height = int(want["width"]), int(want["height"])
+        paint, host = _Painter(width, height), shared_pool(Device("cpu"))
+        every_one = ((n, None, n / rate) for n in numbers(whole["frames"], rate, self.start, self.end))
         none = True
         with place(context.device) as put:
             for index, _, pts_s in sample_frames(every_one, self.every, self.fps):
@@ -83,28 +64,14 @@ class TestPattern(Source):
                 paint(index, surface.data)
                 frame = Frame(context.id, index, pts_s, width, height, put(surface))
                 del surface
-                if self._pacer is not None:
-                    frame.due_s = self._pacer.due_s(index, frame.pts_s)
-                    self._pacer.wait(frame.due_s)
-                    if self._pacer.stopped:
-                        return
                 yield frame
-                if self._pacer is not None:
-                    self._pacer.follow(frame)
         if none:
-            length_s = None if count is None else count / rate
-            raise nothing_taken(mask(self.uri), "the pattern", length_s, self.start, self.end, self.every)
+            raise self.nothing("the pattern", whole["duration_s"])
 
     @property
     def unbounded(self) -> bool:
         """See `Source.unbounded`."""
         return self.pace is not None or (self.end is None and not pattern_options(self.uri)["frames"])
-
-    def stop(self) -> None:
-        """End a wait for a frame's time; thread-safe."""
-        pacer: Pacer | None = getattr(self, "_pacer", None)
-        if pacer is not None:
-            pacer.stopped = True
 
 
 def pattern_options(uri: str) -> dict[str, float]:
@@ -134,7 +101,7 @@ def pattern_options(uri: str) -> dict[str, float]:
 
 
 class _Painter:
-    """Paints frame `index` by sliding over arrays made once."""
+    """Paints a frame: slices of arrays that are made once, shifted by the index."""
 
     def __init__(self, width: int, height: int) -> None:
         import numpy as np

@@ -11,7 +11,7 @@ from streamkit.core.data import Frame
 from streamkit.core.records import numbers_of
 from streamkit.core.units import Of
 from streamkit.io.still_images import CropRequest, StillImage, cut_out, parts_of, still_bytes
-from streamkit.stages.inference.objects import members
+from streamkit.stages.inference.select_objects import members
 
 _SWEEP_EVERY_S = 1.0
 
@@ -21,7 +21,7 @@ Key = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class ObjectView:
-    """A sight of an object, or of a frame.
+    """A view of an object, or of a frame.
 
     Attributes:
         pts_s: presentation time, in the source's time.
@@ -44,7 +44,7 @@ class ObjectView:
     quality: float = 0.0
 
     def better(self, other: ObjectView | None) -> bool:
-        """Whether it is to be taken in place of another, or of none."""
+        """Whether it is better than another one, or there is no other."""
         return other is None or self.quality > other.quality
 
 
@@ -52,7 +52,7 @@ def views_of(frame: Frame, of: Of | None, pad: float, max_size: int) -> Iterator
     """Yield track and view, not yet measured, of a frame's tracked objects that were seen, not only predicted.
 
     Args:
-        frame: the frame, with tables of its own.
+        frame: the frame, with its own tables.
         of: which objects; None for all. If two detectors have the same track id, the first detector's object is used.
         pad: share of the box that is added on each side.
         max_size: longer side of the image, in pixels.

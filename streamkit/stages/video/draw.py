@@ -2,23 +2,109 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from streamkit.analytics.shapes import by_name
 from streamkit.config.privacy import Hiding, hidden
+from streamkit.core.annotations import Shown
 from streamkit.core.data import Batch, Detections, Surface
-from streamkit.core.stage import BatchStage, CompositePart, Count, Score, Seconds, stage
+from streamkit.core.stage import BatchStage, CompositePart, Count, Score, Seconds, StreamStage, stage
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.hide import hide, regions
 from streamkit.ops.overlay import draw
 from streamkit.ops.style import Style
 from streamkit.stages.analytics.track_analytics import tell_outside
-from streamkit.stages.video.trails import Trails
+
+_TRAIL_STEP = 0.01  # of the frame's height: points of a trail are at least so far apart, so a trail's memory is bounded
+
+
+class _Foot(NamedTuple):
+    """A tracked object of a frame, its foot at (x, y) in pixels."""
+
+    table: str
+    track: int
+    x: float
+    y: float
+    class_id: int
+    label: str
+
+
+@dataclass(eq=False, slots=True)
+class _Trail:
+    seen_s: float
+    points: deque[tuple[float, float, float]]  # time in seconds, x, y
+
+
+@dataclass(eq=False, slots=True)
+class _Trails:
+    """A source's trails by table and track, and the time and epoch of its last frame."""
+
+    time_s: float = -np.inf
+    epoch: int = 0
+    trails: dict[tuple[str, int], _Trail] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Trails(StreamStage, name="trails", reads="track_id"):
+    """Show where the foot point of each tracked object was.
+
+    Attributes:
+        last: how long a position is shown.
+    """
+
+    last: Seconds = 2.0
+
+    def new_state(self, source: str) -> _Trails:
+        """Return a state without trails."""
+        return _Trails()
+
+    def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
+        """Attach the trail of each object to its frame."""
+        seen: list[list[_Foot]] = [[] for _ in batch.frames]
+        for name in batch.tables:
+            table = batch.table(name)
+            if table.track_id is None:
+                continue
+            table = table[np.flatnonzero(table.track_id >= 0)]
+            x, y, of = table.xyxy[:, ::2].mean(axis=1), table.xyxy[:, 3], table.track_id
+            assert of is not None
+            columns = of.tolist(), x.tolist(), y.tolist(), table.class_id.tolist(), table.label
+            for at, *values in zip(table.batch_row.tolist(), *columns, strict=True):
+                seen[at].append(_Foot(name, *values))
+        for frame, objects in zip(batch.frames, seen, strict=True):
+            state = states[frame.source]
+            self._expire(state, frame.pts_s, frame._state.epoch)
+            for one in objects:
+                points = self._add(state, one, _TRAIL_STEP * frame.height)
+                if len(points) > 1:
+                    key = f"{self.context.id} {one.table} {one.track}"
+                    frame.shown[key] = Shown(points, class_id=one.class_id, track_id=one.track, label=one.label)
+        return batch
+
+    def _expire(self, state: _Trails, time_s: float, epoch: int) -> None:
+        """Drop trails that are too old; all of them if the source's time jumps back or it restarts."""
+        if time_s < state.time_s or epoch != state.epoch:
+            state.trails.clear()
+        state.time_s, state.epoch = time_s, epoch
+        for key in [key for key, trail in state.trails.items() if time_s - trail.seen_s > self.last]:
+            del state.trails[key]
+
+    def _add(self, state: _Trails, one: _Foot, step: float) -> tuple[tuple[float, float], ...]:
+        """Return the points of an object's trail; the last is its present position."""
+        trail = state.trails.setdefault((one.table, one.track), _Trail(state.time_s, deque()))
+        trail.seen_s, points = state.time_s, trail.points
+        while points and state.time_s - points[0][0] > self.last:
+            points.popleft()
+        before = tuple((x, y) for _, x, y in points)
+        if not points or max(abs(one.x - points[-1][1]), abs(one.y - points[-1][2])) >= step:
+            points.append((state.time_s, one.x, one.y))
+        return (*before, (one.x, one.y))
 
 
 @stage("draw", reads="pixels", writes="pixels", warms_up=True, draws_in_place=True)
@@ -28,42 +114,28 @@ class Draw(BatchStage):
     Other branches see the frames without the drawing. Zones and lines, with their counts, come from the stages `zone`
     and `line_counter` above. Labels avoid each other where there is room. Line width and text scale with the frame, and
     look the same on CPU and GPU.
-
-    Options:
-        labels: write the class's name.
-        scores: write the score.
-        tracks: write the track id, if objects are tracked.
-        color: one colour per class, or per track.
-        thickness: of lines, in pixels, rounded up to even; derived from the frame's size by default.
-        text_size: height of labels in pixels, rounded up to even; derived from the frame's size by default.
-        fill: opacity of the tint inside a box; 0 leaves it clear.
-        only: names of the classes to draw; all by default.
-        masks: opacity of masks; 0 omits them.
-        min_point: minimum score of a keypoint that is drawn.
-        analytics: draw zones with the number of tracks in them, and lines with their counts in and out.
-        trail: draw where the foot of each tracked object was, for this long; needs a tracker above.
-        untracked: below a tracker, also draw objects without a track: weak ones, new ones, duplicate boxes.
-        blur: what to make unrecognisable before anything else is drawn: names of classes, or `all`; or {labels: [...]},
-            {zone: [[x, y], ...]} for a part of the frame, or both for objects whose centre is in the zone; with `units`
-            (pixels or share), `cells` (of an object's longer side, fewer hide more) and `grow` (of its box).
-        pixelate: like blur, with a mosaic.
     """
 
-    labels: bool = True
-    scores: bool = True
-    tracks: bool = True
-    color: Literal["class", "track"] = "class"
-    thickness: Count | None = None
-    text_size: Count | None = None
-    fill: Score = 0.0
-    only: tuple[str, ...] = ()
-    masks: Score = 0.4
-    min_point: Score = 0.3
-    analytics: bool = True
-    trail: Seconds | None = None
-    untracked: bool = False
-    blur: Hiding | None = None
-    pixelate: Hiding | None = None
+    labels: Annotated[bool, "write the class's name."] = True
+    scores: Annotated[bool, "write the score."] = True
+    tracks: Annotated[bool, "write the track id, if objects are tracked."] = True
+    color: Annotated[Literal["class", "track"], "one colour per class, or per track."] = "class"
+    thickness: Annotated[Count | None, "of lines, in pixels, rounded up to even; by default by frame size."] = None
+    text_size: Annotated[Count | None, "of labels, in pixels, rounded up to even; by default by frame size."] = None
+    fill: Annotated[Score, "opacity of the tint inside a box; 0 leaves it clear."] = 0.0
+    only: Annotated[tuple[str, ...], "names of the classes to draw; all by default."] = ()
+    masks: Annotated[Score, "opacity of masks; 0 omits them."] = 0.4
+    min_point: Annotated[Score, "minimum score of a keypoint that is drawn."] = 0.3
+    analytics: Annotated[bool, "draw zones with the number of tracks in them, and lines with their counts."] = True
+    trail: Annotated[Seconds | None, "draw where the foot of each track was for this long; needs a tracker."] = None
+    untracked: Annotated[bool, "below a tracker, also draw objects without a track: weak, new, duplicate."] = False
+    blur: Annotated[
+        Hiding | None,
+        "what to make unrecognisable before anything else is drawn: names of classes, or `all`; or {labels: [...]}, "
+        "{zone: [[x, y], ...]} for a part of the frame, or both for objects whose centre is in the zone; with `units` "
+        "(pixels or share), `cells` (of an object's longer side, fewer hide more) and `grow` (of its box).",
+    ] = None
+    pixelate: Annotated[Hiding | None, "like blur, with a mosaic."] = None
 
     in_place: bool = field(default=False, init=False)
     """Set by the runner where no other branch reads the surfaces: then they are drawn on, not copied."""
@@ -73,14 +145,14 @@ class Draw(BatchStage):
         if self.trail is not None and not self.trail > 0:
             raise ValueError(f"trail must be longer than 0s, got {self.trail:g}s; leave it out for none")
         self._hidden = [
-            hidden(name, asked, smooth=name == "blur")
-            for name, asked in (("pixelate", self.pixelate), ("blur", self.blur))
-            if asked is not None
+            hidden(name, given, smooth=name == "blur")
+            for name, given in (("pixelate", self.pixelate), ("blur", self.blur))
+            if given is not None
         ]
         self._zones = [
-            (f"{name}.zone", by_name(asked["zone"]), asked.get("units", "pixels"))
-            for name, asked in (("blur", self.blur), ("pixelate", self.pixelate))
-            if isinstance(asked, dict) and "zone" in asked
+            (f"{name}.zone", by_name(given["zone"]), given.get("units", "pixels"))
+            for name, given in (("blur", self.blur), ("pixelate", self.pixelate))
+            if isinstance(given, dict) and "zone" in given
         ]
 
     @staticmethod

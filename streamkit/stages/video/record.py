@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from streamkit.core.data import Event, Frame
 from streamkit.core.errors import OutputError
-from streamkit.core.event_filter import EventFilter
 from streamkit.core.records import wall_clock
-from streamkit.core.stage import Bytes, Seconds, Sink, stage
-from streamkit.io.outputs import check_path
-from streamkit.io.retention import PLACEHOLDERS, FileRetention, RetentionOptions, removable
+from streamkit.core.stage import Bytes, Seconds, stage
+from streamkit.io.retention import PLACEHOLDERS
+from streamkit.stages.video.event_files import EventFileSink, add_to_event
 
 if TYPE_CHECKING:
     from streamkit.media.mux import Clip
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Record"]
 
 _END = 1 << 62
-_LOOK_EVERY_S = 5.0
 MANUAL = "manual"
 RECORDED = "recorded"
 
@@ -54,55 +51,44 @@ class _Track:
     done: Clip | None = None
 
 
-@stage("record", writes="events", target="", wants_packets=True, emits=(MANUAL, RECORDED), on_demand=True)
-class Record(Sink):
+@stage("record", wants_packets=True, emits=(MANUAL, RECORDED), on_demand=True)
+class Record(EventFileSink):
     """Write clips around events: the video as it came, from the keyframe before, not encoded again.
 
     Events that occur while a clip is written extend it. Each event's data gets `clip` and, as `clip_s`, the event's
     time within it, for later stages; when a clip is complete, `recorded` is emitted. A clip appears under its name when
     it is complete.
-
-    Options:
-        when: the events that start clips, as STAGE.KIND, such as crossing.crossed, or STAGE for all of a stage's; one
-            or a list. If not set, clips are started manually only.
-        before: minimum time before an event in its clip; the clip begins at a keyframe.
-        after: time after an event in its clip.
-        path: the file, .mp4 or .mkv, with {source}, {time} (UTC, or the video's own), {stage} and {kind} of the event;
-            if the name is taken, -2 is appended.
-        max_length: a longer recording continues in another file.
-        retention: what is kept of the clips, such as {age: 7d, size: 50GB}; the oldest go. If not set, all of them.
-        min_free: while less than this is free on the disk, the oldest clips are removed; if that is not enough,
-            recording stops. If not set, none are removed, and recording stops below 100MB.
-        buffer: memory that a source's buffered packets may take.
     """
 
-    when: str | list[str] | None = None
-    before: Seconds = 10.0
-    after: Seconds = 20.0
-    path: str = "clips/{source}/{time}-{kind}.mp4"
-    max_length: Seconds = 300.0
-    retention: RetentionOptions | None = None
-    min_free: Bytes | None = None
-    buffer: Bytes = 128_000_000
+    when: Annotated[
+        str | list[str] | None,
+        "the events that start clips, as STAGE.KIND, such as crossing.crossed, or STAGE for all of a stage's; one or "
+        "a list. If not set, clips are started manually only.",
+    ] = None
+    before: Annotated[Seconds, "minimum time before an event in its clip; the clip begins at a keyframe."] = 10.0
+    after: Annotated[Seconds, "time after an event in its clip."] = 20.0
+    path: Annotated[
+        str,
+        "the file, .mp4 or .mkv, with {source}, {time} (UTC, or the video's own), {stage} and {kind} of the event; if "
+        "the name is taken, -2 is appended.",
+    ] = "clips/{source}/{time}-{kind}.mp4"
+    max_length: Annotated[Seconds, "a longer recording continues in another file."] = 300.0
+    buffer: Annotated[Bytes, "memory that a source's buffered packets may take."] = 128_000_000
     orders: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+
+    files: ClassVar[str] = "clips"
+    placeholders: ClassVar[tuple[str, ...]] = PLACEHOLDERS
 
     def __post_init__(self) -> None:
         from streamkit.media.mux import container_format
 
-        check_path(self.path, PLACEHOLDERS)
+        super().__post_init__()
         container_format(self.path)
         if self.max_length < 1:
             raise ValueError(f"max_length must be at least 1s, got {self.max_length:g}s")
         if self.when is not None and not self.when:
-            raise ValueError("when must name an event; leave it out where clips are made by hand only")
-        if (self.retention is not None or self.min_free is not None) and not removable(self.path):
-            raise ValueError(
-                "retention and min_free need a path that begins with a folder and has {time} in it, so that nothing "
-                f"but clips is ever removed, got {self.path!r}"
-            )
-        self._when = EventFilter(self.when)
+            raise ValueError("when must name an event; leave it out to start clips manually only")
         self._tracks: dict[str, _Track] = {}
-        self._looked_s = 0.0
 
     def trigger(self, source: str, **data: Any) -> None:
         """Record from the source's next frame as if an event had occurred there; thread-safe.
@@ -113,20 +99,11 @@ class Record(Sink):
         """
         self.orders[source] = data
 
-    def open(self) -> None:
-        """Remove incomplete clips that a crash left."""
-        counters, say = self.context.counters, self.context.log
-        self._unwritten, self._why = 0, ""  # clips, and what kept the last of them
-        self._shelf = FileRetention(self.path, self.retention, self.min_free, counters, say)
-        self._shelf.sweep()
-
     def write(self, frame: Frame) -> None:
-        """Look for events on the frame, and write the packets up to it."""
-        now_s = time.monotonic()
-        if now_s - self._looked_s > _LOOK_EVERY_S:
-            self._looked_s = now_s
-            self._shelf.tidy(now_s)
-            self._look_for_room(frame)
+        """Check the frame for events, and write the packets up to it."""
+        if self.check_is_due():
+            self._kept.tidy(self._checked_s)
+            self._check_room()
         if self.orders and (order := self.orders.pop(frame.source, None)) is not None:
             frame.emit(MANUAL, **order)
         named = [place for place, event in enumerate(frame.events) if self._named(event)]
@@ -140,10 +117,10 @@ class Record(Sink):
             self._end(frame.source, frame)
             track = self._tracks[frame.source] = _Track(ring, number)
         track.newest = max(track.newest, number)
-        asked = self._ask(track, frame, named) if named else None
+        kept = self._extend(track, frame, named) if named else None
         self._advance(track, track.newest, frame)
-        if asked is not None:
-            self._mark(track, frame, named, asked)
+        if kept is not None:
+            self._mark(track, frame, named, kept)
         self._release(track)
 
     def end(self, source: str) -> None:
@@ -158,9 +135,7 @@ class Record(Sink):
         """
         for source in list(self._tracks):
             self._end(source, None)
-        if self._unwritten:
-            what = f"{self._unwritten} clip{'s' * (self._unwritten > 1)} under {self._shelf.root}"
-            raise OutputError(f"{self.context.id}: {what} could not be written: {self._why}")
+        self.raise_failed()
 
     # ------------------------------------------------------------------------------------------------- recordings
 
@@ -169,7 +144,7 @@ class Record(Sink):
             return event.kind == MANUAL
         return event in self._when
 
-    def _ask(self, track: _Track, frame: Frame, named: Sequence[int]) -> BufferedPacket | None:
+    def _extend(self, track: _Track, frame: Frame, named: Sequence[int]) -> BufferedPacket | None:
         """Begin a recording at the frame, or extend the open one; return the frame's packet."""
         from streamkit.media.ring import TICKS_PER_S
 
@@ -199,9 +174,8 @@ class Record(Sink):
             self._without("frame not recorded", len(named))
             return
         about = {"clip": str(clip.path), "clip_s": round(clip.at_s(kept), 3)}
-        frame.events = list(frame.events)
-        for place in named:  # an event's own data belongs to other branches as well
-            frame.events[place] = replace(frame.events[place], data={**frame.events[place].data, **about})
+        for place in named:
+            add_to_event(frame, place, about)
 
     def _begin(self, track: _Track, frame: Frame, first: BufferedPacket, now: int) -> bool:
         """Begin a file with a keyframe; `now` is the time of the frame, in ticks."""
@@ -210,18 +184,17 @@ class Record(Sink):
 
         event = track.event
         assert event is not None
-        if not self._shelf.room():
-            self.context.log(self._shelf.full())
+        if not self.room():
             return False
         ago_s = (now - first.pts) / TICKS_PER_S
         tags = {"title": f"{event.source} {event.kind}"}
         if frame.time_s is not None:
             tags["creation_time"] = wall_clock(frame.time_s - ago_s)
         try:
-            path = self._shelf.path(event.source, event.stage, event.kind, frame.time_s, frame.pts_s)
+            path = self._kept.path(event.source, event.stage, event.kind, frame.time_s, frame.pts_s)
             track.clip = Clip(path, first, tags)
         except OutputError as error:
-            self._tell(error)
+            self.failed(error)
             return False
         track.first_s = frame.pts_s - ago_s
         track.most = first.pts + round(self.max_length * TICKS_PER_S)
@@ -236,12 +209,13 @@ class Record(Sink):
                 self.context.counters.add("packets missing in clips: out of memory", kept.number - track.cursor)
             track.cursor = kept.number + 1
             over = kept.dts >= track.until and (track.clip is None or track.clip.may_end_before(kept))
-            if track.clip is not None and (over or kept.form != track.clip.form or self._full(track, kept)):
+            full = kept.dts >= track.most and kept.keyframe  # and the next file can begin with this packet
+            if track.clip is not None and (over or full or kept.form != track.clip.form):
                 self._finish(track, frame)
             if over:
                 track.until = None
                 return
-            if track.clip is None and not self._go_on(track, frame, kept):
+            if track.clip is None and not self._continue(track, frame, kept):
                 continue
             assert track.clip is not None
             try:
@@ -251,24 +225,18 @@ class Record(Sink):
                 self._lost(track, error)
                 return
 
-    def _full(self, track: _Track, kept: BufferedPacket) -> bool:
-        """Whether the file has its maximum length, and the next can begin with this packet."""
-        return kept.dts >= track.most and kept.keyframe
-
-    def _go_on(self, track: _Track, frame: Frame | None, kept: BufferedPacket) -> bool:
+    def _continue(self, track: _Track, frame: Frame | None, kept: BufferedPacket) -> bool:
         """Continue the recording in another file."""
         if not kept.keyframe:
             self.context.counters.add("packets not in clips: no preceding keyframe")
             return False
-        if frame is None or self._begin(track, frame, kept, self._now(track, frame, kept)):
+        if frame is None:
+            return track.clip is not None
+        of_frame = track.ring.get(frame._state.packet_ref.number)
+        if self._begin(track, frame, kept, kept.pts if of_frame is None else of_frame.pts):
             return track.clip is not None
         track.until = None
         return False
-
-    @staticmethod
-    def _now(track: _Track, frame: Frame, kept: BufferedPacket) -> int:
-        of_frame = track.ring.get(frame._state.packet_ref.number)
-        return kept.pts if of_frame is None else of_frame.pts
 
     def _finish(self, track: _Track, frame: Frame | None) -> None:
         """Complete and count the file, and emit `recorded` on the frame."""
@@ -282,7 +250,7 @@ class Record(Sink):
             return
         track.done = clip
         self.context.counters.add("clips recorded")
-        self._shelf.tidy_soon()
+        self._kept.tidy_soon()
         if frame is not None:
             frame.events = list(frame.events)
             frame.emit(
@@ -305,14 +273,13 @@ class Record(Sink):
 
         needed = track.ring.keyframe(track.newest, round(self.before * TICKS_PER_S))
         if needed is not None:
-            track.ring.release(self.context.id, needed)  # what is behind the newest picture is not written yet
+            track.ring.release(self.context.id, needed)  # packets after the newest frame are not written yet
 
-    # --------------------------------------------------------------------------------------------------- trouble
+    # --------------------------------------------------------------------------------------------------- failures
 
-    def _look_for_room(self, frame: Frame) -> None:
+    def _check_room(self) -> None:
         """Complete the open clips if the disk is full."""
-        if any(track.clip is not None for track in self._tracks.values()) and not self._shelf.room():
-            self.context.log(self._shelf.full())
+        if any(track.clip is not None for track in self._tracks.values()) and not self.room():
             for track in self._tracks.values():
                 self._finish(track, None)
                 track.until = None
@@ -320,12 +287,7 @@ class Record(Sink):
     def _lost(self, track: _Track, error: OutputError) -> None:
         track.clip = track.until = None
         self.context.counters.add("clips lost: write failed")
-        self._tell(error)
-
-    def _tell(self, error: OutputError) -> None:
-        """Report why, without the clip's name, so that the same reason is logged once."""
-        self._unwritten, self._why = self._unwritten + 1, str(error).rpartition(": ")[2]
-        self.context.log(f"{self.context.id}: clips under {self._shelf.root} cannot be written: {self._why}")
+        self.failed(error)
 
     def _without(self, why: str, count: int) -> None:
         self.context.counters.add(f"events without a clip: {why}", count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from streamkit.core.data import Frame, Surface
 from streamkit.core.errors import OutputError
@@ -29,31 +29,28 @@ class Stream(Sink):
 
     The stage never blocks the pipeline: frames that arrive while the encoder is busy, or while there is no connection,
     are dropped and counted. A lost connection is retried with exponential backoff.
-
-    Options:
-        url: "rtsp://host/{source}" (or rtsps, rtmp, rtmps, srt), or a playlist, "live/{source}.m3u8", which may also
-            be an http address that accepts PUT.
-        encoder: nvenc is the GPU's; cpu is x264 or x265; auto uses nvenc if frames are on a GPU that has it.
-        codec: h264 or hevc; RTMP needs h264.
-        fps: reduce to at most this many frames per second, evenly.
-        quality: constant rate factor, 0 (best) to 51; by default the encoder's own.
-        bitrate: bits per second, such as 2M, instead of quality.
-        preset: speed against size, as named by the encoder; veryfast or p4 by default.
-        gop: frames from keyframe to keyframe; two seconds of frames by default. A new viewer waits for a keyframe.
-        timeout: disconnect a receiver that has accepted nothing for this long.
-        max_wait: the longest wait between two attempts to connect.
     """
 
-    url: str
-    encoder: Literal["auto", "nvenc", "cpu"] = "auto"
-    codec: Literal["h264", "hevc"] = "h264"
-    fps: Rate | None = None
-    quality: Quality | None = None
-    bitrate: BitRate | None = None
-    preset: str | None = None
-    gop: Count | None = None
-    timeout: Seconds = 5.0
-    max_wait: Seconds = 10.0
+    url: Annotated[
+        str,
+        '"rtsp://host/{source}" (or rtsps, rtmp, rtmps, srt), or a playlist, "live/{source}.m3u8", which may also be '
+        "an http address that accepts PUT.",
+    ]
+    encoder: Annotated[
+        Literal["auto", "nvenc", "cpu"],
+        "nvenc is the GPU's; cpu is x264 or x265; auto uses nvenc if frames are on a GPU that has it.",
+    ] = "auto"
+    codec: Annotated[Literal["h264", "hevc"], "h264 or hevc; RTMP needs h264."] = "h264"
+    fps: Annotated[Rate | None, "reduce to at most this many frames per second, evenly."] = None
+    quality: Annotated[Quality | None, "constant rate factor, 0 (best) to 51; by default the encoder's own."] = None
+    bitrate: Annotated[BitRate | None, "bits per second, such as 2M, instead of quality."] = None
+    preset: Annotated[str | None, "speed against size, as named by the encoder; veryfast or p4 by default."] = None
+    gop: Annotated[
+        Count | None,
+        "frames from keyframe to keyframe; two seconds of frames by default. A new viewer waits for a keyframe.",
+    ] = None
+    timeout: Annotated[Seconds, "disconnect a receiver that has accepted nothing for this long."] = 5.0
+    max_wait: Annotated[Seconds, "the longest wait between two attempts to connect."] = 10.0
 
     def __post_init__(self) -> None:
         from streamkit.media.push import check_target
@@ -65,7 +62,7 @@ class Stream(Sink):
         if self.timeout <= 0:
             raise ValueError("timeout must be longer than 0s")
         self._push: Push | None = None
-        self._look: Any = None
+        self._format: Any = None
         self._before_s: float | None = None
         self._zero_s, self._sent_s, self._next_s = 0.0, -1.0, float("-inf")
         self._wait_s, self._again_s = _FIRST_WAIT_S, 0.0
@@ -94,7 +91,7 @@ class Stream(Sink):
         """Send one frame, or drop it if there is no connection. The first frame only serves to measure the rate."""
         count = self.context.counters.add
         if frame.error is not None or frame.surface is None:
-            count("frames not streamed: no picture")
+            count("frames not streamed: no pixels")
             return
         before_s, self._before_s = self._before_s, frame.pts_s
         if before_s is None:
@@ -106,8 +103,8 @@ class Stream(Sink):
         if self.fps is not None and not self._due(frame.pts_s):
             return
         surface = frame.surface
-        look = (surface.width, surface.height, surface.color)
-        if self._push is not None and look != self._look:
+        format_ = (surface.width, surface.height, surface.color)
+        if self._push is not None and format_ != self._format:
             self._disconnect()
         if self._push is None and not self._connect(frame, surface, frame.pts_s - before_s):
             return
@@ -145,10 +142,10 @@ class Stream(Sink):
         if self.fps is not None:
             rate = min(rate, Fraction(self.fps).limit_denominator(1001))
         gop = self.gop or max(1, round(rate * _GOP_S))
-        asked = Encoding(self.codec, self.quality, self.bitrate, self.preset, gop, live=True)
+        encoding = Encoding(self.codec, self.quality, self.bitrate, self.preset, gop, live=True)
         context = self.context
         encoder = make_encoder(
-            self._chosen, asked, surface, rate, context.device, context.threads, context.counters
+            self._chosen, encoding, surface, rate, context.device, context.threads, context.counters
         )  # fmt: skip
         self._times += 1
         if self._times > 1:
@@ -160,7 +157,7 @@ class Stream(Sink):
                 error if isinstance(error, OutputError) else OutputError(f"cannot push to {self._name}: {error}")
             )
             return False
-        self._look = (surface.width, surface.height, surface.color)
+        self._format = (surface.width, surface.height, surface.color)
         self._zero_s = frame.pts_s
         return True
 
@@ -181,7 +178,7 @@ class Stream(Sink):
             self._under_way = 0
         if self._push.connected and not connected:
             self._wait_s = _FIRST_WAIT_S
-            self.context.log(f"{frame.source} goes out to {self._name}")
+            self.context.log(f"{frame.source} is streamed to {self._name}")
 
     def _lost(self, error: OutputError) -> None:
         """Schedule the next attempt."""
@@ -189,7 +186,7 @@ class Stream(Sink):
         self.context.counters.add("stream connections lost or refused")
         self.context.counters.add("frames not streamed: no connection", self._under_way + 1)
         self._under_way = 0
-        self.context.log(f"{error}; tried again until it works")
+        self.context.log(f"{error}; retrying until it works")
         self._again_s = time.monotonic() + self._wait_s
         self._wait_s = min(2 * self._wait_s, self.max_wait)
 

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from streamkit.core.data import Frame, Surface
 from streamkit.core.errors import OutputError
@@ -30,31 +30,31 @@ class Video(Sink):
     name when it is complete. When the frame's size or colour changes, or time jumps by more than 90 s, a new file
     begins: NAME-2.mp4. A frame of odd size is one pixel larger in the file, its edge repeated. Failed frames are left
     out and counted.
-
-    Options:
-        path: the file, such as "out/{source}.mp4"; its suffix, .mp4 or .mkv, selects the format. mkv stores times in
-            milliseconds.
-        encoder: nvenc is the GPU's; cpu is x264 or x265; auto uses nvenc if frames are on a GPU that has it, else cpu;
-            copy copies the source's video as it is, with nothing drawn; none writes nothing.
-        codec: h264 or hevc.
-        quality: constant rate factor, 0 (best) to 51; by default the encoder's own.
-        bitrate: bits per second, such as 4M, instead of quality.
-        preset: speed against size, as named by the encoder; veryfast or p4 by default.
-        gop: frames from keyframe to keyframe.
-        segment: begin a new file after this time. A camera's files are cut every 10min by default and named after the
-            UTC time of their first frame; a video's are numbered.
-        if_exists: overwrite or fail. A camera's files never replace existing ones.
     """
 
-    path: str
-    encoder: Literal["auto", "nvenc", "cpu", "copy", "none"] = "auto"
-    codec: Literal["h264", "hevc"] = "h264"
-    quality: Quality | None = None
-    bitrate: BitRate | None = None
-    preset: str | None = None
-    gop: Count | None = None
-    segment: Seconds | None = None
-    if_exists: Literal["overwrite", "fail"] = "overwrite"
+    path: Annotated[
+        str,
+        'the file, such as "out/{source}.mp4"; its suffix, .mp4 or .mkv, selects the format. mkv stores times in '
+        "milliseconds.",
+    ]
+    encoder: Annotated[
+        Literal["auto", "nvenc", "cpu", "copy", "none"],
+        "nvenc is the GPU's; cpu is x264 or x265; auto uses nvenc if frames are on a GPU that has it, else cpu; copy "
+        "copies the source's video as it is, with nothing drawn; none writes nothing.",
+    ] = "auto"
+    codec: Annotated[Literal["h264", "hevc"], "h264 or hevc."] = "h264"
+    quality: Annotated[Quality | None, "constant rate factor, 0 (best) to 51; by default the encoder's own."] = None
+    bitrate: Annotated[BitRate | None, "bits per second, such as 4M, instead of quality."] = None
+    preset: Annotated[str | None, "speed against size, as named by the encoder; veryfast or p4 by default."] = None
+    gop: Annotated[Count | None, "frames from keyframe to keyframe."] = None
+    segment: Annotated[
+        Seconds | None,
+        "begin a new file after this time. A camera's files are cut every 10min by default and named after the UTC "
+        "time of their first frame; a video's are numbered.",
+    ] = None
+    if_exists: Annotated[
+        Literal["overwrite", "fail"], "overwrite or fail. A camera's files never replace existing ones."
+    ] = "overwrite"
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -126,13 +126,13 @@ class Video(Sink):
 
     def _choose(self) -> str:
         if self.encoder == "copy" and not self.context.runtime.addresses:
-            raise OutputError("encoder: copy needs the addresses of the sources, which this runner does not give")
+            raise OutputError("encoder: copy needs the addresses of the sources, which this runner does not provide")
         return choose_encoder(self.encoder, self.codec, self.preset, self.context.device, self.context.log)
 
     def _address(self) -> str:
         found = self.context.runtime.addresses.get(self._source)
         if found is None or not Path(found).is_file():
-            raise OutputError(f"encoder: copy takes over files only, and {self._source} is none; set encoder: cpu")
+            raise OutputError(f"encoder: copy works for files only, and {self._source} is not a file; set encoder: cpu")
         return found
 
     # ----------------------------------------------------------------------------------------------------- writing
@@ -155,10 +155,12 @@ class Video(Sink):
             self.context.counters.add("frames not in the video: timestamp not increasing")
             return
         assert frame.surface is not None
-        look = (frame.surface.width, frame.surface.height, frame.surface.color)
-        if look != self._look or self._too_far(ticks) or frame.pts_s - self._began >= self._limit:
-            if look[:2] != self._look[:2]:
-                self.context.log(f"{frame.source} is {look[0]}x{look[1]} from {frame.pts_s:.2f} s on: a new file")
+        format_ = (frame.surface.width, frame.surface.height, frame.surface.color)
+        if format_ != self._format or self._too_far(ticks) or frame.pts_s - self._began >= self._limit:
+            if format_[:2] != self._format[:2]:
+                self.context.log(
+                    f"{frame.source} is {format_[0]}x{format_[1]} from {frame.pts_s:.2f} s on; a new file begins"
+                )
             self._video.finish()
             self._video = self._file = None
             self._held = frame
@@ -180,11 +182,11 @@ class Video(Sink):
         self._place(frame)
         assert self._file is not None
         if self._shift is None and frame.pts_s < 0:
-            self.context.log(f"{frame.source} begins at {frame.pts_s:.3f} s: its video file counts from there, at 0 s")
+            self.context.log(f"{frame.source} begins at {frame.pts_s:.3f} s: in its video file, this is 0 s")
         self._shift = min(0.0, frame.pts_s) if self._shift is None else self._shift
         self._began, self._zero = frame.pts_s, frame.pts_s if live else self._shift
         self._limit = self.segment if self.segment is not None else _SEGMENT_S if live else float("inf")
-        self._look = (surface.width, surface.height, surface.color)
+        self._format = (surface.width, surface.height, surface.color)
         self._ticks = round((frame.pts_s - self._zero) / TIME_BASE)
         stamp = {"creation_time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(frame.time_s))} if live else {}
         self._video = VideoWriter(self._file, self._encoder(surface, rate), stamp)
@@ -205,6 +207,6 @@ class Video(Sink):
             self._file.begin()
 
     def _encoder(self, like: Surface, rate: Fraction) -> Encoder:
-        asked = Encoding(self.codec, self.quality, self.bitrate, self.preset, self.gop, sparse=self._sparse)
+        encoding = Encoding(self.codec, self.quality, self.bitrate, self.preset, self.gop, sparse=self._sparse)
         context = self.context
-        return make_encoder(self._chosen, asked, like, rate, context.device, context.threads, context.counters)
+        return make_encoder(self._chosen, encoding, like, rate, context.device, context.threads, context.counters)

@@ -123,10 +123,10 @@ def test_several_rules_are_told_at_once_each_by_its_name():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ("", "r: needs when: CONDITION, or rules: {NAME: {when: CONDITION}}, and not both"),
-        ("when: present(car), rules: {a: {when: present(car)}}", "and not both"),
-        ("rules: {a: {when: present(car)}}, cooldown: 3s", "cooldown belong beside a rule's own when, within rules"),
-        ("rules: {a b: {when: present(car)}}", "a rule's name is made of letters, digits, _ and -, got 'a b'"),
+        ("", "r: needs either when: CONDITION or rules: {NAME: {when: CONDITION}}"),
+        ("when: present(car), rules: {a: {when: present(car)}}", "needs either when"),
+        ("rules: {a: {when: present(car)}}, cooldown: 3s", "cooldown apply to a single when; move them to the rules"),
+        ("rules: {a b: {when: present(car)}}", "a rule's name must consist of letters, digits, _ and -, got 'a b'"),
         ("rules: {a: {clear: present(car)}}", "r.rules.a.when is required"),
         ("rules: {a: {whn: present(car)}}", "r.rules.a has no option 'whn'; did you mean 'when'?"),
         ("when: present(car), cooldown: 3 weeks", "r.cooldown must be a duration such as 10s"),

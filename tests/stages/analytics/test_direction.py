@@ -3,7 +3,7 @@
 import pytest
 from support.walks import told, walk
 
-from streamkit.stages.analytics.direction import Direction
+from streamkit.stages.analytics.motion import Direction
 from streamkit.testing.kit import run_stage
 
 

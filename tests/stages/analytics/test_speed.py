@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.walks import walk
 
-from streamkit.stages.analytics.speed import Speed
+from streamkit.stages.analytics.motion import Speed
 from streamkit.testing.kit import run_stage
 
 # A picture in which 10 pixels are a metre, seen from straight above.

@@ -236,9 +236,9 @@ def check(text):
     ("text", "says"),
     [
         ("{method: deepsort}", "4:19: track.method"),
-        ("{high_score: 0.9}", "low_score, high_score and new_score must rise"),
+        ("{high_score: 0.9}", "low_score, high_score and new_score must be in ascending order"),
         ("{max_gap: 1s}", "max_gap must be at least max_lost"),
-        ("{method: iou, smooth: true}", "no motion to smooth boxes by"),
+        ("{method: iou, smooth: true}", "no motion model to smooth boxes with"),
         ("{predicted: soon}", "predicted"),
         ("{keep: 3}", "track has no option 'keep'"),
     ],

@@ -49,7 +49,7 @@ stages:
     )
     assert outcome.code == 0
     told = [
-        f"{what} is outside of the picture, {picture}: nothing can be seen in it"
+        f"{what} is outside of the frame, {picture}: no object can be in it"
         for what, pictures in (
             ("zone.polygon.near", ["320x240 of small"]),
             ("zone.polygon.far", ["320x240 of small", "640x360 of street"]),

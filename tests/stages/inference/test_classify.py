@@ -13,7 +13,7 @@ from streamkit.models import reference
 from streamkit.models.card import find_card, load_card
 from streamkit.ops.boxes import crop_rects
 from streamkit.ops.color import from_rgb
-from streamkit.stages.inference.classify import Classify
+from streamkit.stages.inference.crop_models import Classify
 from streamkit.testing.kit import detections, frames, run_stage
 
 CARD = """\

@@ -12,7 +12,7 @@ from streamkit.core.stage import Context
 from streamkit.models.card import load_card
 from streamkit.ops.color import from_rgb
 from streamkit.ops.preprocess import preprocess_reference
-from streamkit.stages.inference.detect import Detect
+from streamkit.stages.inference.detectors import Detect
 from streamkit.stages.inference.infer import Infer
 from streamkit.stages.inference.postprocess import Postprocess
 from streamkit.stages.inference.preprocess import Preprocess
@@ -95,7 +95,7 @@ def test_a_partial_batch_is_padded_to_a_size_that_was_warmed(card, street, n, si
 
 
 def test_preprocess_needs_pictures(card):
-    with pytest.raises(ValueError, match="frames with pictures"):
+    with pytest.raises(ValueError, match="frames with pixels"):
         opened(Preprocess(model=card)).process(Batch([Frame("a", 0, 0.0, 64, 48)]))
 
 

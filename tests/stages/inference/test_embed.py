@@ -10,7 +10,7 @@ from streamkit.models import reference
 from streamkit.models.card import find_card, load_card
 from streamkit.ops.boxes import crop_rects, iou_matrix
 from streamkit.ops.color import from_rgb
-from streamkit.stages.inference.embed import Embed
+from streamkit.stages.inference.crop_models import Embed
 from streamkit.testing.kit import detections, frames, run_stage
 
 CARD = """\

@@ -12,7 +12,7 @@ from streamkit.core.data import Batch
 from streamkit.core.errors import ConfigError
 from streamkit.core.stage import BatchStage, stage
 from streamkit.models.card import load_card
-from streamkit.stages.inference.detect import Detect
+from streamkit.stages.inference.detectors import Detect
 from streamkit.stages.sources.source import VideoSource
 from streamkit.testing.kit import run_stage
 

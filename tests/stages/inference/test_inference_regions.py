@@ -12,7 +12,7 @@ from streamkit.core.data import Color, Frame, Surface
 from streamkit.core.errors import ConfigError
 from streamkit.models.card import load_card
 from streamkit.ops.color import from_rgb
-from streamkit.stages.inference.detect import Detect
+from streamkit.stages.inference.detectors import Detect
 from streamkit.stages.inference.inference_regions import InferenceRegions, Tiles
 from streamkit.stages.sources.source import VideoSource
 from streamkit.testing.kit import run_stage
@@ -159,7 +159,7 @@ stages:
     outcome = run_pipeline(text, limit=4)
     assert outcome.code == 0
     assert [record["objects"] for record in outcome.records["a"]] == [[]] * 4
-    assert any("the roi is outside of pictures of 640x360" in said for said in outcome.said)
+    assert any("the roi is outside of frames of 640x360" in said for said in outcome.said)
 
 
 def test_what_is_dropped_and_seen_is_counted(run_pipeline):
@@ -187,12 +187,18 @@ def problems(stage: str) -> list[str]:
 @pytest.mark.parametrize(
     ("stage", "text"),
     [
-        ("{model: demo, tiles: {size: [640]}}", "3:32: detect.tiles must have a size of [width, height] in whole pix"),
-        ("{model: demo, tiles: {size: [64, 8]}}", "3:32: detect.tiles must have a size of [width, height] in whole pi"),
-        ("{model: demo, tiles: {size: [64, 64], overlap: 1}}", "3:32: detect.tiles must have an overlap from 0 to 0.9"),
+        ("{model: demo, tiles: {size: [640]}}", "3:39: detect.tiles.size.1 is required"),
+        ("{model: demo, tiles: {size: [64, 8]}}", "3:44: detect.tiles.size.1 must be at least 32, got 8"),
+        ("{model: demo, tiles: {size: 640}}", "3:39: detect.tiles.size must be a list, got 640"),
         (
-            "{model: demo, tiles: {overlap: 0.1}}",
-            "3:32: detect.tiles must be {size: [width, height], overlap: 0.2, who",
+            "{model: demo, tiles: {size: [64, 64], overlap: 1}}",
+            "3:58: detect.tiles.overlap must be 0 to 0.9, got 1",
+        ),
+        ("{model: demo, tiles: {size: [64, 64], whole: 3}}", "3:56: detect.tiles.whole must be true or false, got 3"),
+        ("{model: demo, tiles: {overlap: 0.1}}", "3:32: detect.tiles.size is required"),
+        (
+            "{model: demo, tiles: {size: [64, 64], ovrlap: 0.1}}",
+            "3:49: detect.tiles has no option 'ovrlap'; did you mean 'overlap'?",
         ),
         ("{model: demo, roi: [[0, 0], [9, 9]]}", "3:30: detect.roi must have three corners or more"),
         ("{model: demo, roi: [[0, 0], [90, 90], [90, 0], [0, 90]]}", "3:30: detect.roi must not cross or touch itself"),
@@ -215,10 +221,10 @@ def test_what_cannot_be_meant_is_refused_with_its_place(stage, text):
 
 def test_views_of_any_size_of_picture():
     seen = InferenceRegions(tiles=Tiles((320, 240), 0.2))
-    rects = [rect for rect, _ in seen.rects(640, 360)]
-    assert rects[0] == (0, 0, 640, 360)
+    rects = seen.rects(640, 360)[:, 0].tolist()
+    assert rects[0] == [0, 0, 640, 360]
     assert len(rects) == 1 + 3 * 2
-    assert InferenceRegions(tiles=Tiles((640, 640))).rects(640, 360) == [((0, 0, 640, 360), (0, 0, 640, 360))]
+    assert InferenceRegions(tiles=Tiles((640, 640))).rects(640, 360).tolist() == [[[0, 0, 640, 360], [0, 0, 640, 360]]]
 
 
 @pytest.mark.gpu

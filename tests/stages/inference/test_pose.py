@@ -11,8 +11,7 @@ from streamkit.core.records import record
 from streamkit.models import reference
 from streamkit.models.check import frames_of
 from streamkit.models.network import check_model
-from streamkit.stages.inference.detect import Detect
-from streamkit.stages.inference.pose import Pose
+from streamkit.stages.inference.detectors import Detect, Pose
 from streamkit.testing.kit import frames, run_stage
 
 

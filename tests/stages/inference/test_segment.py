@@ -13,9 +13,9 @@ from streamkit.models import reference
 from streamkit.models.check import frames_of
 from streamkit.models.network import check_model
 from streamkit.ops import rle
+from streamkit.stages.inference.detectors import Segment
 from streamkit.stages.inference.inference_regions import Tiles
-from streamkit.stages.inference.object_details import best
-from streamkit.stages.inference.segment import Segment
+from streamkit.stages.inference.postprocess import best
 from streamkit.testing.kit import run_stage
 
 ROOT = Path(__file__).resolve().parents[3]

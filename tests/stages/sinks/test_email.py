@@ -47,7 +47,7 @@ def test_what_is_right_passes():
             "plain is for smtp://; smtps:// is encrypted from its first byte",
         ),
         ({"to": "ops"}, "to must be an address such as ops@example.com, got 'ops'"),
-        ({"to": []}, "to must name an address, or several"),
+        ({"to": []}, "to must contain at least one address"),
         ({"to": "a@b.c, d@e.f"}, "to must be one address such as ops@example.com; write several as a list"),
         ({"mail_from": "a@b.c\nBcc: all"}, "mail_from must be an address such as ops@example.com"),
         ({"mail_from": None, "from": "cameras@example.com"}, "the sender address of mails is mail_from"),

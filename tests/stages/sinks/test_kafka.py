@@ -45,7 +45,7 @@ def test_what_is_right_passes(options):
         ({"settings": {"compresion.type": "zstd"}}, 'No such configuration property: "compresion.type"'),
         ({"settings": {"compression.type": "zst"}}, 'Invalid value "zst" for configuration property'),
         ({"settings": {"acks": 1}}, "`acks` must be set to `all` when `enable.idempotence` is true"),
-        ({"settings": {"error_cb": "x"}}, "settings must be ones that librdkafka takes; see its CONFIGURATION.md: "),
+        ({"settings": {"error_cb": "x"}}, "settings must be librdkafka settings, as its CONFIGURATION.md lists them: "),
     ],
 )
 def test_mistakes_are_told_with_the_way_out(options, told):

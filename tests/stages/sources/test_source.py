@@ -107,7 +107,7 @@ def test_not_one_picture_is_an_error(clip, given, text):
 
 
 def test_what_does_not_go_with_keyframes():
-    with pytest.raises(ValueError, match=r"every must be 1 with keyframes, got 3: .*fps thins them out"):
+    with pytest.raises(ValueError, match=r"every must be 1 with keyframes, got 3: .*use fps to reduce them"):
         VideoSource(uri="a.mp4", keyframes=True, every=3)
     with pytest.raises(ValueError, match="decoders must be 1 or auto with keyframes, got 2"):
         VideoSource(uri="a.mp4", keyframes=True, decoders=2)
@@ -321,7 +321,7 @@ def test_a_camera_whose_times_stand_still_is_left():
     begun_s = time.monotonic()
     taken = []
     with pytest.raises(SourceError, match=r"timestamps do not advance.* fps: 10 for 0\.5 s") as raised:
-        taken.extend(index for index, _, _ in source._thinned(Reader))
+        taken.extend(index for index, _, _ in source._sampled(Reader))
     assert time.monotonic() - begun_s >= 0.5
     assert raised.value.cause == "timeout"
     assert "secret" not in str(raised.value)
@@ -329,11 +329,11 @@ def test_a_camera_whose_times_stand_still_is_left():
     # neither one whose frames `every` leaves out, nor a file
     source = VideoSource(uri="rtsp://host/a", fps=1000.0, every=100, timeout=0.1)
     source._looped = lambda reader: itertools.islice(((n, None, n / 200) for n, _, _ in standing(reader)), 150)
-    assert [index for index, _, _ in source._thinned(Reader)] == [0, 100]
+    assert [index for index, _, _ in source._sampled(Reader)] == [0, 100]
     Reader.info.live = False
     source = VideoSource(uri="a.mp4", fps=10.0, timeout=0.05)
     source._looped = lambda reader: itertools.islice(standing(reader), 100)
-    assert [index for index, _, _ in source._thinned(Reader)] == [0]
+    assert [index for index, _, _ in source._sampled(Reader)] == [0]
 
 
 def report(pts, microseconds):

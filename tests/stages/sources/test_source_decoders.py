@@ -64,8 +64,8 @@ def test_a_run_that_is_given_up_leaves_no_decoder_behind(run_pipeline, tmp_path)
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"uri": "rtsp://host/a"}, "decoders must be 1 or auto: only a file can be cut, got rtsp://host/a"),
-        ({"uri": "https://u:secret@host/a.mp4"}, r"only a file can be cut, got https://u:\*\*\*@host/a.mp4"),
+        ({"uri": "rtsp://host/a"}, "decoders must be 1 or auto: only a file can be split, got rtsp://host/a"),
+        ({"uri": "https://u:secret@host/a.mp4"}, r"only a file can be split, got https://u:\*\*\*@host/a.mp4"),
         ({"uri": "a.mp4", "pace": 25.0}, "decoders must be 1 or auto for a source with a pace, got 7"),
     ],
 )

@@ -14,8 +14,7 @@ from streamkit.ops.glyphs import Atlas
 from streamkit.ops.style import Style, stored
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
-from streamkit.stages.video.draw import Draw
-from streamkit.stages.video.trails import Trails
+from streamkit.stages.video.draw import Draw, Trails
 from streamkit.testing.kit import detections, run_stage
 
 FILLS = stored(Color())[0]
@@ -214,7 +213,10 @@ def test_trails_end_where_time_goes_back_or_the_source_begins_again():
     for change in ("pts_s", "epoch"):
         made = walked(10)
         for frame in made[5:]:
-            setattr(frame, change, frame.pts_s - 10 if change == "pts_s" else 1)
+            if change == "pts_s":
+                frame.pts_s -= 10
+            else:
+                frame._state.epoch = 1
         made = run_stage(Trails(last=20), made)
         assert not made[5].shown
         assert len(trail_of(made[6])) == 2

@@ -233,7 +233,7 @@ def test_recording_stops_while_there_is_no_room(videos, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free[0]))
     fed = Fed(videos[0], after=9.0).write(range(30), [25])
     free[0] = 1
-    fed.made._looked_s = -1e9
+    fed.made._checked_s = -1e9
     fed.write(range(30, 50), [35])
     assert fed.counts == {"clips recorded": 1, "events without a clip: clip not started": 1}
     assert len(fed.said) == 2

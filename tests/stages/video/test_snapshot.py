@@ -51,7 +51,7 @@ def test_the_rest_is_written_when_the_source_ends():
     found, counts = snap(given)
     assert len(files()) == 2
     assert saved(found) == []
-    assert counts == {"snapshots written": 2, "snapshots without an event: their source had ended": 2}
+    assert counts == {"snapshots written": 2, "snapshots without an event: their source ended": 2}
 
 
 def test_names_of_a_camera_have_its_time():
@@ -73,11 +73,11 @@ def test_what_cannot_be_pictured_is_given_up_and_counted():
     assert saved(found) == []
     assert counts == {
         "snapshots given up: the object was not seen": 1,
-        "snapshots given up: the event is of no object; what: frame takes the frame": 1,
+        "snapshots given up: the event has no object; what: frame saves the frame": 1,
     }
     bare = frames(1, "gate")
     happen(bare[0])
-    assert snap(bare, what="frame")[1] == {"snapshots given up: the frame has no picture": 1}
+    assert snap(bare, what="frame")[1] == {"snapshots given up: the frame has no pixels": 1}
 
 
 # --------------------------------------------------------------------------------------------------------- the disk
@@ -210,7 +210,7 @@ def test_the_half_of_another_process_is_left_alone_until_that_is_killed():
     ("options", "told"),
     [
         ({"path": "snaps/{source}/{time}.png"}, "end in .jpg"),
-        ({"path": "snaps/{time}.jpg"}, "no two pictures have one name"),
+        ({"path": "snaps/{time}.jpg"}, "each image has its own name"),
         ({"path": "snaps/{source}-{time}-{what}.jpg"}, "knows the placeholders"),
         ({"when": []}, "when must name an event"),
         ({"what": "frame", "within": 1.0}, "leave them out with what: frame"),
@@ -285,7 +285,7 @@ def test_pictures_past_what_hides_are_refused(root, above):
 def test_each_device_has_its_own(root):
     shares = share_out(private(root, device="[cuda:0, cuda:1]"))
     assert [sources for _, sources in shares] == [["a"], ["b"]]
-    assert "snapshot: the pictures that are written go from device to host" in as_text(private(root), "cuda:0")
+    assert "snapshot: the images that are written go from device to host" in as_text(private(root), "cuda:0")
 
 
 @pytest.mark.gpu

@@ -114,7 +114,7 @@ def test_rtsp_with_a_password(rtsp_receiver, tmp_path):
     receiver.stop(gently=True)
     assert len(decoded(receiver.target)) > 50
     assert packets(receiver.target)[0][1]
-    assert out.said == [f"gate goes out to rtsp://ann:***@127.0.0.1:{receiver.url.split(':')[-1]}"]
+    assert out.said == [f"gate is streamed to rtsp://ann:***@127.0.0.1:{receiver.url.split(':')[-1]}"]
 
 
 def test_rtsp_with_the_wrong_password(rtsp_receiver, tmp_path):
@@ -153,7 +153,7 @@ def test_a_receiver_that_goes_and_comes_back(rtsp_receiver, tmp_path):
     assert count["stream reconnects"] >= 1
     total = at - count["frames not streamed: the first tells the rate"]
     assert streamed(out) + count["frames not streamed: no connection"] == total
-    assert any("tried again until it works" in text for text in out.said)
+    assert any("retrying until it works" in text for text in out.said)
 
 
 def test_a_receiver_that_hangs_is_given_up(rtsp_receiver, tmp_path):
@@ -220,7 +220,7 @@ def test_frames_that_cannot_go_out_are_counted(tmp_path):
     # on a busy machine the playlist is not open yet when they come
     assert counts.pop("frames streamed", 0) + counts.pop("frames not streamed: no connection", 0) == 2
     assert counts == {
-        "frames not streamed: the first tells the rate": 1, "frames not streamed: no picture": 2,
+        "frames not streamed: the first tells the rate": 1, "frames not streamed: no pixels": 2,
         "frames not streamed: time does not rise": 1,
     }  # fmt: skip
 

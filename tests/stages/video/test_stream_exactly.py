@@ -141,7 +141,7 @@ def test_waits_between_two_tries_double_up_to_the_longest(receiver, clock):
         "stream connections lost or refused": 9,
         "stream reconnects": 8,
     }
-    assert set(out.said) == {"cannot push to it: Connection refused; tried again until it works"}
+    assert set(out.said) == {"cannot push to it: Connection refused; retrying until it works"}
 
 
 def test_a_connection_that_worked_begins_with_short_waits_again(receiver, clock):
@@ -152,7 +152,7 @@ def test_a_connection_that_worked_begins_with_short_waits_again(receiver, clock)
         receiver.refuses = not 16 <= n < 20
         out.write(frame(n / 10))
     assert receiver.tried_s == [0.1, 0.6, 1.6, 2.5]
-    assert out.said[2] == "gate goes out to rtsp://ann:***@host/gate"
+    assert out.said[2] == "gate is streamed to rtsp://ann:***@host/gate"
     assert counts(out)["frames streamed"] == 4
     assert counts(out)["frames not streamed: no connection"] == 25
 
@@ -165,7 +165,7 @@ def test_frames_count_as_streamed_once_there_is_a_connection(receiver):
         out.write(frame(n / 25))
         seen.append(counts(out).get("frames streamed", 0))
     assert seen == [0, 0, 0, 3, 4, 5]
-    assert out.said == ["gate goes out to rtsp://ann:***@host/gate"]
+    assert out.said == ["gate is streamed to rtsp://ann:***@host/gate"]
     out.close()
     assert receiver.pushes[0].closed
     assert counts(out) == {"frames not streamed: the first tells the rate": 1, "frames streamed": 5}
@@ -229,7 +229,7 @@ def test_frames_that_failed_or_have_no_pixels_are_counted_and_tell_no_rate(recei
     for one in (failed, bare, frame(0.08), frame(0.12)):
         out.write(one)
     assert counts(out) == {
-        "frames not streamed: no picture": 2, "frames not streamed: the first tells the rate": 1, "frames streamed": 1
+        "frames not streamed: no pixels": 2, "frames not streamed: the first tells the rate": 1, "frames streamed": 1
     }  # fmt: skip
 
 

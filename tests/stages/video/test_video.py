@@ -110,7 +110,7 @@ def test_copy_takes_the_packets(tmp_path, test_data):
     out.context.runtime.addresses["street"] = "rtsp://camera"
     out.open()
     out.write(frame(0, 0.0))
-    with pytest.raises(OutputError, match="copy takes over files only"):
+    with pytest.raises(OutputError, match="copy works for files only"):
         out.close()
 
 
@@ -136,7 +136,7 @@ def test_a_video_that_begins_below_zero_begins_at_zero(tmp_path, suffix):
     out.close()
     found = [float(at) for at in times(tmp_path / f"a.{suffix}")]
     assert found == pytest.approx([i / 25 for i in range(30)], abs=0.001)
-    assert out.said == ["street begins at -0.400 s: its video file counts from there, at 0 s"]
+    assert out.said == ["street begins at -0.400 s: in its video file, this is 0 s"]
 
 
 def test_the_parts_of_a_video_that_begins_below_zero_share_one_clock(tmp_path):

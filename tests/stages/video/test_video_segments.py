@@ -20,7 +20,10 @@ def test_another_size_goes_on_in_another_file(tmp_path):
     found = [times(tmp_path / name) for name in ("a.mp4", "a-2.mp4", "a-3.mp4")]
     assert [len(part) for part in found] == [5, 5, 2]
     assert [at for part in found for at in part] == [Fraction(i, 25) for i in range(12)]
-    assert out.said == ["street is 32x32 from 0.20 s on: a new file", "street is 64x48 from 0.40 s on: a new file"]
+    assert out.said == [
+        "street is 32x32 from 0.20 s on; a new file begins",
+        "street is 64x48 from 0.40 s on; a new file begins",
+    ]
 
 
 def test_a_gap_longer_than_mp4_can_say_begins_a_file(tmp_path):

@@ -1,46 +1,28 @@
-"""Selection of objects for a network (`of:`): which objects it runs on, and when again.
+"""Selection of what a network with `of:` runs on: objects of another stage, or whole frames; and when again.
 
-These are the parts of the chain described in `streamkit/core/crops.py`, up to the results; what is done with the
-results is in `track_attributes.py`. A composite uses them as
-
-    parts = [select(of=..., ...), CompositePart("preprocess", ...), CompositePart("infer", ...), ...]
-
-and may add any postprocess: it finds the crops on the batch, row i of the outputs is crop i, and `batch.geometry` maps
-crop pixels to pixels of the whole frame. On a tracked object the network runs when the track is new, then at intervals,
-and for a better view; without a tracker it runs on every object of every frame.
+These are the first parts of the chain described in `streamkit/core/crops.py`; the last ones are in `apply_results.py`.
+On a tracked object the network runs when the track is new, then at intervals, and for a better view; without a tracker
+it runs on every object of every frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from streamkit.core.crops import Crops, once
-from streamkit.core.data import Array, Batch, Detections
-from streamkit.core.stage import BatchStage, CompositePart, StreamStage
+from streamkit.core.crops import Crops
+from streamkit.core.data import Batch, Detections
+from streamkit.core.stage import StreamStage
 from streamkit.core.units import Of, Pixels, Score, Seconds
-from streamkit.models.card_option import Model
 from streamkit.ops.boxes import crop_rects
 
 ASKED, TOO_SMALL = "objects asked about", "objects not asked about: too small"
 UNTRACKED = "objects not asked about: no track"
-WHOLE = -1
-"""The `row_id` of a crop that is a whole frame."""
-_NONE = np.zeros((0, 0), np.float32)
-
-
-def select(
-    of: Of | None, *, every: float, track_ttl: float, pad: float = 0.0, min_size: float = 0.0,
-    requery_ratio: float = 2.0, untracked: bool = True,
-) -> CompositePart:  # fmt: skip
-    """Return the first part of a composite, which selects objects, or whole frames if `of` is None."""
-    if of is None:
-        return CompositePart("select", SelectFrames, {"every": every})
-    options = {"of": of, "every": every, "track_ttl": track_ttl, "pad": pad, "min_size": min_size}
-    return CompositePart("select", SelectObjects, {**options, "requery_ratio": requery_ratio, "untracked": untracked})
+WHOLE_FRAME = -1
+"""The `row_id` of a crop that is a whole frame, or a region of one."""
 
 
 def members(table: Detections, of: Of) -> np.ndarray:
@@ -50,17 +32,22 @@ def members(table: Detections, of: Of) -> np.ndarray:
     return np.isin(table.class_id, [i for i, name in enumerate(table.labels) if name in of.labels])
 
 
+def track_ids(table: Detections) -> list[int]:
+    """Return the track of each row, -1 for none."""
+    return [-1] * len(table) if table.track_id is None else table.track_id.tolist()
+
+
 @dataclass(slots=True)
 class QueriedTrack:
-    """What is remembered of a track that was asked about.
+    """A track that the network ran on.
 
     Attributes:
-        asked_s: when the network last ran on it, in the source's time.
+        queried_s: when the network last ran on it, in the source's time.
         quality: area x score of its best view so far.
         seen_s: when it was last seen.
     """
 
-    asked_s: float
+    queried_s: float
     quality: float
     seen_s: float
 
@@ -87,9 +74,37 @@ class TrackCache:
             self.known = {key: one for key, one in self.known.items() if abs(now_s - one.seen_s) <= track_ttl}
 
 
+class TrackCaches(StreamStage):
+    """Base of the parts that keep a `TrackCache` for each source."""
+
+    def new_state(self, source: str) -> TrackCache:
+        """Return a source's tracks; none yet."""
+        return TrackCache()
+
+    @staticmethod
+    def in_order(
+        batch: Batch, states: Mapping[str, Any], batch_row: np.ndarray, track_ttl: float
+    ) -> Iterator[tuple[int, float, TrackCache]]:
+        """Yield the rows of a table frame by frame, each with the time and the tracks of its source.
+
+        Args:
+            batch: the batch.
+            states: the cache of each source.
+            batch_row: (n,) the frame of each row.
+            track_ttl: seconds after which an unseen track is dropped.
+        """
+        rows, last = batch_row.tolist(), -1
+        for i in np.argsort(batch_row, kind="stable").tolist():
+            if rows[i] != last:
+                last = rows[i]
+                now_s, state = batch.frames[last].pts_s, states[batch.frames[last].source]
+                state.sweep(now_s, track_ttl)
+            yield i, now_s, state
+
+
 @dataclass(eq=False)
 class SelectObjects(
-    StreamStage,
+    TrackCaches,
     name="select",
     reads=("pixels", "detections"),
     writes=("crops",),
@@ -98,13 +113,13 @@ class SelectObjects(
 ):
     """Choose the objects that the network runs on, and the crop rectangle of each; see the module.
 
-    Options:
+    Attributes:
         of: which objects.
         every: seconds after which the network runs on a track again.
         track_ttl: seconds without a track after which it is a new one.
         pad: share of the box that is added on each side of the crop.
         min_size: skip objects whose shorter side is below this, in source pixels.
-        requery_ratio: a track is asked about again where area x score is more than so many times that of the best view.
+        requery_ratio: run again on a track if area x score is more than so many times that of the best view.
         untracked: below a tracker, also run on objects without a track, on every frame.
     """
 
@@ -115,10 +130,6 @@ class SelectObjects(
     min_size: Pixels = 0.0
     requery_ratio: float = 2.0
     untracked: bool = True
-
-    def new_state(self, source: str) -> TrackCache:
-        """Return a source's tracks; none yet."""
-        return TrackCache()
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Set `batch.crops` and `batch.rows`."""
@@ -145,29 +156,18 @@ class SelectObjects(
         self, batch: Batch, states: Mapping[str, Any], table: Detections, quality: np.ndarray
     ) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Return the rows to run on, frame by frame. A quality below 0 marks a row that is not eligible."""
-        order: Sequence[int] = np.argsort(table.batch_row, kind="stable").tolist()
-        rows, views = table.batch_row.tolist(), quality.tolist()
-        tracks = [-1] * len(table) if table.track_id is None else table.track_id.tolist()
+        views, tracks = quality.tolist(), track_ids(table)
         chosen: list[int] = []
-        last = -1
-        for i in order:
-            if rows[i] != last:
-                last = rows[i]
-                now_s, state = batch.frames[last].pts_s, states[batch.frames[last].source]
-                state.sweep(now_s, self.track_ttl)
-            if tracks[i] < 0:
-                if views[i] >= 0:
-                    chosen.append(i)
-                continue
-            known = state.get(tracks[i], now_s, self.track_ttl)
+        for i, now_s, state in self.in_order(batch, states, table.batch_row, self.track_ttl):
+            known = state.get(tracks[i], now_s, self.track_ttl) if tracks[i] >= 0 else None
             if views[i] < 0:
                 continue
-            if known is None:
+            if known is not None:
+                if 0 <= now_s - known.queried_s < self.every and views[i] <= self.requery_ratio * known.quality:
+                    continue
+                known.queried_s, known.quality = now_s, max(known.quality, views[i])
+            elif tracks[i] >= 0:
                 state.known[tracks[i]] = QueriedTrack(now_s, views[i], now_s)
-            elif not 0 <= now_s - known.asked_s < self.every or views[i] > self.requery_ratio * known.quality:
-                known.asked_s, known.quality = now_s, max(known.quality, views[i])
-            else:
-                continue
             chosen.append(i)
         return np.array(chosen, np.intp)
 
@@ -180,7 +180,7 @@ class SelectObjects(
 class SelectFrames(StreamStage, name="select", reads=("pixels",), writes=("crops",), changeable=("every",)):
     """Choose the frames that the network runs on: whole frames, at intervals in the time of each source.
 
-    Options:
+    Attributes:
         every: seconds after which the network runs on a source again; 0 is every frame.
     """
 
@@ -194,65 +194,11 @@ class SelectFrames(StreamStage, name="select", reads=("pixels",), writes=("crops
         """Set `batch.crops` and `batch.rows`."""
         chosen = []
         for row, frame in enumerate(batch.frames):
-            asked = states[frame.source]
-            if not 0 <= frame.pts_s - asked[0] < self.every:
-                asked[0] = frame.pts_s
+            queried = states[frame.source]
+            if not 0 <= frame.pts_s - queried[0] < self.every:
+                queried[0] = frame.pts_s
                 chosen.append(row)
         rects = [(0, 0, batch.frames[row].width, batch.frames[row].height) for row in chosen]
-        batch.crops = Crops(np.array(rects, np.int32).reshape(-1, 4), np.full(len(chosen), WHOLE, np.int32))
+        batch.crops = Crops(np.array(rects, np.int32).reshape(-1, 4), np.full(len(chosen), WHOLE_FRAME, np.int32))
         batch.rows = np.array(chosen, np.int32)
         return batch
-
-
-@dataclass(eq=False)
-class FetchAnswers(
-    BatchStage,
-    name="postprocess",
-    reads=("outputs",),
-    writes=("answers",),
-    device_copy="the answers go from device to host, one copy a batch",
-):
-    """Start the copy of the network's results to the host, and release the outputs.
-
-    Options:
-        model: the model card.
-    """
-
-    model: Model
-
-    def open(self) -> None:
-        """Find the network's family."""
-        from streamkit.models.card import family_of
-
-        self._family: Any = family_of(self.model)
-
-    def process(self, batch: Batch) -> Batch:
-        """Set the crops' results."""
-        from streamkit.ops.transfer import fetch
-
-        crops = batch.crops
-        assert crops is not None
-        if len(crops):
-            wait, finish = fetch([self.asked(batch)[: len(crops)]]), self.finish
-            batch.crops = replace(crops, answers=once(lambda: finish(wait()[0])))
-        else:
-            batch.crops = replace(crops, answers=_NONE)
-        batch.tensor = None
-        batch.outputs = {}
-        return batch
-
-    def asked(self, batch: Batch) -> Array:
-        """Return what is copied to the host: the network's vectors, a row per crop."""
-        return self._family.vectors(batch.outputs)
-
-    def finish(self, fetched: np.ndarray) -> np.ndarray:
-        """Convert the copied rows to results, on the host."""
-        return np.asarray(self._family.finish(fetched))
-
-
-def answers(batch: Batch) -> dict[tuple[int, int], Any]:
-    """What the network says of each crop of a batch, by the frame's row and the object's `row_id`, in their order."""
-    assert batch.crops is not None
-    assert batch.rows is not None
-    keys = zip(batch.rows.tolist(), batch.crops.row_id.tolist(), strict=True)
-    return dict(zip(keys, batch.crops.answered(), strict=True))

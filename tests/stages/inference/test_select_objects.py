@@ -12,11 +12,10 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.stage import BatchStage, Collecting, default_registry, stage
 from streamkit.core.units import Of
 from streamkit.models.card import find_card, load_card
-from streamkit.stages.inference.classify import Classify
-from streamkit.stages.inference.embed import Embed
-from streamkit.stages.inference.objects import ASKED, TOO_SMALL, UNTRACKED, SelectObjects
+from streamkit.stages.inference.crop_models import Classify, Embed
 from streamkit.stages.inference.postprocess import Postprocess
 from streamkit.stages.inference.preprocess import Preprocess
+from streamkit.stages.inference.select_objects import ASKED, TOO_SMALL, UNTRACKED, SelectObjects
 from streamkit.testing.kit import detections, frames, run_nodes, run_stage
 
 ROOT = Path(__file__).resolve().parents[3]

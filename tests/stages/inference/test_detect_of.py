@@ -8,7 +8,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.errors import ConfigError
 from streamkit.core.units import Of
 from streamkit.models.card import find_card, load_card
-from streamkit.stages.inference.detect import Detect
+from streamkit.stages.inference.detectors import Detect
 from streamkit.testing.kit import detections, frames, run_stage
 
 

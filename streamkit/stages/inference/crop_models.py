@@ -1,0 +1,97 @@
+"""The stages whose network describes objects: `classify` and `embed`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from streamkit.core.stage import Composite, CompositePart, Count, Pixels, Score, Seconds, stage
+from streamkit.core.units import Of
+from streamkit.models.card_option import Model
+from streamkit.stages.inference.apply_results import KeepAttributes, KeepEmbeddings, KeepFrameAttributes
+from streamkit.stages.inference.infer import CudaGraph, Providers, Threads, check_task, network_parts, some
+from streamkit.stages.inference.postprocess import FetchVectors
+from streamkit.stages.inference.select_objects import SelectFrames, SelectObjects
+
+_SELECT = ("every", "track_ttl", "pad", "min_size", "requery_ratio", "untracked")
+
+
+@dataclass(eq=False, kw_only=True)
+class CropModelBase(Composite):
+    """Runs a network on crops of objects, or on whole frames, and keeps the results over time."""
+
+    model: Model
+    pad: Annotated[Score, "share of the box that is added on each side of the crop."] = 0.0
+    min_size: Annotated[Pixels, "skip objects whose shorter side is below this, in source pixels."] = 16.0
+    batch: Annotated[Count, "maximum number of crops in one run of the network."] = 32
+    every: Annotated[Seconds, "how long a result holds before the network runs again; 0 runs it on every frame."] = 1.0
+    requery_ratio: Annotated[
+        float, "the network runs again on a track if area x score is more than so many times that of its best view."
+    ] = 2.0
+    untracked: Annotated[bool, "below a tracker, also run on objects without a track, on every frame."] = False
+    smooth: Annotated[Seconds, "results are averaged over time; this age has weight 1/e. 0 uses the newest only."] = 2.0
+    track_ttl: Annotated[Seconds, "a track that is not seen for this long starts again."] = 10.0
+    providers: Providers = ()
+    threads: Threads = None
+    cuda_graph: CudaGraph = False
+
+    def __post_init__(self) -> None:
+        """Check the card's task and `requery_ratio`."""
+        check_task(self)
+        if not self.requery_ratio >= 1:
+            raise ValueError(
+                f"requery_ratio must be 1 or more: how many times better a view has to be, got {self.requery_ratio:g}"
+            )
+
+    def chain(self, of: Of | None, keep: CompositePart) -> list[CompositePart]:
+        """Return the parts, from the selection of objects, or of whole frames without `of`, to `keep`."""
+        if of is None:
+            select = CompositePart("select", SelectFrames, {"every": self.every})
+        else:
+            select = CompositePart("select", SelectObjects, {"of": of, **some(self, _SELECT)})
+        fetch = CompositePart("postprocess", FetchVectors, {"model": self.model})
+        return network_parts(self, [select], [fetch, keep], ("batch",))
+
+
+@stage("classify", reads="pixels", writes="attributes")
+class Classify(CropModelBase):
+    """Give objects an attribute with a classification network; without `of`, give it to whole frames.
+
+    Objects are cropped from the full-resolution frame. A track keeps its attribute: the network runs on a new track,
+    again after `every`, and for a better view. Records have `"attributes": {"color": {"label": "red", "score": 0.8}}`.
+    """
+
+    model: Annotated[Model, "the model card, with task: classify."]
+    of: Annotated[
+        Of | None,
+        "which objects, as detect, detect.person or {stage: detect, labels: [person, car]}; whole frames by default.",
+    ] = None
+    attribute: Annotated[str | None, "the attribute's name; by default the stage's id."] = None
+    min_score: Annotated[Score | None, "below this score no attribute is given; by default the card's score."] = None
+
+    def parts(self) -> list[CompositePart]:
+        """Return the parts from crop selection to the attribute; see `streamkit/core/crops.py`."""
+        options = some(self, ("model", "smooth", "attribute"))
+        options["min_score"] = self.model.score if self.min_score is None else self.min_score
+        if self.of is None:
+            return self.chain(None, CompositePart("keep", KeepFrameAttributes, options))
+        options |= {"of": self.of, "track_ttl": self.track_ttl}
+        return self.chain(self.of, CompositePart("keep", KeepAttributes, options))
+
+
+@stage("embed", reads=("pixels", "detections"), writes="embedding")
+class Embed(CropModelBase):
+    """Give objects an embedding, a vector of length 1 that later stages compare.
+
+    The column `embedding` has a row for each object, NaN if the network did not run on it. Objects are selected and
+    refreshed as in `classify`. Put it above a tracker for re-identification; below one, each track keeps its own.
+    """
+
+    model: Annotated[Model, "the model card, with task: embed."]
+    of: Annotated[Of, "which objects, as detect, detect.person or {stage: detect, labels: [person, car]}."]
+    record: Annotated[bool, "write the vectors into records."] = False
+
+    def parts(self) -> list[CompositePart]:
+        """Return the parts from crop selection to the column; see `streamkit/core/crops.py`."""
+        options = some(self, ("model", "of", "smooth", "track_ttl", "record"))
+        return self.chain(self.of, CompositePart("keep", KeepEmbeddings, options))

@@ -1,0 +1,195 @@
+"""The stages whose network finds objects: `detect`, `segment` and `pose`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated, ClassVar
+
+from streamkit.core.stage import Composite, CompositePart, Count, Pixels, Score, stage
+from streamkit.core.units import Of
+from streamkit.models.card_option import Model
+from streamkit.stages.inference.apply_results import KeepDetails, KeepMasks, KeepPoints, KeepRegions
+from streamkit.stages.inference.infer import CudaGraph, Providers, Threads, check_task, network_parts, some
+from streamkit.stages.inference.inference_regions import select_regions
+from streamkit.stages.inference.postprocess import (
+    DecodeCrops,
+    DetectionOptions,
+    FetchMaps,
+    Postprocess,
+    PostprocessKeypoints,
+    PostprocessMasks,
+)
+from streamkit.stages.inference.select_objects import SelectFrames, SelectObjects
+
+_POSTPROCESS = tuple(field.name for field in fields(DetectionOptions))
+
+
+@dataclass(eq=False)
+class DetectorBase(DetectionOptions, Composite):
+    """Finds objects, in whole frames or, with `of`, within the objects of another stage."""
+
+    of: Of | None = None
+    pad: Annotated[Score, "with `of`, the share of the box that is added on each side of the crop."] = 0.1
+    batch: Annotated[Count, "with `of`, the maximum number of crops in one run of the network."] = 32
+    providers: Providers = ()
+    threads: Threads = None
+    cuda_graph: CudaGraph = False
+
+    finds: ClassVar[type[Postprocess]] = Postprocess
+    keeps: ClassVar[type[KeepDetails]]
+    unused_with_of: ClassVar[tuple[str, ...]] = ("agnostic", "top_k", "max_size", "roi", "units", "anchor", "tiles")
+    with_of: ClassVar[str] = "the objects are those of another stage"
+
+    def __post_init__(self) -> None:
+        """Check the card's task, the options of postprocess, and that no option is given without effect."""
+        check_task(self)
+        super().__post_init__()
+        self.check_use()
+
+    def check_use(self) -> None:
+        """Check that no option is given without effect."""
+        if self.of is None:
+            self.refuse("crops are made with of", ("pad", "batch"))
+        else:
+            self.refuse(f"with of, {self.with_of}", self.unused_with_of)
+
+    def refuse(self, reason: str, names: tuple[str, ...]) -> None:
+        """Check that options without effect have their defaults; raise ValueError that starts with the reason."""
+        given = [one.name for one in fields(self) if one.name in names and getattr(self, one.name) != one.default]
+        if given:
+            raise ValueError(f"{reason}: leave out {', '.join(sorted(given, key=names.index))}")
+
+    def parts(self) -> list[CompositePart]:
+        """Return the parts with their options."""
+        if self.of is None:
+            found = CompositePart("postprocess", self.finds, some(self, _POSTPROCESS))
+            return network_parts(self, select_regions(self), [found])
+        return self.parts_of(self.of)
+
+    def parts_of(self, of: Of) -> list[CompositePart]:
+        """Return the parts that give the objects of another stage masks or keypoints.
+
+        The network runs on every object of every frame, since they move. It detects objects in each crop, and the one
+        that fills its crop best is the object in question.
+        """
+        select = {"of": of, "every": 0.0, "track_ttl": 1.0, **some(self, ("pad", "min_size"))}
+        decode = {**some(self, ("model", "min_score", "iou", "labels")), "agnostic": True}
+        return network_parts(
+            self,
+            [CompositePart("select", SelectObjects, select)],
+            [
+                CompositePart("postprocess", DecodeCrops, decode),
+                CompositePart("keep", self.keeps, {"model": self.model, "of": of}),
+            ],
+            ("batch",),
+        )
+
+
+@stage("detect", reads="pixels", writes="detections")
+class Detect(DetectorBase):
+    """Detect objects with a network: preprocess, infer and postprocess in one stage.
+
+    `run.py graph` shows the parts; `insert: {after: preprocess, stage: my_stage}` puts a stage between them.
+    """
+
+    model: Annotated[Model, "the model card: a path, or the name of a card in models/ beside the YAML or in streamkit."]
+    of: Annotated[
+        Of | None,
+        "detect within these objects only, as detect, detect.car or {stage: detect, labels: [car, truck]}; the results "
+        "have a table of their own, named after this stage.",
+    ] = None
+    every: Annotated[
+        Count,
+        "run on every n-th frame of each source only; the frames between cost no inference, and a `track` stage below "
+        "fills them with predicted objects, marked `predicted`.",
+    ] = 1
+
+    unused_with_of: ClassVar[tuple[str, ...]] = ("roi", "units", "anchor", "tiles", "every")
+    with_of: ClassVar[str] = "the network sees crops of objects"
+
+    def parts_of(self, of: Of) -> list[CompositePart]:
+        """Return the parts that detect within objects; an object found in several crops is reported once."""
+        select = {"of": of, "every": 0.0, "track_ttl": 1.0, "pad": self.pad}
+        return network_parts(
+            self,
+            [CompositePart("select", SelectObjects, select)],
+            [CompositePart("postprocess", Postprocess, some(self, _POSTPROCESS))],
+            ("batch",),
+        )
+
+
+@stage("segment", reads="pixels", writes=("detections", "mask"))
+class Segment(DetectorBase):
+    """Find objects with their masks or, with a semantic network, the class of each place in the frame.
+
+    Each object has a mask in records, as COCO run-length encoding in source pixels: `"mask": {"size": [h, w],
+    "counts": "..."}`. With `of`, the objects of another stage get masks. A semantic network finds no objects; records
+    have a mask for each class: `"segmentation": {"road": {...}}`.
+    """
+
+    model: Annotated[
+        Model,
+        "the model card, with task: segment; its family determines whether it finds objects or classes of places.",
+    ]
+    of: Annotated[
+        Of | None, "give masks to these objects, as detect, detect.person or {stage: detect, labels: [person, car]}."
+    ] = None
+    labels: Annotated[
+        list[str] | None, "keep these classes only; by default a semantic network keeps all but `background`."
+    ] = None
+    min_size: Annotated[
+        Pixels, "discard boxes whose shorter side is below this, in source pixels; with `of`, skip such objects."
+    ] = 0.0
+    top_k: Annotated[Count, "maximum number of objects per frame; the best are kept."] = 100
+    min_share: Annotated[Score, "omit classes that cover less than this share of the frame; semantic networks."] = 0.0
+
+    finds: ClassVar[type[Postprocess]] = PostprocessMasks
+    keeps: ClassVar[type[KeepDetails]] = KeepMasks
+
+    def check_use(self) -> None:
+        """See `DetectorBase.check_use`; few options apply to a semantic network."""
+        name = self.model.name
+        if self._is_semantic():
+            unused = tuple(one for one in _POSTPROCESS if one not in ("model", "labels"))
+            self.refuse(f"{name} is a semantic network, which finds no objects", (*unused, "of", "pad", "batch"))
+        else:
+            self.refuse(f"min_share is for semantic networks, which {name} is not", ("min_share",))
+            super().check_use()
+
+    def parts(self) -> list[CompositePart]:
+        """Return the parts with their options."""
+        if not self._is_semantic():
+            return super().parts()
+        return network_parts(
+            self,
+            [CompositePart("select", SelectFrames, {"every": 0.0})],
+            [
+                CompositePart("postprocess", FetchMaps, {"model": self.model}),
+                CompositePart("keep", KeepRegions, some(self, ("model", "labels", "min_share"))),
+            ],
+        )
+
+    def _is_semantic(self) -> bool:
+        from streamkit.models.card import family_of
+
+        return family_of(self.model).regions
+
+
+@stage("pose", reads="pixels", writes=("detections", "keypoints"))
+class Pose(DetectorBase):
+    """Find objects with their keypoints; with `of`, the keypoints of objects that another stage found.
+
+    Records have `"keypoints": [[x, y, score], ...]` in source pixels, in the order of the card's `keypoints`. A network
+    for one person, such as MoveNet, works best on crops of each: `of: detect.person`.
+    """
+
+    model: Annotated[Model, "the model card, with task: pose."]
+    of: Annotated[
+        Of | None, "give keypoints to these objects, as detect, detect.person or {stage: detect, labels: [person]}."
+    ] = None
+    min_size: Annotated[
+        Pixels, "discard boxes whose shorter side is below this, in source pixels; with `of`, skip such objects."
+    ] = 0.0
+
+    finds: ClassVar[type[Postprocess]] = PostprocessKeypoints
+    keeps: ClassVar[type[KeepDetails]] = KeepPoints

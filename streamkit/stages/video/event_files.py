@@ -1,0 +1,91 @@
+"""Base of the sinks that write files at events, `record` and `snapshot`: which events, and which files are kept."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+from streamkit.core.data import Frame
+from streamkit.core.errors import OutputError
+from streamkit.core.event_filter import EventFilter
+from streamkit.core.stage import Bytes, Sink
+from streamkit.io.outputs import check_path
+from streamkit.io.retention import FileRetention, RetentionOptions, removable
+
+CHECK_EVERY_S = 5.0
+"""How often the free space of the disk is checked."""
+
+
+@dataclass(eq=False, kw_only=True)
+class EventFileSink(Sink, writes=("events",), target=""):
+    """Writes files at events, and removes the oldest ones."""
+
+    when: str | list[str] | None
+    path: str
+    retention: Annotated[
+        RetentionOptions | None,
+        "which files are kept, such as {age: 7d, size: 50GB}; the oldest are removed. If not set, all are kept.",
+    ] = None
+    min_free: Annotated[
+        Bytes | None,
+        "while less than this is free on the disk, the oldest files are removed; if that is not enough, none are "
+        "written. If not set, none are removed, and none are written below 100MB.",
+    ] = None
+
+    files: ClassVar[str]
+    """The word for the files: clips or snapshots."""
+    placeholders: ClassVar[tuple[str, ...]]
+    """Names in braces that the path may have."""
+
+    def __post_init__(self) -> None:
+        check_path(self.path, self.placeholders)
+        if (self.retention is not None or self.min_free is not None) and not removable(self.path):
+            raise ValueError(
+                "retention and min_free need a path that begins with a folder and has {time} in it, so that only "
+                f"{self.files} are ever removed, got {self.path!r}"
+            )
+        self._when = EventFilter(self.when)
+        self._checked_s = -CHECK_EVERY_S
+        self._unwritten, self._why = 0, ""  # files, and the reason for the last of them
+
+    def open(self) -> None:
+        """Remove incomplete files that a crash left."""
+        context = self.context
+        self._kept = FileRetention(self.path, self.retention, self.min_free, context.counters, context.log, self.files)
+        self._kept.sweep()
+
+    def room(self) -> bool:
+        """Whether there is room for another file; logs a message if not."""
+        if self._kept.room():
+            return True
+        self.context.log(self._kept.full())
+        return False
+
+    def check_is_due(self) -> bool:
+        """Whether the free space was last checked a while ago; the time counts from now."""
+        now_s = time.monotonic()
+        due = now_s - self._checked_s > CHECK_EVERY_S
+        if due:
+            self._checked_s = now_s
+        return due
+
+    def failed(self, error: OutputError) -> None:
+        """Log why a file was not written, without its name, so that each reason is logged once."""
+        self._unwritten, self._why = self._unwritten + 1, str(error).rpartition(": ")[2]
+        self.context.log(f"{self.context.id}: {self.files} under {self._kept.root} cannot be written: {self._why}")
+
+    def raise_failed(self) -> None:
+        """Raise OutputError if files were not written; called at the end of the run."""
+        if self._unwritten:
+            word = self.files if self._unwritten > 1 else self.files.removesuffix("s")
+            raise OutputError(
+                f"{self.context.id}: {self._unwritten} {word} under {self._kept.root} could not be written: {self._why}"
+            )
+
+
+def add_to_event(frame: Frame, place: int, data: dict[str, Any]) -> None:
+    """Replace an event of a frame by one with more data; the event itself belongs to other branches as well."""
+    event = frame.events[place]
+    frame.events = list(frame.events)
+    frame.events[place] = replace(event, data={**event.data, **data})
