@@ -59,7 +59,7 @@ def test_a_word_that_would_do_nothing_is_refused():
 
     done = CliRunner().invoke(cli, ["schema", "--records", "json", "--send", "objects"])
     assert done.exit_code == 2
-    assert "--send chooses among the schemas of Avro; add --records avro, or leave it out" in done.output
+    assert "--send selects an Avro schema; add --records avro, or omit it" in done.output
 
 
 def test_a_number_stands_for_one_field_for_ever():

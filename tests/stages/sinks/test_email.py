@@ -41,7 +41,7 @@ def test_what_is_right_passes():
         ({"url": "mail.example.com"}, "url must begin with smtp:// or smtps://, as in smtp://host"),
         ({"url": "stmp://me:hunter2@h"}, "did you mean 'smtp'?"),
         ({"url": "smtp://me:hunter2/4@h"}, "in a user or password %2F for /"),
-        ({"plain": True}, "so it is for a server on this machine only, as in smtp://127.0.0.1:25; leave it out"),
+        ({"plain": True}, "which is allowed to a server on this machine only, as in smtp://127.0.0.1:25; leave it out"),
         (
             {"plain": True, "url": "smtps://127.0.0.1"},
             "plain is for smtp://; smtps:// is encrypted from its first byte",
