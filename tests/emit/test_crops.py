@@ -84,7 +84,7 @@ def test_only_what_is_chosen_is_cut():
 
 def test_events_have_the_picture_of_their_object():
     given = scene()
-    given[0].stage = given[1].stage = "door"
+    given[0]._state.stage = given[1]._state.stage = "door"
     given[0].emit("crossed", 2, direction="in")
     given[1].emit("crossed", 9)
     given[1].emit("counted")

@@ -50,7 +50,7 @@ def test_each_object_is_a_record_with_its_frame():
 
 def test_records_of_objects_and_events_of_a_damaged_frame_say_so():
     (made,) = scene([["car"]])
-    made.stage, made.damaged = "crossing", True
+    made._state.stage, made.damaged = "crossing", True
     made.emit("crossed", track_id=7)
     for send in ("frames", "objects", "events"):
         assert [body["damaged"] for _, body in sent(RecordSelection(send), [made])[0]] == [True]
@@ -58,7 +58,7 @@ def test_records_of_objects_and_events_of_a_damaged_frame_say_so():
 
 def test_events_are_chosen_by_name():
     made = scene([["car"]])
-    made[0].stage = "crossing"
+    made[0]._state.stage = "crossing"
     made[0].emit("crossed", track_id=7, direction="in")
     made[0].emit("other")
     all_, some = (
@@ -163,7 +163,7 @@ def test_what_json_does_not_have_becomes_text():
 def test_the_box_of_an_event_is_that_of_its_track_and_none_where_it_has_no_track():
     (made,) = scene([["car", "person", "car"]], tracks=True)
     made.tables["detect"] = made.tables["detect"].with_columns(track_id=np.array([5, 6, -1]))
-    made.stage = "crossing"
+    made._state.stage = "crossing"
     for track in (6, 5, 9, None):
         made.emit("crossed", track_id=track)
     boxed = [box for _, _, box in RecordSelection("events", boxed=True).of(made, lambda: record(made))]

@@ -30,7 +30,7 @@ def table(rows: int) -> Detections:
 def frame(index: int, source: str = "a", error: str | None = None) -> Frame:
     made = Frame(source, index, index / 10, 64, 48, time_s=1e9, due_s=1.0, error=error, _state=FrameState(position=3))
     made.surface = Surface(np.zeros((72, 64), np.uint8), Color())
-    made.counters = threading.Lock()  # nothing that another process could have
+    made._state.counters = threading.Lock()  # nothing that another process could have
     made.tables = {"detect": table(2)}
     return made
 
