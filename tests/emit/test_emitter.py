@@ -67,7 +67,8 @@ def test_the_spool_is_named_after_the_stage_where_nothing_else_is_said(tmp_path,
 
 
 def test_a_broker_that_is_not_there_is_a_warning_and_the_records_wait(tmp_path):
-    sink = {"stage": "redis", "url": f"redis://:pa55@127.0.0.1:{free_port()}", "spool": {"path": str(tmp_path / "s")}}
+    sink = {"stage": "redis", "url": f"redis://:pa55@127.0.0.1:{free_port()}", "spool": {"path": str(tmp_path / "s")},
+            "drain_timeout": "1s"}  # fmt: skip
     code, counts, said = run(sink)
     assert code == 0
     assert counts["records left in the spool"] == 40
@@ -99,7 +100,7 @@ def test_a_required_broker_that_is_not_there_ends_the_run_with_exit_code_2(tmp_p
 def test_a_spool_that_is_full_can_stop_the_run(tmp_path):
     sink = {
         "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}",
-        "spool": {"path": str(tmp_path / "s"), "size": "1MB", "when_full": "stop"},
+        "spool": {"path": str(tmp_path / "s"), "size": "1MB", "when_full": "stop"}, "drain_timeout": "0.5s",
     }  # fmt: skip
     with pytest.raises(OutputError, match=r"the spool .* is full with 1 MB, and when_full is stop"):
         run(sink, count=20_000)
@@ -108,7 +109,7 @@ def test_a_spool_that_is_full_can_stop_the_run(tmp_path):
 def test_what_is_dropped_sent_and_left_adds_up(tmp_path):
     sink = {
         "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}",
-        "spool": {"path": str(tmp_path / "s"), "size": "1MB"},
+        "spool": {"path": str(tmp_path / "s"), "size": "1MB"}, "drain_timeout": "0.5s",
     }  # fmt: skip
     code, counts, said = run(sink, count=6000)
     assert code == 1, "records that are lost are a failure"
