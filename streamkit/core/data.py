@@ -7,20 +7,20 @@ host and device, does I/O, or knows a model.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from streamkit.core.annotations import Shown
 from streamkit.core.counters import Counters
 from streamkit.core.crops import Crops
 from streamkit.core.detections import Array, Detections, Skeleton, array_module, merge, shape_text
 from streamkit.core.surface import Color, Surface
 
 __all__ = [
-    "Array", "Batch", "Color", "Detections", "Device", "Event", "Frame", "Skeleton", "Surface", "array_module", "merge",
+    "Array", "Batch", "Color", "Detections", "Device", "Event", "EventFilter", "Frame", "Shown", "Skeleton", "Surface",
+    "array_module", "merge",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------ events and frames
@@ -49,6 +49,45 @@ class Event:
     track_id: int | None = None
     data: dict[str, Any] = field(default_factory=dict)
     key: object = field(default_factory=object, compare=False, repr=False)
+
+
+class EventFilter:
+    """The events that an option such as `when` names: STAGE.KIND, STAGE.RULE.KIND, or STAGE for all events of a stage.
+
+    Args:
+        when: one name, several names, or None for no event.
+    """
+
+    def __init__(self, when: str | Collection[str] | None) -> None:
+        self._names = frozenset([when] if isinstance(when, str) else when or ())
+
+    def __contains__(self, event: Event) -> bool:
+        if event.stage in self._names or f"{event.stage}.{event.kind}" in self._names:
+            return True
+        return "rule" in event.data and f"{event.stage}.{event.data['rule']}.{event.kind}" in self._names
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A line, a zone or a trail on one frame, for `draw`.
+
+    Attributes:
+        points: the corners (x, y), in `units`.
+        units: `pixels` of the source, or `share` of the frame's width and height.
+        closed: the last point is joined to the first.
+        text: the label; empty for none.
+        class_id: the class of the object that leaves the trail; None for lines and zones.
+        track_id: that object's track.
+        label: the name of that class.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    units: str = "pixels"
+    closed: bool = False
+    text: str = ""
+    class_id: int | None = None
+    track_id: int = -1
+    label: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
@@ -10,7 +12,6 @@ from starlette.requests import HTTPConnection
 
 from streamkit.core.counters import Counters
 from streamkit.serve.guesses import Guesses, TooManyGuesses
-from streamkit.serve.hosts import host_of, may_ask
 from streamkit.serve.token import SAFE, Token
 
 LARGEST = 1_000_000
@@ -18,6 +19,7 @@ LARGEST = 1_000_000
 
 NO_TOKEN = "this needs the token: send it as Authorization: Bearer TOKEN, or sign in"
 
+_HOST = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
 _PATIENCE = 16 * LARGEST  # so much of a refused body is read and thrown away, so that the sender hears the answer
 
 _HEADERS = {
@@ -146,3 +148,29 @@ async def _refuse(
         size += len(message.get("body", b""))
         more = message["type"] == "http.request" and message.get("more_body", False)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def host_of(header: str) -> str:
+    """The host of a `Host` header: lower case, without port, brackets and the trailing dot."""
+    text = header.strip().lower()
+    found = _HOST.fullmatch(text)
+    return text if found is None else (found[1] or found[2]).removesuffix(".")
+
+
+def may_ask(header: str, allowed: Collection[str] = ()) -> bool:
+    """Whether a `Host` header names an IP address, localhost or an allowed name.
+
+    Against DNS rebinding: another site may point its name at this machine.
+
+    Args:
+        header: the header's value; empty if it is missing.
+        allowed: names in lower case.
+    """
+    host = host_of(header)
+    if host == "localhost" or host in allowed:
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

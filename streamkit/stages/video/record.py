@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from streamkit.core.data import Event, Frame
+from streamkit.core.data import Event, EventFilter, Frame
 from streamkit.core.errors import OutputError
-from streamkit.core.event_filter import EventFilter
 from streamkit.core.records import wall_clock
 from streamkit.core.stage import Bytes, Seconds, Sink, stage
 from streamkit.io.outputs import check_path

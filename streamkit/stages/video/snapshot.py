@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from streamkit.core.data import Event, Frame
+from streamkit.core.data import Event, EventFilter, Frame
 from streamkit.core.errors import OutputError
-from streamkit.core.event_filter import EventFilter
 from streamkit.core.stage import Bytes, Count, Score, Seconds, Sink, stage
 from streamkit.core.units import Of
 from streamkit.io.outputs import WholeFile, check_path, output_error

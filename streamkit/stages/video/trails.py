@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamkit.core.annotations import Shown
-from streamkit.core.data import Batch
+from streamkit.core.data import Batch, Shown
 from streamkit.core.stage import Seconds, StreamStage
 
 _STEP = 0.01  # of the frame's height: points of a trail are at least so far apart, so a trail's memory is bounded
