@@ -21,7 +21,7 @@ def registry_of(*kinds: type) -> Registry:
 
 
 BUILT_IN = Registry(
-    {name: kind for name, kind in default_registry()._stages.items() if kind.__module__.startswith("streamkit.stages.")}
+    {name: kind for name, kind in default_registry().items() if kind.__module__.startswith("streamkit.stages.")}
 )
 
 with Collecting(Registry()):  # not among the built-in stages of other tests

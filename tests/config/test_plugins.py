@@ -13,7 +13,7 @@ GOOD = "from streamkit import FrameStage, stage\n\n\n@stage({name!r})\nclass Mad
 
 
 def load(path, registry=None):
-    registry = registry or Registry()
+    registry = Registry() if registry is None else registry
     load_plugins(path, registry)
     return registry.names()
 
@@ -99,7 +99,7 @@ def test_those_that_ship():
         ),
         (
             GOOD.format(name="x").replace("(FrameStage)", ""),
-            r"p\.py:4 cannot be loaded: TypeError: stage 'x': Made must be one of the kinds",
+            r"p\.py:4 cannot be loaded: TypeError: stage 'x': Made must be a subclass of",
         ),
         (
             "import sys\n\nsys.exit(4)\n",

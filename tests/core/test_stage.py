@@ -107,7 +107,7 @@ def test_the_same_class_may_come_again(registry):
 
 def test_a_stage_must_be_of_a_kind(registry):
     with pytest.raises(
-        TypeError, match="stage 'loose': Loose must be one of the kinds Source, BatchStage, StreamStage"
+        TypeError, match="stage 'loose': Loose must be a subclass of Source, BatchStage, StreamStage"
     ):
 
         @stage("loose")
