@@ -15,12 +15,12 @@ from streamkit.serve.guesses import Guesses, TooManyGuesses
 from streamkit.serve.token import SAFE, Token
 
 LARGEST = 1_000_000
-"""Bytes of a request's body, at most."""
+"""Maximum size of a request's body, in bytes."""
 
-NO_TOKEN = "this needs the token: send it as Authorization: Bearer TOKEN, or sign in"
+NO_TOKEN = "this request needs the token: send Authorization: Bearer TOKEN, or sign in"
 
 _HOST = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
-_PATIENCE = 16 * LARGEST  # so much of a refused body is read and thrown away, so that the sender hears the answer
+_PATIENCE = 16 * LARGEST  # of a rejected body, this much is read and discarded, so that the client gets the response
 
 _HEADERS = {
     "content-security-policy": (
@@ -65,7 +65,7 @@ class Guard:
         asked = HTTPConnection(scope)
         if not may_ask(asked.headers.get("host", ""), self._hosts):
             self._refused.add("host")
-            text = "this server does not answer for this host name: use its IP address, or start it with --allowed-host"
+            text = "unknown host name: use the server's IP address, or start the server with --allowed-host"
             await _refuse(receive, send, 421, text)
             return
         changes = scope["method"] not in SAFE and scope["path"] != "/session"
@@ -108,7 +108,9 @@ class Guard:
         if not last or len(body) > LARGEST:
             self._refused.add("body too large")
             body.clear()
-            await _refuse(receive, send, 413, f"a request's body has at most {LARGEST:,} bytes", more=not last)
+            await _refuse(
+                receive, send, 413, f"the body of a request may have at most {LARGEST:,} bytes", more=not last
+            )
             return
         left: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 

@@ -108,7 +108,7 @@ def test_those_that_ship():
         (
             "from __future__ import annotations\n" + GOOD.format(name="x") + "    where: Path | None = None\n",
             r"p\.py cannot be loaded: the type of the option 'where' of x cannot be read: NameError: name 'Path' is "
-            r"not defined; import what it names at the top of the file, not under TYPE_CHECKING",
+            r"not defined; import the types that it uses at the top of the file, not under TYPE_CHECKING",
         ),
     ],
 )
