@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean
-from streamkit.core.yaml_scalar import scalar
-from streamkit.core.yaml_tree import YamlNode, load
+from streamkit.core.yaml_tree import YamlNode, load, scalar
 
 
 def replace_value(root: YamlNode, name: str, text: str, problems: list[Problem]) -> None:

@@ -15,8 +15,7 @@ from streamkit.config.validate import OptionValidator
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.stage import Registry, default_registry
 from streamkit.core.text import did_you_mean
-from streamkit.core.yaml_scalar import scalar
-from streamkit.core.yaml_tree import YamlNode, load, load_file, tree
+from streamkit.core.yaml_tree import YamlNode, load, load_file, scalar, tree
 
 _TOP = ("device", "batch", "watchdog", "state", "plugins", "sources", "stages", "alarms", "tests")
 _OPTIONS = ("device", "batch", "watchdog", "state")

@@ -1,4 +1,4 @@
-"""Any number of rows in runs of the few sizes that a network was warmed for."""
+"""Splits any number of rows into runs of the few batch sizes that a network was warmed up for."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from streamkit.core.data import Device
 
-_OF_A_RUN = 0.15  # what a run costs beside its rows, as a share of the largest run's
+_OF_A_RUN = 0.15  # fixed cost of a run, as a share of the cost of the largest run
 
 
 def sizes(largest: int, device: Device) -> tuple[int, ...]:
-    """The sizes that a run of at most `largest` rows may have, rising.
+    """The allowed sizes of a run of at most `largest` rows, ascending.
 
-    On a GPU the largest and a quarter of it, since each costs seconds of warming and a copy of the network's weights;
-    on the CPU every size, since padding would cost time.
+    On a GPU, the largest size and a quarter of it, because each size costs seconds of warm-up and a copy of the
+    network's weights. On the CPU, every size, because padding costs time.
     """
     if device.kind == "cpu":
         return tuple(range(1, largest + 1))
@@ -21,9 +21,9 @@ def sizes(largest: int, device: Device) -> tuple[int, ...]:
 
 
 def steps(rows: int, sizes: Sequence[int]) -> list[int]:
-    """The lengths of the runs that `rows` rows go in, each one of `sizes`; the last may hold more than are left.
+    """Split `rows` rows into runs whose lengths are in `sizes`; the last run may be padded.
 
-    What is left of full runs goes in one run, or in several of a smaller size where less of it would be padding.
+    The remainder after full runs becomes one run, or several smaller runs if that needs less padding.
     """
     largest = sizes[-1]
     whole, left = divmod(rows, largest)

@@ -1,4 +1,4 @@
-"""Counts of what must never happen silently: drops, copies, fallbacks, concealed pictures, filtered boxes."""
+"""Counters for the report: drops, copies, fallbacks, concealed frames, filtered boxes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def slug(text: str) -> str:
 
 
 class Counters:
-    """Named counts of one part of a pipeline. Each thread has its own; `total` adds them up for the report."""
+    """Named counts of one part of a pipeline. Each thread has its own instance; `total` sums them."""
 
     __slots__ = ("values",)
 
@@ -21,7 +21,7 @@ class Counters:
         self.values: Counter[str] = Counter()
 
     def add(self, name: str, n: int = 1) -> None:
-        """Count `n` more of `name`, a short phrase: what, and a cause behind a colon, as in `boxes removed: size`."""
+        """Add `n` to `name`, a short phrase with an optional cause after a colon, as in `boxes removed: size`."""
         self.values[name] += n
 
     def __getitem__(self, name: str) -> int:
@@ -29,7 +29,7 @@ class Counters:
 
     @staticmethod
     def total(parts: Iterable[Counters]) -> dict[str, int]:
-        """The sum of all parts, by name."""
+        """Sum the counts of all parts, by name."""
         whole: Counter[str] = Counter()
         for part in parts:
             whole.update(dict(part.values))

@@ -1,17 +1,17 @@
-"""The parts of a batch's frames that a network is asked about: a stage's `of:` between choosing objects and its answer.
+"""Crops: the rectangles of a batch's frames that a stage with `of:` runs its network on.
 
 A composite with `of:` is a chain of parts, and the batch carries `Crops` from the first to the last:
 
-    select       host    which objects to ask about, and the rectangle of each: sets `batch.crops` and `batch.rows`
-    preprocess   device  cuts all of them from their surfaces in one launch: row i of the tensor is rectangle i; of more
-                         than the stage's own `batch` the tensor is `LazyRows`; those of a run are cut when it begins
+    select       host    selects objects and their rectangles: sets `batch.crops` and `batch.rows`
+    preprocess   device  crops all of them in one launch: row i of the tensor is rectangle i; with more rectangles than
+                         the stage's `batch`, the tensor is `LazyRows`, and a run's crops are made when it begins
     infer        device  runs the network in steps of that `batch`
-    postprocess  device  starts the answers on their way to the host, and lets the outputs go
-    keep         host    keeps them with each track, gives every object its column, and takes the crops off the batch
+    postprocess  device  starts the copy of the results to the host, and releases the outputs
+    keep         host    stores the results per track, fills the objects' columns, and removes the crops
 
-`batch.geometry` leads from each row back to the whole frame's pixels, so a family that finds boxes, masks or key points
-needs nothing else to speak of the source. The parts are in `streamkit/stages/inference/`: `select_objects.py`,
-`preprocess.py`, `infer.py`, `postprocess.py` and `apply_results.py`.
+`batch.geometry` maps each row to the pixels of the frame, so that a family with boxes, masks or key points can return
+source coordinates. The parts are in `streamkit/stages/inference/`: `select_objects.py`, `preprocess.py`, `infer.py`,
+`postprocess.py` and `apply_results.py`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Crops:
-    """m rectangles of a batch's frames; `batch.rows`, (m,) int32, says of which frame each is, and rises.
+    """m rectangles of a batch's frames; `batch.rows`, (m,) int32, ascending, holds the frame of each.
 
     Attributes:
         rects: (m, 4) int32: left, top, right, bottom in source pixels, the last two exclusive; left and top are even.
         row_id: (m,) int32, the object's `row_id` in its table; -1 for a whole frame.
-        answers: what the network says of each, (m, d) float32 on the host; a function where it is still on its way.
+        answers: the network's results, (m, d) float32 on the host, or a function that waits for them.
     """
 
     rects: np.ndarray
@@ -46,13 +46,13 @@ class Crops:
         return len(self.rects)
 
     def answered(self) -> np.ndarray:
-        """The answers, waited for.
+        """Wait for the answers.
 
         Raises:
-            ValueError: nothing has been asked yet.
+            ValueError: the network has not run yet.
         """
         if self.answers is None:
-            raise ValueError("the crops have no answers yet; the network and its postprocess come first")
+            raise ValueError("the crops have no answers yet; run the network and its postprocess first")
         return self.answers() if callable(self.answers) else self.answers
 
     def take(self, rows: np.ndarray) -> Crops:
@@ -62,7 +62,7 @@ class Crops:
 
     @staticmethod
     def join(parts: Sequence[Crops | None]) -> Crops | None:
-        """The crops of several batches, one below the other; None where there are none."""
+        """Concatenate the crops of several batches; None if there are none."""
         crops = [part for part in parts if part is not None]
         if not crops:
             return None
@@ -77,12 +77,12 @@ class Crops:
 
 
 class LazyRows:
-    """A tensor of which only the rows that are asked for are made, so that any number of crops takes bounded memory.
+    """A tensor whose rows are created on demand, so that any number of crops takes bounded memory.
 
     Args:
-        make: makes the tensor of these rows, (k,) indices.
-        shape: the whole tensor's.
-        dtype: the tensor's.
+        make: creates the tensor of these rows, (k,) indices.
+        shape: shape of the whole tensor.
+        dtype: dtype of the tensor.
     """
 
     __slots__ = ("_make", "dtype", "shape")
@@ -94,12 +94,12 @@ class LazyRows:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Any:
-        """The tensor of these rows, a slice or indices: made now, and the caller's alone."""
+        """Create the tensor of these rows, a slice or indices; the caller owns it."""
         return self._make(np.arange(len(self))[rows])
 
 
 def once(make: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
-    """A function that makes its value when it is first called, and then gives it again."""
+    """Cache the value of `make` from the first call."""
     made: list[np.ndarray] = []
 
     def take() -> np.ndarray:

@@ -1,26 +1,26 @@
-"""What flows through a pipeline: frames, batches and events, with their surfaces and detections.
+"""The data of a pipeline: frames, batches and events.
 
 Arrays are NumPy arrays on the host or CuPy arrays on a GPU; `array_module` tells which. Nothing here copies between
-host and device, does I/O, or knows a model.
+host and device, does I/O, or depends on a model.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from streamkit.core.annotations import Shown
 from streamkit.core.counters import Counters
 from streamkit.core.crops import Crops
 from streamkit.core.detections import Array, Detections, Skeleton, array_module, merge, shape_text
 from streamkit.core.surface import Color, Surface
 
 __all__ = [
-    "Array", "Batch", "Color", "Detections", "Device", "Event", "Frame", "Skeleton", "Surface", "array_module", "merge",
+    "Array", "Batch", "Color", "Detections", "Device", "Event", "EventFilter", "Frame", "Shown", "Skeleton", "Surface",
+    "array_module", "merge",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------ events and frames
@@ -28,17 +28,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened at one frame.
+    """An event at one frame.
 
     Attributes:
         kind: what happened, a past participle: `crossed`, `entered`.
-        stage: the id of the stage that says so.
+        stage: the id of the stage that emits it.
         source: the frame's source.
         frame: the frame's index in its source.
         pts_s: the frame's presentation time in seconds.
-        track_id: the object, where there is one.
-        data: further facts; values that JSON can hold.
-        key: what knows it again where branches meet, one of which has added to its data.
+        track_id: the object's track, or None.
+        data: further values, JSON types.
+        key: identifies the event where branches merge, even if one branch has added to its data.
     """
 
     kind: str
@@ -49,6 +49,45 @@ class Event:
     track_id: int | None = None
     data: dict[str, Any] = field(default_factory=dict)
     key: object = field(default_factory=object, compare=False, repr=False)
+
+
+class EventFilter:
+    """The events that an option such as `when` names: STAGE.KIND, STAGE.RULE.KIND, or STAGE for all events of a stage.
+
+    Args:
+        when: one name, several names, or None for no event.
+    """
+
+    def __init__(self, when: str | Collection[str] | None) -> None:
+        self._names = frozenset([when] if isinstance(when, str) else when or ())
+
+    def __contains__(self, event: Event) -> bool:
+        if event.stage in self._names or f"{event.stage}.{event.kind}" in self._names:
+            return True
+        return "rule" in event.data and f"{event.stage}.{event.data['rule']}.{event.kind}" in self._names
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A line, a zone or a trail on one frame, for `draw`.
+
+    Attributes:
+        points: the corners (x, y), in `units`.
+        units: `pixels` of the source, or `share` of the frame's width and height.
+        closed: the last point is joined to the first.
+        text: the label; empty for none.
+        class_id: the class of the object that leaves the trail; None for lines and zones.
+        track_id: that object's track.
+        label: the name of that class.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    units: str = "pixels"
+    closed: bool = False
+    text: str = ""
+    class_id: int | None = None
+    track_id: int = -1
+    label: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,19 +128,19 @@ class Frame:
 
     Attributes:
         source: the source's id.
-        index: the picture's number among the source's own, from 0.
-        pts_s: presentation time in seconds, as the source has it.
-        width: the picture's true width in pixels (a surface may be padded by one).
-        height: its true height.
-        surface: the pixels, or None for a frame without any.
-        time_s: wall clock at arrival, in seconds since 1970; live sources only.
+        index: the frame's number in its source, from 0.
+        pts_s: presentation time in seconds, as given by the source.
+        width: width in pixels (a surface may be padded by one column).
+        height: height in pixels.
+        surface: the image, or None.
+        time_s: wall-clock time of arrival, in seconds since 1970; live sources only.
         due_s: when the frame was due, on the monotonic clock in seconds; paced and live sources only.
-        tables: this frame's detections by the id of the detector; filled for host stages.
-        events: what happened at this frame, so far.
-        facts: what stages say of the whole frame, by the key it has in the record; values that JSON can hold.
-        shown: lines, zones and trails that stages show on the frame, for `draw`; the keys begin with the stage's id.
-        error: why the frame failed, or None. A failed frame is passed by the stages that follow and goes to the sinks.
-        damaged: whether its data was damaged or incomplete, and the decoder concealed that.
+        tables: the frame's detections by the id of the detector; filled for host stages.
+        events: the events so far.
+        facts: values about the whole frame, by their key in the record; JSON types.
+        shown: lines, zones and trails for `draw`; keys begin with the stage's id.
+        error: why the frame failed, or None. Later stages skip a failed frame; sinks receive it.
+        damaged: whether its data was damaged or incomplete, and the decoder concealed it.
     """
 
     source: str
@@ -125,9 +164,9 @@ class Frame:
 
     @property
     def detections(self) -> Detections:
-        """The objects found on this frame; those of all detectors where there are several.
+        """The frame's objects; those of all detectors if there are several.
 
-        Assign to it to change or drop rows; with several detectors assign to `tables[name]` instead.
+        Assign to it to change or remove rows; with several detectors, assign to `tables[name]`.
         """
         if len(self.tables) == 1:
             return next(iter(self.tables.values()))
@@ -144,7 +183,7 @@ class Frame:
         self.tables = {next(iter(self.tables), self._state.stage or "detect"): table}
 
     def emit(self, kind: str, track_id: int | None = None, **data: Any) -> None:
-        """Record that `kind` happened at this frame; it goes into the frame's record and to every sink."""
+        """Add an event to the frame; it is in the frame's record and reaches every sink."""
         track_id = None if track_id is None else int(track_id)
         self.events.append(Event(kind, self._state.stage, self.source, self.index, self.pts_s, track_id, data))
 
@@ -168,22 +207,22 @@ class Batch:
     """Frames of any sources that go through the graph together.
 
     Attributes:
-        frames: the frames that are well, in the order of arrival; row i of arrays and tables is `frames[i]`.
-        xp: `numpy`, or `cupy` where the pipeline runs on a GPU.
-        tensor: (B, 3, H, W) or (B, H, W, 3), between preprocess and infer; B may be larger than `frames` (padding). Of
-            more crops than a run takes it is `crops.LazyRows`, which makes those that are asked for.
+        frames: the frames without an error, in order of arrival; row i of arrays and tables is `frames[i]`.
+        xp: `numpy`, or `cupy` on a GPU.
+        tensor: (B, 3, H, W) or (B, H, W, 3), between preprocess and infer; B may be larger than `frames` (padding).
+            With more crops than fit in one run, it is a `crops.LazyRows`, which creates rows on demand.
         geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y:
             network pixel = source pixel x scale + offset.
         outputs: the network's outputs by name, between infer and postprocess, on the batch's device.
-        rows: (r,) int32 on the host, rising: the frame of each row of tensor, geometry and outputs, where rows are
-            parts of frames (tiles, objects) and a frame may have any number of them; None where row i is frame i.
-        crops: within a composite with `of:`, what of the frames the rows show; see `streamkit/core/crops.py`.
-        tables: detections by the id of the detector. A value may be a function that makes the table, for one that
-            is still on its way from the device; `table(name)` waits for it.
+        rows: (r,) int32 on the host, ascending: the frame of each row of tensor, geometry and outputs, if rows are
+            parts of frames (tiles, objects) and a frame may have any number of them; None if row i is frame i.
+        crops: within a composite with `of:`, the rectangles that the rows show; see `streamkit/core/crops.py`.
+        tables: detections by the id of the detector. A value may be a function that returns a table which is still
+            being copied from the device; `table(name)` waits for it.
         sequence: the batch's number, from 0.
-        failed: frames that a stage failed on; no row belongs to them.
-        ended: sources of which no frame comes after this batch.
-        ready: a CUDA event after which the arrays are written, or None when they are.
+        failed: frames on which a stage failed; they have no rows.
+        ended: sources that end with this batch.
+        ready: a CUDA event that signals that the arrays are written, or None if they are.
     """
 
     frames: list[Frame]
@@ -203,14 +242,14 @@ class Batch:
         return len(self.frames)
 
     def table(self, name: str) -> Detections:
-        """The table of detector `name`, waited for where it is still on its way."""
+        """The table of detector `name`; waits if it is still being copied from the device."""
         found = self.tables[name]
         if not isinstance(found, Detections):
             found = self.tables[name] = found()
         return found
 
     def fork(self) -> Batch:
-        """The same frames for another branch: what is added, drawn or selected there is not seen here."""
+        """A copy for another branch: changes there do not affect this one."""
         return replace(
             self,
             frames=[_copy(frame) for frame in self.frames],
@@ -220,7 +259,7 @@ class Batch:
         )
 
     def take(self, rows: Sequence[int]) -> Batch:
-        """A batch of the frames in `rows` with their share of arrays and tables; nothing of `failed` or `ended`."""
+        """A batch of the frames in `rows` with their rows of arrays and tables, without `failed` and `ended`."""
         index = np.asarray(rows, dtype=np.intp)
         tables: dict[str, Detections | Callable[[], Detections]] = {}
         new_row = np.full(len(self.frames), -1, np.int32)
@@ -244,9 +283,9 @@ class Batch:
 
     @staticmethod
     def join(parts: Sequence[Batch], like: Batch) -> Batch:
-        """Put batches of single frames back together, as `take` took them from `like`."""
+        """Join batches of single frames that `take` split from `like`."""
         first, xp = parts[0], like.xp
-        used = [1 if part.rows is None else len(part.rows) for part in parts]  # what comes behind them is padding
+        used = [1 if part.rows is None else len(part.rows) for part in parts]  # the rows after them are padding
         one = [part.tensor[:n] for part, n in zip(parts, used, strict=True) if part.tensor is not None]
         return Batch(
             [frame for part in parts for frame in part.frames],
@@ -290,7 +329,7 @@ def _copy(frame: Frame) -> Frame:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where a pipeline's arrays live: the host's memory, or one CUDA GPU's."""
+    """The device of a pipeline's arrays: host memory or one CUDA GPU."""
 
     kind: Literal["cpu", "cuda"] = "cpu"
     index: int = 0

@@ -1,4 +1,4 @@
-"""The table of detected objects, and how tables are selected, joined and merged.
+"""The table of detected objects, with selection, concatenation and merging.
 
 A table is immutable, so branches of the graph share it without copies. Arrays are NumPy arrays on the host or CuPy
 arrays on a GPU; `array_module` tells which. Nothing here copies between host and device.
@@ -34,11 +34,11 @@ def shape_text(array: Array | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """What the points of a column `keypoints` are.
+    """The points of a column `keypoints`.
 
     Attributes:
-        names: of the points, in their order; empty without names.
-        edges: pairs of points that a drawing joins.
+        names: names of the points, in order; may be empty.
+        edges: pairs of points that are joined in drawings.
     """
 
     names: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Skeleton:
 
 
 class ExtraColumns(dict[str, Array]):
-    """Extra columns by name. Read-only: `Detections.with_columns` makes a table with others."""
+    """Extra columns by name. Read-only: use `Detections.with_columns`."""
 
     def _refuse(self, *args: object, **kwargs: object) -> Any:
         raise TypeError("the columns of Detections are read-only; write table = table.with_columns(name=array)")
@@ -58,9 +58,9 @@ class ExtraColumns(dict[str, Array]):
 
 
 def read_only(array: Array) -> Array:
-    """Return the array so that it cannot be written: itself, or a copy of a view into a writeable array.
+    """Return the array as read-only: itself, or a copy if it is a view into a writable array.
 
-    A CuPy array has no such flag and is returned as it is.
+    A CuPy array has no such flag and is returned unchanged.
     """
     if isinstance(array, np.ndarray) and array.flags.writeable:
         if array.base is not None:
@@ -71,7 +71,7 @@ def read_only(array: Array) -> Array:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Detections:
-    """One flat, immutable table of objects: a batch's, or one frame's. ExtraColumns are arrays of n rows on one device.
+    """One flat, immutable table of objects of a batch or a frame. Columns are arrays of n rows on one device.
 
     Host arrays become read-only when they enter a table. CuPy has no such flag: do not write to the arrays of a table
     on a GPU. To change values, make another table: `frame.detections = frame.detections.with_columns(score=new)`.
@@ -80,15 +80,15 @@ class Detections:
         xyxy: (n, 4) float32, x1, y1, x2, y2 in source pixels.
         score: (n,) float32, 0..1.
         class_id: (n,) int32, an index into `labels`.
-        batch_row: (n,) int32, the row's frame in the batch; rising. All 0 in one frame's table.
-        track_id: (n,) int64, or None where nothing tracks; -1 marks a row without a track.
+        batch_row: (n,) int32, the row's frame in the batch, ascending. All 0 in the table of a frame.
+        track_id: (n,) int64, or None without a tracker; -1 for a row without a track.
         labels: the class names.
-        extra: further columns by name, each with n rows: `attributes`, `embedding`, landmarks, a plugin's own. A column
-            of dtype object has None where there is no value.
-        row_id: (n,) int32, the row's number in the table that its detector made; kept by every selection, so that
-            branches that meet know equal rows.
-        private: names of the columns in `extra` that are for other stages and stay out of records.
-        skeleton: what the points of the column `keypoints`, (n, k, 3) float32 x, y and score in source pixels, are.
+        extra: further columns by name, each with n rows: `attributes`, `embedding`, landmarks, columns of plugins. A
+            column of dtype object has None for a missing value.
+        row_id: (n,) int32, the row's number in its detector's table; selections keep it, so that merging branches can
+            match rows.
+        private: names of the columns in `extra` that are for other stages and not in records.
+        skeleton: the points of the column `keypoints`, (n, k, 3) float32 x, y and score in source pixels.
     """
 
     xyxy: Array
@@ -162,7 +162,7 @@ class Detections:
 
     @classmethod
     def _unchecked(cls, *values: Any) -> Detections:
-        """Build without checks, from columns known to fit each other, which have no other owner."""
+        """Build without checks, from matching columns that have no other owner."""
         table = object.__new__(cls)
         for name, value in zip(_FIELDS, values, strict=True):
             if name == "extra":
@@ -177,7 +177,7 @@ class Detections:
         return self
 
     def with_columns(self, **columns: Array) -> Detections:
-        """A table of the same rows with `track_id`, `score`, ... replaced, or extra columns added."""
+        """A copy with columns such as `track_id` or `score` replaced, or extra columns added."""
         fields = {name: columns.pop(name, getattr(self, name)) for name in _FIELDS if name != "extra"}
         return Detections(**fields, extra={**self.extra, **columns})
 
@@ -191,7 +191,7 @@ class Detections:
         return self, np.searchsorted(rows, np.arange(frames + 1)).tolist()
 
     def split(self, frames: int) -> list[Detections]:
-        """One table a frame, for a batch of `frames` frames; `batch_row` is 0 in each. On the host."""
+        """One table per frame, for a batch of `frames` frames; `batch_row` is 0 in each. On the host."""
         table, ends = self.by_frame(frames)
         return [table[a:b]._in_row_0() for a, b in itertools.pairwise(ends)]
 
@@ -201,12 +201,12 @@ class Detections:
 
     @staticmethod
     def concat(tables: Sequence[Detections], *, rows: Sequence[int] | None = None, exact: bool = False) -> Detections:
-        """Put tables one below the other; where their labels differ, classes are renumbered by their names.
+        """Concatenate tables; if their labels differ, classes are renumbered by name.
 
         With `rows`, table i becomes the batch's frame `rows[i]`. A column that a table lacks is filled: -1 for
-        integers and tracks, NaN for floats, False for truth values, None for objects. On the host `exact` keeps each
-        table's own values in further columns: one of truth values that a table lacks, or of several types or shapes,
-        becomes one of objects.
+        integers and tracks, NaN for floats, False for booleans, None for objects. On the host, `exact` keeps the values
+        of each table: a boolean column that a table lacks, or a column of several types or shapes, becomes a column of
+        objects.
         """
         if not tables:
             raise ValueError("Detections.concat needs at least one table")
@@ -231,7 +231,7 @@ class Detections:
 
     @property
     def label(self) -> list[str]:
-        """The class name of each row; the number as text where there is no name."""
+        """The class name of each row; the number as text if it has no name."""
         names = self.labels
         return [names[c] if 0 <= c < len(names) else str(c) for c in self.class_id.tolist()]
 
@@ -269,11 +269,11 @@ def _refuse(self: Detections, name: str, value: object = None) -> None:
     )
 
 
-Detections.__setattr__ = Detections.__delattr__ = _refuse  # type: ignore[assignment]  # names the way out
+Detections.__setattr__ = Detections.__delattr__ = _refuse  # type: ignore[assignment]  # the message tells what to write instead
 
 
 def _numbered(tables: Sequence[Detections], xp: Any) -> tuple[tuple[str, ...], list[Array]]:
-    """The labels of all tables, and each table's classes by them; numbers without a name stay as they are."""
+    """The labels of all tables, and each table's classes renumbered; numbers without a name are kept."""
     first = max((t.labels for t in tables), key=len)
     if all(t.labels is first or t.labels == first[: len(t.labels)] for t in tables):
         return first, [t.class_id for t in tables]
@@ -309,12 +309,12 @@ def _stack(columns: list[Array | None], lengths: list[int], xp: Any, exact: bool
 
 
 def _objects(columns: list[Array | None], lengths: list[int]) -> np.ndarray:
-    """A column of objects, each table's own values; None where a table has none."""
+    """A column of objects with the values of each table; None for tables without the column."""
     made = np.full(sum(lengths), None)
     for column, n, end in zip(columns, lengths, itertools.accumulate(lengths), strict=True):
         if column is None:
             continue
-        if column.dtype == np.float32:  # 0.1 stays 0.1, and not the float64 that is nearest to it
+        if column.dtype == np.float32:  # keeps 0.1 as 0.1 instead of the exact float64 value of the float32
             column = column.astype(str).astype(np.float64)
         for place, value in enumerate(column.tolist(), end - n):
             made[place] = value
@@ -322,10 +322,9 @@ def _objects(columns: list[Array | None], lengths: list[int]) -> np.ndarray:
 
 
 def merge(first: Detections, second: Detections) -> Detections:
-    """One table from two forms of the same table, as where branches meet: every row of either, every column of either.
+    """Merge two versions of the same table, from two branches: all rows and all columns of both.
 
-    Rows are known by frame and `row_id`; where both have a value, `first`'s stands. Attributes, mappings of
-    objects, are put together.
+    Rows match by frame and `row_id`; `first` has precedence. Attributes, which are mappings, are combined.
     """
     if first is second:
         return first

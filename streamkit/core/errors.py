@@ -1,13 +1,13 @@
-"""Every error streamkit raises on purpose.
+"""The errors that streamkit raises.
 
 StreamkitError
-├── ConfigError        the YAML, a card or an option is wrong; carries every problem found     exit 2
+├── ConfigError        the YAML, a card or an option is invalid; has a list of all problems    exit 2
 │   └── ModelError     a model file or its card cannot be used
-├── DeviceError        the device asked for cannot be had; says what to install                exit 2
-├── MissingPackage     an install extra is missing; says which                                 exit 2
-├── SourceError        one source failed; the others go on                                     exit 1
+├── DeviceError        the requested device is not available; says what to install             exit 2
+├── MissingPackage     a package is missing; says which extra to install                       exit 2
+├── SourceError        one source failed; the others continue                                  exit 1
 ├── OutputError        an output cannot be written (folder, disk, encoder)                     exit 1
-└── StageError         a stage raised; says stage, source, frame and time                      exit 1
+└── StageError         a stage raised; names the stage, source, frame and time                 exit 1
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from streamkit.core.text import install_command
 
 
 class StreamkitError(Exception):
-    """The base of all errors below; its text is one a user can act on."""
+    """The base of all errors; its text tells the user what to do."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing wrong in a file.
+    """One problem in a file.
 
-    `line` and `column` count from 1; 0 means that the place is not known.
+    `line` and `column` count from 1; 0 means that the place is unknown.
     """
 
     file: str
@@ -42,7 +42,7 @@ class Problem:
 
 
 class ConfigError(StreamkitError):
-    """The configuration is wrong. `problems` holds every problem, in the order of the file."""
+    """The configuration is invalid. `problems` lists all problems, in the order of the file."""
 
     def __init__(self, problems: list[Problem] | str) -> None:
         self.problems = [Problem("", 0, 0, problems)] if isinstance(problems, str) else sorted(problems)
@@ -54,7 +54,7 @@ class ModelError(ConfigError):
 
 
 class DeviceError(StreamkitError):
-    """The device asked for cannot be had."""
+    """The requested device is not available."""
 
 
 class MissingPackage(StreamkitError):
@@ -74,12 +74,12 @@ def needs(package: str, extra: str, why: str = "") -> Iterator[None]:
 
 
 class SourceError(StreamkitError):
-    """A source cannot be opened or read on. The runner adds the source's id.
+    """A source cannot be opened or read. The runner adds the source's id.
 
     Args:
-        text: what happened.
-        cause: the same in a word that programs go by, one of `CAUSES`, or None where none of them fits.
-        damaged: how many frames were lost or concealed, where the cause is `damaged`.
+        text: the message.
+        cause: the cause for programs, one of `CAUSES`, or None.
+        damaged: number of lost or concealed frames, for the cause `damaged`.
     """
 
     CAUSES = (
@@ -97,17 +97,17 @@ class OutputError(StreamkitError):
 
 
 class StageError(StreamkitError):
-    """A stage raised. Made by the runner, which knows the place; the stage's own error is its cause."""
+    """A stage raised. The runner creates it with the place; the stage's error is its cause."""
 
     def __init__(self, stage: str, cause: BaseException, frame: Any = None, *, when: str = "", line: str = "") -> None:
-        """Say what failed; `when` where it was no frame's doing, `line` of the stage's own file where it is known."""
+        """Build the message; `when` replaces the frame for errors without one, `line` is in the stage's file."""
         self.stage = stage
         place = f" on {frame.source} frame {frame.index} ({frame.pts_s:.2f} s)" if frame is not None else when
         super().__init__(f"{stage} failed{place}: {describe(cause)}{line and f' ({line})'}")
 
 
 def describe(error: BaseException) -> str:
-    """The error's text on one line, with its type where the text alone says too little."""
+    """The error's text on one line, with its type unless it is one of streamkit's errors."""
     text = " ".join(str(error).split())
     if isinstance(error, StreamkitError) and text:
         return text

@@ -1,6 +1,6 @@
-"""Faults on purpose: what `fault:` under a source may say, and when each of them comes.
+"""Fault injection: the option `fault` of a source, and the schedule of each fault.
 
-Values only; `runtime/ingest/fault_injector.py` makes them happen.
+Values only; `runtime/ingest/fault_injector.py` applies them.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Times = Annotated[Seconds | list[Seconds], Unit("times")]
 Numbers = Annotated[_Number | list[_Number], Unit("frame numbers")]
 """A frame's number in its source, or several."""
 
-# `for` is Python's own word, so these cannot be written as classes
+# `for` is a keyword of Python, so these cannot be classes
 Window = TypedDict(
     "Window",
     {"at": Times, "every": Seconds, "random": bool, "for": Required[Seconds]},
     total=False,
 )
-"""Spans of time: they begin `at` these times and `every` so long, and last `for` so long."""
+"""Time spans: they begin `at` these times and `every` interval, and last `for` a duration."""
 
 Corruption = TypedDict(
     "Corruption",
     {"at": Times, "every": Seconds, "random": bool, "for": Required[Seconds], "share": Score},
     total=False,
 )
-"""A window, and how much is damaged in it."""
+"""A window, and the share of the data that is damaged."""
 
 
 class Failure(TypedDict, total=False):
-    """Moments: `at` these times, `every` so long, at the first frame of this number or a later one."""
+    """Moments: `at` these times, `every` interval, or at the first frame with this number or a higher one."""
 
     at: Times
     every: Seconds
@@ -80,22 +80,21 @@ class _Short:
 
 @dataclass
 class Fault:
-    """Let a source go wrong on purpose, to see what a pipeline makes of it.
+    """Inject faults into a source, to test how a pipeline handles them.
 
-    It stands under any source as `fault:`. Each fault comes `at` a time or several, and `every` so long; with `random:
-    true` the gaps are random, `every` long on average and the same in every run of one seed. Times count from the
-    source's first opening where it is live or paced, and by its pictures' own times elsewhere. What was done is counted
-    in the report.
+    Set `fault` under any source. Each fault occurs `at` one or several times, and `every` interval; with `random: true`
+    the intervals are random, with `every` as their mean, and repeatable by `seed`. Times count from the first opening
+    of a live or paced source, and are presentation times for other sources. The report counts the injected faults.
 
     Options:
         fail: the source fails. A time, or {at, every, random, frame}; frame is the number of the frame that fails.
-        freeze: nothing comes for so long, as from a camera that hangs. What a live or paced source shows in that time
-            is missed; any other source waits, and goes on where it was.
-        still: the same picture comes again and again, as from an encoder that hangs.
-        corrupt: bytes of a video's packets are changed before they are decoded, blocks of 16x16 in the pictures of any
-            other source; share is how much of a packet or picture, 0.01 if not set.
-        away: the source fails as if its peer were gone, and cannot be opened again for so long.
-        seed: for what is random; the same seed gives the same run. Sources of one seed still differ.
+        freeze: no frame arrives for a duration, as from a camera that hangs. Frames of a live or paced source are lost
+            in that time; any other source waits, and continues where it stopped.
+        still: the same image repeats, as from an encoder that hangs.
+        corrupt: bytes of a video's packets are changed before they are decoded, or blocks of 16x16 pixels in the images
+            of other sources; share is the share of a packet or image, 0.01 by default.
+        away: the source fails as if its peer were unreachable, and cannot be opened again for a duration.
+        seed: seed of the random values; the same seed repeats a run. Sources with the same seed differ.
     """
 
     name: ClassVar[str] = "fault"
@@ -108,7 +107,7 @@ class Fault:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what would never come, or never end."""
+        """Reject faults that never occur or never end."""
         if not self.kinds:
             raise ValueError(f"no fault is set; name one of {', '.join(KINDS)}")
         for kind in self.kinds:
@@ -116,40 +115,40 @@ class Fault:
 
     @property
     def kinds(self) -> list[str]:
-        """Which faults are set."""
+        """The faults that are set."""
         return [kind for kind in KINDS if getattr(self, kind) is not None]
 
     @property
     def share(self) -> float:
-        """How much of a packet or picture `corrupt` damages, 0..1."""
+        """The share of a packet or image that `corrupt` damages, 0..1."""
         return _SHARE if self.corrupt is None else self.corrupt.get("share", _SHARE)
 
     @property
     def frame_numbers(self) -> list[int]:
-        """The numbers of the frames that `fail` names, rising."""
+        """The frame numbers of `fail`, ascending."""
         return sorted(_several((self.fail or {}).get("frame")))
 
     def chance(self, kind: str, source: str) -> random.Random:
-        """Random numbers of one fault of one source: another fault, set or not, does not change them."""
+        """Random numbers of one fault of one source, independent of the other faults."""
         return random.Random(f"{self.seed} {source} {kind}")
 
     def schedule(self, kind: str, source: str) -> FaultSchedule:
-        """When fault `kind` comes to the source `source`; never, where it is not set."""
+        """The schedule of fault `kind` for a source; empty if the fault is not set."""
         when: Mapping[str, Any] = getattr(self, kind) or {}
         return FaultSchedule(_moments(when, self.chance(kind, source)), when.get("for", 0.0))
 
 
 class FaultSchedule:
-    """When one fault comes: spans of time, asked about for times that do not fall.
+    """The time spans of one fault, queried with non-decreasing times.
 
     Args:
-        moments: when they begin, in seconds, rising.
-        for_s: how long each is.
+        moments: when the spans begin, in seconds, ascending.
+        for_s: their duration.
 
     Attributes:
-        begun: how many have begun so far.
-        end_s: when the last of these ends.
-        for_s: as given.
+        begun: number of spans that have begun.
+        end_s: when the last of them ends.
+        for_s: their duration.
     """
 
     def __init__(self, moments: Iterator[float], for_s: float) -> None:
@@ -158,7 +157,7 @@ class FaultSchedule:
         self.begun, self.end_s = 0, -math.inf
 
     def __call__(self, time_s: float) -> bool:
-        """Whether `time_s` lies in a span, or one has begun since the last time that was asked about."""
+        """Whether `time_s` is in a span, or a span has begun since the last call."""
         before = self.begun
         while self._next <= time_s + _SLACK_S:
             self.begun += 1
@@ -172,7 +171,7 @@ def _several(value: Any) -> list[Any]:
 
 
 def _moments(when: Mapping[str, Any], chance: random.Random) -> Iterator[float]:
-    """The times at which a fault begins, in seconds, rising."""
+    """The times at which a fault begins, in seconds, ascending."""
     every = when.get("every")
     again: Iterator[float] = iter(())
     if every is not None and when.get("random"):
@@ -185,12 +184,12 @@ def _moments(when: Mapping[str, Any], chance: random.Random) -> Iterator[float]:
 def _check(kind: str, when: Mapping[str, Any]) -> None:
     words = ("at", "every", "frame") if kind == "fail" else ("at", "every")
     if not any(_several(when.get(word)) for word in words):
-        raise ValueError(f"{kind} never comes; give it {' or '.join(words)}")
+        raise ValueError(f"{kind} never occurs; set {' or '.join(words)}")
     for word in ("every", "for"):
         if word in when and when[word] <= 0:
             raise ValueError(f"{kind}.{word} must be more than 0 s, got {when[word]:g} s")
     if when.get("random") and "every" not in when:
-        raise ValueError(f"{kind}.random needs every, the mean time from one to the next")
+        raise ValueError(f"{kind}.random needs every, the mean interval")
     if "every" in when and not when.get("random") and when.get("for", 0.0) >= when["every"]:
         for_s, every_s = when["for"], when["every"]
         raise ValueError(f"{kind}.for must be less than every, or it never ends; got {for_s:g} s and {every_s:g} s")

@@ -1,4 +1,4 @@
-"""URIs in texts for users: without passwords, or without addresses at all."""
+"""Removes passwords or whole addresses from URIs in messages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _URI = re.compile(
     r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]{0,30})?://"
     r"((?:(?!(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)\S)*)"
 )
-_TAIL = re.compile(r"[:,)\]}'\"<>`]*\Z")  # of the sentence around a URI
+_TAIL = re.compile(r"[:,)\]}'\"<>`]*\Z")  # punctuation of the sentence around a URI
 _SECRET = re.compile(r"pass|pwd|token|secret|key|sig|auth|login|cred", re.IGNORECASE)
-# what may stand alone, without the URI it was cut from
+# secrets outside a URI, as in a truncated one
 _NAMED = re.compile(
     r"((?:[?&;][\w.-]*(?:pass|pwd|token|secret|key|sig|auth|login|cred)[\w.-]*"
     r"|(?<![A-Za-z])(?:password|passwd|passphrase|pwd|secret))=)(?!\*\*\*)[^&#;\s'\"]+",
@@ -28,29 +28,29 @@ _STORES = frozenset({"file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "a
 
 
 def mask(text: str, *, partitions: bool = False) -> str:
-    """Text with the secrets of the URIs in it hidden, each as `***`. Masking twice changes nothing.
+    """Replace the secrets of URIs in a text by `***`. Idempotent.
 
-    Hidden are passwords, every value of a query that is not on a list of harmless ones, and what follows `=` in a
-    segment of a path: cameras take `/user=admin_password=...` there.
+    Masks passwords, values of query parameters that are not on a list of harmless names, and the text after `=` in a
+    path segment: some cameras use `/user=admin_password=...`.
 
     Args:
         text: a URI, or any text.
-        partitions: show segments such as `date=2026-01-01` of any URI, unless their name speaks of a secret. Those of
-            object stores are always shown.
+        partitions: keep segments such as `date=2026-01-01` of any URI, unless the name suggests a secret. Those of
+            object stores are always kept.
     """
     masked = _URI.sub(lambda found: _masked(found[1] or "", found[2], partitions), text)
     return _NAMED.sub(r"\1***", masked)
 
 
 def without_addresses(text: str) -> str:
-    """Text with each URI in it cut down to its scheme, for readers who may not know where a camera is."""
+    """Shorten each URI in a text to its scheme, for readers who must not see the addresses of cameras."""
     return _URI.sub(lambda found: f"{found[1] or ''}://..." + _TAIL.search(found[2])[0], text)  # type: ignore[index]
 
 
 def _masked(word: str, rest: str, partitions: bool) -> str:
-    """A URI with its secrets hidden, of which `rest` stands behind `word://`."""
+    """Mask the URI `word://rest`."""
     tail = _TAIL.search(rest)
-    assert tail is not None  # it matches nothing as well
+    assert tail is not None  # it also matches an empty text
     rest = rest[: tail.start()]
     end = next((at for at, sign in enumerate(rest) if sign in "/?#"), len(rest))
     authority, behind = _userinfo(rest[:end], rest[end:])
@@ -61,10 +61,10 @@ def _masked(word: str, rest: str, partitions: bool) -> str:
 
 
 def _userinfo(authority: str, behind: str) -> tuple[str, str]:
-    """The host with the password before it hidden, and what follows the host.
+    """The host with its password masked, and the rest of the URI.
 
-    A password may hold a slash that is not percent-encoded, so that what seems a host and port is the user and the
-    begin of the password: `user:pass/word@host/stream`.
+    A password may contain a slash that is not percent-encoded, so that an apparent host and port is the user and the
+    beginning of the password: `user:pass/word@host/stream`.
     """
     if "@" not in authority:
         _, colon, port = authority.rpartition("]")[2].rpartition(":")
@@ -86,7 +86,7 @@ def _segment(text: str, shown: bool) -> str:
 
 
 def _query(text: str, shown: bool) -> str:
-    """What follows a path, with what is not known to be harmless hidden."""
+    """Mask the values of a query and fragment that are not known to be harmless."""
     made, hidden = [], False
     for sign, part in re.findall(r"([?&;#])([^?&;#]*)", text):
         name, equals, value = part.partition("=")
@@ -94,6 +94,6 @@ def _query(text: str, shown: bool) -> str:
         if not part or plain or (not equals and (shown or (sign == "#" and not hidden))):
             made.append(sign + part)
             continue
-        hidden = True  # and what follows a # may be the rest of it
+        hidden = True  # the text after a # may be the rest of the secret
         made.append(f"{sign}{name}=***" if equals else f"{sign}***")
     return "".join(made)

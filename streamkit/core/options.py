@@ -1,4 +1,4 @@
-"""The options of a stage, or of another class that a YAML fills: the fields of a dataclass, with types and help."""
+"""The options of a stage or another class that is configured in YAML: dataclass fields with types and help."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOURCE_KEYS = ("stage", "fault")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a stage, as `explain` and the JSON Schema show it."""
+    """One option of a stage, for `explain` and the JSON Schema."""
 
     name: str
     type: Any
@@ -28,14 +28,14 @@ class Option:
 
     @property
     def required(self) -> bool:
-        """Whether a YAML must set it."""
+        """Whether the YAML must set it."""
         return self.default is _REQUIRED
 
 
 def options(kind: type[Any]) -> list[Option]:
-    """The options of a stage, or of another dataclass that a YAML fills: what its constructor takes, with help.
+    """The options of a stage or another dataclass that is configured in YAML: its constructor's arguments, with help.
 
-    A field whose metadata says `wired` is none: the graph fills it with what only the graph knows.
+    Fields with the metadata `wired` are not options: the graph sets them.
 
     Raises:
         ConfigError: an annotation cannot be resolved; names the option.
@@ -56,36 +56,36 @@ def summary(kind: type[Any]) -> str:
 
 
 def check_names(kind: type[Any], base: type[Any], *, source: bool) -> None:
-    """Refuse options whose names mean something else: they could not be set, or would change what the runner reads.
+    """Reject options with reserved names: YAML keys, and attributes that the runner reads.
 
     Args:
         kind: the stage, with its name.
-        base: the kind of stage that it is of.
-        source: whether it stands under `sources`, where a YAML has other keys of its own.
+        base: its base class.
+        source: whether it is a source, for which other keys are reserved.
 
     Raises:
-        TypeError: there is such an option; says why.
+        TypeError: an option has a reserved name; says why.
     """
     for name in (f.name for f in dataclasses.fields(kind) if f.init):
         if name in (_SOURCE_KEYS if source else _KEYS):
-            why = f"a YAML has the key {name} for the runner"
+            why = f"the YAML key {name} is reserved for the runner"
         elif hasattr(base, name):
-            why = f"every {base.__name__} has {name} for the runner"
+            why = f"the attribute {name} of every {base.__name__} is reserved for the runner"
         else:
             continue
         raise TypeError(f"the option {name!r} of the stage {kind.name} needs another name: {why}")
 
 
-@lru_cache(maxsize=512)  # a YAML may have thousands of sources of one kind
+@lru_cache(maxsize=512)  # a YAML may have thousands of sources of one type
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    """The types of the fields; raises ConfigError where an annotation names what is not there."""
+    """The types of the fields; raises ConfigError if an annotation cannot be resolved."""
     try:
         return typing.get_type_hints(kind, include_extras=True)
     except Exception as error:  # an annotation is an expression, and may raise anything
         which = ", ".join(map(repr, _unresolved(kind)))
         whose = getattr(kind, "name", "") or kind.__name__
         text = f"the type of the option {which} of {whose} cannot be read: {describe(error)}"
-        way = "import what it names at the top of the file, not under TYPE_CHECKING"
+        way = "import the types that it uses at the top of the file, not under TYPE_CHECKING"
         raise ConfigError(f"{text}; {way}") from error
 
 

@@ -1,8 +1,7 @@
-"""A frame's record, schema `streamkit/1`: what every emitter carries, and its line of JSON.
+"""Frame records, schema `streamkit/1`, as sent by every emitter, and as lines of JSON.
 
-Numbers are rounded to what they mean: a place to 1/100 pixel, a score to 1/10000, a time to the microsecond. Other
-columns keep every digit that their float32 holds. A number that is not finite is left out where the key may be left
-out, and null elsewhere.
+Coordinates are rounded to 1/100 pixel, scores to 1/10000, times to microseconds. Other columns keep all digits of
+their float32. A number that is not finite is omitted if its key is optional, and null otherwise.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ _OWN = {"schema", "source", "frame", "pts_s", "time", "width", "height", "error"
 def record(frame: Frame) -> dict[str, Any]:
     """The frame as a plain dict, in the order of the schema's keys.
 
-    `objects` and `events` are always there, be they empty; `time`, `error`, `damaged`, what stages say of the whole
-    frame, and an object's `label`, `track_id`, `stage` and further columns only where there is a value. Tables must be
-    on the host.
+    `objects` and `events` are always present, even if empty; `time`, `error`, `damaged`, facts of the frame, and an
+    object's `label`, `track_id`, `stage` and further columns only if they have a value. Tables must be on the host.
     """
     tables = frame.tables
     objects: list[dict[str, Any]] = []
@@ -53,7 +51,7 @@ def batch_lines(batch: Batch) -> list[bytes]:
 
 
 def batch_records(batch: Batch) -> list[dict[str, Any]]:
-    """The record of each of a batch's frames, from the batch's tables, in a few operations for all of them."""
+    """The record of each frame of a batch, from the batch's tables, vectorized over all frames."""
     frames = batch.frames
     objects: list[list[dict[str, Any]]] = [[] for _ in frames]
     several = len(batch.tables) > 1
@@ -94,10 +92,10 @@ def _line(made: dict[str, Any]) -> bytes:
 
 
 def as_json(value: Any, option: int = 0) -> bytes:
-    """The value as JSON in UTF-8, NumPy's numbers too; what JSON does not have becomes text."""
+    """The value as JSON in UTF-8, including NumPy numbers; unsupported values become text."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | option)
-    except TypeError:  # a record with the value as text is better than no record
+    except TypeError:  # unsupported values become text instead of losing the record
         return orjson.dumps(_plain(value), option=option)
 
 
@@ -106,8 +104,8 @@ def wall_clock(time_s: float) -> str:
     return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# One row of numbers is x1, y1, x2, y2, score; all objects of a table are rounded and clipped in a handful of calls,
-# because Python's own cost a frame is what limits a fast pipeline.
+# One row of numbers is x1, y1, x2, y2, score. All objects of a table are rounded and clipped in a few calls, because
+# Python's cost per frame limits a fast pipeline.
 _STEPS = np.array([100, 100, 100, 100, 10000], np.float64)
 _POINT_STEPS = np.array([100, 100, 10000], np.float64)  # of x, y and score
 
@@ -123,11 +121,11 @@ def _limits_of(frames: Sequence[Frame], rows: np.ndarray) -> np.ndarray:
 
 
 def numbers_of(table: Detections, frames: Sequence[Frame]) -> np.ndarray:
-    """The numbers of records, rounded and within the picture: (n, 5) float64, x1, y1, x2, y2 in pixels and the score.
+    """The numbers of records, rounded and clipped to the frame: (n, 5) float64, x1, y1, x2, y2 in pixels and the score.
 
     Args:
         table: on the host.
-        frames: those that `batch_row` counts.
+        frames: the frames to which `batch_row` refers.
     """
     return _numbers(table, _limits_of(frames, table.batch_row))
 
@@ -190,10 +188,10 @@ def _names(labels: tuple[str, ...], ids: list[int]) -> list[str | None]:
 
 
 def values_of(column: Any) -> list[Any]:
-    """A column as plain values, a float32 as the shortest decimal that is that float32; None where a number is missing.
+    """A column as plain values, a float32 as its shortest decimal, a missing number as None.
 
-    A float is missing where it is NaN. A row of integers is where all of it is -1, as tables that lack the column are
-    filled; a -1 beside other numbers is one.
+    NaN is a missing float. A row of integers is missing if all of it is -1, the fill value for tables without the
+    column; a -1 next to other numbers is a value.
     """
     array = np.ascontiguousarray(column)
     try:
@@ -209,7 +207,7 @@ def values_of(column: Any) -> list[Any]:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value of `values_of` is none: None, or a list of nothing else."""
+    """Whether a value of `values_of` is None or a list of None."""
     return all(map(is_missing, value)) if isinstance(value, list) else value is None
 
 
@@ -223,7 +221,7 @@ def _event(event: Event) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value in what JSON has; anything else as its text."""
+    """The value in JSON types; other values as text."""
     if isinstance(value, dict):
         return {_text(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -238,5 +236,5 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Text that UTF-8 can hold: a file name's stray bytes become question marks."""
+    """Text that can be encoded as UTF-8: undecodable bytes of file names become question marks."""
     return str(value).encode("utf-8", "replace").decode()

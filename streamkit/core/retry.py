@@ -1,4 +1,4 @@
-"""What `reconnect:` under a source may say, as values; `runtime/ingest/reconnect.py` does it."""
+"""The option `reconnect` of a source as values; `runtime/ingest/reconnect.py` applies them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Reconnect", "Retry"]
 
 
 class Reconnect(TypedDict, total=False):
-    """How a source comes back: the longest wait between two tries, and after how many or how long to give up."""
+    """The longest wait between two attempts, and the number of attempts or the time after which to give up."""
 
     max_wait: Seconds
     attempts: Count
@@ -26,15 +26,15 @@ _shape.__pydantic_config__ = {"extra": "forbid"}
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How a source is to be opened again.
+    """How the runner reopens a source.
 
     Attributes:
-        max_wait_s: waits between two tries grow up to this, in seconds.
-        attempts: give up after so many tries in a row; None never does.
-        give_up_s: give up after so long without a picture, in seconds; None never does.
-        frozen_s: reconnect when the frame has not changed for this long, in seconds; None never does.
-        first: whether a source that has never come is tried again; otherwise one that has shown live pictures only.
-        files: whether what is no live source is opened again as well.
+        max_wait_s: waits between two attempts grow to this limit, in seconds.
+        attempts: give up after this many failed attempts in a row; None: never.
+        give_up_s: give up after this time without a frame, in seconds; None: never.
+        frozen_s: reconnect when the frame has not changed for this long, in seconds; None: never.
+        first: whether to retry a source that has never delivered a frame; otherwise only one that was live.
+        files: whether to reopen sources that are not live.
     """
 
     max_wait_s: float = 3.0

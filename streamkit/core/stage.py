@@ -1,7 +1,7 @@
-"""The contract of a stage: kinds, options, and the registry that stages are found in.
+"""The stage contract: kinds of stages, their options, and the registry.
 
-A stage is a class. Its annotated fields are its options, its docstring the help, and its kind a promise to the
-runner. Built-in stages and plugins come in by the same door:
+A stage is a class. Its annotated fields are its options, its docstring is the help, and its base class says how the
+runner calls it. Built-in stages and plugins are declared in the same way:
 
     @stage("tripwire", reads="track_id", writes="events")
     class Tripwire(FrameStage):
@@ -36,42 +36,23 @@ from streamkit.core.tracing import Spans
 from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds
 
 __all__ = [
-    "BatchStage",
-    "Bytes",
-    "Composite",
-    "CompositePart",
-    "Context",
-    "Count",
-    "FrameStage",
-    "Option",
-    "Pixels",
-    "Point",
-    "Registry",
-    "RuntimeContext",
-    "Score",
-    "Seconds",
-    "Sink",
-    "Source",
-    "Stage",
-    "StreamStage",
-    "default_registry",
-    "options",
-    "stage",
-    "summary",
+    "BatchStage", "Bytes", "Composite", "CompositePart", "Context", "Count", "FrameStage", "Option", "Pixels", "Point",
+    "Registry", "RuntimeContext", "Score", "Seconds", "Sink", "Source", "Stage", "StreamStage", "default_registry",
+    "options", "stage", "summary",
 ]  # fmt: skip
 
 
 class PacketBuffer(Protocol):
-    """Where a source that `reads_packets` puts its packets, `av.Packet`; `media/ring.py` implements it."""
+    """Receives the packets, `av.Packet`, of a source that `reads_packets`; `media/ring.py` implements it."""
 
     def begin(self, stream: Any, *, live: bool = False) -> None:
-        """Start a new connection or a new turn of a file; `stream` is the `av.VideoStream` that is read."""
+        """Start a new connection, or a file again; `stream` is the `av.VideoStream` that is read."""
 
     def put(self, packet: Any) -> None:
         """Add the next packet."""
 
     def place(self, pts_s: float) -> Any:
-        """Return the reference to the packet of the frame that is shown at `pts_s`, for `FrameState.packet_ref`."""
+        """Return the reference to the packet of the frame with the PTS `pts_s`, for `FrameState.packet_ref`."""
 
 
 @dataclass(slots=True)
@@ -126,11 +107,11 @@ class Context:
 
 
 class Stage:
-    """The base of every kind. `open` and `close` are optional; `close` runs if `open` did.
+    """The base of every kind. `open` and `close` are optional; `close` runs if `open` succeeded.
 
-    Never two calls at once on one instance, and an instance stays on its thread. A class declares what it reads, writes
-    and needs to `@stage(...)`; a base class or a part of a composite, as class arguments:
-    `class Counting(StreamStage, reads="track_id")`. Both end up in `spec`.
+    An instance is never called twice at once and stays on one thread. A stage declares what it reads, writes and needs
+    in `@stage(...)`; a base class or a part of a composite uses class arguments, as in
+    `class Counting(StreamStage, reads="track_id")`. Both fill `spec`.
     """
 
     spec: ClassVar[StageSpec] = StageSpec()
@@ -143,33 +124,33 @@ class Stage:
         cls.name = cls.spec.name
 
     def probe(self) -> None:
-        """Refuse what cannot work here, such as a package or an encoder that is not there. Called before `open`."""
+        """Reject a machine on which the stage cannot work, for example without a package. Called before `open`."""
 
     def open(self) -> None:
-        """Acquire what processing needs: models, files, buffers."""
+        """Acquire resources: models, files, buffers."""
 
     def changed(self) -> None:
-        """Update what depends on `changeable` options, whose values are new. Called between two batches."""
+        """Apply new values of `changeable` options. Called between two batches."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the resources."""
 
 
 class Source(Stage):
-    """Makes frames, in order; ends by returning. One instance a source, on a thread of its own."""
+    """Yields frames in order, and returns at the end. One instance per source, on its own thread."""
 
     @property
     def unbounded(self) -> bool:
-        """Whether it keeps a pace of its own or has no end. Others, such as whole files, may wait for their turn."""
+        """Whether the source has its own pace or no end. Other sources, such as whole files, may be read later."""
         return False
 
     @property
     def retry(self) -> Retry | None:
-        """How the runner is to open it again when it fails, or ends though it is live; None leaves it closed."""
+        """How the runner reopens a source that fails, or a live source that ends; None leaves it closed."""
         return None
 
     def stop(self) -> None:
-        """Asked to end soon, from another thread: leave waits early. The runner takes no frame after it."""
+        """Called from another thread when the run ends: leave waits early. The runner reads no further frame."""
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order."""
@@ -177,38 +158,38 @@ class Source(Stage):
 
 
 class BatchStage(Stage):
-    """Works on whole batches and keeps nothing between them.
+    """Processes whole batches and keeps nothing between them.
 
-    A batch mixes sources in any way. Arrays are on the pipeline's device, its CUDA stream is the current one. The
-    runner may make several instances; it puts the batches back in order.
+    A batch may mix sources. Arrays are on the pipeline's device, and its CUDA stream is current. The runner may create
+    several instances; it restores the order of the batches.
     """
 
     def process(self, batch: Batch) -> Batch:
-        """Return the batch with what this stage adds."""
+        """Return the batch with this stage's results."""
         raise NotImplementedError
 
 
 class StreamStage(Stage):
-    """Sees every source's frames in order, all sources of a batch in one call; on the host.
+    """Processes each source's frames in order, all sources of a batch in one call; on the host.
 
-    `states` holds one state object a source, made by `new_state`, dropped when the source ends. With several devices
-    each has an instance of its own, which sees the sources of its device only.
+    `states` holds one state object per source, created by `new_state` and dropped when the source ends. With several
+    devices, each has its own instance, which receives the sources of its device.
     """
 
     def new_state(self, source: str) -> Any:
-        """The state of a source that has just begun."""
+        """Create the state of a new source."""
         return None
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
-        """Return the batch with what this stage adds."""
+        """Return the batch with this stage's results."""
         raise NotImplementedError
 
     def end(self, source: str, state: Any) -> None:
-        """No frame of `source` will come any more; its state is dropped."""
+        """Called after the last frame of `source`; its state is dropped."""
 
 
 class FrameStage(Stage):
-    """Sees one source's frames in order, on the host: the easy form. One instance a source."""
+    """Processes the frames of one source in order, on the host: the simplest kind. One instance per source."""
 
     def process(self, frame: Frame) -> None:
         """Change `frame.detections`, or `frame.emit(...)`."""
@@ -216,9 +197,9 @@ class FrameStage(Stage):
 
 
 class Sink(Stage):
-    """Writes frames out, in order for each source, and passes them on unchanged.
+    """Writes frames, in order for each source, and passes them on unchanged.
 
-    A sink that can make what it writes for a whole batch at once, which is faster than frame by frame, has `encode`.
+    A sink that can encode a whole batch at once, which is faster than frame by frame, defines `encode`.
     """
 
     def write(self, frame: Frame) -> None:
@@ -227,21 +208,21 @@ class Sink(Stage):
 
     @staticmethod
     def encode(batch: Batch) -> list[Any] | None:
-        """What is to be written for each frame, made for all at once; `write_encoded` then takes the place of `write`.
+        """Encode all frames of a batch at once; `write_encoded` then replaces `write`.
 
-        The batch's tables are on the host, and the frames' own are not filled. None where a sink has no such way.
+        The batch's tables are on the host, and the tables of the frames are not filled. None: the sink cannot do this.
         """
         return None
 
     def write_encoded(self, frame: Frame, encoded: Any) -> None:
-        """Write what `encode` made for this frame."""
+        """Write the result of `encode` for one frame."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """A batch's frames are written and not handed on yet: do what is better done for all of them at once."""
+        """Called after the frames of a batch were written, before they are passed on."""
 
     def end(self, source: str) -> None:
-        """No frame of `source` will come any more."""
+        """Called after the last frame of `source`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +235,10 @@ class CompositePart:
 
 
 class Composite(Stage):
-    """Stands for several stages in a chain. Never runs itself."""
+    """Expands to a chain of stages. Never runs itself."""
 
     def parts(self) -> list[CompositePart]:
-        """The stages this one stands for, in order."""
+        """The stages of the chain, in order."""
         raise NotImplementedError
 
 
@@ -266,35 +247,28 @@ KINDS: dict[str, type[Stage]] = {kind.__name__: kind for kind in _KINDS}
 _Made = TypeVar("_Made", bound=type[Stage] | Callable[..., None])
 
 
-class Registry:
-    """The stages that a pipeline may name. A value: tests make their own."""
-
-    def __init__(self, stages: Mapping[str, type[Stage]] | None = None) -> None:
-        self._stages: dict[str, type[Stage]] = dict(stages or {})
+class Registry(dict[str, type[Stage]]):
+    """The stages that a pipeline may use, by name."""
 
     def add(self, kind: type[Stage]) -> None:
-        """Add a stage under its name. It may take a built-in one's place; of others' a second claim is refused."""
-        known = self._stages.get(kind.name)
+        """Add a stage under its name. It may replace a built-in stage; two plugins cannot share a name."""
+        known = self.get(kind.name)
         if known is not None and _origin(known) != _origin(kind) and (ships(kind) or not ships(known)):
             one, other = (f"{claims.__qualname__} in {claims.__module__}" for claims in (known, kind))
             raise ConfigError(f"two stages claim the name {kind.name!r}: {one} and {other}; rename one of them")
-        self._stages[kind.name] = kind
-
-    def get(self, name: str) -> type[Stage] | None:
-        """The stage of that name, or None."""
-        return self._stages.get(name)
+        self[kind.name] = kind
 
     def names(self) -> list[str]:
         """All names, sorted."""
-        return sorted(self._stages)
+        return sorted(self)
 
     def copy(self) -> Registry:
-        """A registry of its own with the same stages."""
-        return Registry(self._stages)
+        """A registry with the same stages."""
+        return Registry(self)
 
 
 def _origin(kind: type[Stage]) -> tuple[str, str]:
-    """The file and name of a class: a plugin that a test has imported as well is still the same one."""
+    """The file and name of a class: a plugin that a test also imports has the same origin."""
     module = sys.modules.get(kind.__module__)
     return getattr(module, "__file__", None) or kind.__module__, kind.__qualname__
 
@@ -316,24 +290,24 @@ def stage(
     writes: str | tuple[str, ...] | None = None,
     **declared: Any,
 ) -> Callable[[_Made], _Made]:
-    """Make a class or a function a stage, known by `name`.
+    """Declare a class or a function as a stage.
 
-    The options of a class are the fields of a dataclass. A function takes a frame, changes `frame.detections` or calls
-    `frame.emit(...)`, and has its options as keyword-only parameters. `Annotated[int, "in pixels"]` gives an option
-    help.
+    The annotated fields of a class are its options. A function receives a frame, changes `frame.detections` or calls
+    `frame.emit(...)`; its keyword-only parameters are its options. `Annotated[int, "in pixels"]` adds help to an
+    option.
 
     Args:
-        name: the word that a YAML uses.
-        reads: what must be there before it: `pixels`, `tensor`, `outputs`, `detections`, `track_id`, or the name of
-            a column. What is left out here and below is inherited from the base class.
-        writes: what it adds, in the same words, or `events`.
+        name: the stage's name in the YAML.
+        reads: what an earlier stage must write: `pixels`, `tensor`, `outputs`, `detections`, `track_id`, or the name of
+            a column. This and the following are inherited from the base class by default.
+        writes: what the stage adds, in the same words, or `events`.
         declared: further attributes of `streamkit.core.stage_spec.StageSpec`, such as `emits` and `changeable`.
 
     Raises:
-        TypeError: the class is no stage, or a declaration or an option has a name that it must not have.
+        TypeError: the class is not a stage, or a declaration or an option has an invalid name.
     """
-    if not isinstance(name, str):  # `@stage` alone, with the class in the name's place
-        raise TypeError('@stage needs the word that a YAML uses for the stage: write @stage("my_stage")')
+    if not isinstance(name, str):  # `@stage` without parentheses: the name is the class
+        raise TypeError('@stage needs the name of the stage in the YAML: write @stage("my_stage")')
 
     def decorate(given: _Made) -> _Made:
         kind: Any = given
@@ -341,7 +315,7 @@ def stage(
             kind = _of_function(given)
         base = next((base for base in _KINDS if issubclass(kind, base)), None)
         if base is None:
-            raise TypeError(f"stage {name!r}: {kind.__name__} must be one of the kinds {', '.join(KINDS)}")
+            raise TypeError(f"stage {name!r}: {kind.__name__} must be a subclass of {', '.join(KINDS)}")
         made: Any = dataclass(kind, eq=False)
         made.spec = declare(made, {"name": name, "reads": reads, "writes": writes, **declared})
         made.name = name
@@ -353,10 +327,10 @@ def stage(
 
 
 def _of_function(function: Callable[..., None]) -> type[FrameStage]:
-    """A class whose `process` calls the function, with the keyword-only parameters as fields.
+    """Create a class whose `process` calls the function, with the keyword-only parameters as fields.
 
     Raises:
-        TypeError: the function does not take one frame and keyword-only options.
+        TypeError: the parameters are not one frame and keyword-only options with types.
     """
     given = list(inspect.signature(function).parameters.values())
     others = given[1:]
@@ -377,18 +351,18 @@ def _of_function(function: Callable[..., None]) -> type[FrameStage]:
 
 
 def _default(value: Any) -> Any:
-    """A dataclass refuses a list or a dict as a default: each instance gets a copy."""
+    """A list or dict as a default: each instance gets a copy, because a dataclass rejects it."""
     return value if value.__hash__ is not None else field(default_factory=lambda: copy.copy(value))
 
 
 def default_registry() -> Registry:
-    """A registry with the built-in stages, and those of installed packages (entry point group `streamkit.stages`)."""
+    """A registry of the built-in stages and those of installed packages (entry point group `streamkit.stages`)."""
     import importlib
     import pkgutil
     from importlib.metadata import entry_points
 
     package = importlib.import_module("streamkit.stages")
-    with Collecting(_decorated):  # a plugin that is being loaded may be the first to ask
+    with Collecting(_decorated):  # a plugin that is being loaded may make the first call
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     registry = _decorated.copy()
@@ -399,7 +373,7 @@ def default_registry() -> Registry:
 
 
 class Collecting:
-    """Within this context `@stage` adds to `registry` instead of the built-in set. Used to load plugins."""
+    """Context in which `@stage` adds to `registry` instead of the built-in stages. Used to load plugins."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry

@@ -1,4 +1,4 @@
-"""What a stage declares: every capability that the rest of the system reads, in one frozen object."""
+"""The declaration of a stage: all capabilities that the system reads, in one frozen object."""
 
 from __future__ import annotations
 
@@ -9,38 +9,37 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpec:
-    """The declaration of a stage. `@stage(...)` makes it; a class inherits what it does not declare.
+    """The declaration of a stage. `@stage(...)` creates it; undeclared attributes are inherited.
 
     `reads` and `writes` use these words: `pixels`, `tensor`, `outputs`, `detections`, `track_id`, `events`, or the name
     of a column.
 
     Attributes:
-        name: the word that a YAML uses.
-        reads: what must be there before the stage.
+        name: the stage's name in the YAML.
+        reads: what an earlier stage must write.
         writes: what the stage adds.
-        reads_if: an option, and what else is read where it is set.
-        emits: the kinds of the stage's events, where they are known beforehand.
+        reads_if: what else is read if an option is set, by option.
+        emits: the kinds of the stage's events, if known in advance.
         changeable: options that may change while the pipeline runs.
-        classes: options that name classes of objects; `check` refuses classes that no detector above finds.
+        classes: options that name classes of objects; `check` rejects classes that no earlier detector finds.
         columns: columns that the stage adds to records, with their type in data sets: `float`, `int`, `text`, `flag`.
-        device_copy: what the stage copies between host and device, in a sentence, for `graph`.
+        device_copy: description of the stage's copies between host and device, for `graph`.
         unhide_option: the option that allows images to show what another stage hides; '' if there is none.
-        warms_up: a batch stage that may be called with blank frames before the first real one, so that it imports and
-            compiles nothing later.
+        warms_up: a batch stage that may be called with blank frames before the first one, to import and compile early.
         splits_tensor: a batch stage that accepts a tensor of more crops than one run of the network takes
             (`core/crops.py`).
-        draws_in_place: a batch stage that may draw on the surfaces it is given where nothing else reads them.
+        draws_in_place: a batch stage that may draw on its input surfaces if no other stage reads them.
         has_rules: the option `rules` holds rules, which `check` reads.
         reads_packets: a source that decodes packets and calls `context.runtime.on_packet` with each.
-        has_pace: a source with an option `pace`, with which `realtime` plays a recording as a camera would.
-        target: the option of a sink that names its output. With `{source}` in it each source has an instance of its
-            own; without such an option one instance has all sources.
-        one_source: a sink whose output holds one source only.
-        wants_packets: a sink for which the packets of the sources are kept, `buffer` bytes of each; see
+        has_pace: a source with the option `pace`; `realtime` plays a recording at the speed of a camera.
+        target: the option of a sink that names its output. With `{source}` in it, each source has its own instance;
+            otherwise one instance receives all sources.
+        one_source: a sink whose output can hold one source only.
+        wants_packets: a sink that needs the packets of the sources, of each the last `buffer` bytes; see
             `FrameState.packet_ref`.
-        may_drop: a sink that has a thread of its own for each source. Frames that come while it is busy are dropped
-            and counted; nothing waits for it.
-        on_demand: a sink whose method `trigger` starts an output by request.
+        may_drop: a sink with its own thread for each source. Frames that arrive while it is busy are dropped and
+            counted; the pipeline never waits for it.
+        on_demand: a sink whose method `trigger` starts an output on request.
         built_in: whether the stage is part of streamkit; set by `declare`. The runner isolates other stages.
     """
 
@@ -73,10 +72,10 @@ _TUPLES = frozenset({"reads", "writes", "emits", "changeable", "classes"})
 
 
 def declare(kind: type[Any], declared: Mapping[str, Any]) -> StageSpec:
-    """Return the spec of a class: what it declares, over what its bases declare. None inherits; a string is one word.
+    """Return the spec of a class: its declarations and those of its bases. None inherits; a string is one word.
 
     Raises:
-        TypeError: a name that is no part of a spec, or one that is set as a class attribute.
+        TypeError: a name is unknown, or is set as a class attribute.
     """
     if unknown := sorted(declared.keys() - NAMES):
         raise TypeError(
@@ -90,7 +89,7 @@ def declare(kind: type[Any], declared: Mapping[str, Any]) -> StageSpec:
             f"the class line of a base class, as in class {kind.__name__}({kind.__mro__[1].__name__}, {loose[0]}=...)"
         )
     given = {name: value for name, value in declared.items() if value is not None}
-    if isinstance(own.get("name"), str):  # of a class that a YAML names elsewhere, such as a format of `batch`
+    if isinstance(own.get("name"), str):  # a class that the YAML names elsewhere, such as a format of `batch`
         given.setdefault("name", own["name"])
     kind._declared = {
         name: (value,) if isinstance(value, str) and name in _TUPLES else tuple(value) if name in _TUPLES else value

@@ -1,4 +1,4 @@
-"""A picture in memory, and how its colours are to be read."""
+"""An image in memory and its color format."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from streamkit.core.detections import Array, shape_text
 
 @dataclass(frozen=True, slots=True)
 class Color:
-    """How the Y, Cb and Cr of a picture are to be read.
+    """The color format of a YCbCr image.
 
     Args:
-        matrix: the luma coefficients, as ITU-R BT.601, BT.709 or BT.2020 (non-constant luminance) give them.
+        matrix: the luma coefficients of ITU-R BT.601, BT.709 or BT.2020 (non-constant luminance).
         full_range: True for 0..255, False for 16..235 (luma) and 16..240 (chroma).
-        chroma_x: where a chroma sample sits to the right of its block's left luma sample, in luma samples:
-            0 for H.264's and HEVC's left siting, 0.5 for centre (JPEG).
-        chroma_y: the same downwards; 0.5 for left and centre siting, 0 for top-left.
+        chroma_x: horizontal offset of a chroma sample from its block's left luma sample, in luma samples:
+            0 for left siting (H.264, HEVC), 0.5 for center siting (JPEG).
+        chroma_y: vertical offset; 0.5 for left and center siting, 0 for top-left.
     """
 
     matrix: Literal["bt601", "bt709", "bt2020"] = "bt709"
@@ -30,15 +30,15 @@ class Color:
 
 
 class Surface:
-    """An NV12 picture. Read-only once it is handed on; it lives as long as its last reader.
+    """An NV12 image. Read-only once it is passed on; released after its last reader.
 
     Attributes:
         data: (height * 3 / 2, width) uint8, C-contiguous, on host or device; the luma rows, then the rows of
-            interleaved Cb and Cr. Height and width are even: odd pictures are padded by repeating the edge.
-        color: how to read it.
-        ready: a CUDA event after which `data` is written, or None when it is already (always None on the host).
-        turn: where known, the address of the CUDA stream that writes it, and a number that rises along that stream.
-        awaited: whether a stream that goes on until the surface is free has waited for `ready`.
+            interleaved Cb and Cr. Height and width are even: odd sizes are padded by repeating the edge.
+        color: the color format.
+        ready: a CUDA event that signals that `data` is written, or None if it is (always None on the host).
+        turn: the address of the CUDA stream that writes it, and a number that increases along that stream, if known.
+        awaited: whether a stream that outlives the surface has waited for `ready`.
     """
 
     __slots__ = ("__weakref__", "_give_back", "awaited", "color", "data", "ready", "turn")
@@ -70,11 +70,11 @@ class Surface:
 
     @property
     def pooled(self) -> bool:
-        """Whether `data` belongs to a pool, which takes it back when the surface goes."""
+        """Whether `data` belongs to a pool, to which it returns when the surface is deleted."""
         return self._give_back is not None
 
     def __copy__(self) -> Surface:
-        """Itself: a second one of the same memory would give it back twice."""
+        """Return itself: a copy would return the memory to the pool twice."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Surface:

@@ -1,4 +1,4 @@
-"""Work that a stage has done before its turn or beside its own; without the runtime it is done in turn and at once."""
+"""Executor and future for a stage's work. Without the runtime, both run the work in the calling thread."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _T = TypeVar("_T")
 
 
 class OrderedExecutor:
-    """Does every part when its turn comes, with the first worker.
+    """Processes parts one after the other, with the first worker.
 
-    The runtime gives sources `runtime/execution/ordered_executor.py`'s `ThreadedExecutor` in its place, which uses all
-    workers at once. What comes out is the same.
+    The runtime replaces it by the `ThreadedExecutor` of `runtime/execution/ordered_executor.py`, which uses all workers
+    in parallel and returns the same results.
 
     Attributes:
-        cores: CPU cores that all sources share.
-        sources: how many sources are read at once.
+        cores: number of CPU cores that all sources share.
+        sources: number of sources that are read at the same time.
     """
 
     cores = 1
@@ -26,42 +26,42 @@ class OrderedExecutor:
     def run(
         self, parts: Iterator[_P], workers: Sequence[Callable[[_P], Iterator[_T]]], depth: int
     ) -> Iterator[_T]:  # fmt: skip
-        """What the workers make of the parts, in the order of the parts.
+        """Yield the workers' results, in the order of the parts.
 
         Args:
-            parts: the work, in order; one is taken when a worker is free for it.
-            workers: each makes a part's results; never two calls at once on one worker, not always on one thread.
-            depth: results of a part that may wait for their turn.
+            parts: the work, in order; the next part is read when a worker is free.
+            workers: process a part; a worker is never called twice at once, but may change threads.
+            depth: maximum number of results of a part that wait for their turn.
 
         Raises:
-            Exception: what `parts` or a worker raises, after the results before it.
+            Exception: raised by `parts` or a worker; earlier results are yielded first.
         """
         for part in parts:
             yield from workers[0](part)
 
 
 class Future(Generic[_T]):
-    """A piece of work that need not be done at once; here it is. The runtime does it on a thread of its own.
+    """Deferred work. This class runs it in the constructor; the runtime's subclass uses a thread.
 
     Attributes:
-        at_once: whether the work is done when the constructor returns.
-        ready: whether it is done.
+        at_once: whether the work is complete when the constructor returns.
+        ready: whether the work is complete.
     """
 
     at_once = True
     ready = True
 
     def __init__(self, work: Callable[[Callable[[], bool]], _T]) -> None:
-        """Start `work`; its argument is a function that returns whether the result is no longer wanted."""
+        """Start `work`; its argument is a function that returns whether `drop` was called."""
         self._result = work(lambda: False)
 
     def result(self) -> _T:
-        """What the work gave, waited for.
+        """Wait for the result.
 
         Raises:
-            Exception: what it raised.
+            Exception: raised by the work.
         """
         return self._result
 
     def drop(self) -> None:
-        """The result is not wanted: come back when the work has ended."""
+        """Discard the result: return when the work has ended."""

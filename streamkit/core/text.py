@@ -1,4 +1,4 @@
-"""Words that messages to the user have in common."""
+"""Shared helpers for messages to the user."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ DISTRIBUTION = "streamkit-video"
 """The name on the package index; `streamkit` there is another project."""
 ONNXRUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 UNINSTALL = f"python -m pip uninstall -y {' '.join(ONNXRUNTIMES)}"
-"""Both, before one of them is installed again: each removes files of the other."""
+"""Uninstall both before installing one: each removes files of the other."""
 
-# what a terminal obeys rather than shows: C0 but for tab and newline, DEL and C1; marks of direction, by which text is
-# shown in another order than it has; further ends of lines; and half characters, which cannot be printed at all
+# control characters: C0 without tab and newline, DEL and C1; bidirectional marks, which change the displayed order;
+# further line separators; and surrogates, which cannot be printed
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _BREAKS = re.compile("[\t\n]")
 
 
 def printable(text: str, *, one_line: bool = False) -> str:
-    """Text that a terminal or log shows and does not obey: control and bidi characters become escapes such as `\\x1b`.
+    """Escape control and bidirectional characters, as in `\\x1b`, so that text is safe in a terminal or log.
 
-    Labels, file names, URIs and what servers answer come from outside, and messages hold them.
+    Messages contain labels, file names, URIs and server responses, which are untrusted.
 
     Args:
-        text: what is to be shown.
-        one_line: whether newlines and tabs become escapes as well, as in a name.
+        text: the text.
+        one_line: whether to escape newlines and tabs too, as in names.
     """
     text = _OBEYED.sub(_escape, text)
     return _BREAKS.sub(_escape, text) if one_line else text
@@ -48,17 +48,17 @@ _RENAMED = {
     "--behind": ("--extra-stages",),
     "--most": ("--max-streams",),
 }
-"""Options by their former names, which are too far from the present ones for `did_you_mean`."""
+"""New names of renamed options that are too different for `did_you_mean`."""
 
 
 def renamed(word: str, known: Iterable[str]) -> str:
-    """`; it is now 'x'` where `word` is the former name of one of the known options, else nothing."""
+    """`; it is now 'x'` if `word` is the former name of a known option, else an empty text."""
     known = list(known)
     return next((f"; it is now {name!r}" for name in _RENAMED.get(word, ()) if name in known), "")
 
 
 def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> str:
-    """`; did you mean 'x'?` where a known word is near, else the known words if asked for, else nothing."""
+    """`; did you mean 'x'?` if a known word is similar, else the list of known words if `all_if_few`, else nothing."""
     known = list(known)
     near = nearest(word, known)
     if near is not None:
@@ -67,7 +67,7 @@ def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> s
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The known word that `word` is nearly, or None; `likeness` is the ratio of `difflib`, 0 to 1."""
+    """The most similar known word, or None; `likeness` is the minimum ratio of `difflib`, 0 to 1."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
     return near[0] if near else None
 
@@ -85,10 +85,10 @@ def install_command(extra: str = "") -> str:
 
 
 def gpu_command() -> str:
-    """The commands that put the GPU's packages in the place of the CPU's."""
+    """The commands that replace the CPU packages by the GPU packages."""
     return f"{UNINSTALL} && {install_command('gpu')}"
 
 
 def at_now() -> str:
-    """The date and time of day, which makes a repeated event a new message: equal messages are logged once."""
+    """The date and time. Equal messages are logged once; the time makes a repeated message a new one."""
     return time.strftime("at %Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""Option types that carry their unit, so that a YAML, a message and an editor all say it.
+"""Option types with units, for the YAML, messages and editors.
 
 Each is an annotated builtin: inside a stage a `Seconds` is a float and a `Bytes` an int.
 """
@@ -19,9 +19,9 @@ _QUANTITY = re.compile(r"\s*((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)
 
 
 LONGEST_S = 73_000 * 86_400.0
-"""200 years in seconds, the longest duration: 64 bits of nanoseconds, with which systems wait, end at 292 years."""
+"""200 years in seconds, the longest duration: operating systems wait with 64-bit nanoseconds, at most 292 years."""
 LARGEST_BYTES = 10**18
-"""The largest size: file systems and databases count in 64 bits."""
+"""The largest size: file systems and databases use 64-bit numbers."""
 
 
 def seconds(value: Any) -> float:
@@ -72,7 +72,7 @@ def _quantity(value: Any, units: dict[str, float] | dict[str, int], wanted: str)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Annotation of an option: what it is measured in, and how text becomes a value."""
+    """Annotation of an option: its unit, bounds and parser."""
 
     name: str
     read: Callable[[Any], Any] | None = None
@@ -110,16 +110,16 @@ class Unit:
 _NUMBER = r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*"
 
 Score = Annotated[float, Unit("0..1", minimum=0, maximum=1)]
-"""A score or a share, 0 to 1."""
+"""A score or share, 0 to 1."""
 
 Seconds = Annotated[float, Unit("seconds", seconds, pattern=_NUMBER + r"(ms|s|min|h|d)\s*$")]
-"""A duration in seconds; a YAML may say `200ms` or `5min`."""
+"""A duration in seconds; written as `200ms` or `5min` in YAML."""
 
 Bytes = Annotated[int, Unit("bytes", size_bytes, pattern=_NUMBER + r"[KMGT]?i?B\s*$")]
-"""A size in bytes; a YAML may say `100MB`."""
+"""A size in bytes; written as `100MB` in YAML."""
 
 WallClock = Annotated[float, Unit("wall clock", wall_clock, pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[-+].+)$")]
-"""A moment in seconds since 1970; a YAML may say `2026-03-02T23:00:00+01:00`."""
+"""A moment in seconds since 1970; written as `2026-03-02T23:00:00+01:00` in YAML."""
 
 Pixels = Annotated[float, Unit("pixels", minimum=0)]
 """A length in source pixels."""
@@ -133,11 +133,11 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Of:
-    """Which objects a stage looks at. A YAML says `detect`, `detect.person`, or {stage: detect, labels: [person]}.
+    """The objects that a stage processes: `detect`, `detect.person`, or {stage: detect, labels: [person]} in YAML.
 
     Attributes:
-        stage: the id of the detector that found them.
-        labels: the classes meant; all where there is none.
+        stage: the id of their detector.
+        labels: the classes; empty for all.
     """
 
     stage: str
@@ -145,12 +145,12 @@ class Of:
 
     @staticmethod
     def read(value: Any) -> Of:
-        """Read what a YAML says; raise ValueError where it is something else."""
+        """Read a value of the YAML; raise ValueError if it is invalid."""
         if isinstance(value, Of):
             return value
         wanted = "must be a stage, a stage and a label as in detect.person, or {stage: detect, labels: [person]}"
         if isinstance(value, str) and value.strip():
-            stage, _, label = value.partition(".")  # an id has no dot, a label may
+            stage, _, label = value.partition(".")  # an id has no dot; a label may have one
             return Of(stage, (label,) if label else ())
         if not isinstance(value, dict) or not isinstance(value.get("stage"), str) or value.keys() - {"stage", "labels"}:
             raise ValueError(f"{wanted}, got {value!r}")

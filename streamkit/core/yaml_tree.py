@@ -1,6 +1,6 @@
-"""A YAML file as a tree that knows where everything stands, typed by YAML 1.2's core rules.
+"""A YAML file as a tree with the place of each value, typed by the core schema of YAML 1.2.
 
-PyYAML reads YAML 1.1, where `no` is False and `1:30` is 90: it is used here for the syntax alone.
+PyYAML reads YAML 1.1, where `no` is False and `1:30` is 90: it is used here for the syntax only.
 """
 
 from __future__ import annotations
@@ -18,8 +18,18 @@ from yaml.composer import ComposerError
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.masking import mask
 from streamkit.core.text import did_you_mean
-from streamkit.core.yaml_scalar import scalar
 
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf"), float("inf")),
+    "-.inf": float("-inf"),
+    ".nan": float("nan"),
+}  # fmt: skip
+_LONGEST_NUMBER = 1000
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _LONGEST, _DEEPEST = 1000, 100
 _MOST_ALIASED = 1_000_000
@@ -32,14 +42,14 @@ _TOO_MANY = (
 
 @dataclass(slots=True)
 class YamlNode:
-    """One value of a YAML file and its place.
+    """A value of a YAML file and its place.
 
     Attributes:
         value: a scalar, a list of nodes, or a dict of nodes.
-        file: the file's name, as messages show it.
+        file: the file's name in messages.
         line, column: where the value begins, from 1.
-        keys: for a dict, where each key stands.
-        raw: of a text, how it is written, quotes and all.
+        keys: for a dict, the place of each key.
+        raw: for a text, its source with quotes.
     """
 
     value: Any
@@ -67,7 +77,7 @@ class YamlNode:
         node, taken = self, []
         for step in path:
             if isinstance(step, str) and step.startswith("<"):
-                continue  # the branch that a union took (`shapes.py`), which is no step of the tree
+                continue  # the branch of a union, which is not a step of the tree
             value = node.value
             inside = step in value if isinstance(value, dict) else isinstance(value, list) and step in range(len(value))
             if not inside:
@@ -78,15 +88,15 @@ class YamlNode:
 
 
 def _shortened(text: str) -> str:
-    """A message without the middle of the value it quotes, where that is long; the way out stands at the end."""
+    """Remove the middle of a long message, which quotes a value; the fix is at the end."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} [...] {text[-200:]}"
 
 
 def within(node: YamlNode, offset: int) -> tuple[int, int]:
-    """The line and column of a character of a text, counted from 0; of the text's beginning where it is not found.
+    """The line and column of the character at `offset` of a text, or of the text's beginning if it is not found.
 
-    Quotes, escapes, folded lines and indentation are in the file and not in the text: the characters are matched one
-    after the other.
+    The file contains quotes, escapes, folded lines and indentation that the text does not: characters are matched one
+    by one.
     """
     text, raw = str(node.value), node.raw
     at = raw.find("\n") + 1 if raw[:1] in ("|", ">") else int(raw[:1] in ("'", '"'))
@@ -106,7 +116,7 @@ def within(node: YamlNode, offset: int) -> tuple[int, int]:
 
 
 def tree(value: Any, file: str) -> YamlNode:
-    """Plain values as a tree whose places are not known."""
+    """Plain values as a tree with unknown places."""
     if isinstance(value, Mapping):
         children = {str(key): tree(item, file) for key, item in value.items()}
         return YamlNode(children, file, 0, 0, dict.fromkeys(children, (0, 0)))
@@ -114,7 +124,7 @@ def tree(value: Any, file: str) -> YamlNode:
 
 
 def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> tuple[YamlNode, list[Problem]]:
-    """Read a YAML text; return its tree and what is wrong with it (duplicate keys, unset variables).
+    """Read a YAML text; return its tree and problems such as duplicate keys and unset variables.
 
     Raises:
         ConfigError: the text is not YAML.
@@ -133,7 +143,7 @@ def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
 
 
 def _parse(text: str, file: str, environment: Mapping[str, str]) -> tuple[YamlNode, list[Problem]]:
-    """Parse with libyaml, which is ten times as fast, and again in Python for the message where libyaml refuses."""
+    """Parse with libyaml, which is ten times as fast; on an error, parse in Python for its better message."""
     try:
         builder = _TreeBuilder(file, environment, text)
         return builder.build(_FastParser(text)), builder.problems
@@ -143,7 +153,7 @@ def _parse(text: str, file: str, environment: Mapping[str, str]) -> tuple[YamlNo
 
 
 def load_file(path: Path) -> tuple[YamlNode, list[Problem]]:
-    """Read a YAML file, as `load` does. Raises ConfigError where it cannot be read."""
+    """Read a YAML file; see `load`. Raises ConfigError if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -158,14 +168,14 @@ def load_file(path: Path) -> tuple[YamlNode, list[Problem]]:
 
 
 def near_files(path: Path) -> str:
-    """`; did you mean ...?` for a file name that is nearly right, else nothing."""
+    """`; did you mean ...?` if there is a file with a similar name, else an empty text."""
     if not path.parent.is_dir():
         return f"; the folder {path.parent} does not exist either"
     return did_you_mean(path.name, [p.name for p in path.parent.iterdir()])
 
 
 def _syntax(error: yaml.MarkedYAMLError, line: int) -> str:
-    """PyYAML's words for what is wrong, with the line in which the part began that is not ended."""
+    """PyYAML's message, with the line in which an unterminated part began."""
     told, begun = error.problem or str(error.context), error.context_mark
     if told.startswith("but "):
         return f"{error.context}, {told}"
@@ -173,7 +183,7 @@ def _syntax(error: yaml.MarkedYAMLError, line: int) -> str:
 
 
 def _hint(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
-    """The way out of the mistakes that are made most."""
+    """The fix for the most common mistakes."""
     lines = text.splitlines()
     near = " ".join(lines[max(0, line - 2) : line])
     if re.search(r"(?<![\w/.\"'-])[^\s\"']*\{\w+\}", near):
@@ -210,7 +220,7 @@ _INDENTED = """:
 
 @dataclass(slots=True)
 class _Anchor:
-    """What an anchor names: how many values that is, and how deep they stand in each other."""
+    """The value of an anchor: its number of values and its nesting depth."""
 
     node: YamlNode
     values: int
@@ -223,23 +233,23 @@ class _TreeBuilder:
     Args:
         file: the file's name, for messages.
         environment: the variables that `${NAME}` may name.
-        text: what is parsed.
+        text: the text.
 
     Attributes:
-        problems: what is wrong with the values.
+        problems: problems with the values.
     """
 
     def __init__(self, file: str, environment: Mapping[str, str], text: str) -> None:
         self.file, self.environment, self.text = file, environment, text
         self.problems: list[Problem] = []
-        self._anchors: dict[str, _Anchor | None] = {}  # None while what it names is being built
+        self._anchors: dict[str, _Anchor | None] = {}  # None while its value is being built
         self._values = self._aliased = self._deepest = 0
 
     def build(self, parser: Any) -> YamlNode:
-        """The tree of a parser's only document.
+        """Build the tree of a parser's only document.
 
         Raises:
-            ConfigError: it is nested too deep, or its aliases stand for too many values.
+            ConfigError: it is nested too deeply, or its aliases expand to too many values.
             YAMLError: the text is not YAML.
         """
         self._next = parser.get_event
@@ -255,7 +265,7 @@ class _TreeBuilder:
         return root
 
     def _node(self, event: Any, depth: int) -> YamlNode:
-        """The value that begins with an event, and all in it."""
+        """Build the value that begins with an event."""
         mark = event.start_mark
         node = YamlNode(None, self.file, mark.line + 1, mark.column + 1)
         if isinstance(event, yaml.AliasEvent):
@@ -353,10 +363,25 @@ class _TreeBuilder:
 
 
 def _copy(node: YamlNode) -> YamlNode:
-    """A value for each place where an alias stands, for `--set` may change one of them."""
+    """Copy the value for each alias: `--set` may change one of them."""
     value = node.value
     if isinstance(value, dict):
         value = {key: _copy(item) for key, item in value.items()}
     elif isinstance(value, list):
         value = [_copy(item) for item in value]
     return YamlNode(value, node.file, node.line, node.column, dict(node.keys), node.raw)
+
+
+def scalar(text: str) -> Any:
+    """Type a plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, section 10.3.2).
+
+    Raises:
+        ConfigError: an integer has more digits than Python converts (`sys.get_int_max_str_digits`).
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        if len(text) > _LONGEST_NUMBER:
+            raise ConfigError(f"a number has at most {_LONGEST_NUMBER} digits, got {len(text)}; put quotes around text")
+        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from streamkit.core.data import Frame
-from streamkit.core.event_filter import EventFilter
+from streamkit.core.data import EventFilter, Frame
 from streamkit.core.records import as_json, frame_record
 
 VARIABLES = {

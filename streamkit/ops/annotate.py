@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamkit.core.annotations import Shown
-from streamkit.core.data import Detections, Surface
+from streamkit.core.data import Detections, Shown, Surface
 from streamkit.ops import figures
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import MARK

@@ -11,7 +11,7 @@ _CLOSED = {"extra": "forbid"}
 
 
 class RequestRejected(Exception):
-    """A request that cannot be done: the HTTP status that says so, words a user can act on, and further headers."""
+    """A rejected request: its HTTP status, a message with the reason and the fix, and further headers."""
 
     def __init__(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(text)
@@ -20,7 +20,7 @@ class RequestRejected(Exception):
 
 @dataclass(slots=True)
 class ErrorResponse:
-    """The reason why a request was refused."""
+    """The reason why a request was rejected."""
 
     error: str
 
@@ -45,8 +45,8 @@ class NewSource:
 class ChangedSource:
     """Changes to a source: its address, its options, or both.
 
-    Without `uri` the address is kept, without `options` all options are kept. `options` replaces all of them: an
-    option that is left out returns to its default, and `{}` resets every option.
+    Without `uri`, the address is kept; without `options`, all options are kept. `options` replaces all of them: an
+    omitted option returns to its default, and `{}` resets every option.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
@@ -66,14 +66,14 @@ class Credentials:
 
 @dataclass(slots=True)
 class SourceView:
-    """A source and how it is.
+    """A source and its state.
 
     `state` is one of connecting, running, reconnecting, paused, ended, failed; `cause` one of auth, not_found,
     refused, timeout, codec, lost, frozen, or null; `words` describes it in a sentence. `address` and `options` are
     its configured ones, with secrets masked; both are empty unless the request has the token.
     `since_s` is the duration of the state, `fps` the rate over the last seconds, `latency` p50, p95 and p99 in
-    milliseconds for frames with a due time. `packets` says whether clips can be recorded: test patterns and folders of
-    images have no packets.
+    milliseconds for frames with a due time. `packets` is true if clips can be recorded: test patterns and
+    folders of images have no packets.
     """
 
     id: str
@@ -123,7 +123,7 @@ class StageView:
 
 @dataclass(slots=True)
 class EventView:
-    """An event of one frame; `picture` says whether `/events/{number}/picture.jpg` has its image."""
+    """An event of one frame; `picture` is true if `/events/{number}/picture.jpg` has its image."""
 
     number: int
     time_s: float

@@ -38,12 +38,14 @@ _LOCKED: dict[int | str, dict[str, Any]] = {
     413: {**_NO, "description": f"The body is larger than {LARGEST:,} bytes"},
     429: {**_NO, "description": "Too many wrong tokens were sent; `Retry-After` says how long to wait"},
 }
-_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {**_NO, "description": "There is none of that name"}}
-_WRONG: dict[int | str, dict[str, Any]] = {422: {**_NO, "description": "What is asked for is not right, and why"}}
-_CLASH: dict[int | str, dict[str, Any]] = {409: {**_NO, "description": "It cannot be done as things are, and why"}}
-_FILES: dict[int | str, dict[str, Any]] = {403: {**_NO, "description": "It would read this machine's files"}}
-_JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "A JPEG picture"}}
-_NONE: dict[int | str, dict[str, Any]] = {503: {**_NO, "description": "There is no picture now, and why"}}
+_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {**_NO, "description": "The source, stage or event does not exist"}}
+_WRONG: dict[int | str, dict[str, Any]] = {422: {**_NO, "description": "The request is invalid; `error` says why"}}
+_CLASH: dict[int | str, dict[str, Any]] = {
+    409: {**_NO, "description": "The pipeline's current state does not allow it; `error` says why"}
+}
+_FILES: dict[int | str, dict[str, Any]] = {403: {**_NO, "description": "The source would read files of this machine"}}
+_JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "A JPEG image"}}
+_NONE: dict[int | str, dict[str, Any]] = {503: {**_NO, "description": "There is no image at present; `error` says why"}}
 
 
 def reply(data: Any, status: int = 200) -> Response:
@@ -65,7 +67,7 @@ def create_app(
     """
     app = FastAPI(
         title="streamkit", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
-        description="A running pipeline: its sources, stages, events, pictures and metrics.",
+        description="A running pipeline: its sources, stages, events, images and metrics.",
     )  # fmt: skip
 
     def signed_in(request: Request, _: Annotated[Any, Depends(_BEARER)]) -> None:
@@ -79,7 +81,7 @@ def create_app(
     _session(app, token)
     _reading(app, engine)
     _sources(app, engine, locked)
-    _pictures(app, engine, locked, viewers)
+    _images(app, engine, locked, viewers)
     _probes(app, engine)
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
     app.add_middleware(Guard, token=token, allowed_hosts=allowed_hosts, refused=engine.refused)
@@ -90,7 +92,7 @@ def _errors(app: FastAPI) -> None:
     """Return every error as `{"error": text}`; the text never repeats request data, which may contain an address."""
 
     @app.exception_handler(api_models.RequestRejected)
-    async def refused(request: Request, error: api_models.RequestRejected) -> Response:
+    async def rejected(request: Request, error: api_models.RequestRejected) -> Response:
         made = reply({"error": error.text}, error.status)
         made.headers.update(error.headers)
         if error.status == 401:
@@ -98,13 +100,13 @@ def _errors(app: FastAPI) -> None:
         return made
 
     @app.exception_handler(RequestValidationError)
-    async def wrong(request: Request, error: RequestValidationError) -> Response:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
         found = ((".".join(str(step) for step in one["loc"][1:]), str(one["msg"])) for one in error.errors())
         text = "; ".join(f"{place}: {message}" if place else message for place, message in found)
         return reply({"error": mask(text)}, 422)
 
     @app.exception_handler(HTTPException)
-    async def other(request: Request, error: HTTPException) -> Response:
+    async def http_error(request: Request, error: HTTPException) -> Response:
         made = reply({"error": mask(str(error.detail))}, error.status_code)
         made.headers.update(error.headers or {})
         return made
@@ -125,7 +127,7 @@ def _session(app: FastAPI, token: Token) -> None:
         except TooManyGuesses as error:
             raise api_models.RequestRejected(429, str(error), {"retry-after": str(error.wait_s)}) from None
         if not right:
-            raise api_models.RequestRejected(401, "this is not the token; the server prints it when it starts")
+            raise api_models.RequestRejected(401, "wrong token; the server prints the token when it starts")
         made = Response(status_code=204)
         secure = request.url.scheme == "https"
         made.set_cookie(COOKIE, token.cookie, max_age=30 * 86400, httponly=True, samesite="strict", secure=secure)
@@ -204,7 +206,7 @@ def _sources(app: FastAPI, engine: ServeEngine, locked: list[Any]) -> None:
 
     @app.put("/sources/{id:path}", responses={**asked, **_UNKNOWN}, **change)
     def replace(id: str, new: api_models.ChangedSource) -> Response:  # noqa: A002
-        """Change the address or options of a source, and restart it; what is left out is kept."""
+        """Change the address or options of a source, and restart it; omitted fields are kept."""
         return reply(engine.change(id, new))
 
     @app.delete(
@@ -225,35 +227,37 @@ def _sources(app: FastAPI, engine: ServeEngine, locked: list[Any]) -> None:
         return reply(engine.set(id, values))
 
 
-def _pictures(app: FastAPI, engine: ServeEngine, locked: list[Any], viewers: int) -> None:
+def _images(app: FastAPI, engine: ServeEngine, locked: list[Any], viewers: int) -> None:
     watchers = Watchers(engine, viewers)
-    picture: dict[str, Any] = {"tags": ["pictures"], "dependencies": locked, "response_class": Response}
+    image: dict[str, Any] = {"tags": ["images"], "dependencies": locked, "response_class": Response}
 
-    @app.get("/sources/{id:path}/snapshot.jpg", responses={**_JPEG, **_LOCKED, **_UNKNOWN, **_NONE}, **picture)
+    @app.get("/sources/{id:path}/snapshot.jpg", responses={**_JPEG, **_LOCKED, **_UNKNOWN, **_NONE}, **image)
     async def snapshot(id: str) -> Response:  # noqa: A002
         """The newest frame of a source as an image with its detections; waits up to two seconds for one."""
-        found = await watchers.picture(id)
+        found = await watchers.image(id)
         return Response(found.jpeg, media_type="image/jpeg", headers={"x-frame": str(found.frame)})
 
     @app.get(
         "/sources/{id:path}/live.mjpg",
         responses={
-            200: {"content": {"multipart/x-mixed-replace": {}}, "description": "JPEG pictures, one after the other"},
+            200: {"content": {"multipart/x-mixed-replace": {}}, "description": "A sequence of JPEG images"},
             **_LOCKED, **_UNKNOWN,
-            429: {**_NO, "description": "Too many live pictures are watched, or wrong tokens were sent"},
+            429: {**_NO, "description": "Too many live streams are open, or too many wrong tokens were sent"},
         },
-        **picture,
+        **image,
     )  # fmt: skip
     async def live(id: str, request: Request) -> Response:  # noqa: A002
         """A live stream of the source's frames, at most five per second, for an image element."""
         return watchers.stream(id, request.is_disconnected)
 
-    @app.get("/events/{number}/picture.jpg", responses={**_JPEG, **_LOCKED, **_UNKNOWN, **_WRONG}, **picture)
-    def event_picture(number: int) -> Response:
+    @app.get("/events/{number}/picture.jpg", responses={**_JPEG, **_LOCKED, **_UNKNOWN, **_WRONG}, **image)
+    def event_image(number: int) -> Response:
         """The image of an event."""
         found = engine.gallery.event(number)
         if found is None or found.jpeg is None:
-            raise api_models.RequestRejected(404, f"there is no picture of event {number}, or no longer")
+            raise api_models.RequestRejected(
+                404, f"there is no image of event {number}; images of old events are discarded"
+            )
         keep = {"cache-control": "private, max-age=86400, immutable"}
         return Response(found.jpeg, media_type="image/jpeg", headers=keep)
 

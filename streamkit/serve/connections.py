@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
 MOST = 256
-"""Connections at once, at most."""
+"""Maximum number of connections."""
 
 _LEAST = 8
 _TELL_EVERY_S = 60.0
@@ -146,8 +146,8 @@ class Connection(H11Protocol):
         if self.transport.is_closing():
             return
         self._refused.add(f"{part} too slow")
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # nothing is answered yet
-            text = f"the {part} of a request must come within {self._limits.send_s:g} seconds"
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # no response has begun
+            text = f"the {part} of a request must arrive within {self._limits.send_s:g} seconds"
             body = orjson.dumps({"error": text})
             headers = [("content-type", "application/json"), ("connection", "close")]
             for event in (h11.Response(status_code=408, headers=headers), h11.Data(data=body), h11.EndOfMessage()):

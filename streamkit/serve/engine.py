@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +39,7 @@ from streamkit.serve.gallery import Gallery
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
 _BACK = "reconnects: "
-_FIXED = frozenset({"uri", "stage", "fault"})  # no options that the API may change
+_FIXED = frozenset({"uri", "stage", "fault"})  # options that the API may not change
 
 
 class ServeEngine:
@@ -90,39 +90,40 @@ class ServeEngine:
         """Add a source. Raises RequestRejected."""
         if not _ID.fullmatch(new.id) or ".." in new.id:
             raise RequestRejected(
-                422, f"an id is made of letters, digits and _ - . and begins with no sign, got {new.id!r}"
+                422,
+                f"an id consists of letters, digits, _, - and ., and begins with a letter, digit or _; got {new.id!r}",
             )
         known = self.running.states.get(new.id)
         if known is not None and not known.removed:
-            raise RequestRejected(409, f"there is a source {new.id!r} already; remove it first, or change it")
+            raise RequestRejected(409, f"the source {new.id!r} exists already; change it, or remove it first")
         config = self._config(new.id, new.uri, new.options)
-        self._do(lambda: self.running.add(config))
+        self._do(self.running.add, config)
         return self.source(new.id)
 
     def change(self, id_: str, new: ChangedSource) -> SourceView:
         """Change the address or options of a source, and restart it. Raises RequestRejected."""
         self.state(id_)
         config = self._changed(id_, new)
-        self._do(lambda: self.running.change(config))
+        self._do(self.running.change, config)
         self.gallery.forget(id_)
         return self.source(id_)
 
     def remove(self, id_: str) -> None:
         """Remove a source; its decoded frames are still processed. Raises RequestRejected."""
         self.state(id_)
-        self._do(lambda: self.running.remove(id_))
+        self._do(self.running.remove, id_)
         self.gallery.forget(id_)
 
     def pause(self, id_: str) -> SourceView:
         """Pause a source until it is resumed. Raises RequestRejected."""
         self.state(id_)
-        self._do(lambda: self.running.pause(id_))
+        self._do(self.running.pause, id_)
         return self.source(id_)
 
     def resume(self, id_: str) -> SourceView:
         """Resume a paused source. Raises RequestRejected."""
         self.state(id_)
-        self._do(lambda: self.running.resume(id_))
+        self._do(self.running.resume, id_)
         return self.source(id_)
 
     def record(self, id_: str) -> SourceView:
@@ -130,24 +131,30 @@ class ServeEngine:
         source = self.source(id_)
         recorders = self._recorders()
         if not recorders:
-            raise RequestRejected(409, "no stage of this pipeline records; put `record` among its stages")
+            raise RequestRejected(409, "no stage of this pipeline records; add the stage `record`")
         if not source.packets:
-            raise RequestRejected(409, f"{id_} has no packets to record: it is no video or camera, but a {source.kind}")
+            raise RequestRejected(
+                409,
+                f"{id_} is a {source.kind}, which has no packets to record; only videos and cameras can be recorded",
+            )
         if source.state != "running":
             why = f": {source.words}" if source.words else ""
             raise RequestRejected(
-                409, f"{id_} gives no pictures now, it is {source.state}{why}; record it when it runs"
+                409, f"{id_} delivers no frames: it is {source.state}{why}; record it when it is running"
             )
         for name in recorders:
-            self._do(lambda name=name: self.running.trigger(name, id_))
+            self._do(self.running.trigger, name, id_)
         return self.source(id_)
+
+    def _configured(self, id_: str) -> SourceConfig | None:
+        return next((source for source in list(self.graph.sources) if source.id == id_), None)
 
     def _recorders(self) -> list[str]:
         return [node.id for node in self._nodes() if hasattr(node.type, "trigger")]
 
     def _changed(self, id_: str, new: ChangedSource) -> SourceConfig:
         """A source with its changes applied; everything else is kept."""
-        config = next((source for source in list(self.graph.sources) if source.id == id_), None)
+        config = self._configured(id_)
         if config is None:
             raise RequestRejected(404, f"there is no source {id_!r}")
         entry = source_entry(config)
@@ -173,14 +180,14 @@ class ServeEngine:
     @staticmethod
     def _check_options(given: dict[str, Any]) -> None:
         if clash := sorted(_FIXED & given.keys()):
-            raise RequestRejected(422, f"{clash[0]} is no option that can be given here")
+            raise RequestRejected(422, f"the option {clash[0]} cannot be set here")
 
     def _check_address(self, uri: str) -> None:
         if not self.allow_files and not (uri == "test://" or scheme(uri) in _NETWORK):
             kind = "a path" if is_path(uri) else f"{scheme(uri)}://"
             raise RequestRejected(
                 403,
-                f"{kind} reads from this machine itself, which is refused: give an address such as rtsp://host/stream, "
+                f"{kind} reads from this machine, which is not allowed: give an address such as rtsp://host/stream, "
                 "or start the server with --allow-files",
             )
 
@@ -190,18 +197,18 @@ class ServeEngine:
         except ConfigError as error:
             raise RequestRejected(422, mask("; ".join(problem.text for problem in error.problems))) from None
         if len(found) != 1:
-            raise RequestRejected(422, f"this names {len(found)} videos; add them one by one")
+            raise RequestRejected(422, f"the address matches {len(found)} videos; add each video separately")
         return found[0]
 
     @staticmethod
-    def _do(call: Any) -> None:
+    def _do(call: Callable[..., Any], *given: Any) -> None:
         try:
-            call()
+            call(*given)
         except StreamkitError as error:
             raise RequestRejected(409, mask(str(error))) from None
 
     def _source(self, id_: str, state: SourceState) -> SourceView:
-        config = next((source for source in list(self.graph.sources) if source.id == id_), None)
+        config = self._configured(id_)
         uri = str(config.options.get("uri", "")) if config is not None else ""
         counts = dict(state.counters.values)
         words = mask(state.error or state.words).removeprefix(mask(uri)).lstrip(": ")
@@ -270,8 +277,8 @@ class ServeEngine:
         live = self.running.changeable(id_)
         for name in values:
             if name not in live:
-                may = f"; those of {id_} that may: {', '.join(live)}" if live else f"; {id_} has none that may"
-                raise RequestRejected(422, f"{name} cannot change while the pipeline runs{may}")
+                may = f"; these can: {', '.join(live)}" if live else f"; {id_} has no such settings"
+                raise RequestRejected(422, f"{name} cannot be changed while the pipeline runs{may}")
         try:
             self.running.set(id_, values)
         except (StreamkitError, ValueError) as error:

@@ -16,12 +16,12 @@ from typing import Any
 from streamkit.core.data import Event
 
 ASKED_FOR_S = 3.0
-"""How long after the last look pictures of a source are still made."""
+"""Seconds for which images of a source are still made after the last request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thumbnail:
-    """A small picture of one frame.
+    """A small image of one frame.
 
     Attributes:
         jpeg: the JPEG file.
@@ -40,7 +40,7 @@ class Thumbnail:
 
 @dataclass(frozen=True, slots=True)
 class GalleryEvent:
-    """An event as the API tells it.
+    """An event with its number, time and image.
 
     Attributes:
         number: increases with each event.
@@ -60,19 +60,19 @@ class Gallery:
     """The newest images and events.
 
     Args:
-        pictures_per_s: maximum number of images made of a watched source per second.
-        event_pictures_per_s: maximum number of images made for events of one source per second.
+        images_per_s: maximum number of images made of a watched source per second.
+        event_images_per_s: maximum number of images made for events of one source per second.
         keep: maximum number of events stored.
     """
 
-    pictures_per_s: float = 5.0
-    event_pictures_per_s: float = 4.0
+    images_per_s: float = 5.0
+    event_images_per_s: float = 4.0
     keep: int = 200
     _asked: dict[str, float] = field(default_factory=dict)
     _newest: dict[str, Thumbnail] = field(default_factory=dict)
     _last_event: dict[str, float] = field(default_factory=dict)
     _events: deque[GalleryEvent] = field(default_factory=deque)
-    _pictures: int = 0
+    _images: int = 0
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def ask(self, source: str) -> None:
@@ -89,20 +89,20 @@ class Gallery:
             self._newest.pop(source, None)
             return False
         newest = self._newest.get(source)
-        return newest is None or now_s - newest.made_s >= 1 / self.pictures_per_s
+        return newest is None or now_s - newest.made_s >= 1 / self.images_per_s
 
     def wants_event(self, source: str, now_s: float) -> bool:
         """Whether an image should be made for an event of `source` now; returning True counts as one made."""
         last = self._last_event.get(source)
-        if last is not None and now_s - last < 1 / self.event_pictures_per_s:
+        if last is not None and now_s - last < 1 / self.event_images_per_s:
             return False
         self._last_event[source] = now_s
         return True
 
     def put(self, source: str, jpeg: bytes, frame: int, pts_s: float) -> None:
         """Store an image as the newest of `source`."""
-        self._pictures += 1
-        self._newest[source] = Thumbnail(jpeg, self._pictures, frame, pts_s, time.monotonic())
+        self._images += 1
+        self._newest[source] = Thumbnail(jpeg, self._images, frame, pts_s, time.monotonic())
 
     def tell(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:
         """Store the events of one frame, with its image."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
@@ -10,15 +12,15 @@ from starlette.requests import HTTPConnection
 
 from streamkit.core.counters import Counters
 from streamkit.serve.guesses import Guesses, TooManyGuesses
-from streamkit.serve.hosts import host_of, may_ask
 from streamkit.serve.token import SAFE, Token
 
 LARGEST = 1_000_000
-"""Bytes of a request's body, at most."""
+"""Maximum size of a request's body, in bytes."""
 
-NO_TOKEN = "this needs the token: send it as Authorization: Bearer TOKEN, or sign in"
+NO_TOKEN = "this request needs the token: send Authorization: Bearer TOKEN, or sign in"
 
-_PATIENCE = 16 * LARGEST  # so much of a refused body is read and thrown away, so that the sender hears the answer
+_HOST = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
+_PATIENCE = 16 * LARGEST  # of a rejected body, this much is read and discarded, so that the client gets the response
 
 _HEADERS = {
     "content-security-policy": (
@@ -63,7 +65,7 @@ class Guard:
         asked = HTTPConnection(scope)
         if not may_ask(asked.headers.get("host", ""), self._hosts):
             self._refused.add("host")
-            text = "this server does not answer for this host name: use its IP address, or start it with --allowed-host"
+            text = "unknown host name: use the server's IP address, or start the server with --allowed-host"
             await _refuse(receive, send, 421, text)
             return
         changes = scope["method"] not in SAFE and scope["path"] != "/session"
@@ -106,7 +108,9 @@ class Guard:
         if not last or len(body) > LARGEST:
             self._refused.add("body too large")
             body.clear()
-            await _refuse(receive, send, 413, f"a request's body has at most {LARGEST:,} bytes", more=not last)
+            await _refuse(
+                receive, send, 413, f"the body of a request may have at most {LARGEST:,} bytes", more=not last
+            )
             return
         left: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
@@ -146,3 +150,29 @@ async def _refuse(
         size += len(message.get("body", b""))
         more = message["type"] == "http.request" and message.get("more_body", False)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def host_of(header: str) -> str:
+    """The host of a `Host` header: lower case, without port, brackets and the trailing dot."""
+    text = header.strip().lower()
+    found = _HOST.fullmatch(text)
+    return text if found is None else (found[1] or found[2]).removesuffix(".")
+
+
+def may_ask(header: str, allowed: Collection[str] = ()) -> bool:
+    """Whether a `Host` header names an IP address, localhost or an allowed name.
+
+    Against DNS rebinding: another site may point its name at this machine.
+
+    Args:
+        header: the header's value; empty if it is missing.
+        allowed: names in lower case.
+    """
+    host = host_of(header)
+    if host == "localhost" or host in allowed:
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 FREE = 10
-"""Different wrong tokens that an address may send at once."""
+"""Number of different wrong tokens that an address may send before it must wait."""
 
 EVERY_S = 6.0
-"""Seconds for each one after those."""
+"""Seconds to wait for each further wrong token."""
 
 _ADDRESSES = 4096
 _OTHERS = "others"

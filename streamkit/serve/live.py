@@ -14,7 +14,7 @@ from streamkit.serve.engine import ServeEngine
 from streamkit.serve.gallery import Thumbnail
 
 VIEWERS = 64
-"""Live pictures watched at once, at most."""
+"""Maximum number of live streams at the same time."""
 
 _WAIT_S, _LOOK_S, _FRESH_S = 2.0, 0.05, 0.5
 
@@ -31,7 +31,7 @@ class Watchers:
         self._engine, self._most = engine, most
         self._watched = 0
 
-    async def picture(self, source: str) -> Thumbnail:
+    async def image(self, source: str) -> Thumbnail:
         """Wait for the newest image of a source, at most half a second old.
 
         Raises:
@@ -52,7 +52,7 @@ class Watchers:
             return found
         state = self._engine.source(source)
         why = f": {state.words}" if state.words else ""
-        raise RequestRejected(503, f"there is no picture of {source} now, it is {state.state}{why}")
+        raise RequestRejected(503, f"there is no image of {source}: the source is {state.state}{why}")
 
     def stream(self, source: str, gone: Callable[[], Awaitable[bool]]) -> LiveResponse:
         """The source's images as the parts of a multipart response, until the source is removed or the client leaves.
@@ -66,8 +66,8 @@ class Watchers:
         """
         self._engine.state(source)
         if self._watched >= self._most:
-            raise RequestRejected(429, f"{self._most} live pictures are watched already; close some of them")
-        self._watched += 1  # here, and not with the first picture: else many would pass before one is counted
+            raise RequestRejected(429, f"the maximum of {self._most} live streams is reached; close one of them")
+        self._watched += 1  # counted before the first image: otherwise many could start at once
         return LiveResponse(self._parts(source, gone), self._left)
 
     def _left(self) -> None:
@@ -92,12 +92,12 @@ class LiveResponse(StreamingResponse):
     """A multipart response of JPEG images.
 
     Args:
-        pictures: the parts of the response.
+        images: the parts of the response.
         left: called once when the response has ended for any reason, also before the first image.
     """
 
-    def __init__(self, pictures: AsyncIterator[bytes], left: Callable[[], None]) -> None:
-        super().__init__(pictures, media_type="multipart/x-mixed-replace; boundary=frame")
+    def __init__(self, images: AsyncIterator[bytes], left: Callable[[], None]) -> None:
+        super().__init__(images, media_type="multipart/x-mixed-replace; boundary=frame")
         self._left = left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

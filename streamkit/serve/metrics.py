@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -44,53 +45,31 @@ class PipelineCollector(Collector):
 
     def _sources(self) -> Iterator[Metric]:
         sources = self._engine.sources()
-        names = [one.id for one in sources]
-        yield _counter("frames", "Frames that a source has handed over", "source", ((s.id, s.frames) for s in sources))
-        dropped = CounterMetricFamily("streamkit_frames_dropped", "Frames dropped", labels=["source", "cause"])
-        reconnects = CounterMetricFamily("streamkit_reconnects", "Reconnects of a source", labels=["source", "cause"])
-        state = GaugeMetricFamily("streamkit_source_state", "1 for the state it is in", labels=["source", "state"])
-        fps = GaugeMetricFamily(
-            "streamkit_source_frames_per_second", "Rate of a source's frames at the end of the graph", labels=["source"]
-        )
-        for one in sources:
-            for cause, n in one.dropped.items():
-                dropped.add_metric([one.id, cause], n)
-            for cause, n in one.reconnects.items():
-                reconnects.add_metric([one.id, cause], n)
-            for word in STATES:
-                state.add_metric([one.id, word], float(one.state == word))
-            fps.add_metric([one.id], one.fps)
-        yield from (dropped, reconnects, state, fps)
-        yield GaugeMetricFamily("streamkit_sources", "Sources there are", value=len(names))
-        latency = HistogramMetricFamily(
-            "streamkit_source_latency_seconds", "From a frame's arrival to the graph's end", labels=["source"]
-        )
-        for name, known in list(self._engine.running.states.items()):
-            if name in names and known.latency is not None:
-                _add(latency, [name], known.latency)
-        yield latency
+        names = {one.id for one in sources}
+        yield _counter("frames", "Frames delivered by a source", "source", ((s.id, s.frames) for s in sources))
+        dropped = ((s.id, cause, n) for s in sources for cause, n in s.dropped.items())
+        yield _counter("frames_dropped", "Frames dropped", "source cause", dropped)
+        lost = ((s.id, cause, n) for s in sources for cause, n in s.reconnects.items())
+        yield _counter("reconnects", "Reconnects of a source", "source cause", lost)
+        states = ((s.id, word, float(s.state == word)) for s in sources for word in STATES)
+        yield _gauge("source_state", "1 for the current state of a source", "source state", states)
+        rates = ((s.id, s.fps) for s in sources)
+        yield _gauge("source_frames_per_second", "Frame rate of a source at the end of the graph", "source", rates)
+        yield _gauge("sources", "Number of sources", "", [(len(sources),)])
+        latency = ((id_, known.latency) for id_, known in list(self._engine.running.states.items()) if id_ in names)
+        yield _histogram("source_latency_seconds", "From a frame's arrival to the end of the graph", "source", latency)
 
     def _stages(self) -> Iterator[Metric]:
         stages, running = self._engine.stages(), self._engine.running
-        yield _counter("stage_frames", "Frames a stage has seen", "stage", ((s.id, s.frames) for s in stages))
-        yield _counter(
-            "stage_frames_failed", "Frames that failed in a stage", "stage", ((s.id, s.failed) for s in stages)
-        )
+        yield _counter("stage_frames", "Frames processed by a stage", "stage", ((s.id, s.frames) for s in stages))
+        failed = ((s.id, s.failed) for s in stages)
+        yield _counter("stage_frames_failed", "Frames on which a stage failed", "stage", failed)
         meters = running.meters()
         spent = ((s.id, meters.get(s.id, {}).get("seconds", 0.0)) for s in stages)
         yield _counter("stage_seconds", "Time spent in a stage", "stage", spent)
-        waiting = GaugeMetricFamily(
-            "streamkit_stage_queue_batches", "Batches that wait before a stage", labels=["stage"]
-        )
-        for name, n in running.queues().items():
-            waiting.add_metric([name], n)
-        yield waiting
-        latency = HistogramMetricFamily(
-            "streamkit_stage_latency_seconds", "From a frame's arrival to this end of the graph", labels=["stage"]
-        )
-        for name, histogram in list(running.latency.items()):
-            _add(latency, [name], histogram)
-        yield latency
+        yield _gauge("stage_queue_batches", "Batches queued before a stage", "stage", running.queues().items())
+        latency = list(running.latency.items())
+        yield _histogram("stage_latency_seconds", "From a frame's arrival to this output stage", "stage", latency)
 
     def _whole(self) -> Iterator[Metric]:
         running = self._engine.running
@@ -100,30 +79,22 @@ class PipelineCollector(Collector):
         for phrase, n in running.counts().items():
             what, _, cause = phrase.partition(": ")
             counted[slug(what), slug(cause)] += n
-        counts = CounterMetricFamily(
-            "streamkit_counts", "The counts of the report: drops, copies, fallbacks, outputs", labels=["name", "cause"]
-        )
-        for labels, n in counted.items():
-            counts.add_metric(labels, n)
-        yield counts
+        counts = ((*labels, n) for labels, n in counted.items())
+        yield _counter("counts", "Counts of the report: drops, copies, fallbacks, outputs", "name cause", counts)
         refused = ((slug(cause), n) for cause, n in dict(self._engine.refused.values).items())
-        yield _counter("http_refused", "HTTP requests and connections that were refused or cut off", "cause", refused)
-        raised = GaugeMetricFamily("streamkit_alarm", "1 for each alarm that is raised", labels=["alarm", "source"])
-        for one in running.alarms.raised:
-            raised.add_metric([one.alarm, one.source], 1.0)
-        yield raised
+        yield _counter("http_refused", "HTTP requests and connections that were rejected or closed", "cause", refused)
+        raised = ((one.alarm, one.source, 1.0) for one in running.alarms.raised)
+        yield _gauge("alarm", "1 for each raised alarm", "alarm source", raised)
         raises = ((name, n) for name, (_, n) in running.alarms.rules().items())
-        yield _counter("alarms_raised", "Times an alarm was raised", "alarm", raises)
-        yield GaugeMetricFamily("streamkit_ready", "Whether frames are taken", value=float(self._engine.ready))
+        yield _counter("alarms_raised", "Number of times an alarm was raised", "alarm", raises)
+        yield _gauge("ready", "1 if frames are accepted", "", [(float(self._engine.ready),)])
 
     def _load(self) -> Iterator[Metric]:
         if self._nvml is None:
             return
         for name, share in zip(("gpu", "decoder"), self._nvml.use(), strict=True):
             if share is not None:
-                yield GaugeMetricFamily(
-                    f"streamkit_{name}_utilization_ratio", f"Share of time in which the {name} is busy", value=share
-                )
+                yield _gauge(f"{name}_utilization_ratio", f"Share of time in which the {name} is busy", "", [(share,)])
 
 
 def registry(engine: ServeEngine) -> CollectorRegistry:
@@ -137,14 +108,22 @@ def registry(engine: ServeEngine) -> CollectorRegistry:
     return made
 
 
-def _counter(name: str, text: str, label: str, values: Iterable[tuple[str, Any]]) -> Metric:
-    made = CounterMetricFamily(f"streamkit_{name}", text, labels=[label])
-    for key, n in values:
-        made.add_metric([key], n)
+def _family(kind: Any, name: str, text: str, labels: str, rows: Iterable[tuple[Any, ...]]) -> Metric:
+    """A family of metrics; each row holds the values of the labels, then the metric's value."""
+    made: Metric = kind(f"streamkit_{name}", text, labels=labels.split())
+    for *values, number in rows:
+        made.add_metric(values, number)  # type: ignore[attr-defined]
     return made
 
 
-def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
-    counts = [*histogram.up_to(BOUNDS_S), int(histogram.counts.sum())]
-    bounds = [*map(str, BOUNDS_S), "+Inf"]
-    family.add_metric(labels, list(zip(bounds, counts, strict=True)), histogram.total_s())
+_counter, _gauge = partial(_family, CounterMetricFamily), partial(_family, GaugeMetricFamily)
+
+
+def _histogram(name: str, text: str, label: str, values: Iterable[tuple[str, Histogram | None]]) -> Metric:
+    made = HistogramMetricFamily(f"streamkit_{name}", text, labels=[label])
+    for key, histogram in values:
+        if histogram is not None:
+            counts = [*histogram.up_to(BOUNDS_S), int(histogram.counts.sum())]
+            bounds = [*map(str, BOUNDS_S), "+Inf"]
+            made.add_metric([key], list(zip(bounds, counts, strict=True)), histogram.total_s())
+    return made

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamkit.runtime.pipeline import Pipeline
 
 WIDTH, HEIGHT = 640, 480
-"""A small picture fits in so many pixels."""
+"""Maximum size of a small image, in pixels."""
 
 _QUALITY = 75
 _MOST_BYTES = 200_000
@@ -64,10 +64,10 @@ class Preview(BatchStage, name="preview"):
         made: dict[int, bytes] = {}
         if looked or pictured:
             try:
-                made = self._pictures(batch, sorted({*looked, *pictured}))
+                made = self._images(batch, sorted({*looked, *pictured}))
             except Exception as error:
                 self.context.counters.add("previews failed")
-                self.context.log(f"preview: a picture for the page could not be made: {describe(error)}")
+                self.context.log(f"preview: an image for the web page cannot be made: {describe(error)}")
         for row in looked:
             if row in made:
                 frame = batch.frames[row]
@@ -88,7 +88,7 @@ class Preview(BatchStage, name="preview"):
             self.context.counters.add("event images left out")
         return wanted
 
-    def _pictures(self, batch: Batch, rows: list[int]) -> dict[int, bytes]:
+    def _images(self, batch: Batch, rows: list[int]) -> dict[int, bytes]:
         """JPEG files by row; frames without pixels are skipped."""
         from streamkit.ops import preprocess
         from streamkit.ops.transfer import fetch
@@ -106,8 +106,8 @@ class Preview(BatchStage, name="preview"):
             self.context.counters.add("previews to host", len(small))
         tables = [table for name in self.draw if name in batch.tables and len(table := batch.table(name))]
         return {
-            row: _jpeg(self._drawn(picture[0], batch.frames[row], row, tables))
-            for row, picture in zip(rows, fetch(small)(), strict=True)
+            row: _jpeg(self._drawn(image[0], batch.frames[row], row, tables))
+            for row, image in zip(rows, fetch(small)(), strict=True)
         }
 
     def _drawn(self, rgb: np.ndarray, frame: Frame, row: int, tables: list[Detections]) -> np.ndarray:
@@ -139,7 +139,9 @@ def _spec(width: int, height: int) -> InputSpec:
 def _scaled(table: Detections, scale: np.ndarray) -> Detections:
     """A frame's objects in the small image's pixels."""
     columns: dict[str, Any] = {"xyxy": table.xyxy * np.tile(scale, 2), "batch_row": np.zeros(len(table), np.int32)}
-    columns["extra"] = {name: column for name, column in table.extra.items() if name != "mask"}  # of the large picture
+    columns["extra"] = {
+        name: column for name, column in table.extra.items() if name != "mask"
+    }  # masks have the resolution of the full frame
     if "keypoints" in table.extra:
         points = np.array(table.extra["keypoints"], np.float32)
         points[:, :, :2] *= scale
@@ -152,7 +154,7 @@ def _jpeg(rgb: np.ndarray) -> bytes:
 
     done, data = cv2.imencode(".jpg", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
     if not done:
-        raise ValueError(f"a picture of {rgb.shape[1]}x{rgb.shape[0]} cannot be written as JPEG")
+        raise ValueError(f"an image of {rgb.shape[1]}x{rgb.shape[0]} pixels cannot be encoded as JPEG")
     return bytes(data)
 
 

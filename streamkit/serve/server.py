@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from streamkit.serve.connections import Limits
 
 _GRACE_S = 2
-_AT_ONCE = 16  # connections accepted in one turn of the loop, before the first of them can be refused
-_WAITING = 128  # connections that the kernel keeps until they are accepted
+_AT_ONCE = 16  # connections accepted per loop iteration, before the first of them can be rejected
+_WAITING = 128  # connections that the kernel queues
 
 
 def check_packages() -> None:
@@ -90,7 +90,9 @@ def serving(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            listening.listen(_WAITING)  # uvicorn's one number is both, and a burst of so many would take as many files
+            listening.listen(
+                _WAITING
+            )  # uvicorn uses one number for both; a burst of this size would open as many files
             self.servers[0].get_loop().set_exception_handler(failed_accepts(counts, say))
 
     server = Server(config)

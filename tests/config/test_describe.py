@@ -21,7 +21,7 @@ def registry_of(*kinds: type) -> Registry:
 
 
 BUILT_IN = Registry(
-    {name: kind for name, kind in default_registry()._stages.items() if kind.__module__.startswith("streamkit.stages.")}
+    {name: kind for name, kind in default_registry().items() if kind.__module__.startswith("streamkit.stages.")}
 )
 
 with Collecting(Registry()):  # not among the built-in stages of other tests
@@ -62,7 +62,7 @@ def test_every_built_in_stage_and_option_is_explained(name: str) -> None:
 
 def test_faults_are_explained_as_an_option_of_every_source() -> None:
     told = explain(BUILT_IN, "fault")
-    assert told.startswith("fault: Let a source go wrong on purpose")
+    assert told.startswith("fault: Inject faults into a source")
     for name in ("fail", "freeze", "still", "corrupt", "away", "seed"):
         assert f"\n  {name}: " in told
     assert "away: {at: duration or list of them, every: duration, such as 10s, random: true | false, for:" in told

@@ -13,7 +13,7 @@ GOOD = "from streamkit import FrameStage, stage\n\n\n@stage({name!r})\nclass Mad
 
 
 def load(path, registry=None):
-    registry = registry or Registry()
+    registry = Registry() if registry is None else registry
     load_plugins(path, registry)
     return registry.names()
 
@@ -99,7 +99,7 @@ def test_those_that_ship():
         ),
         (
             GOOD.format(name="x").replace("(FrameStage)", ""),
-            r"p\.py:4 cannot be loaded: TypeError: stage 'x': Made must be one of the kinds",
+            r"p\.py:4 cannot be loaded: TypeError: stage 'x': Made must be a subclass of",
         ),
         (
             "import sys\n\nsys.exit(4)\n",
@@ -108,7 +108,7 @@ def test_those_that_ship():
         (
             "from __future__ import annotations\n" + GOOD.format(name="x") + "    where: Path | None = None\n",
             r"p\.py cannot be loaded: the type of the option 'where' of x cannot be read: NameError: name 'Path' is "
-            r"not defined; import what it names at the top of the file, not under TYPE_CHECKING",
+            r"not defined; import the types that it uses at the top of the file, not under TYPE_CHECKING",
         ),
     ],
 )

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = "sources: {street: samples/street.mp4}\n"
 DETECT = SOURCES + "stages: {detect: {model: demo%s}}\n"
 REGISTRY = Registry(
-    {name: kind for name, kind in default_registry()._stages.items() if kind.__module__.startswith("streamkit.stages.")}
+    {name: kind for name, kind in default_registry().items() if kind.__module__.startswith("streamkit.stages.")}
 )
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Batch, Detections, Device, Event, Frame, FrameState, array_module
+from streamkit.core.data import Batch, Detections, Device, Event, EventFilter, Frame, FrameState, array_module
 from streamkit.ops.color import rgb
 from streamkit.testing.kit import detections, frames
 
@@ -133,3 +133,12 @@ def test_devices():
     assert str(Device("cuda", 2)) == "cuda:2"
     assert Device().xp is np
     assert array_module(np.zeros(1)) is np
+
+
+@pytest.mark.parametrize(
+    ("when", "inside"),
+    [("line.crossed", True), ("line", True), (["x", "line.crossed"], True), ("line.returned", False), (None, False),
+     ("line.cross", False), ("crossed", False)],
+)  # fmt: skip
+def test_an_event_filter_matches_names_of_events(when, inside):
+    assert (Event("crossed", "line", "gate", 3, 0.1) in EventFilter(when)) is inside

@@ -82,8 +82,8 @@ def test_what_else_is_asked_for():
     ("given", "told"),
     [
         ({}, "no fault is set; name one of fail, freeze, still, corrupt, away"),
-        ({"freeze": {"for": 1.0}}, "freeze never comes; give it at or every"),
-        ({"fail": {"at": []}}, "fail never comes; give it at or every or frame"),
+        ({"freeze": {"for": 1.0}}, "freeze never occurs; set at or every"),
+        ({"fail": {"at": []}}, "fail never occurs; set at or every or frame"),
         ({"away": {"every": 0.0, "for": 1.0}}, "away.every must be more than 0 s, got 0 s"),
         ({"still": {"at": 1.0, "for": 0.0}}, "still.for must be more than 0 s, got 0 s"),
         ({"away": {"at": 1.0, "random": True, "for": 1.0}}, "away.random needs every"),

@@ -106,9 +106,7 @@ def test_the_same_class_may_come_again(registry):
 
 
 def test_a_stage_must_be_of_a_kind(registry):
-    with pytest.raises(
-        TypeError, match="stage 'loose': Loose must be one of the kinds Source, BatchStage, StreamStage"
-    ):
+    with pytest.raises(TypeError, match="stage 'loose': Loose must be a subclass of Source, BatchStage, StreamStage"):
 
         @stage("loose")
         class Loose:
@@ -163,15 +161,15 @@ def test_a_stage_needs_its_name_in_parentheses(registry):
 @pytest.mark.parametrize(
     ("kind", "option", "why"),
     [
-        (FrameStage, "stage", "a YAML has the key stage for the runner"),
-        (FrameStage, "run", "a YAML has the key run for the runner"),
-        (Sink, "insert", "a YAML has the key insert for the runner"),
-        (Source, "fault", "a YAML has the key fault for the runner"),
-        (FrameStage, "spec", "every FrameStage has spec for the runner"),
-        (FrameStage, "name", "every FrameStage has name for the runner"),
-        (FrameStage, "context", "every FrameStage has context for the runner"),
-        (BatchStage, "process", "every BatchStage has process for the runner"),
-        (Sink, "flush", "every Sink has flush for the runner"),
+        (FrameStage, "stage", "the YAML key stage is reserved for the runner"),
+        (FrameStage, "run", "the YAML key run is reserved for the runner"),
+        (Sink, "insert", "the YAML key insert is reserved for the runner"),
+        (Source, "fault", "the YAML key fault is reserved for the runner"),
+        (FrameStage, "spec", "the attribute spec of every FrameStage is reserved for the runner"),
+        (FrameStage, "name", "the attribute name of every FrameStage is reserved for the runner"),
+        (FrameStage, "context", "the attribute context of every FrameStage is reserved for the runner"),
+        (BatchStage, "process", "the attribute process of every BatchStage is reserved for the runner"),
+        (Sink, "flush", "the attribute flush of every Sink is reserved for the runner"),
     ],
 )
 def test_options_whose_names_mean_something_else_are_refused(registry, kind, option, why):

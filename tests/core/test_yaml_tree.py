@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from streamkit.core import yaml_tree
 from streamkit.core.errors import ConfigError
-from streamkit.core.yaml_scalar import scalar
-from streamkit.core.yaml_tree import YamlNode, load, load_file, within
+from streamkit.core.yaml_tree import YamlNode, load, load_file, scalar, within
 
 
 def plain(text, **environment):

@@ -132,7 +132,7 @@ def test_headers_that_do_not_come_are_given_up(small, sent):
     assert LATE_S - 0.05 < time.monotonic() - begun < LATE_S + 3
     assert found.startswith(b"HTTP/1.1 408 ")
     text = json.loads(found.partition(b"\r\n\r\n")[2])["error"]
-    assert text == f"the headers of a request must come within {LATE_S:g} seconds"
+    assert text == f"the headers of a request must arrive within {LATE_S:g} seconds"
     assert small.refused.values == {"headers too slow": 1}
 
 
@@ -148,7 +148,7 @@ def test_a_body_that_comes_a_byte_at_a_time_is_given_up(small):
     client = small.connect(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n")
     seconds, found = drip(client, b"x" * 80)
     assert LATE_S - 0.05 < seconds < LATE_S + 3
-    assert b"the body of a request must come within" in found
+    assert b"the body of a request must arrive within" in found
     assert small.refused.values == {"body too slow": 1}
 
 

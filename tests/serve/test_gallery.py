@@ -22,7 +22,7 @@ def test_nothing_is_wanted_until_somebody_asks():
 
 
 def test_pictures_are_made_at_most_so_often():
-    gallery = Gallery(pictures_per_s=5)
+    gallery = Gallery(images_per_s=5)
     gallery.ask("gate")
     gallery.put("gate", b"one", 1, 0.04)
     made = gallery.newest("gate")
@@ -68,7 +68,7 @@ def test_events_of_one_source():
 
 
 def test_pictures_of_events_are_made_at_most_so_often_for_each_source():
-    gallery = Gallery(event_pictures_per_s=2)
+    gallery = Gallery(event_images_per_s=2)
     assert gallery.wants_event("gate", 10.0)
     assert not gallery.wants_event("gate", 10.4)
     assert gallery.wants_event("door", 10.4)
@@ -97,13 +97,13 @@ def test_an_event_as_the_api_tells_it():
 
 def test_what_is_made_and_kept_where_nothing_is_said():
     gallery = Gallery()
-    assert (gallery.pictures_per_s, gallery.event_pictures_per_s, gallery.keep) == (5.0, 4.0, 200)
+    assert (gallery.images_per_s, gallery.event_images_per_s, gallery.keep) == (5.0, 4.0, 200)
     assert module.ASKED_FOR_S == 3.0
 
 
 def test_the_times_are_exact(monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    gallery = Gallery(pictures_per_s=4, event_pictures_per_s=2)
+    gallery = Gallery(images_per_s=4, event_images_per_s=2)
     gallery.ask("gate")
     gallery.put("gate", b"one", 1, 0.04)
     assert not gallery.wants("gate", 100.24)

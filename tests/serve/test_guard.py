@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 from support.servers import TOKEN
 
 from streamkit.core.counters import Counters
-from streamkit.serve.guard import LARGEST, NO_TOKEN, Guard
+from streamkit.serve.guard import LARGEST, NO_TOKEN, Guard, host_of, may_ask
 from streamkit.serve.guesses import Guesses
 from streamkit.serve.server import address, listen, serving
 from streamkit.serve.token import COOKIE, Token
@@ -331,3 +331,36 @@ def test_headers_of_an_answer_are_not_replaced():
     names = [name.lower() for name, _ in sender.sent[0]["headers"]]
     assert names.count(b"cache-control") == names.count(b"x-content-type-options") == 1
     assert sender.sent[0]["headers"][:2] == [(b"Cache-Control", b"max-age=5"), (b"X-Content-Type-Options", b"own")]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["127.0.0.1", "127.0.0.1:8000", "10.1.2.3:80", "[::1]", "[::1]:8000", "[fe80::1%eth0]:1", "localhost",
+     "localhost:8000", "LOCALHOST", "localhost.", "localhost.:80"],
+)  # fmt: skip
+def test_addresses_and_this_machine_may_ask(header):
+    assert may_ask(header)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", " ", "evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "localhost:evil",
+     "127.0.0.1:evil", "[::1].evil.example", "[evil.example]", "evil.example:80:80", "1", "0x7f.1", "localhosts",
+     "127.0.0.1@evil.example", "evil.example/127.0.0.1"],
+)  # fmt: skip
+def test_names_may_not(header):
+    assert not may_ask(header)
+
+
+def test_names_that_are_allowed_may():
+    allowed = {"cameras.example"}
+    for header in ("cameras.example", "Cameras.Example:8000", "cameras.example.:80"):
+        assert may_ask(header, allowed)
+    for header in ("a.cameras.example", "cameras.example.evil.example", "amerascexample", ""):
+        assert not may_ask(header, allowed)
+
+
+def test_the_host_of_a_header():
+    assert host_of("Gate.Local.:8000") == "gate.local"
+    assert host_of("[::1]:80") == "::1"
+    assert host_of("::1") == "::1"

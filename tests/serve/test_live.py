@@ -35,7 +35,7 @@ def test_no_more_than_so_many_look_at_once_and_places_come_back(two):
                 assert stack.enter_context(two.client.stream("GET", live)).status_code == 200
             refused = two.client.get(live)
             assert refused.status_code == 429
-            assert refused.json()["error"] == "2 live pictures are watched already; close some of them"
+            assert refused.json()["error"] == "the maximum of 2 live streams is reached; close one of them"
         two.until(lambda: free(two))
 
 
@@ -95,7 +95,7 @@ def test_a_place_is_given_back_also_where_no_picture_was_sent():
 
     async def look():
         answer = watchers.stream("cam", None)
-        with pytest.raises(RequestRejected, match="1 live pictures"):
+        with pytest.raises(RequestRejected, match="maximum of 1 live streams"):
             watchers.stream("cam", None)
         with pytest.raises(ClientDisconnect):
             await answer({"type": "http", "asgi": {"spec_version": "2.4"}}, None, broken)
@@ -109,7 +109,7 @@ def test_sixty_four_may_look_where_nothing_else_is_said():
     assert VIEWERS == 64
     for _ in range(64):
         watchers.stream("cam", None)
-    with pytest.raises(RequestRejected, match="64 live pictures") as found:
+    with pytest.raises(RequestRejected, match="maximum of 64 live streams") as found:
         watchers.stream("cam", None)
     assert found.value.status == 429
 
@@ -178,14 +178,14 @@ def looked_for(engine, monkeypatch, now_s, made_s=None):
 def test_a_fresh_picture_is_not_waited_for(monkeypatch):
     engine, now_s = _Engine(), [100.0]
     slept = looked_for(engine, monkeypatch, now_s, 99.5)
-    assert anyio.run(Watchers(engine).picture, "cam").frame == 3
+    assert anyio.run(Watchers(engine).image, "cam").frame == 3
     assert not slept
 
 
 def test_an_old_one_is_shown_where_no_newer_comes_in_two_seconds(monkeypatch):
     engine, now_s = _Engine(), [100.0]
     slept = looked_for(engine, monkeypatch, now_s, 99.4)
-    assert anyio.run(Watchers(engine).picture, "cam").frame == 3
+    assert anyio.run(Watchers(engine).image, "cam").frame == 3
     assert sum(slept) == pytest.approx(2.0, abs=0.06)
 
 
@@ -198,18 +198,18 @@ def test_where_there_is_none_it_says_how_the_source_is(monkeypatch):
 
     engine.source = lambda _: source
     with pytest.raises(
-        RequestRejected, match=r"^there is no picture of cam now, it is reconnecting: connection refused$"
+        RequestRejected, match=r"^there is no image of cam: the source is reconnecting: connection refused$"
     ) as found:
-        anyio.run(Watchers(engine).picture, "cam")
+        anyio.run(Watchers(engine).image, "cam")
     assert found.value.status == 503
     source.words = ""
-    with pytest.raises(RequestRejected, match=r"it is reconnecting$"):
-        anyio.run(Watchers(engine).picture, "cam")
+    with pytest.raises(RequestRejected, match=r"the source is reconnecting$"):
+        anyio.run(Watchers(engine).image, "cam")
     assert sum(slept) == pytest.approx(4.0, abs=0.12)
     engine.running = type("running", (), {"stopping": True})
     slept.clear()
     with pytest.raises(RequestRejected):
-        anyio.run(Watchers(engine).picture, "cam")
+        anyio.run(Watchers(engine).image, "cam")
     assert not slept  # at the end nobody waits
     with pytest.raises(RequestRejected, match="none"):
-        anyio.run(Watchers(engine).picture, "nobody")
+        anyio.run(Watchers(engine).image, "nobody")

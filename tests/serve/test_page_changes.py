@@ -90,7 +90,7 @@ def test_pause_and_change(open_page, server):
     expect(yard.locator("img")).to_be_visible()
     yard.get_by_role("button", name="Pause yard").click()
     expect(yard.locator(".badge")).to_have_text("paused")
-    expect(yard.locator(".picture")).to_have_class(re.compile("stale"))
+    expect(yard.locator(".view")).to_have_class(re.compile("stale"))
     yard.get_by_role("button", name="Resume yard").click()
     expect(yard.locator(".badge")).to_have_text("running")
     yard.get_by_role("button", name="Change yard").click()
@@ -137,7 +137,7 @@ def test_a_change_sends_only_what_the_user_has_changed(open_page, server):
     expect(yard.locator(".address")).to_have_text("rtsp://u:***@127.0.0.1:9/x")
     yard.get_by_role("button", name="Change yard").click()
     expect(box.get_by_label("Address")).to_have_attribute("placeholder", "rtsp://u:***@127.0.0.1:9/x")
-    expect(box).to_contain_text("What you leave as it is stays as it is.")
+    expect(box).to_contain_text("Fields that you do not change keep their values.")
     box.locator("summary").click()
     box.get_by_label("As JSON").fill('{"timeout": "3s"}')
     page.locator("#camera-save").click()  # without typing the password once more
@@ -148,7 +148,7 @@ def test_a_change_sends_only_what_the_user_has_changed(open_page, server):
     assert server.source("yard")["options"] == {"timeout": "3s"}
     page.get_by_role("button", name="Add a camera").click()
     expect(box.get_by_label("Address")).to_have_attribute("required", "")
-    expect(box).not_to_contain_text("stays as it is")
+    expect(box).not_to_contain_text("keep their values")
 
 
 def test_signed_out_no_address_is_on_the_page(open_page, server):
@@ -159,7 +159,7 @@ def test_signed_out_no_address_is_on_the_page(open_page, server):
     assert "127.0.0.1" not in page.inner_text("body")
     page.get_by_role("button", name="Add a camera").click()
     page.get_by_label("Token").fill(TOKEN)
-    page.locator("#door").get_by_role("button", name="Sign in").click()
+    page.locator("#login").get_by_role("button", name="Sign in").click()
     expect(gate.locator(".address")).to_have_text("rtsp://operator:***@127.0.0.1:9/stream1?token=***")
 
 
@@ -167,7 +167,7 @@ def test_a_picture_is_enlarged_and_closed(open_page):
     page = open_page()
     expect(tile(page, "street").locator("img")).to_be_visible()
     page.get_by_role("button", name="Enlarge street").click()
-    large = page.locator("#large-picture")
+    large = page.locator("#large-image")
     expect(large).to_be_visible()
     for _ in range(200):
         if large.evaluate("one => one.naturalWidth") == 640:
@@ -211,8 +211,8 @@ stages:
         expect(page.get_by_role("button", name="Record a clip of bars")).to_be_hidden()  # it has nothing to record
         walk(page, "Record a clip of street")
         page.keyboard.press("Enter")
-        expect(tile(page, "street").locator(".words")).to_contain_text("is being recorded")
-        expect(page.locator("#said")).to_have_text("A clip of street is being recorded.")
+        expect(tile(page, "street").locator(".words")).to_contain_text("Recording a clip")
+        expect(page.locator("#said")).to_have_text("Recording a clip of street.")
         assert focused(page) == "Record a clip of street"
         assert wide(page) <= 0
         shoot(page, "record")
@@ -233,15 +233,15 @@ stages: {{clip: {{stage: record, path: "{tmp_path}/{{time}}.mp4"}}}}
         page = open_page(token=None, url=one.url)
         record = page.get_by_role("button", name="Record a clip of street")
         record.click()
-        expect(page.locator("#door")).to_be_visible()
+        expect(page.locator("#login")).to_be_visible()
         page.get_by_label("Token").fill(TOKEN)
-        page.locator("#door").get_by_role("button", name="Sign in").click()
-        expect(page.locator("#door")).to_be_hidden()
+        page.locator("#login").get_by_role("button", name="Sign in").click()
+        expect(page.locator("#login")).to_be_hidden()
         expect(tile(page, "street").locator("img")).to_be_visible()
         page.route("**/status", lambda route: route.abort())  # the page does not hear that it is paused
         one.client.post("/sources/street/pause")
         record.click()
-        expect(tile(page, "street").get_by_role("alert")).to_contain_text("gives no pictures now, it is paused")
+        expect(tile(page, "street").get_by_role("alert")).to_contain_text("delivers no frames: it is paused")
         shoot(page, "record-error")
         assert list(tmp_path.iterdir()) == []
 

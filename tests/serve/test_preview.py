@@ -150,7 +150,7 @@ def test_a_stage_that_draws_may_still_do_so_in_place(root):
 def test_nobody_looks_and_nothing_is_made(root, monkeypatch):
     gallery = Gallery()
     text = TRACKED.replace("  line:", "  unused:").split("  unused:")[0]
-    monkeypatch.setattr(Preview, "_pictures", lambda *_: pytest.fail("a picture was made"))
+    monkeypatch.setattr(Preview, "_images", lambda *_: pytest.fail("an image was made"))
     run(text, root, gallery)
     assert gallery.newest("street") is None
 

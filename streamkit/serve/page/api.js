@@ -1,4 +1,4 @@
-// Talks to the server. Every failure is an Error whose message a user can act on; `away`: no answer.
+// Calls the API. Every failure is an Error with a message for the user; `away` means that the server did not respond.
 
 const PATIENCE_MS = 8000;
 
@@ -20,13 +20,13 @@ export async function call(method, path, body) {
   try {
     answer = await fetch(path, request);
   } catch {
-    throw new Trouble("The server does not answer.", 0);
+    throw new Trouble("The server does not respond.", 0);
   }
   if (!answer.ok) {
-    let text = `The server answers ${answer.status}.`;
+    let text = `The server responds with status ${answer.status}.`;
     try {
       text = (await answer.json()).error ?? text;
-    } catch { /* it is not ours: the status has to do */ }
+    } catch { /* no JSON body: show the status */ }
     throw new Trouble(text, answer.status);
   }
   if (answer.status === 204) return null;

@@ -1,4 +1,4 @@
-// The API's own description, /openapi.json, to read.
+// Shows /openapi.json, the description of the API.
 
 import { get } from "./api.js";
 import { $, make } from "./dom.js";

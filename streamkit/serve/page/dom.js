@@ -1,4 +1,4 @@
-// Makes and changes elements. Text is only ever set as text, so nothing that a camera or stage says becomes markup.
+// Creates and updates elements. Text is always set as text, so that names and messages never become markup.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -37,7 +37,7 @@ export function ago(seconds) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
-// A dialog's cancel button, its form, and where focus goes back to. `submit` is given the form; what it throws is shown.
+// Sets up a dialog: its cancel buttons and its form. `submit` receives the form; an error that it throws is shown.
 export function dialog(id, submit) {
   const box = $(id);
   const form = box.querySelector("form");

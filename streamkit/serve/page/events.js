@@ -1,4 +1,4 @@
-// The latest events, newest first. Items are kept and moved, so that the list does not flicker.
+// The latest events, newest first. Elements are reused and moved, so that the list does not flicker.
 
 import { $, make, text } from "./dom.js";
 import { onSession, signedIn } from "./session.js";
@@ -10,10 +10,10 @@ function item(event) {
   const shot = make("div", { class: "shot" });
   if (event.picture && signedIn) {
     const image = make("img", { loading: "lazy", alt: `${event.kind} at ${event.source}`, src: `/events/${event.number}/picture.jpg`,
-      onerror: () => image.replaceWith("no longer there") });
+      onerror: () => image.replaceWith("image discarded") });
     shot.append(make("a", { href: `/events/${event.number}/picture.jpg`, target: "_blank" }, image));
   } else {
-    shot.append(event.picture ? "sign in" : "no picture");
+    shot.append(event.picture ? "sign in" : "no image");
   }
   const when = new Date(event.time_s * 1000);
   const alarm = event.stage === "alarms" && event.data.text;
@@ -42,7 +42,7 @@ export function showEvents(events, emits) {
     if (list.children[place] !== element) list.insertBefore(element, list.children[place] ?? null);
   });
   $("quiet").hidden = events.length > 0;
-  text($("quiet"), emits.length ? "Nothing has happened yet." : "No stage of this pipeline emits events.");
+  text($("quiet"), emits.length ? "No events yet." : "No stage of this pipeline emits events.");
 }
 
 onSession(() => {

@@ -1,4 +1,4 @@
-// The pipeline's graph as a picture, and a form for each stage with settings that may change while it runs.
+// The pipeline's graph, and a form for each stage with settings that can be changed while it runs.
 
 import { call } from "./api.js";
 import { $, make, number, say, svg, text } from "./dom.js";
@@ -30,14 +30,14 @@ function draw(stages) {
     places.set(stage.id, [2 + x * (WIDE + ACROSS), top]);
   }));
   const told = `From decode: ${stages.map((stage) => `${stage.id} reads from ${stage.inputs.join(" and ")}`).join("; ")}`;
-  const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told },
+  const drawing = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told },
     svg("defs", {}, svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
       svg("path", { d: "M0 0 8 4 0 8z" }))));
   for (const stage of rows.flat()) {
     for (const input of stage.inputs) {
       const [x0, y0] = places.get(input) ?? places.get("decode"), [x1, y1] = places.get(stage.id);
       const from = x0 + WIDE, a = y0 + HIGH / 2, b = y1 + HIGH / 2, middle = (from + x1) / 2;
-      picture.append(svg("path", { d: `M${from} ${a} C${middle} ${a} ${middle} ${b} ${x1 - 1} ${b}`, "marker-end": "url(#tip)" }));
+      drawing.append(svg("path", { d: `M${from} ${a} C${middle} ${a} ${middle} ${b} ${x1 - 1} ${b}`, "marker-end": "url(#tip)" }));
     }
   }
   labels.clear();
@@ -50,9 +50,9 @@ function draw(stages) {
     hover.textContent = [stage.id, ...(stage.crossings ?? [])].join("\n");
     group.append(svg("rect", { width: WIDE, height: HIGH, rx: 9 }), title, small, hover);
     labels.set(stage.id, small);
-    picture.append(group);
+    drawing.append(group);
   }
-  $("graph").replaceChildren(picture);
+  $("graph").replaceChildren(drawing);
 }
 
 export function showStages(stages) {
@@ -68,7 +68,7 @@ export function showStages(stages) {
     const label = labels.get(stage.id);
     if (!label) continue;
     const cost = stage.us_per_frame === null ? "" : `${(stage.us_per_frame / 1000).toFixed(2)} ms`;
-    const parts = [stage.where === "host" ? "" : stage.where, cost, stage.queue ? `${stage.queue} wait` : "",
+    const parts = [stage.where === "host" ? "" : stage.where, cost, stage.queue ? `${stage.queue} queued` : "",
       stage.failed ? `${number(stage.failed)} failed` : ""];
     text(label, parts.filter(Boolean).join(" · ") || stage.kind);
     label.classList.toggle("bad", stage.failed > 0);
@@ -123,7 +123,7 @@ function forms(stages) {
       try {
         await call("PATCH", `/stages/${encodeURIComponent(stage.id)}`, values);
         for (const one of fields) one.first = JSON.stringify(one.read());
-        say(`${stage.id} is changed.`);
+        say(`${stage.id} was changed.`);
       } catch (trouble) {
         if (trouble.status === 401) lost();
         text(error, trouble.message);

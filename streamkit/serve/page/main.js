@@ -1,4 +1,4 @@
-// Asks the server how things are, again and again; says so when it does not answer, and goes on when it does.
+// Polls the server and updates the page; reports when the server does not respond, and recovers when it does.
 
 import { get } from "./api.js";
 import { $, ago, make, number, say, text } from "./dom.js";
@@ -36,7 +36,7 @@ let told = new Set();
 function showAlarms(alarms) {
   const words = alarms.map((one) => `${one.alarm}: ${one.text}`);
   const keys = alarms.map((one) => `${one.alarm} ${one.source}`);
-  const fresh = words.filter((_, place) => !told.has(keys[place])); // texts change each second: only a new alarm is read out
+  const fresh = words.filter((_, place) => !told.has(keys[place])); // texts change every second: only new alarms are announced
   if (fresh.length) say(fresh.join(". "));
   told = new Set(keys);
   const list = $("alarms");
@@ -49,10 +49,10 @@ function showAlarms(alarms) {
 function away(trouble) {
   started ??= Date.now();
   $("status").className = "status bad";
-  text($("status-text"), "no answer");
+  text($("status-text"), "no response");
   const words = trouble.away ?? true
-    ? `The server does not answer since ${new Date(started).toLocaleTimeString()}. What you see is as it was; trying again.`
-    : `The server answers with an error: ${trouble.message}`;
+    ? `The server has not responded since ${new Date(started).toLocaleTimeString()}. The page shows the last known state and retries.`
+    : `The server responds with an error: ${trouble.message}`;
   text($("away"), words);
   $("away").hidden = false;
   document.body.classList.add("gone");
@@ -62,7 +62,7 @@ async function tick() {
   if (!document.hidden) {
     try {
       await look();
-      if (started !== null) { // another server may be there now, with other events and perhaps another token
+      if (started !== null) { // this may be another server, with other events and another token
         started = null;
         known = false;
         last = -1;

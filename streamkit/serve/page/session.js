@@ -1,4 +1,4 @@
-// Signing in. A link with #token=... signs in by itself, and the token leaves the address bar at once.
+// Sign-in. A link with #token=... signs in automatically; the token is removed from the address bar.
 
 import { call, get } from "./api.js";
 import { $, dialog, say } from "./dom.js";
@@ -15,7 +15,7 @@ function set(value) {
   for (const callback of changed) callback(value);
 }
 
-const door = dialog("door", async (form) => {
+const login = dialog("login", async (form) => {
   await call("POST", "/session", { token: form.elements.token.value });
   form.reset();
   set(true);
@@ -23,10 +23,10 @@ const door = dialog("door", async (form) => {
 });
 
 export function askToken() {
-  if (!door.box.open) door.open();
+  if (!login.box.open) login.open();
 }
 
-// A request said 401: the token has changed, or was never given.
+// A request returned 401: the token has changed or is missing.
 export function lost() {
   if (signedIn) set(false);
 }

@@ -1,16 +1,16 @@
-// The wall: a tile for each camera. Pictures are fetched a few at a time, for tiles that are seen and cameras that run.
+// The wall: one tile per camera. Images are fetched a few at a time, for visible tiles of running cameras.
 
 import { call, get, path } from "./api.js";
 import { $, ago, dialog, make, number, say, text } from "./dom.js";
 import { askToken, lost, onSession, signedIn } from "./session.js";
 
-const AT_ONCE = 3; // a browser has six connections to a server; the rest are for what the user does
+const AT_ONCE = 3; // a browser opens six connections to a server; the others stay free for the user's actions
 const EVERY_MS = 350;
-const TOLD_MS = 6000; // so long a tile shows what came of an order
+const TOLD_MS = 6000; // how long a tile shows the result of an action
 
 const tiles = new Map();
 let fetching = 0;
-let records = false; // whether a stage of the pipeline makes clips
+let records = false; // whether a stage of the pipeline records clips
 
 class Tile {
   constructor(id) {
@@ -22,7 +22,7 @@ class Tile {
     this.told = { words: "", until: 0 };
     this.image = make("img", { alt: "", hidden: true });
     this.hint = make("span");
-    this.picture = make("button", { type: "button", class: "picture", onclick: () => this.press() }, this.image, this.hint);
+    this.view = make("button", { type: "button", class: "view", onclick: () => this.press() }, this.image, this.hint);
     this.badge = make("span", { class: "badge" });
     this.address = make("p", { class: "address" });
     this.words = make("p", { class: "words" });
@@ -39,7 +39,7 @@ class Tile {
       make("button", { type: "button", "aria-label": `Change ${id}`, onclick: () => change(this) }, "Change"),
       make("button", { type: "button", "aria-label": `Remove ${id}`, onclick: () => remove(this) }, "Remove"));
     this.element = make("li", { class: "tile" },
-      this.picture,
+      this.view,
       make("div", { class: "about" },
         make("div", { class: "name" }, make("h3", {}, id), this.badge), this.address, list, this.words, this.error,
         this.buttons));
@@ -81,13 +81,13 @@ class Tile {
 
   show() {
     const live = this.state === "running";
-    this.picture.disabled = signedIn && !live;
-    this.picture.classList.toggle("stale", !live);
+    this.view.disabled = signedIn && !live;
+    this.view.classList.toggle("stale", !live);
     if (!signedIn) this.image.hidden = true;
-    const hint = !signedIn ? "Sign in to see pictures" : !live ? this.state : this.image.hidden ? "waiting for a picture" : "";
+    const hint = !signedIn ? "Sign in to see images" : !live ? this.state : this.image.hidden ? "waiting for an image" : "";
     text(this.hint, hint);
     this.hint.hidden = !hint;
-    this.picture.setAttribute("aria-label", signedIn ? `Enlarge ${this.id}` : `Sign in to see ${this.id}`);
+    this.view.setAttribute("aria-label", signedIn ? `Enlarge ${this.id}` : `Sign in to see ${this.id}`);
   }
 
   press() {
@@ -102,9 +102,9 @@ class Tile {
   async clip() {
     await doing(this, async () => {
       const source = await call("POST", path(this.id, "/record"));
-      this.told = { words: "A clip is being recorded: see Events.", until: performance.now() + TOLD_MS };
+      this.told = { words: "Recording a clip: see Events.", until: performance.now() + TOLD_MS };
       this.update(source);
-      say(`A clip of ${this.id} is being recorded.`);
+      say(`Recording a clip of ${this.id}.`);
     });
   }
 
@@ -119,7 +119,7 @@ class Tile {
       await this.image.decode();
       if (old) URL.revokeObjectURL(old);
       this.image.hidden = false;
-      this.image.alt = `The newest picture of ${this.id}`;
+      this.image.alt = `The newest frame of ${this.id}`;
     } catch (trouble) {
       if (trouble.status === 401) lost();
       this.next = performance.now() + 1500;
@@ -172,7 +172,7 @@ export function showSources(sources, recorded) {
   text($("count"), sources.length ? String(sources.length) : "");
 }
 
-// --------------------------------------------------------------------------------------------------- what a user does
+// --------------------------------------------------------------------------------------------------- user actions
 
 async function doing(tile, work) {
   if (!signedIn) return askToken();
@@ -186,7 +186,7 @@ async function doing(tile, work) {
 }
 
 let changing = null;
-let before = { uri: "", options: "" }; // what the form began with: only what the user has changed is sent
+let before = { uri: "", options: "" }; // the initial values of the form: only changed fields are sent
 const camera = dialog("camera", async (form) => {
   const { id, uri, options } = form.elements;
   const body = {};
@@ -200,7 +200,7 @@ const camera = dialog("camera", async (form) => {
   }
   const made = changing ? await call("PUT", path(changing.id), body)
     : await call("POST", "/sources", { id: id.value.trim(), ...body });
-  say(changing ? `${made.id} is changed.` : `${made.id} is added.`);
+  say(changing ? `${made.id} was changed.` : `${made.id} was added.`);
 });
 
 function openCamera(tile) {
@@ -212,7 +212,7 @@ function openCamera(tile) {
   text($("camera-save"), tile ? "Change" : "Add");
   form.elements.id.value = tile ? tile.id : "";
   form.elements.id.readOnly = Boolean(tile);
-  // a masked password must not be sent back as if it were one
+  // a masked password must not be sent back
   const known = (text) => (text.includes("***") ? "" : text);
   const options = tile && Object.keys(tile.source.options).length ? JSON.stringify(tile.source.options) : "";
   before = { uri: tile ? known(tile.source.address) : "", options: known(options) };
@@ -221,7 +221,7 @@ function openCamera(tile) {
   form.elements.uri.required = !tile;
   form.elements.options.value = before.options;
   form.elements.options.placeholder = options || '{"timeout": "10s"}';
-  text($("camera-kept"), tile ? "What you leave as it is stays as it is." : "");
+  text($("camera-kept"), tile ? "Fields that you do not change keep their values." : "");
   camera.open();
   (tile ? form.elements.uri : form.elements.id).focus();
 }
@@ -232,7 +232,7 @@ $("add").addEventListener("click", () => openCamera(null));
 let removing = null;
 const removal = dialog("removal", async () => {
   await call("DELETE", path(removing.id));
-  say(`${removing.id} is removed.`);
+  say(`${removing.id} was removed.`);
   $("cameras").focus();
 });
 
@@ -247,9 +247,9 @@ const large = dialog("large");
 
 function enlarge(id) {
   text($("large-title"), id);
-  $("large-picture").alt = `Live pictures of ${id}`;
-  $("large-picture").src = path(id, "/live.mjpg");
+  $("large-image").alt = `Live stream of ${id}`;
+  $("large-image").src = path(id, "/live.mjpg");
   large.open();
 }
 
-large.box.addEventListener("close", () => $("large-picture").removeAttribute("src"));
+large.box.addEventListener("close", () => $("large-image").removeAttribute("src"));

@@ -11,8 +11,7 @@ import numpy as np
 from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, SourceStep, rounds
 from streamkit.analytics.shapes import Anchor, Shape, Units, check_units, outside
 from streamkit.analytics.track_store import Slots
-from streamkit.core.annotations import Shown
-from streamkit.core.data import Batch, Frame
+from streamkit.core.data import Batch, Frame, Shown
 from streamkit.core.stage import Context, Seconds, StreamStage
 
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from streamkit.analytics.shapes import by_name
 from streamkit.config.privacy import Hiding, hidden
-from streamkit.core.annotations import Shown
-from streamkit.core.data import Batch, Detections, Surface
+from streamkit.core.data import Batch, Detections, Shown, Surface
 from streamkit.core.stage import BatchStage, CompositePart, Count, Score, Seconds, StreamStage, stage
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas

@@ -6,9 +6,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from streamkit.core.data import Frame
+from streamkit.core.data import EventFilter, Frame
 from streamkit.core.errors import OutputError
-from streamkit.core.event_filter import EventFilter
 from streamkit.core.stage import Bytes, Sink
 from streamkit.io.outputs import check_path
 from streamkit.io.retention import FileRetention, RetentionOptions, removable

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from support.ruled import MONDAY, ZONE, nodes, people, scene, shown, told
 
-from streamkit.core.data import Batch
+from streamkit.core.data import Batch, EventFilter
 from streamkit.core.errors import MissingPackage
-from streamkit.core.event_filter import EventFilter
 from streamkit.rules.engine import RuleEngine
 from streamkit.rules.rule import make_rule
 from streamkit.rules.scope import Facts, Scope, ZoneScope

@@ -6,8 +6,7 @@ from support.walkers import walkers
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
-from streamkit.core.annotations import Shown
-from streamkit.core.data import Color, Surface
+from streamkit.core.data import Color, Shown, Surface
 from streamkit.core.errors import ConfigError
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
