@@ -157,7 +157,9 @@ def test_what_is_meant_to_be_clear_may_be(root):
 
 
 def test_pixels_do_not_leave_their_device(root):
-    with pytest.raises(ConfigError, match="never leave theirs; leave out crops, or name one device"):
+    with pytest.raises(
+        ConfigError, match="pixels are never copied between devices; leave out crops, or name one device"
+    ):
         share_out(planned(root, device="[cuda:0, cuda:1]"))
     assert len(share_out(planned(root, crops="false", device="[cuda:0, cuda:1]"))) == 2
     told = "sqlite: the crops that are sent go from device to host, one copy a batch"

@@ -201,7 +201,7 @@ def test_a_wrong_password_is_told_without_it_and_nothing_is_lost(kind, place, tm
     life = Life(wrong, ["gate"], 50, 500)
     assert life.end() == 0, "a broker that does not let us in is a warning"
     assert "50 records are left" in life.said
-    assert "records wait in the spool, and it is tried again" in life.said
+    assert "records wait in the spool; the emitter retries" in life.said
     for secret in ("wr0ng/secret", "wr0ng%2Fsecret", "wr0ng"):
         assert secret not in life.said
         assert not any(secret.encode() in path.read_bytes() for path in (tmp_path / "spool").iterdir())

@@ -232,13 +232,19 @@ MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
         ({"stage": "webhook", "url": "https://h", "secret": 4711}, "out.secret must be text; put quotes around it"),
         ({"stage": "redis", "url": "redis://h/x"}, "url must end with the number of a database"),
         ({"stage": "sqlite", "path": "x.db", "table": "a b"}, "table must be letters, digits and underscores"),
-        ({"stage": "postgres", "url": "postgres://h/x", "tls": {"ca": "x"}}, "write encryption: verify, too"),
+        (
+            {"stage": "postgres", "url": "postgres://h/x", "tls": {"ca": "x"}},
+            "tls applies to verified connections only; add encryption: verify",
+        ),
         (
             {"stage": "amqp", "url": "amqp://u:hunter2@h/a/b"},
             "url must end with one virtual host, as in amqp://host/vh",
         ),
         ({**MQTT, "discovery": "homeassistant"}, "discovery makes a sensor for each label; write labels, as in"),
-        ({**MQTT, "discovery": "homeassistant", "send": "objects"}, "write send: frames, or send: events"),
+        (
+            {**MQTT, "discovery": "homeassistant", "send": "objects"},
+            "discovery needs send: frames, to show object counts, or send: events",
+        ),
         ({**MQTT, "discovery": "ha", "send": "events", "when": "x"}, "discovery makes an entity for each event"),
         ({**MQTT, "discovery": "ha", "labels": ["car"], "batch": 3}, "leave batch out with discovery, got 3"),
         ({**MQTT, "discovery": "ha", "labels": ["car"], "topic": "all"}, "with discovery each source has one topic"),

@@ -260,7 +260,7 @@ def test_frames_that_cannot_be_read(tmp_path):
         frames_of([tmp_path / "a.mp4"])
     for name in ("a.mp4", "a.jpg"):
         (tmp_path / name).write_text("no video, no picture")
-        with pytest.raises(SourceError, match=f"{name} cannot be read|{name}: this is not a picture"):
+        with pytest.raises(SourceError, match=f"{name} cannot be read|{name}: this is not an image"):
             frames_of([tmp_path / name])
 
 

@@ -70,7 +70,7 @@ def test_errors_are_ones_a_user_can_act_on(open_page, server):
         box.get_by_role("button", name="Add").click()
         return page.locator("#camera-error")
 
-    expect(answer("street", "test://")).to_contain_text("there is a source 'street' already")
+    expect(answer("street", "test://")).to_contain_text("the source 'street' exists already")
     expect(answer("yard", f"rstp://u:{SECRET}@host/x")).to_contain_text("rtsp")
     expect(answer("yard", "/etc/passwd")).to_contain_text("--allow-files")
     expect(answer("yard", "test://", "{pace}")).to_contain_text("not JSON")

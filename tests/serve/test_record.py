@@ -24,8 +24,8 @@ def test_a_clip_is_recorded_when_it_is_asked_for(root, tmp_path):
         assert asked.json()["id"] == "street"
         (path,) = server.until(lambda: list(tmp_path.glob("street-*.mp4")))
         refused = server.client.post("/sources/bars/record")
-        assert (refused.status_code, refused.json()["error"].partition(":")[0]) == (
-            409, "bars has no packets to record",
+        assert (refused.status_code, refused.json()["error"].partition(";")[0]) == (
+            409, "bars is a test_pattern, which has no packets to record",
         )  # fmt: skip
         server.client.post("/sources/street/pause")
         server.until(lambda: server.source("street")["state"] == "paused")

@@ -202,7 +202,7 @@ def test_a_sink_takes_frames_with_nothing_on_them_and_failed_ones(kind, tmp_path
     put_in = given([], False)
     put_in[1].error = "detect failed"
     sink = made(kind)
-    if isinstance(sink, Emitter):
+    if isinstance(sink, Emitter) and "url" in required(kind):
         sink.drain_timeout = 0.2  # there is no broker
     done = run_stage(sink, put_in)
     assert [frame.error for frame in done] == [None, "detect failed"]

@@ -97,7 +97,7 @@ def test_a_signal_drains_and_closes_in_all_processes(runs: Runs, number: int) ->
     _, told = running.communicate(timeout=30)
     assert running.returncode == 130, told
     assert "Traceback" not in told
-    assert told.count("stopping: what is decoded is finished") == 1
+    assert told.count("stopping: decoded frames are processed") == 1
     report = runs.report
     shared = runs.records("all")
     for source in ("a", "b"):

@@ -150,18 +150,18 @@ def test_memory_is_bounded_in_count_and_bytes():
     one = 24 * 36 * 3 // 2  # with its pad
     stage = Snapshot(when="door.crossed", buffer=3 * one, path="snaps/{source}/{time}.jpg")
     held = []
-    look = Snapshot._look
+    look = Snapshot._update
 
     def watched(self, frame, seen):
         done = look(self, frame, seen)
         held.append(sum(view.bytes for view in self._held()))
         return done
 
-    Snapshot._look = watched
+    Snapshot._update = watched
     try:
         run_stage(stage, given)
     finally:
-        Snapshot._look = look
+        Snapshot._update = look
     assert len(held) == 3
     assert 0 < max(held) <= 3 * one
 
