@@ -7,8 +7,8 @@ from streamkit import Batch, BatchStage, Point, stage
 class HideRegion(BatchStage):
     """Paint a rectangle of the network's input with one value, so that nothing is found there.
 
-    Goes between preprocess and infer: `insert: {after: preprocess, stage: hide_region, ...}`. The pictures themselves
-    stay as they are.
+    Goes between preprocess and infer: `insert: {after: preprocess, stage: hide_region, ...}`. The frames
+    themselves are not changed.
 
     Options:
         region: two opposite corners, [[x, y], [x, y]] in source pixels.

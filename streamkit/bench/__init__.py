@@ -10,6 +10,6 @@ trial.py       a process that runs a pipeline and measures it in steady state
 table.py       the rows of the output
 inputs.py      long clips, the network
 copies.py      many paced sources
-load.py        counters, cores, memory and the interpreter's lock of a run (of the GPU: runtime/observe/nvml.py)
+load.py        counters, cores, memory and the GIL of a run (of the GPU: runtime/observe/nvml.py)
 child.py       runs the processes
 """

@@ -1,4 +1,4 @@
-"""Load of a run and of the machine: counters, cores, memory, and the interpreter's lock."""
+"""Load of a run and of the machine: counters, cores, memory, and the GIL."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _cpu_s(pid: int) -> float:
 
 
 class LockWatch:
-    """Samples how much of the interpreter's lock (GIL) is free, on a separate thread that wakes at random times.
+    """Samples how much of the time the GIL is free, on a separate thread that wakes at random times.
 
     The thread sleeps for a random 1 to 3 ms, so its wake-ups are independent of other threads. After a sleep it needs
     the lock. If the lock is free, the sleep is the only time the kernel took the thread off its core; if another thread

@@ -71,7 +71,7 @@ class TrialResult:
         frames_in_all: frames of the whole run, which should equal its records.
         dropped: number of dropped frames.
         latency: p50_ms, p95_ms and p99_ms from when a frame was due, at the slowest end; paced sources only.
-        lock_free: share of samples at which the interpreter's lock was free; None for several processes, each of which
+        lock_free: share of samples at which the GIL was free; None for several processes, each of which
             has its own.
         cores_used: CPU seconds per second, of all threads.
         cores_busy: share of the cores' time, 0 to 1, in which any process used them; None if unknown.

@@ -18,6 +18,10 @@ PHRASES = {
     r"what it gives back": "its return value",
     r"is as a full": "is treated as a full",
     r"makes no rule true": "never satisfies a rule",
+    r"\bfor ever\b": "indefinitely",
+    r"\bsomebody\b": "a client, another process",
+    r"interpreter's lock": "GIL",
+    r"stays? as (it|they) (is|are)": "is not changed",
 }
 SUFFIXES = {".py", ".md", ".yaml", ".yml", ".js", ".html", ".css", ".cu", ".toml"}
 

@@ -225,7 +225,7 @@ def test_events_of_sinks_are_told_too(root):
                 if frame.index % 10 == 0:
                     frame.emit("saved")
 
-    text = "sources: {street: samples/street.mp4}\nstages: {saver: {}}"
+    text = "sources: {street: {uri: samples/street.mp4, pace: unpaced}}\nstages: {saver: {}}"  # drops nothing
     running, gallery = prepare(build(read_text(text, folder=root, registry=registry)), print)
     beside = threading.Thread(target=running.run)
     beside.start()
