@@ -4,7 +4,7 @@ usage: python benchmarks/startup.py CLIP --sources 100 [--model CARD | --data FO
            [--set NAME=VALUE ...] [--json FILE]
 
 Each row of the table is a tenth of a second since the sources started. `lock ms` is how late a thread that sleeps 2 ms
-woke because it could not get the interpreter's lock. `stage` is the longest call in progress at the end of the tenth.
+woke because it could not get the GIL. `stage` is the longest call in progress at the end of the tenth.
 Rows without drops, stalls or growth are omitted (`--all` prints them). Below the table: calls that took more than 20
 ms, and the stacks of all threads whenever the lock or a stage was held for more than 80 ms.
 """
