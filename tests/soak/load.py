@@ -8,6 +8,8 @@ from typing import Any
 from rig import MIB, Held, Promises, Rig, videos, wait_until
 
 _ALIVE = 8
+_SETTLED_S = 7.0
+"""Short sources have ended by then, and free memory of the heaps was returned, which happens every 5 s at most."""
 
 
 def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
@@ -40,7 +42,7 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
 
         for n in range(warm + times):
             if n == warm:
-                time.sleep(1.0)  # short ones come to their end, here and below
+                time.sleep(_SETTLED_S)
                 held.append(Held.now(device))
                 promises._begun_s = time.monotonic()
             id_ = f"s{n}"
@@ -51,7 +53,7 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
             if len(rig.tracks) > 64:  # keep none of our own
                 for old in [name for name in rig.tracks if name[0] == "s" and name[1:].isdigit() and name not in alive]:
                     del rig.tracks[old]
-        time.sleep(1.0)
+        time.sleep(_SETTLED_S)
         held.append(Held.now(device))
         while alive:
             remove()
