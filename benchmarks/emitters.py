@@ -64,13 +64,7 @@ def add_stages(registry: Registry) -> None:
 def _define() -> None:
     @stage("numbered_frames")
     class NumberedFrames(Source):
-        """Frames without pixels.
-
-        Options:
-            uri: anything.
-            count: number of frames.
-            rate: frames per second; 0 for as fast as possible.
-        """
+        """Frames without pixels, `rate` per second, or as fast as possible if it is 0; `uri` is ignored."""
 
         uri: str
         count: Count = 1
@@ -143,7 +137,7 @@ def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any
           detect: {{stage: ten_objects}}
           out: {json.dumps(sink)}
     """
-    pipeline = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), say=lambda text: None)
+    pipeline = Pipeline(build(read_text(text, registry=registry)), Device("cpu"))
     used = time.process_time()
     code = pipeline.run()
     used = time.process_time() - used

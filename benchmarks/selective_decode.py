@@ -95,10 +95,10 @@ def _read(
     sampler = FrameSampler(every, fps) if every > 1 or fps is not None else None
     taken = FrameSampler(every, fps)
     begun_s = clock()
-    with closing(VideoReader(path, device, shared_pool(device), counters, print, threads=threads)) as reader:
+    with closing(VideoReader(path, device, shared_pool(device), counters, threads=threads)) as reader:
         seen = frames = 0
         for number, frame in reader.frames(sampler=sampler, **part):
-            seen, frames = seen + 1, frames + taken.takes(number, frame.pts_s)
+            seen, frames = seen + 1, frames + taken.accepts(number, frame.pts_s)
     return frames, seen + counters[UNWANTED], clock() - begun_s
 
 
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args(arguments)
-    device = choose(given.device, print)
+    device = choose(given.device)
     print(HEAD)
     for path in given.videos:
         for row in rows(path, device, threads=given.threads, rounds=given.rounds):

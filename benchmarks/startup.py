@@ -28,13 +28,13 @@ from typing import Any
 _TICK_S, _ROW_S, _LONG_S, _STALL_S = 0.002, 0.1, 0.02, 0.08
 _WATCHED = (
     "streamkit.media.surfaces:SurfacePool._allocate",
-    "streamkit.media.nv_sessions:_made",
-    "streamkit.media.nv_sessions:leave",
-    "streamkit.media.nv_decoder:NvDecoder._look",
+    "streamkit.media.nv_sessions:_create",
+    "streamkit.media.nv_sessions:release",
+    "streamkit.media.nv_decoder:NvDecoder._inspect_keyframe",
     "streamkit.media.nv_decoder:NvDecoder._run",
     "streamkit.media.demux:Demuxer.__init__",
     "streamkit.models.io_binding:IoBinding.__del__",
-    "streamkit.models.io_binding:IoBinding.settle",
+    "streamkit.models.io_binding:IoBinding.drain",
     "streamkit.models.io_binding:IoBinding._run",
     "streamkit.models.session:Session.run",
     "streamkit.models.session:Session.warm",
@@ -46,7 +46,7 @@ _WATCHED = (
     "streamkit.ops.cuda.load:_module",
     "streamkit.io.line_file:LineFile.flush",
     "streamkit.io.line_file:LineFile.open",
-    "streamkit.runtime.execution.device:CudaLane.hand_on",
+    "streamkit.runtime.execution.device:CudaLane.release",
     "streamkit.runtime.execution.device:HostLane.receive",
     "streamkit.runtime.pipeline:Pipeline.report",
     "streamkit.runtime.observe.nvml:Nvml.use",
@@ -271,7 +271,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="streamkit-startup-") as name:
         path = plan(args, Path(name))
         set_ = dict(one.split("=", 1) for one in args.set_)
-        device = choose(args.device, print)
+        device = choose(args.device)
         pipeline = Pipeline(build(read(path, set_=set_, device=args.device)), device)
         for place in _WATCHED:
             log.watch(place)

@@ -1,24 +1,22 @@
-"""A stage that needs detections only: says when it gets crowded."""
+"""A stage that needs detections only: it emits events when there are too many objects."""
 
 from dataclasses import field
+from typing import Annotated
 
 from streamkit import Count, Frame, FrameStage, stage
 
 
 @stage("count_objects", reads="detections", writes="events")
 class CountObjects(FrameStage):
-    """Emit `crowded` when more than so many objects of a class are seen, and `cleared` when it is over.
+    """Emit `crowded` when there are more objects of a class than `more_than`, and `cleared` afterwards."""
 
-    Options:
-        label: the class to count; all classes if left out.
-        more_than: how many may be there.
-        margin: `cleared` comes when the number is this much below again, so that a flickering box does not
-            make an event with every frame.
-    """
-
-    label: str | None = None
-    more_than: Count = 10
-    margin: Count = 1
+    label: Annotated[str | None, "the class to count; all classes by default."] = None
+    more_than: Annotated[Count, "the highest number that is not crowded."] = 10
+    margin: Annotated[
+        Count,
+        "`cleared` is emitted when the number is this much lower, so that a flickering box does not cause an event on "
+        "every frame.",
+    ] = 1
     crowded: bool = field(default=False, init=False)
 
     def process(self, frame: Frame) -> None:

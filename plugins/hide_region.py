@@ -1,4 +1,6 @@
-"""A stage between the parts of `detect`: changes what the network sees, on whichever device it is."""
+"""A stage between the parts of `detect` that changes the tensor, on the CPU or the GPU."""
+
+from typing import Annotated
 
 from streamkit import Batch, BatchStage, Point, stage
 
@@ -9,14 +11,10 @@ class HideRegion(BatchStage):
 
     Goes between preprocess and infer: `insert: {after: preprocess, stage: hide_region, ...}`. The frames
     themselves are not changed.
-
-    Options:
-        region: two opposite corners, [[x, y], [x, y]] in source pixels.
-        value: the value to paint, in the tensor's own scale.
     """
 
-    region: tuple[Point, Point]
-    value: float = 0.5
+    region: Annotated[tuple[Point, Point], "two opposite corners, [[x, y], [x, y]] in source pixels."]
+    value: Annotated[float, "the value to paint, in the tensor's own scale."] = 0.5
 
     def process(self, batch: Batch) -> Batch:
         """Paint each frame's part of the tensor (B, 3, H, W), which is NumPy's or CuPy's."""

@@ -1,6 +1,7 @@
-"""The simplest tracker there is, to show a stage that works on batches and keeps something for each source."""
+"""A minimal tracker: an example of a stage that processes batches and has a state for each source."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from streamkit.plugin_api import iou_matrix
 
 @dataclass
 class Tracks:
-    """The tracks of one source: their last boxes, and in how many frames since they were not seen."""
+    """The tracks of one source: their last boxes, their ids, and for how many frames they have been unseen."""
 
     xyxy: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.float32))
     number: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -20,20 +21,16 @@ class Tracks:
 
 @stage("simple_track", reads="detections", writes="track_id")
 class SimpleTrack(StreamStage):
-    """Number objects from frame to frame: each takes on the track whose last box it overlaps most.
+    """Number objects from frame to frame: each continues the track whose last box it overlaps most.
 
-    No motion, no looks: objects that pass behind one another may swap their numbers.
-
-    Options:
-        min_iou: the least overlap of an object with a track's last box.
-        keep: for how many frames a track that is not seen is remembered.
+    There is no motion model and no appearance: objects that pass behind one another may swap their track ids.
     """
 
-    min_iou: Score = 0.3
-    keep: Count = 10
+    min_iou: Annotated[Score, "minimum overlap of an object with a track's last box."] = 0.3
+    max_age: Annotated[Count, "number of frames for which an unseen track is remembered."] = 10
 
     def new_state(self, source: str) -> Tracks:
-        """No tracks yet."""
+        """Return a state without tracks."""
         return Tracks()
 
     def process(self, batch: Batch, states: dict[str, Tracks]) -> Batch:
@@ -48,7 +45,7 @@ class SimpleTrack(StreamStage):
         return batch
 
     def match(self, tracks: Tracks, xyxy: np.ndarray) -> np.ndarray:
-        """The track of each box; the best pair goes first, and a box left over begins a track."""
+        """Return the track of each box: the best pairs first; each remaining box begins a track."""
         ids = np.full(len(xyxy), -1, np.int64)
         overlap = iou_matrix(xyxy, tracks.xyxy)
         while overlap.size and overlap.max() >= max(self.min_iou, 1e-6):
@@ -58,7 +55,7 @@ class SimpleTrack(StreamStage):
         new = ids < 0
         ids[new] = tracks.begun + np.arange(new.sum())
         tracks.begun += int(new.sum())
-        kept = ~np.isin(tracks.number, ids) & (tracks.unseen < self.keep)
+        kept = ~np.isin(tracks.number, ids) & (tracks.unseen < self.max_age)
         tracks.xyxy = np.concatenate([xyxy, tracks.xyxy[kept]])
         tracks.number = np.concatenate([ids, tracks.number[kept]])
         tracks.unseen = np.concatenate([np.zeros(len(ids), np.int64), tracks.unseen[kept] + 1])

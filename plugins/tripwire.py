@@ -1,6 +1,7 @@
-"""A stage of one's own: who crosses a line, and which way. The built-in `line_counter` does more."""
+"""A stage that detects which tracks cross a line, and in which direction. The built-in `line_counter` does more."""
 
 from dataclasses import field
+from typing import Annotated
 
 from streamkit import Frame, FrameStage, Point, stage
 
@@ -9,14 +10,11 @@ from streamkit import Frame, FrameStage, Point, stage
 class Tripwire(FrameStage):
     """Emit `crossed` when a track's foot point passes from one side of the line to the other.
 
-    Who faces from the line's first point to its second sees `in` go by from left to right, and `out` from right to
-    left. The foot point is the middle of a box's lower edge; it has to pass between the line's two ends.
-
-    Options:
-        line: the line's two ends, [[x, y], [x, y]] in source pixels.
+    Seen from the line's first point towards its second, `in` is from left to right, and `out` from right to left. The
+    foot point is the middle of a box's lower edge; it has to pass between the line's two ends.
     """
 
-    line: tuple[Point, Point]
+    line: Annotated[tuple[Point, Point], "the line's two ends, [[x, y], [x, y]] in source pixels."]
     feet: dict[int, Point] = field(default_factory=dict, init=False)  # where each track was last
 
     def process(self, frame: Frame) -> None:
@@ -34,5 +32,5 @@ class Tripwire(FrameStage):
 
 
 def right_of(a: Point, b: Point, p: Point) -> bool:
-    """Whether `p` is to the right of the line from `a` to `b`, in a picture, where y goes down."""
+    """Whether `p` is to the right of the line from `a` to `b`, in an image, where y points down."""
     return (b[0] - a[0]) * (p[1] - a[1]) > (b[1] - a[1]) * (p[0] - a[0])

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
+from support.messages import collect, stop_collecting
 from support.receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: F401  fixtures
 from support.rtsp import proxy, rtsp, rtsp_there  # noqa: F401  fixtures
 from support.together import (  # noqa: F401  hooks
@@ -21,7 +22,7 @@ from support.together import (  # noqa: F401  hooks
     pytest_unconfigure,
 )
 
-from streamkit.cli import batch, main, run, serve
+from streamkit.cli import common, main
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Frame
@@ -85,9 +86,8 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 
     Call it with the words behind `run.py` and the folder `cwd`. What is of a process, such as signals, needs one.
     """
-    for module in (run, serve, batch):
-        for name in ("keep_stdout", "handle_signals"):
-            monkeypatch.setattr(module, name, lambda *_: None)
+    for name in ("keep_stdout", "handle_signals"):
+        monkeypatch.setattr(common, name, lambda *_: None)
 
     def call(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
         monkeypatch.chdir(cwd)
@@ -102,6 +102,13 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
     return call
 
 
+@pytest.fixture(autouse=True)
+def _messages() -> Iterator[None]:
+    """End what `support.messages.collect` began."""
+    yield
+    stop_collecting()
+
+
 @dataclass
 class Outcome:
     """What a run gave: its exit code, its report, and every frame's record by source, in order of arrival."""
@@ -109,7 +116,7 @@ class Outcome:
     code: int
     report: dict[str, Any]
     records: dict[str, list[dict[str, Any]]]
-    said: list[str]
+    logged: list[str]
 
     def boxes(self, source: str) -> list[tuple[int, np.ndarray]]:
         """(frame index, (n, 6) array of x1 y1 x2 y2 score class) of each record."""
@@ -139,9 +146,9 @@ def run_pipeline(root: Path) -> Callable[..., Outcome]:
         for kind in extra:
             registry.add(kind)
         config = read_text(text, folder=root, registry=registry)
-        said: list[str] = []
-        running = Pipeline(build(config), choose(device, said.append), limit=limit, say=said.append)
+        logged = collect()
+        running = Pipeline(build(config), choose(device), limit=limit)
         code = running.run()
-        return Outcome(code, running.report(code), records, said)
+        return Outcome(code, running.report(code), records, logged)
 
     return run

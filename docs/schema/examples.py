@@ -31,7 +31,7 @@ stages:
   color: {stage: classify, model: color, of: detect.car, min_size: 12, from: track}
   look: {stage: embed, model: look, of: detect.person, record: true, from: track}
   speed: {from: track, points: [[0, 215], [640, 200], [640, 360], [0, 360]],
-          ground: [[0, 0], [40, 0], [20, 12], [0, 12]], limit_kmh: 5, hold: 200ms}
+          ground: [[0, 0], [40, 0], [20, 12], [0, 12]], limit_kmh: 5, debounce: 200ms}
   direction: {from: track}
   crossing: {stage: line_counter, from: track, line: [[320, 60], [320, 360]], window: 1s}
   zone: {from: track, polygon: {middle: [[240, 90], [400, 90], [400, 340], [240, 340]]},
@@ -39,7 +39,7 @@ stages:
   proximity: {from: track, distance: 40}
   heatmap: {from: track, path: "out/{source}-heat.png", every: 1s}
   rule: {from: track, when: "count(car) > 1"}
-  snapshot: {from: crossing, when: crossing.crossed, within: 200ms, path: "out/{source}/{time}_{label}.jpg"}
+  snapshot: {from: crossing, when: crossing.crossed, after: 200ms, path: "out/{source}/{time}_{label}.jpg"}
   record: {from: crossing, when: crossing.crossed, before: 1s, after: 500ms, path: "out/{source}/{time}-{kind}.mp4"}
   scene: {stage: classify, model: color, from: decode}
 """
@@ -70,10 +70,10 @@ EXAMPLES: dict[str, tuple[str, str, str, str]] = {
     "overcrowded": (STREET, "zone", "events", "event.overcrowded"),
     "occupancy": (STREET, "zone", "events", "event.occupancy"),
     "speeding": (STREET, "speed", "events", "event.speeding"),
-    "headed": (STREET, "direction", "events", "event.headed"),
+    "changed": (STREET, "direction", "events", "event.changed"),
     "met": (STREET, "proximity", "events", "event.met"),
     "parted": (STREET, "proximity", "events", "event.parted"),
-    "mapped": (STREET, "heatmap", "events", "event.mapped"),
+    "heatmap": (STREET, "heatmap", "events", "event.saved"),
     "raised": (STREET, "rule", "events", "event.raised"),
     "cleared": (STREET, "rule", "events", "event.cleared"),
     "saved": (STREET, "snapshot", "events", "event.saved"),
@@ -102,7 +102,7 @@ def records(folder: Path, pipeline: str, limit: int) -> dict[tuple[str, str], li
     ]
     text = pipeline.replace("DATA", str(DATA)) + "\n".join(sinks) + "\n"
     built = build(read_text(text, folder=folder))
-    code = Pipeline(built, Device("cpu"), limit=limit, say=lambda told: print(told, file=sys.stderr)).run()
+    code = Pipeline(built, Device("cpu"), limit=limit).run()
     if code:
         raise RuntimeError(f"the run ended with {code}")
     return {(stage, send): list(_rows(Path("out") / f"{stage}-{send}.db")) for stage, send in wanted}

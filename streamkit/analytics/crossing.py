@@ -18,7 +18,7 @@ class LineCrossing:
     """One crossing.
 
     Attributes:
-        at: index of the object in the round.
+        at: index of the object in the step.
         line: index of the line.
         way: 1 from left to right of the line as drawn, -1 from right to left.
         at_s: time of the first frame in which the track had passed the line.
@@ -34,41 +34,36 @@ class Crossings:
     """Detects crossings of lines, for any number of sources.
 
     A track is far from a line if its distance is the margin or more. Between two stays far away, each pass over the
-    line from left to right adds 1 and each from right to left subtracts 1. Once the track has been far for `hold_s`
+    line from left to right adds 1 and each from right to left subtracts 1. Once the track has been far for `debounce_s`
     after a pass, the sign of the sum is its crossing. Passes before a track is far for the first time do not count.
 
     Args:
         shapes: the lines, as drawn.
-        hold_s: how long a track must stay far from a line after passing it, in seconds.
-        max_gap_s: state of tracks unseen for longer is dropped, as is all state when a source's time jumps back.
+        debounce_s: how long a track must stay far from a line after passing it, in seconds.
+        track_ttl_s: state of tracks unseen for longer is dropped, as is all state when a source's time jumps back.
     """
 
-    def __init__(self, shapes: Sequence[Shape], *, hold_s: float = 0.0, max_gap_s: float = 10.0) -> None:
-        self.lines, self._hold_s, self._max_gap_s = Lines(shapes), hold_s, max_gap_s
+    def __init__(self, shapes: Sequence[Shape], *, debounce_s: float = 0.0, track_ttl_s: float = 10.0) -> None:
+        self.lines, self._debounce_s, self._track_ttl_s = Lines(shapes), debounce_s, track_ttl_s
         n = len(self.lines)
         self.tracks = TrackStore(
             xy=np.zeros(2), side=np.zeros(len(self.lines.a), bool), armed=np.zeros(n, bool), unsure=np.ones(n, bool),
             passed=np.zeros(n, np.int32), passed_s=np.zeros(n), far_s=np.full(n, np.nan),
         )  # fmt: skip
 
-    def end(self, slot: int) -> None:
-        """End a source: drop its tracks."""
-        self.tracks.forget(self.tracks.of(slot))
-
-    def step(self, given: SourceStep, margin: np.ndarray, slots: int) -> list[LineCrossing]:
-        """Process one round.
+    def update(self, step: SourceStep, margin: np.ndarray) -> list[LineCrossing]:
+        """Process one step.
 
         Args:
-            given: the round.
+            step: the step.
             margin: (f,) float64, for each frame, in the units of its `height`.
-            slots: number of sources; every `given.slot` is below.
         """
         lines, tracks = self.lines, self.tracks
-        tracks.forget(tracks.unseen(given.times(slots), self._max_gap_s))
-        if not len(given):
+        tracks.drop(step.unseen(tracks, self._track_ttl_s))
+        if not len(step):
             return []
-        now_s, xy = given.pts_s[given.frame], given.xy
-        rows, fresh = tracks.find(given.slot[given.frame], given.track)
+        now_s, xy = step.pts_s[step.frame], step.xy
+        rows, fresh = tracks.find(step.slot[step.frame], step.track)
         side = right_of(lines.a, lines.b, xy)
         turned = side != tracks["side"][rows]
         turned[fresh] = False
@@ -83,18 +78,16 @@ class Crossings:
             tracks["far_s"][rows[i], line] = np.nan
         tracks["side"][rows[fresh]] = side[fresh]
         tracks["xy"][rows], tracks["seen_s"][rows] = xy, now_s
-        return self._confirm(given, rows, now_s, margin)
+        return self._confirm(step, rows, now_s, margin)
 
-    def _confirm(
-        self, given: SourceStep, rows: np.ndarray, now_s: np.ndarray, margin: np.ndarray
-    ) -> list[LineCrossing]:
+    def _confirm(self, step: SourceStep, rows: np.ndarray, now_s: np.ndarray, margin: np.ndarray) -> list[LineCrossing]:
         """Return the crossings of tracks that are now far enough away."""
         tracks = self.tracks
         at, line = pairs(tracks["unsure"][rows])  # not yet far away, or not since it last passed
         if not len(at):
             return []
-        frame, row = given.frame[at], rows[at]
-        far = self.lines.distance(given.xy[at], line, given.aspect[frame]) >= margin[frame]
+        frame, row = step.frame[at], rows[at]
+        far = self.lines.distance(step.xy[at], line, step.aspect[frame]) >= margin[frame]
         tracks["far_s"][row[~far], line[~far]] = np.nan
         armed, passed = tracks["armed"][row, line], tracks["passed"][row, line]
         begins, waits = far & ~armed, far & armed & (passed != 0)
@@ -106,7 +99,7 @@ class Crossings:
         since = tracks["far_s"][row, line]
         since = np.where(np.isnan(since), now_s[at], since)
         tracks["far_s"][row, line] = since
-        done = now_s[at] - since >= self._hold_s
+        done = now_s[at] - since >= self._debounce_s
         at, line, row = at[done], line[done], row[done]
         ways, times = np.sign(tracks["passed"][row, line]), tracks["passed_s"][row, line]
         tracks["passed"][row, line], tracks["unsure"][row, line] = 0, False

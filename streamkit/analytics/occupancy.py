@@ -21,7 +21,7 @@ class TimeWindow:
     """A window that is over.
 
     Attributes:
-        frame: index of the frame that ended it, in the round.
+        frame: index of the frame that ended it, in the step.
         slot: that frame's source.
         from_s: its start, in the source's time.
         to_s: its end.
@@ -35,7 +35,7 @@ class TimeWindow:
     next_s: float
 
 
-class TimeWindows:
+class TimeWindows(Columns):
     """Windows of `length_s` seconds, the first from a source's first frame on.
 
     A window cut short by a jump back in time ends with the previous frame, and the next begins with the present frame.
@@ -43,28 +43,23 @@ class TimeWindows:
     """
 
     def __init__(self, length_s: float) -> None:
+        super().__init__(from_s=np.float64(np.nan), last_s=np.float64(np.nan))
         self._length_s = length_s
-        self._sources = Columns(from_s=np.float64(np.nan), last_s=np.float64(np.nan))
 
-    def begin(self, slot: int) -> None:
-        """Begin a source."""
-        self._sources.reserve(slot + 1)
-        self._sources.reset(slot)
-
-    def over(self, given: SourceStep) -> Iterator[TimeWindow]:
-        """Yield the windows ended by a round's frames, in order for each source; each source must have begun."""
-        from_s, last_s = self._sources["from_s"], self._sources["last_s"]
-        slot, now_s = given.slot, given.pts_s
+    def over(self, step: SourceStep) -> Iterator[TimeWindow]:
+        """Yield the windows ended by a step's frames, in order for each source; each source must have begun."""
+        from_s, last_s = self["from_s"], self["last_s"]
+        slot, now_s = step.slot, step.pts_s
         first = np.isnan(from_s[slot])
         from_s[slot[first]] = now_s[first]
-        for frame in np.flatnonzero(given.back | (now_s >= from_s[slot] + self._length_s)).tolist():
-            yield from self._over(frame, int(slot[frame]), float(now_s[frame]), back=bool(given.back[frame]))
+        for frame in np.flatnonzero(step.back | (now_s >= from_s[slot] + self._length_s)).tolist():
+            yield from self._over(frame, int(slot[frame]), float(now_s[frame]), back=bool(step.back[frame]))
         last_s[slot] = now_s
 
     def _over(self, frame: int, slot: int, now_s: float, *, back: bool) -> Iterator[TimeWindow]:
-        begun_s = float(self._sources["from_s"][slot])
+        begun_s = float(self["from_s"][slot])
         if back:
-            yield TimeWindow(frame, slot, begun_s, float(self._sources["last_s"][slot]), now_s)
+            yield TimeWindow(frame, slot, begun_s, float(self["last_s"][slot]), now_s)
             begun_s = now_s
         elif now_s - begun_s > _MOST * self._length_s:
             yield TimeWindow(frame, slot, begun_s, begun_s + self._length_s, now_s)
@@ -72,7 +67,7 @@ class TimeWindows:
         while now_s >= (end_s := begun_s + self._length_s):
             yield TimeWindow(frame, slot, begun_s, end_s, end_s)
             begun_s = end_s
-        self._sources["from_s"][slot] = begun_s
+        self["from_s"][slot] = begun_s
 
 
 StayKind = Literal["entered", "left", "loitering"]
@@ -84,7 +79,7 @@ class Stay:
 
     Attributes:
         kind: `entered`, `left` or `loitering`.
-        frame: index of the frame in the round.
+        frame: index of the frame in the step.
         area: index of the area.
         track: the track id.
         label: its class, a number of `Labels`.
@@ -134,13 +129,13 @@ class Occupancy:
     """Tracks occupancy of areas, for any number of sources.
 
     A track enters an area when its anchor lies in it, and leaves when the anchor lies outside by the margin or more. A
-    change counts once it has lasted for `hold_s`, as of its beginning. A track that is not seen for longer than
-    `max_gap_s`, or whose source's time jumps back, has left when it was last seen.
+    change counts once it has lasted for `debounce_s`, as of its beginning. A track that is not seen for longer than
+    `track_ttl_s`, or whose source's time jumps back, has left when it was last seen.
 
     Args:
         shapes: the areas.
-        hold_s: how long a change must last, in seconds.
-        max_gap_s: how long an unseen track is assumed to stay where it was.
+        debounce_s: how long a change must last, in seconds.
+        track_ttl_s: how long an unseen track is assumed to stay where it was.
         loitering_s: report a track that is in an area for this long, once per stay.
         more_than: more tracks than this are a crowd.
         crowded_for_s: how long the count must be above, or no longer above, before it is reported.
@@ -150,13 +145,13 @@ class Occupancy:
         self,
         shapes: Sequence[Shape],
         *,
-        hold_s: float = 0.0,
-        max_gap_s: float = 2.0,
+        debounce_s: float = 0.0,
+        track_ttl_s: float = 2.0,
         loitering_s: float | None = None,
         more_than: int | None = None,
         crowded_for_s: float = 0.0,
     ) -> None:
-        self.areas, self._hold_s, self._max_gap_s = Areas(shapes), hold_s, max_gap_s
+        self.areas, self._debounce_s, self._track_ttl_s = Areas(shapes), debounce_s, track_ttl_s
         self._loitering_s, self._more_than, self._crowded_for_s = loitering_s, more_than, crowded_for_s
         n = len(self.areas)
         self.tracks = TrackStore(
@@ -169,42 +164,40 @@ class Occupancy:
 
     def begin(self, slot: int) -> None:
         """Begin a source with empty areas."""
-        self.sources.reserve(slot + 1)
-        self.sources.reset(slot)
+        self.sources.begin(slot)
 
     def end(self, slot: int) -> np.ndarray:
         """End a source: drop its tracks; return the number of tracks in each area, (areas,) int64."""
-        self.tracks.forget(self.tracks.of(slot))
+        self.tracks.end(slot)
         return np.array(self.sources["count"][slot])
 
-    def step(self, given: SourceStep, margin: np.ndarray, slots: int) -> list[Stay | Crowd]:
-        """Process one round; return events in order: lost tracks, tracks that left and entered, loitering, crowds.
+    def update(self, step: SourceStep, margin: np.ndarray) -> list[Stay | Crowd]:
+        """Process one step; return events in order: lost tracks, tracks that left and entered, loitering, crowds.
 
         Args:
-            given: the round.
+            step: the step.
             margin: (f,) float64, for each frame, in the units of its `height`.
-            slots: number of sources, each of which has begun.
         """
-        found: list[Stay | Crowd] = list(self._lost(given, slots))
-        if len(given):
-            found += self._seen(given, margin)
+        found: list[Stay | Crowd] = list(self._lost(step))
+        if len(step):
+            found += self._seen(step, margin)
         if self._more_than is not None:
-            found += self._crowds(given, self._more_than)
+            found += self._crowds(step, self._more_than)
         return found
 
-    def _lost(self, given: SourceStep, slots: int) -> Iterator[Stay]:
+    def _lost(self, step: SourceStep) -> Iterator[Stay]:
         tracks, count = self.tracks, self.sources["count"]
-        gone = tracks.unseen(given.times(slots), self._max_gap_s)
+        gone = step.unseen(tracks, self._track_ttl_s)
         if not len(gone):
             return
-        frame_of = dict(zip(given.slot.tolist(), range(len(given.slot)), strict=True))
+        frame_of = dict(zip(step.slot.tolist(), range(len(step.slot)), strict=True))
         i, area = np.nonzero(tracks["inside"][gone])
         for row, one in zip(gone[i].tolist(), area.tolist(), strict=True):
             slot, seen_s = int(tracks["slot"][row]), float(tracks["seen_s"][row])
             count[slot, one] -= 1
             dwell_s = max(0.0, seen_s - float(tracks["entered_s"][row, one]))
             yield self._stay("left", row, frame_of[slot], one, seen_s, dwell_s, unseen=True)
-        tracks.forget(gone)
+        tracks.drop(gone)
 
     def _stay(
         self, kind: StayKind, row: int, frame: int, area: int, at_s: float, dwell_s: float = 0.0, unseen: bool = False
@@ -213,38 +206,38 @@ class Occupancy:
         slot, track, label = (int(self.tracks[name][row]) for name in ("slot", "track", "label"))
         return Stay(kind, frame, area, track, label, int(self.sources["count"][slot, area]), at_s, dwell_s, unseen)
 
-    def _seen(self, given: SourceStep, margin: np.ndarray) -> Iterator[Stay]:
-        tracks, now_s = self.tracks, given.pts_s[given.frame]
-        rows, fresh = tracks.find(given.slot[given.frame], given.track)
+    def _seen(self, step: SourceStep, margin: np.ndarray) -> Iterator[Stay]:
+        tracks, now_s = self.tracks, step.pts_s[step.frame]
+        rows, fresh = tracks.find(step.slot[step.frame], step.track)
         tracks["first_s"][rows[fresh]] = now_s[fresh]
-        tracks["label"][rows], tracks["seen_s"][rows] = given.label, now_s
-        inside, was = self.areas.inside(given.xy), tracks["inside"][rows]
+        tracks["label"][rows], tracks["seen_s"][rows] = step.label, now_s
+        inside, was = self.areas.inside(step.xy), tracks["inside"][rows]
         differs = inside != was
-        if self._hold_s:  # a change that did not last
+        if self._debounce_s:  # a change that did not last
             tracks["changed_s"][rows] = np.where(differs, tracks["changed_s"][rows], np.nan)
         at, area = pairs(differs)
         if len(at):
-            frame, row, out = given.frame[at], rows[at], was[at, area]
+            frame, row, out = step.frame[at], rows[at], was[at, area]
             far = np.ones(len(at), bool)
-            far[out] = self.areas.distance(given.xy[at[out]], area[out], given.aspect[frame[out]]) >= margin[frame[out]]
+            far[out] = self.areas.distance(step.xy[at[out]], area[out], step.aspect[frame[out]]) >= margin[frame[out]]
             tracks["changed_s"][row[~far], area[~far]] = np.nan
             at, area, row = at[far], area[far], row[far]
             since = tracks["changed_s"][row, area]
             since = np.where(np.isnan(since), now_s[at], since)
-            turned = now_s[at] - since >= self._hold_s
+            turned = now_s[at] - since >= self._debounce_s
             tracks["changed_s"][row, area] = np.where(turned, np.nan, since)
-            yield from self._turned(given, rows, at[turned], area[turned], since[turned])
+            yield from self._turned(step, rows, at[turned], area[turned], since[turned])
         if self._loitering_s is not None:
-            yield from self._loitering(given, rows, now_s, self._loitering_s)
+            yield from self._loitering(step, rows, now_s, self._loitering_s)
 
     def _turned(
-        self, given: SourceStep, rows: np.ndarray, ats: np.ndarray, areas: np.ndarray, since: np.ndarray
+        self, step: SourceStep, rows: np.ndarray, ats: np.ndarray, areas: np.ndarray, since: np.ndarray
     ) -> Iterator[Stay]:
         tracks, count = self.tracks, self.sources["count"]
         for at, area, at_s in zip(ats.tolist(), areas.tolist(), since.tolist(), strict=True):
-            row, frame = int(rows[at]), int(given.frame[at])
+            row, frame = int(rows[at]), int(step.frame[at])
             tracks["inside"][row, area] = enters = not tracks["inside"][row, area]
-            count[given.slot[frame], area] += 1 if enters else -1
+            count[step.slot[frame], area] += 1 if enters else -1
             if enters:
                 tracks["entered_s"][row, area], tracks["reported"][row, area] = at_s, False
                 yield self._stay("entered", row, frame, area, at_s, unseen=bool(at_s <= tracks["first_s"][row]))
@@ -252,23 +245,23 @@ class Occupancy:
                 dwell_s = max(0.0, at_s - float(tracks["entered_s"][row, area]))
                 yield self._stay("left", row, frame, area, at_s, dwell_s)
 
-    def _loitering(self, given: SourceStep, rows: np.ndarray, now_s: np.ndarray, after_s: float) -> Iterator[Stay]:
+    def _loitering(self, step: SourceStep, rows: np.ndarray, now_s: np.ndarray, after_s: float) -> Iterator[Stay]:
         tracks = self.tracks
         ats, areas = pairs(tracks["inside"][rows] & ~tracks["reported"][rows])
         dwell_s = now_s[ats] - tracks["entered_s"][rows[ats], areas]
         due = (dwell_s >= after_s) & np.isnan(tracks["changed_s"][rows[ats], areas])  # and it is not on its way out
         tracks["reported"][rows[ats[due]], areas[due]] = True
         for at, area, long_s in zip(ats[due].tolist(), areas[due].tolist(), dwell_s[due].tolist(), strict=True):
-            yield self._stay("loitering", int(rows[at]), int(given.frame[at]), area, float(now_s[at]), long_s)
+            yield self._stay("loitering", int(rows[at]), int(step.frame[at]), area, float(now_s[at]), long_s)
 
-    def _crowds(self, given: SourceStep, more_than: int) -> Iterator[Crowd]:
-        sources, slot = self.sources, given.slot
+    def _crowds(self, step: SourceStep, more_than: int) -> Iterator[Crowd]:
+        sources, slot = self.sources, step.slot
         count = sources["count"][slot]
         differs = (count > more_than) != sources["crowded"][slot]
         since = sources["crowd_s"][slot]
-        since[~differs | given.back[:, None]] = np.nan
-        since = np.where(differs & np.isnan(since), given.pts_s[:, None], since)
-        turned = differs & (given.pts_s[:, None] - since >= self._crowded_for_s)
+        since[~differs | step.back[:, None]] = np.nan
+        since = np.where(differs & np.isnan(since), step.pts_s[:, None], since)
+        turned = differs & (step.pts_s[:, None] - since >= self._crowded_for_s)
         sources["crowd_s"][slot] = np.where(turned, np.nan, since)
         for frame, area in zip(*(part.tolist() for part in np.nonzero(turned)), strict=True):
             cleared = bool(sources["crowded"][slot[frame], area])
@@ -276,53 +269,52 @@ class Occupancy:
             yield Crowd(cleared, frame, area, int(count[frame, area]), float(since[frame, area]))
 
 
-class Windows:
-    """Occupancy in windows of `length_s` seconds; `time_windows.py` determines when they end.
+class Windows(Columns):
+    """Occupancy in windows of `length_s` seconds; `TimeWindows` determines when they end.
 
     A count holds from its frame to the next.
     """
 
     def __init__(self, areas: int, length_s: float) -> None:
         self._spans = TimeWindows(length_s)
-        self.sources = Columns(
+        super().__init__(
             last_s=np.float64(0), count=np.zeros(areas, np.int64), sum_s=np.zeros(areas),
             most=np.zeros(areas, np.int64), entered=np.zeros(areas, np.int64), left=np.zeros(areas, np.int64),
         )  # fmt: skip
 
     def begin(self, slot: int) -> None:
-        """A source begins."""
+        """Begin a source."""
         self._spans.begin(slot)
-        self.sources.reserve(slot + 1)
-        self.sources.reset(slot)
+        super().begin(slot)
 
-    def step(self, given: SourceStep, count: np.ndarray, stays: Sequence[Stay | Crowd]) -> Iterator[Window]:
-        """Process one round, after `Occupancy`; return the windows that ended.
+    def update(self, step: SourceStep, count: np.ndarray, stays: Sequence[Stay | Crowd]) -> Iterator[Window]:
+        """Process one step, after `Occupancy`; return the windows that ended.
 
         Args:
-            given: the round.
+            step: the step.
             count: (slots, areas) int64, number of tracks in each area now.
-            stays: the round's events.
+            stays: the step's events.
         """
-        s, slot, now_s = self.sources, given.slot, given.pts_s
-        for span in self._spans.over(given):
+        slot, now_s = step.slot, step.pts_s
+        for span in self._spans.over(step):
             yield from self._close(span)
-        s["sum_s"][slot] += s["count"][slot] * np.maximum(0.0, now_s - s["last_s"][slot])[:, None]
-        s["last_s"][slot] = now_s
+        self["sum_s"][slot] += self["count"][slot] * np.maximum(0.0, now_s - self["last_s"][slot])[:, None]
+        self["last_s"][slot] = now_s
         for one in stays:
             if isinstance(one, Stay) and one.kind != "loitering":
-                s[one.kind][slot[one.frame], one.area] += 1
-        s["count"][slot] = count[slot]
-        s["most"][slot] = np.maximum(s["most"][slot], count[slot])
+                self[one.kind][slot[one.frame], one.area] += 1
+        self["count"][slot] = count[slot]
+        self["most"][slot] = np.maximum(self["most"][slot], count[slot])
 
     def _close(self, span: TimeWindow) -> Iterator[Window]:
         """Report a window and begin the next."""
-        s, slot, long_s = self.sources, span.slot, span.to_s - span.from_s
-        s["sum_s"][slot] += s["count"][slot] * (span.to_s - s["last_s"][slot])
-        for area in range(len(s["sum_s"][slot])):
-            mean = float(s["sum_s"][slot, area]) / long_s if long_s else float(s["count"][slot, area])
-            most, entered, left = (int(s[name][slot, area]) for name in ("most", "entered", "left"))
+        slot, long_s = span.slot, span.to_s - span.from_s
+        self["sum_s"][slot] += self["count"][slot] * (span.to_s - self["last_s"][slot])
+        for area in range(len(self["sum_s"][slot])):
+            mean = float(self["sum_s"][slot, area]) / long_s if long_s else float(self["count"][slot, area])
+            most, entered, left = (int(self[name][slot, area]) for name in ("most", "entered", "left"))
             yield Window(span.frame, area, span.from_s, span.to_s, mean, most, entered, left)
-        s["last_s"][slot] = span.next_s
+        self["last_s"][slot] = span.next_s
         for name in ("sum_s", "entered", "left"):
-            s[name][slot] = 0
-        s["most"][slot] = s["count"][slot] if span.next_s == span.to_s else 0
+            self[name][slot] = 0
+        self["most"][slot] = self["count"][slot] if span.next_s == span.to_s else 0

@@ -1,4 +1,4 @@
-"""A batch split into rounds: one frame per source at a time, with all their tracked objects in common arrays."""
+"""A batch split into steps: one frame per source at a time, with all their tracked objects in common arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.analytics.shapes import Anchor, Units
-from streamkit.analytics.track_store import Columns
+from streamkit.analytics.track_store import Columns, TrackStore
 from streamkit.core.data import Batch, Detections, Frame
 
 _HALF = 0.5  # anchors are clipped to the centres of the outermost pixels, so that a zone up to the edge contains them
@@ -46,16 +46,11 @@ class Labels:
         return self._numbers[name]
 
 
-class Clocks:
+class Clocks(Columns):
     """The time of each source, to detect jumps back, as in a file that was concatenated from several."""
 
     def __init__(self) -> None:
-        self._last = Columns(pts_s=np.float64(-np.inf))
-
-    def begin(self, slot: int) -> None:
-        """Begin a source."""
-        self._last.reserve(slot + 1)
-        self._last.reset(slot)
+        super().__init__(pts_s=np.float64(-np.inf))
 
     def step(self, slot: np.ndarray, pts_s: np.ndarray) -> np.ndarray:
         """Return (f,) bool: whether each frame is earlier than the previous one of its source.
@@ -64,8 +59,8 @@ class Clocks:
             slot: (f,) int64, each frame's source, without repeats.
             pts_s: (f,) float64, in seconds.
         """
-        self._last.reserve(int(slot.max(initial=-1)) + 1)
-        last = self._last["pts_s"]
+        self.reserve(int(slot.max(initial=-1)) + 1)
+        last = self["pts_s"]
         back = np.asarray(pts_s < last[slot])
         last[slot] = pts_s
         return back
@@ -119,29 +114,13 @@ class SourceStep:
     def __len__(self) -> int:
         return len(self.track)
 
-    def times(self, slots: int) -> np.ndarray:
-        """Return (slots,) float64: the time of each source's frame, as the function `times` defines it."""
-        return times(self.slot, self.pts_s, self.back, slots)
-
     def margin(self, given: float | None) -> np.ndarray:
         """Return (f,) float64: a length in the view's units; 1 % of the frame's height by default."""
         return _MARGIN * self.height if given is None else np.full(len(self.frames), given)
 
-
-def times(slot: np.ndarray, pts_s: np.ndarray, back: np.ndarray, slots: int) -> np.ndarray:
-    """Return (slots,) float64: the present time of each source, for expiring what was not seen for too long.
-
-    NaN for sources that have no frame here; infinity for those whose time jumped back, so that all earlier state ends.
-
-    Args:
-        slot: (f,) int64, each frame's source.
-        pts_s: (f,) float64.
-        back: (f,) bool.
-        slots: number of sources.
-    """
-    now_s = np.full(slots, np.nan)
-    now_s[slot] = np.where(back, np.inf, pts_s) if back.any() else pts_s
-    return now_s
+    def unseen(self, tracks: TrackStore, track_ttl_s: float) -> np.ndarray:
+        """Return the rows of these sources' tracks that were not seen for longer than `track_ttl_s`."""
+        return tracks.unseen(self.slot, self.pts_s, self.back, track_ttl_s)
 
 
 def turns(frames: Sequence[Frame], slots: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -192,10 +171,10 @@ class BatchTables:
         return self.column(labels.of).astype(np.int64)
 
 
-def rounds(
+def source_steps(
     batch: Batch, slots: Mapping[str, int], view: PositionOptions, labels: Labels, clocks: Clocks
 ) -> Iterator[SourceStep]:
-    """Split a batch into rounds, in the order of each source's frames.
+    """Split a batch into steps, in the order of each source's frames.
 
     Args:
         batch: with tables on the host. Rows without a track, of other classes or with NaN in their box are skipped,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -37,20 +38,22 @@ class Columns:
         for name, array in self._arrays.items():
             array[rows] = self._first[name]
 
+    def begin(self, slot: int) -> None:
+        """Begin a source: give its row, which may be beyond the present ones, the initial values."""
+        self.reserve(slot + 1)
+        self.reset(slot)
+
 
 class Slots:
     """Allocator of small numbers; the number freed last is reused first."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
-        self._made = 0
+        self._new = itertools.count()
 
     def take(self) -> int:
         """Return a free number."""
-        if self._free:
-            return self._free.pop()
-        self._made += 1
-        return self._made - 1
+        return self._free.pop() if self._free else next(self._new)
 
     def give_back(self, slot: int) -> None:
         """Free the number."""
@@ -99,22 +102,31 @@ class TrackStore(Columns):
             self._places = np.insert(self._places, place, made[order])
         return rows, ~known
 
-    def unseen(self, now_s: np.ndarray, max_gap_s: float) -> np.ndarray:
-        """Return rows of tracks not seen for longer than `max_gap_s`, ordered by source and track id.
+    def unseen(self, slot: np.ndarray, pts_s: np.ndarray, back: np.ndarray, track_ttl_s: float) -> np.ndarray:
+        """Return rows of tracks not seen for longer than `track_ttl_s`, ordered by source and track id.
 
         Args:
-            now_s: (slots,) float64, each source's time; NaN for sources to skip.
-            max_gap_s: in seconds.
+            slot: (f,) int64, the sources to check.
+            pts_s: (f,) float64, the time of each in seconds.
+            back: (f,) bool, sources whose time has jumped back: none of their tracks is seen any more.
+            track_ttl_s: in seconds.
         """
         rows = self._places  # sorted by key; row numbers depend on the order in which tracks came
-        gone: np.ndarray = rows[now_s[self["slot"][rows]] - self["seen_s"][rows] > max_gap_s]
+        slots = self["slot"][rows]
+        now_s = np.full(int(max(slots.max(initial=-1), slot.max(initial=-1))) + 1, np.nan)
+        now_s[slot] = np.where(back, np.inf, pts_s)
+        gone: np.ndarray = rows[now_s[slots] - self["seen_s"][rows] > track_ttl_s]
         return gone
 
     def of(self, slot: int) -> np.ndarray:
         """Return the rows of one source's tracks."""
         return np.flatnonzero(self["alive"] & (self["slot"] == slot))
 
-    def forget(self, rows: np.ndarray) -> None:
+    def end(self, slot: int) -> None:
+        """Drop the tracks of a source."""
+        self.drop(self.of(slot))
+
+    def drop(self, rows: np.ndarray) -> None:
         """Drop these rows."""
         if len(rows):
             self["alive"][rows] = False

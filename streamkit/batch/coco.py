@@ -15,7 +15,7 @@ from streamkit.batch.formats import TextPart
 from streamkit.core.data import Detections, Frame
 from streamkit.core.errors import OutputError
 from streamkit.core.records import numbers_of, points_of
-from streamkit.io.outputs import PartFile, output_error
+from streamkit.io.outputs import AtomicWriter
 from streamkit.ops import rle
 
 _HELD = 1 << 23  # bytes of images held in memory; more wait in a file
@@ -28,7 +28,7 @@ class CocoPart(TextPart):
     Beside COCO's fields, an image has `video`, `frame_id` and `pts_s`, an annotation `score`, and `track_id` if it has
     one. Class ids follow the names: they are the same in all files of a data set.
 
-    Options:
+    Attributes:
         path: the file, such as "out/coco/{source}.json".
         names: the name of each file, by its key.
         labels: the classes of the pipeline's models, in the order of the ids, from 1.
@@ -53,10 +53,8 @@ class CocoPart(TextPart):
             "id": self._frames, "file_name": f"{self._source}#{frame.index}", "width": frame.width,
             "height": frame.height, "video": self._source, "frame_id": frame.index, "pts_s": round(frame.pts_s, 6),
         }  # fmt: skip
-        try:
+        with self._file.out():
             self._images.write((b"," if self._frames > 1 else b"") + orjson.dumps(image))
-        except OSError as error:
-            raise self._failed(error) from error
         for table in frame.tables.values():
             for one in self._annotations(table, frame) if len(table) else ():
                 self.put((b"," if self._found > 1 else b"") + orjson.dumps(one))
@@ -132,22 +130,12 @@ def merge(files: Sequence[Path], path: Path) -> None:
         for one in _read(file)["categories"]:
             known = classes.setdefault(one["name"], {**one, "id": len(classes) + 1})
             known.update({key: value for key, value in one.items() if key != "id"})
-    whole = PartFile(path)
-    part = whole.begin()
-    try:
-        with part.open("wb") as out:
-            out.write(b'{"images":[')
-            _write(out, _images(files))
-            out.write(b'],"annotations":[')
-            _write(out, _annotations(files, classes))
-            out.write(b'],"categories":' + orjson.dumps(list(classes.values())) + b"}\n")
-    except OSError as error:
-        whole.discard()
-        raise output_error(path, error) from error
-    except OutputError:
-        whole.discard()
-        raise
-    whole.finish()
+    with AtomicWriter(path, lambda part: part.open("wb")) as merged, merged.out() as out:
+        out.write(b'{"images":[')
+        _write(out, _images(files))
+        out.write(b'],"annotations":[')
+        _write(out, _annotations(files, classes))
+        out.write(b'],"categories":' + orjson.dumps(list(classes.values())) + b"}\n")
 
 
 def _write(out: Any, values: Iterator[dict[str, Any]]) -> None:

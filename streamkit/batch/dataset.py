@@ -32,7 +32,7 @@ _HEAVY = ("mask", "vector", "points")
 class DataSet(Sink):
     """Write one file's objects and events, and its frames if the pipeline has facts of whole frames.
 
-    Options:
+    Attributes:
         path: the file of objects, such as "out/objects/{source}.parquet"; other tables are in sibling folders.
         tables: the pipeline's tables and columns.
         names: the name of each file, by its key.
@@ -106,29 +106,10 @@ class DataSet(Sink):
 # --------------------------------------------------------------------------------------------------------- objects
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Chunk:
-    """The objects that one detector found in a batch, in frame order.
+Span = tuple[str, Detections, int, int]
+"""Some frame's rows of a table: the detector's id, the table with the columns of `_with_frames`, from, to."""
 
-    Attributes:
-        stage: the detector's id.
-        index: (n,) int32, the frame's index in its source.
-        damaged: (n,) bool, whether the frame's data was damaged.
-        pts_s: (n,) float64, seconds.
-        numbers: (n, 5) float64, as from `records.numbers_of`.
-        table: all columns.
-    """
-
-    stage: str
-    index: np.ndarray
-    damaged: np.ndarray
-    pts_s: np.ndarray
-    numbers: np.ndarray
-    table: Detections
-
-
-Span = tuple[Chunk, int, int]
-"""Some frame's rows of a chunk: from, to."""
+_INDEX, _DAMAGED, _PTS_S, _NUMBERS = "#index", "#damaged", "#pts_s", "#numbers"  # no stage can use these names
 
 
 def spans(batch: Batch) -> list[list[Span]]:
@@ -138,26 +119,30 @@ def spans(batch: Batch) -> list[list[Span]]:
         table, ends = batch.table(stage).by_frame(len(batch.frames))
         if not len(table):
             continue
-        chunk = _chunk(stage, table, batch.frames)
+        table = _with_frames(table, batch.frames)
         for mine, (begin, end) in zip(found, itertools.pairwise(ends), strict=True):
             if end > begin:
-                mine.append((chunk, begin, end))
+                mine.append((stage, table, begin, end))
     return found
 
 
 def spans_of(frame: Frame) -> list[Span]:
     """The rows of a frame that has its own tables."""
-    return [
-        (_chunk(stage, table, [frame]), 0, len(table)) for stage, table in frame.tables.items() if len(table)
-    ]  # fmt: skip
+    tables = frame.tables.items()
+    return [(stage, _with_frames(table, [frame]), 0, len(table)) for stage, table in tables if len(table)]
 
 
-def _chunk(stage: str, table: Detections, frames: Sequence[Frame]) -> Chunk:
+def _with_frames(table: Detections, frames: Sequence[Frame]) -> Detections:
+    """Add columns with the frame's index in its source, whether its data was damaged, its seconds, and `numbers_of`."""
     rows = table.batch_row
-    index = np.array([frame.index for frame in frames], np.int32)[rows]
-    damaged = np.array([frame.damaged for frame in frames], bool)[rows]
-    pts_s = np.array([round(frame.pts_s, 6) for frame in frames], np.float64)[rows]
-    return Chunk(stage, index, damaged, pts_s, numbers_of(table, frames), table)
+    return table.with_columns(
+        **{
+            _INDEX: np.array([frame.index for frame in frames], np.int32)[rows],
+            _DAMAGED: np.array([frame.damaged for frame in frames], bool)[rows],
+            _PTS_S: np.array([round(frame.pts_s, 6) for frame in frames], np.float64)[rows],
+            _NUMBERS: numbers_of(table, frames),
+        }
+    )
 
 
 class ObjectCollector:
@@ -178,15 +163,15 @@ class ObjectCollector:
         self._tables, self._schema, self._key, self._source = tables, schema, key, source
         self._most = HEAVY_ROWS if any(column.kind in _HEAVY for column in tables.columns) else ROWS
         self._spans: dict[str, list[tuple[int, Span]]] = {}
-        self._copied: dict[str, list[tuple[np.ndarray, Chunk]]] = {}
+        self._copied: dict[str, list[tuple[np.ndarray, Detections]]] = {}
         self._frames = self.rows = self._loose = 0
 
     def add(self, frame: list[Span]) -> int:
         """Add a frame's rows; return their number."""
         before = self.rows
         for span in frame:
-            self._spans.setdefault(span[0].stage, []).append((self._frames, span))
-            self.rows += span[2] - span[1]
+            self._spans.setdefault(span[0], []).append((self._frames, span))
+            self.rows += span[3] - span[2]
         self._frames += 1
         self._loose += len(frame)
         if self._loose >= _LOOSE:
@@ -202,38 +187,39 @@ class ObjectCollector:
         """Return the collected rows as an Arrow table, in frame order, and start over."""
         pa = arrow()
         self._copy()
-        held = [one for stage in self._copied.values() for one in stage]
-        alike = itertools.groupby((chunk for _, chunk in held), lambda chunk: (chunk.stage, _form(chunk.table)))
-        tables = [self._table(_stacked(list(group))) for _, group in alike]
+        tables = [
+            self._table(stage, _stacked(list(group)))
+            for stage, copied in self._copied.items()
+            for _, group in itertools.groupby((table for _, table in copied), _form)
+        ]
         made = pa.concat_tables(tables) if tables else self._schema.empty_table()
         if len(self._copied) > 1:
-            made = made.take(np.argsort(np.concatenate([frames for frames, _ in held]), kind="stable"))
+            frames = np.concatenate([numbers for copied in self._copied.values() for numbers, _ in copied])
+            made = made.take(np.argsort(frames, kind="stable"))
         self._copied, self.rows, self._frames = {}, 0, 0
         return made.combine_chunks()
 
     def _copy(self) -> None:
         """Copy the rows of this file out of the batches, so that their other rows can be freed."""
         for stage, held in self._spans.items():
-            frames = np.repeat([number for number, _ in held], [end - begin for _, (_, begin, end) in held])
-            alike = itertools.groupby(_joined(span for _, span in held), lambda span: _form(span[0].table))
-            begin = 0
-            for _, group in alike:
-                chunk = _stacked([_cut(span) for span in group])
-                end = begin + len(chunk.index)
-                self._copied.setdefault(stage, []).append((frames[begin:end], chunk))
-                begin = end
+            frames = np.repeat([number for number, _ in held], [end - begin for _, (_, _, begin, end) in held])
+            parts = [table[begin:end] for _, table, begin, end in _joined(span for _, span in held)]
+            for _, group in itertools.groupby(parts, _form):
+                table = _stacked(list(group))
+                self._copied.setdefault(stage, []).append((frames[: len(table)], table))
+                frames = frames[len(table) :]
         self._spans, self._loose = {}, 0
 
-    def _table(self, chunk: Chunk) -> Any:
-        pa, table, n = arrow(), chunk.table, len(chunk.table)
-        numbers = chunk.numbers.astype(np.float32)
+    def _table(self, stage: str, table: Detections) -> Any:
+        pa, extra, n = arrow(), table.extra, len(table)
+        numbers = extra[_NUMBERS].astype(np.float32)
         columns: dict[str, Any] = {
             "key": pa.repeat(self._key, n),
             "source": pa.repeat(self._source, n),
-            "frame": pa.array(chunk.index),
-            "damaged": pa.array(chunk.damaged),
-            "pts_s": pa.array(chunk.pts_s),
-            "stage": pa.repeat(chunk.stage, n),
+            "frame": pa.array(extra[_INDEX]),
+            "damaged": pa.array(extra[_DAMAGED]),
+            "pts_s": pa.array(extra[_PTS_S]),
+            "stage": pa.repeat(stage, n),
             "label": _labels(table),
             "class_id": pa.array(table.class_id),
             "score": pa.array(numbers[:, 4]),
@@ -242,8 +228,8 @@ class ObjectCollector:
         for column in self._tables.columns:
             columns[column.name] = _array(column, table, n)
         if self._tables.others:
-            known = [*self._schema.names, *table.private]
-            columns["extra"] = pa.array(others_of(table.extra, known, n), pa.string())
+            known = [*self._schema.names, *table.private, _INDEX, _DAMAGED, _PTS_S, _NUMBERS]
+            columns["extra"] = pa.array(others_of(extra, known, n), pa.string())
         return pa.Table.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
 
 
@@ -267,13 +253,13 @@ def _labels(table: Detections) -> Any:
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Merge consecutive spans of one chunk, as in most batches."""
+    """Merge consecutive spans of one table, as in most batches."""
     made: list[Span] = []
-    for chunk, begin, end in spans:
-        if made and made[-1][0] is chunk and made[-1][2] == begin:
-            made[-1] = chunk, made[-1][1], end
+    for stage, table, begin, end in spans:
+        if made and made[-1][1] is table and made[-1][3] == begin:
+            made[-1] = *made[-1][:3], end
         else:
-            made.append((chunk, begin, end))
+            made.append((stage, table, begin, end))
     return made
 
 
@@ -282,22 +268,8 @@ def _form(table: Detections) -> Any:
     return table.labels, table.private, {name: column.shape[1:] for name, column in table.extra.items()}
 
 
-def _cut(span: Span) -> Chunk:
-    chunk, begin, end = span
-    if end - begin == len(chunk.index):
-        return chunk
-    arrays = {name: getattr(chunk, name)[begin:end] for name in _ARRAYS}
-    return Chunk(chunk.stage, table=chunk.table[begin:end], **arrays)
-
-
-def _stacked(chunks: list[Chunk]) -> Chunk:
-    if len(chunks) == 1:
-        return chunks[0]
-    arrays: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in chunks]) for name in _ARRAYS}
-    return Chunk(chunks[0].stage, table=Detections.concat([one.table for one in chunks]), **arrays)
-
-
-_ARRAYS = ("index", "damaged", "pts_s", "numbers")
+def _stacked(tables: list[Detections]) -> Detections:
+    return tables[0] if len(tables) == 1 else Detections.concat(tables)
 
 
 # --------------------------------------------------------------------------------------------------- events and frames

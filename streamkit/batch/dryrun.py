@@ -11,17 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from streamkit.batch.job import BatchSettings, FrameSelection, VideoFile
-from streamkit.batch.pipeline import PREFIX, attach, source_options
+from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, VideoFile
+from streamkit.batch.pipeline import PREFIX, attach
 from streamkit.batch.probe import Probe, probe
-from streamkit.batch.remote import local
 from streamkit.batch.summary import duration, hours
+from streamkit.batch.worker import BatchWorker
 from streamkit.batch.worker_pool import LocalWorkerPool, WorkerPlan, plan_workers
 from streamkit.config.graph import with_nodes
-from streamkit.config.plan import Graph, Node, SourceConfig
+from streamkit.config.plan import Graph, Node
 from streamkit.core.errors import StreamkitError
 from streamkit.media.uris import is_path
-from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.sizes import cores
 
 _REMOTE = 100  # remote files whose headers are read; the others are extrapolated
@@ -41,7 +40,7 @@ class ProbedFile:
 
 
 def dry_run(
-    graph: Graph, settings: BatchSettings, files: Sequence[VideoFile], say: Callable[[str], None], *,
+    graph: Graph, settings: BatchSettings, files: Sequence[VideoFile], echo: Callable[[str], None], *,
     workers: int | None = None, cluster: bool = False,
 ) -> int:  # fmt: skip
     """Show what a run over these files would do. Writes only to a temporary folder.
@@ -50,7 +49,7 @@ def dry_run(
         graph: the pipeline, without sources.
         settings: the run's settings.
         files: the files that were found.
-        say: receives the lines.
+        echo: receives the lines.
         workers: number of workers; None lets the machine decide.
         cluster: the workers run on other machines, whose speed is unknown.
 
@@ -65,13 +64,13 @@ def dry_run(
     probed = [ProbedFile(file, probe(file.uri)) for file in chosen]
     scale = _scale(files, chosen)
     for line in table(probed, settings.selection, scale, len(files)):
-        say(line)
+        echo(line)
     good = [one for one in probed if one.probe.problem is None]
     if good and cluster:
-        say("no estimate: the speed of the cluster is unknown; without --ray the estimate is for this machine")
+        echo("no estimate: the speed of the cluster is unknown; without --ray the estimate is for this machine")
     elif good:
-        plan = plan_workers(graph.config.device, workers, len(files), say)
-        say(_Estimate(graph, settings, good, plan, say).text(scale))
+        plan = plan_workers(graph.config.device, workers, len(files))
+        echo(_Estimate(graph, settings, good, plan).text(scale))
     return int(len(good) < len(probed))
 
 
@@ -133,7 +132,6 @@ class _Estimate:
     settings: BatchSettings
     good: Sequence[ProbedFile]
     plan: WorkerPlan
-    say: Callable[[str], None]
 
     def text(self, scale: float) -> str:
         """The estimate for files that are `scale` times those of `good`, or why there is none."""
@@ -160,7 +158,7 @@ class _Estimate:
     def start_s(self) -> float:
         """Measure how long a worker takes from the start of its process to its open pipeline, in seconds."""
         begun_s = time.perf_counter()
-        pool = LocalWorkerPool(self.settings, self.plan.devices[:1], cores=self.plan.cores, say=self.say)
+        pool = LocalWorkerPool(self.settings, self.plan.devices[:1], cores=self.plan.cores)
         try:
             pool.start()
             while not pool.workers()[0].ready:
@@ -171,29 +169,22 @@ class _Estimate:
 
     def speed(self) -> float:
         """Seconds of video that one worker processes per second; 0 if no file could be tried."""
-        from streamkit.runtime.warm_pipeline import WarmPipeline
-
-        kind = self.graph.config.registry.get("source")
-        assert kind is not None
         selection, video_s, took_s = self.settings.selection, 0.0, 0.0
         with ExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="streamkit-")))
-            graph = _moved(self.graph, self.settings, folder)
-            place = next(iter(graph.nodes.values())).place
-            device = choose(self.plan.devices[0], self.say)
-            warm = WarmPipeline(graph, device, slots=1, own_cores=self.plan.cores, say=self.say)
-            warm.begin()
-            stack.callback(warm.end)
+            settings, graph = replace(self.settings, out=folder), _moved(self.graph, self.settings, folder)
+            worker = BatchWorker(settings, self.plan.devices[0], cores=self.plan.cores, graph=graph)
+            stack.callback(worker.close)
             for number, one in enumerate(self.samples()):
                 # of keyframes or few frames a second, a longer part is needed
                 wanted_s = _SAMPLE_S * (10 if selection.keyframes else 1) if number else _WARM_UP_S
                 part_s = min(selection.length_s(one.probe.duration_s), wanted_s)
-                path = stack.enter_context(local(one.file, folder))
-                options = source_options(replace(selection, end_s=selection.start_s + part_s))
-                begun_s = time.perf_counter()
-                state = warm.send(SourceConfig(f"sample{number}", kind, {"uri": str(path), **options}, place))
-                if number and state.raised is None:
-                    video_s, took_s = video_s + part_s, took_s + time.perf_counter() - begun_s
+                worker.settings = replace(settings, selection=replace(selection, end_s=selection.start_s + part_s))
+                outcome = worker.process(BatchJob(one.file, f"sample{number}"))
+                if worker.over:
+                    raise StreamkitError(outcome.cause)
+                if number and outcome.status == "done":
+                    video_s, took_s = video_s + part_s, took_s + outcome.seconds
                 if took_s > _LONG_ENOUGH_S:
                     break
         return video_s / took_s if took_s else 0.0

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from streamkit.batch.identity import differences, pipeline_key
-from streamkit.batch.parts import FILES, FOLDERS, TOGETHER, found, is_whole, leftovers, row_path, unlink
+from streamkit.batch.parts import FILES, FOLDERS, MERGED, all_parts, is_complete, row_path, temporary_files, unlink
 from streamkit.batch.tables import files_schema
 from streamkit.core.errors import ConfigError
-from streamkit.io.outputs import PartFile, output_error, settle
+from streamkit.io.outputs import AtomicFile, fsync_folders, writing
 from streamkit.io.parquet_file import arrow
 
 MANIFEST = "streamkit.json"
@@ -130,13 +130,11 @@ class Folder:
         self._lock: BinaryIO | None = None
         self._check(overwrite)
         try:
-            out.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(out)
-            self._check(overwrite)  # once more: another run may have written to it meanwhile
-            self._begin()
-        except OSError as error:
-            self.close()
-            raise output_error(out, error) from error
+            with writing(out):
+                out.mkdir(parents=True, exist_ok=True)
+                self._lock = _locked(out)
+                self._check(overwrite)  # once more: another run may have written to it meanwhile
+                self._begin()
         except BaseException:
             self.close()
             raise
@@ -151,7 +149,7 @@ class Folder:
 
     def clear(self, key: str) -> None:
         """Remove a file's row and then all its parts. Raises OutputError."""
-        unlink([row_path(self.out, key), *(path for other, path in found(self.out) if other == key)])
+        unlink([row_path(self.out, key), *(path for other, path in all_parts(self.out) if other == key)])
 
     def paths(self) -> dict[str, str]:
         """The path of each file that has a row, by key."""
@@ -200,19 +198,19 @@ class Folder:
         if not path.exists() or manifest(self.out)["pipeline"] != self.pipeline:
             self._wipe()  # if killed before the next lines, the folder still belongs to the other pipeline
             text = json.dumps({"schema": SCHEMA, "pipeline": self.pipeline, "identity": self.identity}, indent=1)
-            file = PartFile(path)
+            file = AtomicFile(path, unique=True)
             file.begin().write_text(text + "\n", encoding="utf-8")
             file.finish()
-            settle([self.out])
+            fsync_folders([self.out])
         (self.out / FILES).mkdir(exist_ok=True)
         kept = statuses(self.out, self._seen)
         self.broken = self._no_longer_whole(kept)
         unlink(row_path(self.out, key) for key in self.broken)  # before their parts, as in `clear`
         kept = {key: status for key, status in kept.items() if key not in self.broken}
-        stray = [part for key, part in found(self.out) if kept.get(key) != "done"]
-        whole = [part for name in (MANIFEST, TOGETHER) for part in self.out.glob(f".{name}.*.part")]
+        stray = [part for key, part in all_parts(self.out) if kept.get(key) != "done"]
+        whole = [part for name in (MANIFEST, MERGED) for part in self.out.glob(f".{name}.*.part")]
         unreadable = [path for path in (self.out / FILES).glob("*.parquet") if path.stem not in {*kept, "empty"}]
-        left = [*leftovers(self.out), *whole, *unreadable]
+        left = [*temporary_files(self.out), *whole, *unreadable]
         self.swept = len(stray) + len(left)
         unlink([*left, *stray])
 
@@ -220,10 +218,10 @@ class Folder:
         """Files with a part that was truncated, changed or removed since they were done."""
         sizes: Counter[str] = Counter()
         damaged = set()
-        for key, path in found(self.out):
+        for key, path in all_parts(self.out):
             if kept.get(key) == "done":
                 sizes[key] += path.stat().st_size
-                if not is_whole(path):
+                if not is_complete(path):
                     damaged.add(key)
         done = (key for key, status in kept.items() if status == "done")
         return [key for key in done if key in damaged or self._seen[key][1].parts_bytes not in (None, sizes[key])]
@@ -232,7 +230,7 @@ class Folder:
         for name in (FILES, *FOLDERS):  # the rows first: without them no file counts as done
             if (self.out / name).is_dir():
                 shutil.rmtree(self.out / name)
-        (self.out / TOGETHER).unlink(missing_ok=True)
+        (self.out / MERGED).unlink(missing_ok=True)
 
 
 def _locked(out: Path) -> BinaryIO:

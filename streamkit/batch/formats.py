@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import orjson
 
 from streamkit.core.data import Batch, Frame
-from streamkit.core.errors import OutputError
 from streamkit.core.records import batch_lines, line, numbers_of
 from streamkit.core.stage import Sink
-from streamkit.io.outputs import PartFile, output_error
+from streamkit.io.outputs import AtomicWriter
 from streamkit.stages.sinks.csv import COLUMNS, as_text, harmless, rows
 
 _BLOCK = 1 << 16
@@ -24,7 +23,7 @@ _BLOCK = 1 << 16
 class TextPart(Sink):
     """Writes the file of one video.
 
-    Options:
+    Attributes:
         path: the file, such as "out/jsonl/{source}.jsonl".
         names: the name of each file, by its key.
     """
@@ -36,15 +35,9 @@ class TextPart(Sink):
         """Create the temporary file and write its beginning."""
         self._key = Path(self.path).stem
         self._source = self.names.get(self._key, self._key)
-        self._file = PartFile(Path(self.path))
-        self._out: BinaryIO | None = None
-        self._broken: OutputError | None = None
+        self._file = AtomicWriter(Path(self.path), lambda part: part.open("wb", buffering=0))
         self._waiting = bytearray()
-        part = self._file.begin()
-        try:
-            self._out = part.open("wb", buffering=0)  # type: ignore[assignment]  # it writes bytes
-        except OSError as error:
-            raise self._failed(error) from error
+        self._flush()
         self.begin()
 
     def begin(self) -> None:
@@ -55,8 +48,8 @@ class TextPart(Sink):
 
     def put(self, text: bytes) -> None:
         """Append to the file. Raises OutputError."""
-        if self._broken is not None:
-            raise self._broken
+        if self._file.broken is not None:
+            raise self._file.broken
         self._waiting += text
         if len(self._waiting) >= _BLOCK:
             self._flush()
@@ -65,34 +58,18 @@ class TextPart(Sink):
         """Publish the file; the video has ended."""
         self.finish()
         self._flush()
-        if self._out is not None:
-            self._out.close()
-            self._out = None
-            self._file.finish()
+        self._file.finish()
 
     def close(self) -> None:
         """Discard an incomplete file."""
-        if self._out is not None:
-            self._out.close()
-            self._out = None
-            self._file.discard()
+        self._file.discard()
 
     def _flush(self) -> None:
-        if self._broken is not None:
-            raise self._broken
         data, done = bytes(self._waiting), 0
         self._waiting.clear()
-        assert self._out is not None
-        try:
+        with self._file.out() as out:
             while done < len(data):
-                done += self._out.write(data[done:])
-        except OSError as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: OSError) -> OutputError:
-        self._broken = output_error(self.path, error)
-        self.close()
-        return self._broken
+                done += out.write(data[done:])
 
 
 class JsonlPart(TextPart):
@@ -107,7 +84,7 @@ class JsonlPart(TextPart):
 
     def begin(self) -> None:
         """Prepare the replacement of the key by the file's name."""
-        self._given, self._told = (b'"source":' + orjson.dumps(text) for text in (self._key, self._source))
+        self._key_json, self._name_json = (b'"source":' + orjson.dumps(text) for text in (self._key, self._source))
 
     def write(self, frame: Frame) -> None:
         """Write the frame's record."""
@@ -115,14 +92,14 @@ class JsonlPart(TextPart):
 
     def write_encoded(self, frame: Frame, encoded: bytes) -> None:
         """Write the frame's record, which was encoded with its batch."""
-        self.put(encoded.replace(self._given, self._told, 1))
+        self.put(encoded.replace(self._key_json, self._name_json, 1))
 
 
 @dataclass(eq=False)
 class CsvPart(TextPart):
     """One row per object, as in `csv`; `source` is the file's name.
 
-    Options:
+    Attributes:
         path: the file, such as "out/csv/{source}.csv".
         names: the name of each file, by its key.
         escape_formulas: as in `csv`.
@@ -150,7 +127,7 @@ class MotPart(TextPart):
     objects without a track are skipped and counted, because an id may occur only once in a frame. Without a tracker,
     every id is -1, as in MOTChallenge's files of detections.
 
-    Options:
+    Attributes:
         path: the file, such as "out/mot/{source}.txt".
         names: the name of each file, by its key.
         tracked: whether the pipeline has a tracker.

@@ -55,7 +55,7 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
         "models": dict(_models(kept)),
         "plugins": dict(_plugins(kept)),
         **({"strict": True} if settings.strict else {}),
-        "look": dataclasses.asdict(settings.selection),
+        "selection": dataclasses.asdict(settings.selection),
         "formats": sorted(settings.formats),
         "records": {
             node.id.removeprefix(f"{PREFIX}."): {

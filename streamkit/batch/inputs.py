@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -13,13 +14,13 @@ from streamkit.batch import remote
 from streamkit.batch.folder import MANIFEST
 from streamkit.batch.job import GONE, VideoFile, printable
 from streamkit.core.errors import ConfigError
-from streamkit.media.find import VIDEOS, natural
+from streamkit.media.source_resolver import VIDEOS, natural_key
 from streamkit.media.uris import is_path, local_path, mask
 
+logger = logging.getLogger(__name__)
 
-def find(
-    patterns: Sequence[str], out: Path | None = None, say: Callable[[str], None] = lambda text: None
-) -> list[VideoFile]:
+
+def find(patterns: Sequence[str], out: Path | None = None) -> list[VideoFile]:
     """The files that the patterns match, without duplicates, in natural order of their names.
 
     A pattern is a file; a folder, which is searched recursively for video files by suffix; a glob, where `**` matches
@@ -34,7 +35,6 @@ def find(
         patterns: the command-line arguments.
         out: the folder of the data set. Files in it, and links to them, are skipped: otherwise each run would find the
             videos that the previous one has written.
-        say: receives a message with the number of skipped files.
 
     Raises:
         ConfigError: a pattern matches nothing, all files are in `out`, or an address cannot be listed: no such bucket,
@@ -48,11 +48,11 @@ def find(
             raise ConfigError(f"{mask(pattern)}: {_nothing(pattern)}")
         for file in files:
             found.setdefault(file.uri, file)
-    files = _outside(out, list(found.values()), say)
-    return sorted(_distinct(files), key=lambda file: natural(file.name))
+    files = _outside(out, list(found.values()))
+    return sorted(_distinct(files), key=lambda file: natural_key(file.name))
 
 
-def _outside(out: Path | None, files: list[VideoFile], say: Callable[[str], None]) -> list[VideoFile]:
+def _outside(out: Path | None, files: list[VideoFile]) -> list[VideoFile]:
     """The files outside the data set."""
     if out is None or not (out / MANIFEST).is_file():  # anything else is refused, unless it is empty
         return files
@@ -61,7 +61,7 @@ def _outside(out: Path | None, files: list[VideoFile], say: Callable[[str], None
     if not left:
         raise ConfigError(f"all files found are in {out}, the output folder of this run; name other files")
     if count := len(files) - len(left):
-        say(f"{count:,} file{'s' * (count > 1)} in {out} skipped: it is the output folder of this run")
+        logger.warning(f"{count:,} file{'s' * (count > 1)} in {out} skipped: it is the output folder of this run")
     return left
 
 
@@ -109,7 +109,7 @@ def _named(pattern: str) -> Iterator[VideoFile]:
         yield from remote.find(pattern)
         return
     path = os.path.expanduser(local_path(pattern))
-    if os.path.isdir(path) and (Path(path).suffix.lower() not in VIDEOS or _any_video(path)):
+    if os.path.isdir(path) and (Path(path).suffix.lower() not in VIDEOS or any(True for _ in _inside(path))):
         yield from (_file(one, path) for one in _inside(path))
     elif remote.is_wild(path) and not os.path.lexists(path):
         root, anything = _root(path), Path(path).suffix.lower() in ("", ".*")
@@ -152,10 +152,6 @@ def _folders(parts: Sequence[str]) -> Iterator[str]:
     """The folders that the first parts of a pattern match."""
     if parts:
         yield from (one.rstrip("/") or "/" for one in glob.iglob(os.path.join(*parts, ""), recursive=True))
-
-
-def _any_video(folder: str) -> bool:
-    return next(_inside(folder), None) is not None
 
 
 def _video(path: str) -> bool:

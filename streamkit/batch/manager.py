@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -103,7 +103,7 @@ class WorkEstimate:
     """
 
     def __init__(self, jobs: Sequence[BatchJob], seconds: Callable[[VideoFile], float] | None) -> None:
-        self._jobs, self._done = list(jobs), list[BatchJob]()
+        self._jobs, self._done = jobs, list[str]()
         sizes = [job.file.size for job in self._jobs if job.file.size is not None]
         usual = sum(sizes) / max(1, len(sizes))  # for files of unknown size
         self._known = {
@@ -112,9 +112,9 @@ class WorkEstimate:
         self._total, self._sum = sum(self._known.values()), 0.0
         self._later = None if seconds is None or not jobs else ThreadFuture(lambda stop: self._probed(seconds, stop))
 
-    def of(self, job: BatchJob) -> float:
-        """The work of a file: bytes, or seconds once headers are read."""
-        return self._known.get(job.key, 0.0)
+    def of(self, key: str) -> float:
+        """The work of a job's file: bytes, or seconds once headers are read."""
+        return self._known.get(key, 0.0)
 
     @property
     def total(self) -> float:
@@ -131,8 +131,8 @@ class WorkEstimate:
 
     def add(self, job: BatchJob) -> None:
         """Count a file as finished."""
-        self._done.append(job)
-        self._sum += self.of(job)
+        self._done.append(job.key)
+        self._sum += self.of(job.key)
 
     def close(self) -> None:
         """Stop reading headers."""
@@ -180,17 +180,14 @@ class Manager:
         seconds: Callable[[VideoFile], float] | None = None,
     ) -> None:
         self._pool, self._commit, self._retries, self._on_progress = pool, commit, retries, on_progress
-        by_size = sorted(jobs, key=lambda job: math.inf if job.file.size is None else job.file.size, reverse=True)
-        self._work = deque(by_size)
-        self._suspects: deque[BatchJob] = deque()
+        self._jobs = sorted(jobs, key=lambda job: math.inf if job.file.size is None else job.file.size, reverse=True)
+        self._unfinished = len(self._jobs)
         self._alone: set[str] = set()
-        self._assigned: dict[str, BatchJob] = {}
         self._begun_s: float | None = None
         self._last_shown_s = 0.0
-        found = len(self._work) + skipped + failed_before
+        found = len(self._jobs) + skipped + failed_before
         self.counts = RunCounts(files=found, skipped=skipped, failed_before=failed_before)
-        self._todo = len(self._work)
-        self._estimate = WorkEstimate(self._work, seconds)
+        self._estimate = WorkEstimate(self._jobs, seconds)
         self.stopping = False
 
     def run(self) -> RunCounts:
@@ -202,20 +199,18 @@ class Manager:
         """
         begun = time.perf_counter()
         try:
-            if self._work:
+            if self._jobs:
                 self._pool.start()
-            while self._assigned or ((self._work or self._suspects) and not self.stopping):
+                self._pool.submit(*self._jobs)
+            while self._unfinished:
                 if self.stopping:
-                    for job in self._pool.recall():
-                        del self._assigned[job.key]
-                else:
-                    self._give()
+                    self._unfinished -= len(self._pool.recall())
                 for one in self._pool.wait(_POLL_S):
-                    self._take(one)
+                    self._handle(one)
                 self._show()
         finally:
             self.counts.seconds = time.perf_counter() - begun
-            self.counts.left = self._todo - self.counts.done - self.counts.failed
+            self.counts.left = len(self._jobs) - self.counts.done - self.counts.failed
             self._estimate.close()
             self._pool.close()
         return self.counts
@@ -259,42 +254,35 @@ class Manager:
 
     def _in_progress(self) -> list[tuple[float, float]]:
         """For each file in progress, its work, and how much of it is done, from 0 to 1."""
-        shares, assigned = {one.key: one.share for worker in self.workers() for one in worker.files}, self._assigned
-        return [(self._estimate.of(assigned[key]), share) for key, share in shares.items() if key in assigned]
+        return [(self._estimate.of(one.key), one.share) for worker in self.workers() for one in worker.files]
 
-    def _give(self) -> None:
-        while len(self._assigned) < self._pool.slots and (self._suspects or self._work):
-            alone = bool(self._suspects)
-            job = (self._suspects or self._work).popleft()
-            self._assigned[job.key] = job
-            self._pool.give(job, alone)
-
-    def _take(self, one: Outcome | WorkerDied) -> None:
+    def _handle(self, one: Outcome | WorkerDied) -> None:
         if isinstance(one, WorkerDied):
             self.counts.workers_lost[one.how] += 1
-            for job in one.jobs:
-                self._suspect(self._assigned.pop(job.key), one)
+            for job in one.jobs:  # each is retried once, alone in its worker; if that is lost too, the file fails
+                if job.key in self._alone:
+                    self._finish(Outcome(job, "failed", f"{one.how}, also when processed alone", one.kind))
+                else:
+                    self._alone.add(job.key)
+                    self._retry(job, alone=True)
             return
-        job = self._assigned.pop(one.job.key)
-        self._alone.discard(job.key)
+        self._alone.discard(one.job.key)
         if one.status == "failed" and one.cause_kind == "output":
             raise OutputError(one.cause)
-        if one.status == "failed" and one.again and job.attempt <= self._retries:
-            self.counts.retries += 1
-            self._work.append(replace(job, attempt=job.attempt + 1))
-            return
-        self._settle(one)
+        if one.status == "failed" and one.again and one.job.attempt <= self._retries:
+            self._retry(one.job)
+        else:
+            self._finish(one)
 
-    def _suspect(self, job: BatchJob, died: WorkerDied) -> None:
-        """Retry a file of a lost worker once, alone in its worker; if that is lost too, the file fails."""
-        if job.key not in self._alone:
-            self._alone.add(job.key)
-            self.counts.retries += 1
-            self._suspects.append(replace(job, attempt=job.attempt + 1))
-            return
-        self._settle(Outcome(job, "failed", f"{died.how}, also when processed alone", died.kind))
+    def _retry(self, job: BatchJob, alone: bool = False) -> None:
+        self.counts.retries += 1
+        if self.stopping:
+            self._unfinished -= 1
+        else:
+            self._pool.submit(replace(job, attempt=job.attempt + 1), alone=alone)
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _finish(self, outcome: Outcome) -> None:
+        self._unfinished -= 1
         self._commit(outcome)
         self.counts.add(outcome)
         self._estimate.add(outcome.job)

@@ -19,10 +19,10 @@ from pathlib import Path
 from streamkit.batch.job import BatchSettings
 from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
-from streamkit.io.outputs import output_error
+from streamkit.io.outputs import writing
 
 FILES = "files"
-TOGETHER = "coco.json"
+MERGED = "coco.json"
 """The merged file of all videos."""
 
 FORMATS: dict[str, dict[str, str]] = {
@@ -72,7 +72,7 @@ def row_path(out: Path, key: str) -> Path:
     return out / FILES / f"{key}.parquet"
 
 
-def found(out: Path) -> Iterator[tuple[str, Path]]:
+def all_parts(out: Path) -> Iterator[tuple[str, Path]]:
     """Every existing part in the folder, with its key; a video may have several: KEY-2.mp4."""
     for folder, suffix in FOLDERS.items():
         suffixes = _VIDEO_SUFFIXES if folder == "video" else (suffix,)
@@ -83,7 +83,7 @@ def found(out: Path) -> Iterator[tuple[str, Path]]:
                     yield match[1], path
 
 
-def present(settings: BatchSettings, key: str) -> list[Path]:
+def existing_parts(settings: BatchSettings, key: str) -> list[Path]:
     """The existing parts of a job."""
     there = [path for path in parts(settings, key) if path.parent.name != "video" and path.is_file()]
     if "video" in settings.formats:  # in either container, and it may be several: KEY.mp4, KEY-2.mp4, ...
@@ -96,7 +96,7 @@ def present(settings: BatchSettings, key: str) -> list[Path]:
     return there
 
 
-def is_whole(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
     """Whether a part is complete, as far as its end shows: only Parquet's does. Raises OSError if it is unreadable."""
     if path.suffix != ".parquet":
         return True
@@ -110,13 +110,11 @@ def is_whole(path: Path) -> bool:
 def unlink(paths: Iterable[Path]) -> None:
     """Remove files that may be missing. Raises OutputError."""
     for path in paths:
-        try:
+        with writing(path):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise output_error(path, error) from error
 
 
-def leftovers(out: Path) -> Iterator[Path]:
+def temporary_files(out: Path) -> Iterator[Path]:
     """The temporary part files that interrupted runs have left."""
     for folder in (*FOLDERS, FILES):
         yield from sorted((out / folder).glob(".*.part"))

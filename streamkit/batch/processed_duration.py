@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from streamkit.core.data import Frame
-from streamkit.media.frame_sampling import numbers
+from streamkit.media.frame_sampling import frame_range
 from streamkit.stages.sources.source import VideoSource
 
-LOOKED = "looked_s"
+PROCESSED_S = "processed_s"
 """The name of the fact in which a source reports it."""
 
 _RATE = 25.0
@@ -28,7 +28,7 @@ class MeasuredSource(VideoSource):
         try:
             yield from super().frames()
         finally:
-            self.context.runtime.facts[LOOKED] = span.seconds
+            self.context.runtime.facts[PROCESSED_S] = span.seconds
 
 
 class ProcessedDuration:
@@ -71,7 +71,7 @@ class ProcessedDuration:
     def seconds(self) -> float:
         """Seconds so far; 0 if nothing of the part was read."""
         if self._first is None:  # a raw stream without timestamps
-            return len(numbers(self._untimed, self._rate, self._start_s, self._end_s)) / self._rate
+            return len(frame_range(self._untimed, self._rate, self._start_s, self._end_s)) / self._rate
         end = self._last + self._lasts
         if self._end_s is not None:
             end = min(end, self._zero + round(self._end_s / self._base))

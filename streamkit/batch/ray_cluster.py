@@ -96,7 +96,7 @@ def nodes_of(ray: Any) -> dict[str, dict[str, float]]:
     return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
 
 
-def room(nodes: dict[str, dict[str, float]], cpus: float, gpus: float) -> int:
+def capacity(nodes: dict[str, dict[str, float]], cpus: float, gpus: float) -> int:
     """How many workers with these CPU cores and GPUs the nodes can hold, if they are otherwise idle."""
     needs = {name: count for name, count in (("CPU", cpus), ("GPU", gpus)) if count}
     return sum(min(int(has.get(name, 0) / count + 1e-6) for name, count in needs.items()) for has in nodes.values())
@@ -108,7 +108,7 @@ def last_line(said: object) -> str:
     return lines[-1] if lines else "no reason is given"
 
 
-def how_it_ended(error: Exception) -> tuple[str, bool]:
+def end_reason(error: Exception) -> tuple[str, bool]:
     """How an actor ended, as a phrase from Ray's error; and whether it was lost with its node."""
     text = " ".join(str(error).split())
     for mark, said, lost in _ENDS:

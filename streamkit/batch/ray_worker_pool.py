@@ -10,10 +10,11 @@ RayChild ── order ───────► RayWorker ── Mailbox ── w
 from __future__ import annotations
 
 import contextlib
+import logging
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,16 @@ from uuid import uuid4
 import streamkit
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome
 from streamkit.batch.pipeline import config_for
-from streamkit.batch.ray_cluster import how_it_ended, join, nodes_of, pack, room
+from streamkit.batch.ray_cluster import capacity, end_reason, join, nodes_of, pack
 from streamkit.batch.worker import work
 from streamkit.batch.worker_pool import PROCESSES_PER_GPU, PooledWorker, WorkerDied, WorkerPool
 from streamkit.core.errors import ConfigError, DeviceError
-from streamkit.runtime.execution.sizes import FILES_A_GPU
-from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, error_of, live
+from streamkit.core.logs import LogOnce
+from streamkit.runtime.execution.future import start
+from streamkit.runtime.execution.sizes import FILES_PER_GPU
+from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, error_of
+
+logger = logging.getLogger(__name__)
 
 _COUNT_S = 5.0
 _NO_ROOM_S = 30.0
@@ -44,7 +49,7 @@ class RayWorker:
 
     def __init__(self, mark: Path, version: str, *args: Any) -> None:
         self._mailbox = Mailbox()
-        live(self._mailbox, _run, mark, version, *args)
+        start("worker", lambda: self._mailbox.run(_run, mark, version, *args))
 
     def begin(self) -> str:
         """The address of its node."""
@@ -87,8 +92,8 @@ class RayChild:
 
     def __init__(self, ray: Any, kind: Any, *args: Any) -> None:
         self._ray, self._kind, self._args = ray, kind, args
-        self.answered = self.over = self.lost = False
-        self.node = self.how_it_died = ""
+        self.answered = self.exited = self.lost = False
+        self.node = self.exit_text = ""
         self._place()
 
     def _place(self) -> None:
@@ -96,13 +101,13 @@ class RayChild:
         self._actor = self._kind.remote(*self._args)
         self.answer = self._actor.begin.remote()
 
-    def tell(self, kind: str, value: Any = None) -> None:
+    def send(self, kind: str, value: Any = None) -> None:
         """Send it an order; ignored after its end."""
         self._actor.order.remote(kind, value)
 
-    def hear(self) -> list[tuple[str, Any]]:
-        """Its messages since the last call; none before `RayWorkerPool.listen` has marked it."""
-        if not self.answered or self.over:
+    def receive(self) -> list[tuple[str, Any]]:
+        """Its messages since the last call; none before `RayWorkerPool.wait_messages` has marked it."""
+        if not self.answered or self.exited:
             return []
         self.answered = False
         try:
@@ -116,17 +121,17 @@ class RayChild:
         return list(found)
 
     def _end(self, error: Exception) -> None:
-        how, self.lost = how_it_ended(error)
+        how, self.lost = end_reason(error)
         if self.lost and not self.node:  # its node was lost before it started
             self._place()
             return
-        self.how_it_died = f"on {self.node or 'a node'} {how}"
-        self.over = True
+        self.exit_text = f"on {self.node or 'a node'} {how}"
+        self.exited = True
 
     def kill(self) -> None:
         """Kill it. It counts as ended at once, even if it cannot be reached."""
         self._ray.kill(self._actor)
-        self.over = True
+        self.exited = True
 
     def join(self, within_s: float) -> None:
         """Make sure that it has ended."""
@@ -148,7 +153,6 @@ class RayWorkerPool(WorkerPool):
         workers: maximum number of workers; None for as many as the nodes can hold.
         cores: CPU cores per worker.
         timeout_s: how long a file may deliver no frame before its worker is stopped.
-        say: receives messages for the user.
 
     Raises:
         MissingPackage: Ray is not installed.
@@ -158,7 +162,7 @@ class RayWorkerPool(WorkerPool):
 
     def __init__(
         self, settings: BatchSettings, address: str, *, device: str | None = None, workers: int | None = None,
-        cores: int = 1, timeout_s: float = 600.0, say: Callable[[str], None] = print,
+        cores: int = 1, timeout_s: float = 600.0,
     ) -> None:  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="streamkit-") as folder:
             pipeline = pack(settings, Path(folder))
@@ -168,15 +172,15 @@ class RayWorkerPool(WorkerPool):
         self._mark = sent.out / f"{_MARK}{uuid4().hex}.part"
         named = self._device(device or config_for(settings).config.device)
         self._gpus = 1 / PROCESSES_PER_GPU if named == "cuda" else 0
-        each = -(-FILES_A_GPU // PROCESSES_PER_GPU) if self._gpus else 1
-        super().__init__(each, timeout_s, say)
+        each = -(-FILES_PER_GPU // PROCESSES_PER_GPU) if self._gpus else 1
+        super().__init__(each, timeout_s)
         self._cpus = cores
         args = sent, named, each, None if self._gpus else cores, (0, 1)
         self._args = self._mark, streamkit.__version__, *args
         self._kind = self._ray.remote(
             num_cpus=cores, num_gpus=self._gpus, max_concurrency=4, scheduling_strategy="SPREAD"
         )(RayWorker)
-        self._nodes, self._losses = set[str](), Counter[str]()
+        self._nodes, self._losses, self._warn = set[str](), Counter[str](), LogOnce(logger.warning)
         self._counted_s, self._placed_s = float("-inf"), time.monotonic()
         self._count(time.monotonic())
 
@@ -187,70 +191,61 @@ class RayWorkerPool(WorkerPool):
         self._mark.touch()
         self._placed_s = time.monotonic()
 
-    def give(self, job: BatchJob, alone: bool = False) -> None:
-        """Queue a job, and request another worker if there is room; see `WorkerPool.give`."""
-        unfinished = len(self.queue) + sum(len(worker.jobs) for worker in self.pooled)
-        if len(self.pooled) < min(unfinished + 1, self._wanted):
-            self.add(max((worker.number for worker in self.pooled), default=-1) + 1)
-        super().give(job, alone)
+    def submit(self, *jobs: BatchJob, alone: bool = False) -> None:
+        """Queue jobs, and request workers for them; see `WorkerPool.submit`."""
+        super().submit(*jobs, alone=alone)
+        self._grow()
 
     def close(self) -> None:
         """Kill the actors and leave the cluster; see `WorkerPool.close`."""
-        for worker in self.pooled:
-            worker.child.join(0.0)
-        self.pooled = []
+        self.supervisor.close(0.0)
+        self.pooled.clear()
         with contextlib.suppress(OSError):
             self._mark.unlink(missing_ok=True)
         self._ray.shutdown()
 
     # ------------------------------------------------------------------------------------------------------------
 
-    def begin(self, number: int) -> RayChild:
-        """Request an actor; see `WorkerPool.begin`."""
+    def start_worker(self, number: int) -> RayChild:
+        """Request an actor; see `WorkerPool.start_worker`."""
         return RayChild(self._ray, self._kind, *self._args)
 
-    def listen(self, children: Sequence[RayChild], timeout_s: float) -> None:
-        """Wait until an actor responds or is lost, and mark the actors that have; see `WorkerPool.listen`."""
-        answers = {child.answer: child for child in children if not child.over}
+    def wait_messages(self, children: Sequence[RayChild], timeout_s: float) -> None:
+        """Wait until an actor responds or is lost, and mark the actors that have; see `WorkerPool.wait_messages`."""
+        self._count(time.monotonic())
+        answers = {child.answer: child for child in children if not child.exited}
         if not answers:
             time.sleep(timeout_s)
         elif self._ray.wait(list(answers), num_returns=1, timeout=timeout_s)[0]:
             for answer in self._ray.wait(list(answers), num_returns=len(answers), timeout=0)[0]:
                 answers[answer].answered = True
 
-    def place(self, worker: PooledWorker) -> str:
-        """The worker's node; see `WorkerPool.place`."""
+    def location(self, worker: PooledWorker) -> str:
+        """The worker's node; see `WorkerPool.location`."""
         return worker.child.node or "waiting for a node"
 
-    def take(self, worker: PooledWorker, kind: str, value: Any, found: list[Outcome | WorkerDied]) -> None:
-        """Handle a message; a worker that cannot start is dismissed if others can. See `WorkerPool.take`."""
-        if kind != "fatal":
-            super().take(worker, kind, value, found)
-            return
-        child = worker.child
-        if worker.ready:
-            child.how_it_died = f"on {child.node} ended: {value[1]}"
-            child.kill()
-            return
-        error = error_of(value[0], f"on {child.node}: {value[1]}")
-        if not any(other.ready for other in self.pooled):
-            raise error
-        self._dismiss(worker, str(error))
-
-    def gone(self, now_s: float) -> list[WorkerDied]:
-        """Replace the workers that are gone; see `WorkerPool.gone`.
+    def handle(self, worker: PooledWorker, kind: str, value: Any, found: list[Outcome | WorkerDied]) -> None:
+        """Handle a message; see `WorkerPool.handle`.
 
         A lost node does not count against its files; a worker that cannot start where others can is dismissed.
         Actors are not restarted by Ray: Ray does not report why an actor died if it restarts it.
         """
-        for worker in [worker for worker in self.pooled if worker.child.over]:
-            if worker.child.lost:
+        child, others_work = worker.child, any(other.ready for other in self.pooled)
+        if kind == "fatal" and worker.ready:
+            child.exit_text = f"on {child.node} ended: {value[1]}"
+            child.kill()
+        elif kind == "fatal" and others_work:
+            worker.killed = f"on {child.node}: {value[1]}"
+            child.kill()
+        elif kind == "fatal":
+            raise error_of(value[0], f"on {child.node}: {value[1]}")
+        elif kind == "exited" and not child.lost and not worker.ready and others_work:  # one slot less
+            self._unfit += 1
+            logger.error(f"{worker.killed or f'the worker {value}'}; the run continues without it")
+        else:
+            if kind == "exited" and child.lost:
                 self._take_back(worker)
-            elif not worker.ready and any(other.ready for other in self.pooled):
-                self._dismiss(worker, f"the worker {worker.child.how_it_died}")
-        found = super().gone(now_s)
-        self._count(now_s)
-        return found
+            super().handle(worker, kind, value, found)
 
     def _take_back(self, worker: PooledWorker) -> None:
         """Queue the files of a lost node again, before all others."""
@@ -261,12 +256,11 @@ class RayWorkerPool(WorkerPool):
                 del worker.jobs[key]
         worker.ready = True  # losing its node is not a failed start
 
-    def _dismiss(self, worker: PooledWorker, why: str) -> None:
-        """Continue without a worker, and with one slot less."""
-        worker.child.join(0.0)
-        self.pooled.remove(worker)
-        self._unfit += 1
-        self.say(f"{why}; the run continues without it")
+    def _grow(self) -> None:
+        """Request workers, as many as there are files for and room."""
+        unfinished = len(self.queue) + sum(len(worker.jobs) for worker in self.pooled)
+        while len(self.pooled) < min(unfinished, self._wanted):
+            self.add(max((worker.number for worker in self.pooled), default=-1) + 1)
 
     def _count(self, now_s: float) -> None:
         """Update the number of workers periodically, because nodes come and go."""
@@ -276,14 +270,14 @@ class RayWorkerPool(WorkerPool):
         nodes = nodes_of(self._ray)
         if nodes.keys() != self._nodes:
             self._nodes, self._unfit = set(nodes), 0  # new nodes may be usable
-        places = room(nodes, self._cpus, self._gpus) - self._unfit
-        self._wanted = max(1, places if self._asked is None else self._asked)
-        self.slots = self._wanted * (self.slots_each + 1)
+        places = capacity(nodes, self._cpus, self._gpus) if self._asked is None else self._asked
+        self._wanted = max(1, places - self._unfit)
+        self._grow()
         if not self.pooled or any(worker.child.node for worker in self.pooled):
             self._placed_s = now_s
         elif now_s - self._placed_s > _NO_ROOM_S:
             needs = f"{self._cpus} CPU core(s)" + (f" and {self._gpus:.2g} GPU" if self._gpus else "")
-            self.say_once(f"the cluster has no room for a worker of {needs} yet; waiting (ray status shows its nodes)")
+            self._warn(f"the cluster has no room for a worker of {needs} yet; waiting (ray status shows its nodes)")
 
     def _device(self, asked: str | list[str]) -> str:
         """The device of all workers; Ray chooses the GPU."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from streamkit.batch.job import VideoFile, printable
 from streamkit.core.errors import ConfigError, MissingPackage, OutputError, SourceError, StreamkitError, describe
-from streamkit.media.find import VIDEOS
 from streamkit.media.source_errors import check_file
+from streamkit.media.source_resolver import VIDEOS
 from streamkit.media.uris import is_live, is_path, local_path, mask, scheme
 from streamkit.runtime.execution.future import Stopped, side_by_side
 

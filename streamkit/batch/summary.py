@@ -112,7 +112,7 @@ def watching(display: Any) -> Iterator[Callable[[Manager], None]]:
     """
     console = display.console
     if not console.is_terminal:
-        yield _plain(display.say)
+        yield _plain(display.log)
         return
     from rich.console import Group
     from rich.live import Live
@@ -131,13 +131,13 @@ def watching(display: Any) -> Iterator[Callable[[Manager], None]]:
         yield show
 
 
-def _plain(say: Callable[[str], None]) -> Callable[[Manager], None]:
+def _plain(echo: Callable[[str], None]) -> Callable[[Manager], None]:
     last_s = time.monotonic()
 
     def show(manager: Manager) -> None:
         nonlocal last_s
         if time.monotonic() - last_s >= _EVERY_S:
             last_s = time.monotonic()
-            say(line(manager))
+            echo(line(manager))
 
     return show

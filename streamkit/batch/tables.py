@@ -15,7 +15,7 @@ import numpy as np
 
 from streamkit.core.records import as_json, is_missing, points_of, values_of
 from streamkit.io.parquet_file import arrow
-from streamkit.stages.inference.apply_results import KeepAttributes, KeepEmbeddings, KeepFrameAttributes, KeepRegions
+from streamkit.stages.inference import apply_results
 
 if TYPE_CHECKING:
     from streamkit.config.plan import Graph, Node
@@ -169,13 +169,17 @@ def tables_of(graph: Graph) -> DatasetTables:
     for node in nodes:
         known = _columns(node)
         found.update({name: _both(found.get(name), column) for name, column in known.items()})
-        others |= not _is_ours(node)
+        others |= not node.type.spec.built_in
     order = sorted(found, key=lambda name: (name != "track_id", name != "predicted"))
     labels = dict.fromkeys(
         label for node in nodes if "detections" in node.type.spec.writes
         for label in getattr(node.options.get("model"), "labels", ())
     )  # fmt: skip
-    facts = any(issubclass(node.type, (KeepFrameAttributes, KeepRegions)) or not _is_ours(node) for node in nodes)
+    facts = any(
+        issubclass(node.type, (apply_results.ApplyFrameAttributes, apply_results.ApplyRegions))
+        or not node.type.spec.built_in
+        for node in nodes
+    )
     return DatasetTables(tuple(found[name] for name in order), facts, others, tuple(labels))
 
 
@@ -184,9 +188,9 @@ def _columns(node: Node) -> dict[str, ObjectColumn]:
     made: list[ObjectColumn] = []
     if "track_id" in kind.spec.writes:
         made += [ObjectColumn("track_id", "int"), ObjectColumn("predicted", "flag")]
-    if issubclass(kind, KeepAttributes):
+    if issubclass(kind, apply_results.ApplyAttributes):
         made.append(ObjectColumn("attributes", "attributes", (options.get("attribute") or node.table,)))
-    if issubclass(kind, KeepEmbeddings) and options.get("record"):
+    if issubclass(kind, apply_results.ApplyEmbeddings) and options.get("record"):
         made.append(ObjectColumn("embedding", "vector"))
     card = options.get("model")
     if "detections" in kind.spec.writes and card is not None:
@@ -207,10 +211,6 @@ def _both(one: ObjectColumn | None, other: ObjectColumn) -> ObjectColumn:
     if one is None or not other.fields:
         return other
     return ObjectColumn(one.name, one.kind, tuple(dict.fromkeys([*one.fields, *other.fields])))
-
-
-def _is_ours(node: Node) -> bool:
-    return node.type.spec.built_in
 
 
 def others_of(extra: Mapping[str, Any], known: Sequence[str], rows: int) -> np.ndarray:
@@ -238,7 +238,7 @@ def files_schema() -> Any:
 
 _FILES = (
     "key:string source:string path:string size:int64 version:string status:string cause:string cause_kind:string "
-    "frames:int64 frames_failed:int64 frames_damaged:int64 objects:int64 looked_s:double codec:string width:int32 "
+    "frames:int64 frames_failed:int64 frames_damaged:int64 objects:int64 processed_s:double codec:string width:int32 "
     "height:int32 fps:double duration_s:double frames_in_file:int64 concealed_errors:int64 parts_bytes:int64 "
     "pipeline:string"
 )

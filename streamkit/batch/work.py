@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,13 +19,13 @@ from streamkit.batch.coco import merge
 from streamkit.batch.folder import Folder, manifest
 from streamkit.batch.identity import file_key, pipeline_identity
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome, VideoFile, printable
-from streamkit.batch.parts import FILES, TOGETHER, parts, present, row_path, unlink
+from streamkit.batch.parts import FILES, MERGED, existing_parts, parts, row_path, unlink
 from streamkit.batch.pipeline import recorded
 from streamkit.batch.remote import sweep
 from streamkit.batch.tables import files_schema, tables_of
 from streamkit.config.plan import Graph
 from streamkit.core.errors import OutputError
-from streamkit.io.outputs import output_error, settle
+from streamkit.io.outputs import fsync_folders, writing
 from streamkit.io.parquet_file import TableFile, arrow
 from streamkit.media.uris import is_path, local_path
 
@@ -73,7 +73,7 @@ def opened(
         ConfigError: the folder belongs to another pipeline or is no data set, or another run uses it.
         OutputError: it cannot be written.
     """
-    with closing(open_folder(graph, settings, overwrite=overwrite)) as folder:
+    with open_folder(graph, settings, overwrite=overwrite) as folder:
         sweep(settings.out)
         done, failed = folder.done(), folder.failed()
         paths = folder.paths()
@@ -131,7 +131,7 @@ def _outdated(paths: Mapping[str, str], jobs: Sequence[BatchJob], done: set[str]
 def _finish(settings: BatchSettings) -> None:
     """Write one COCO file for all videos, as COCO's readers expect."""
     if "coco" in settings.formats:
-        merge(sorted((settings.out / "coco").glob("*.json")), settings.out / TOGETHER)
+        merge(sorted((settings.out / "coco").glob("*.json")), settings.out / MERGED)
 
 
 # ------------------------------------------------------------------------------------------------------------ commit
@@ -168,9 +168,9 @@ def commit(settings: BatchSettings, outcome: Outcome) -> None:
         OutputError: the row cannot be written.
     """
     if outcome.status == "failed":
-        unlink(present(settings, outcome.job.key))
+        unlink(existing_parts(settings, outcome.job.key))
     else:
-        settle(dict.fromkeys(path.parent for path in parts(settings, outcome.job.key) if path.parent.is_dir()))
+        fsync_folders(dict.fromkeys(path.parent for path in parts(settings, outcome.job.key) if path.parent.is_dir()))
     schema = files_schema()
     with TableFile(row_path(settings.out, outcome.job.key), schema) as file:
         file.write(arrow().Table.from_pylist([_row(settings, outcome)], schema))
@@ -178,15 +178,13 @@ def commit(settings: BatchSettings, outcome: Outcome) -> None:
 
 def _row(settings: BatchSettings, outcome: Outcome) -> dict[str, Any]:
     job, facts, made = outcome.job, outcome.facts, manifest(settings.out)
-    try:
-        parts_bytes = sum(path.stat().st_size for path in present(settings, job.key))
-    except OSError as error:
-        raise output_error(settings.out, error) from error
+    with writing(settings.out):
+        parts_bytes = sum(path.stat().st_size for path in existing_parts(settings, job.key))
     return {
         "key": job.key, "source": job.file.name, "path": printable(job.file.uri), "size": job.file.size,
         "version": job.file.version, "status": outcome.status, "cause": outcome.cause or None,
         "cause_kind": outcome.cause_kind or None, "frames": outcome.frames, "objects": outcome.objects,
-        "looked_s": outcome.duration_s,
+        "processed_s": outcome.duration_s,
         **{name: facts.get(name) for name in ("codec", "width", "height", "duration_s")},
         "fps": None if facts.get("fps") is None else float(facts["fps"]), "frames_in_file": facts.get("frames"),
         "frames_failed": facts.get("failed_frames"), "frames_damaged": facts.get("damaged_frames"),

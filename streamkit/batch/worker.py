@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome, printable
+from streamkit.batch.pipeline import graph_for, source_options
 from streamkit.batch.probe import cause
-from streamkit.batch.processed_duration import LOOKED, MeasuredSource
+from streamkit.batch.processed_duration import PROCESSED_S, MeasuredSource
 from streamkit.batch.remote import local
-from streamkit.config.plan import SourceConfig
+from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.errors import OutputError, SourceError, describe
 from streamkit.media.uris import mask
 from streamkit.runtime.execution.future import PeriodicTimer, start
@@ -51,8 +52,8 @@ class BatchWorker:
         device: as in a YAML: `cpu`, `cuda:0`, `auto`.
         slots: number of files read at once. One more may be queued; it is opened when one has been read.
         cores: number of CPU cores to use; None for all that the process may use.
-        say: receives messages for the user.
         part: the number of its process from 0, and the number of processes that share the machine.
+        graph: the pipeline with the data set's sinks; by default that of the settings.
 
     Raises:
         StreamkitError: the pipeline cannot be built or opened.
@@ -60,31 +61,28 @@ class BatchWorker:
 
     def __init__(
         self, settings: BatchSettings, device: str = "auto", slots: int = 1, cores: int | None = None,
-        say: Callable[[str], None] = print, part: tuple[int, int] = (0, 1),
+        part: tuple[int, int] = (0, 1), graph: Graph | None = None,
     ) -> None:  # fmt: skip
-        from streamkit.batch.pipeline import graph_for, source_options
         from streamkit.runtime.execution.device import choose
-        from streamkit.runtime.execution.host import confine
+        from streamkit.runtime.execution.host import pin_process
         from streamkit.runtime.warm_pipeline import WarmPipeline
 
         self.settings, self.slots = settings, slots
-        chosen = choose(device, say)
-        confine(chosen, *part)
+        chosen = choose(device)
+        pin_process(chosen, *part)
         self._names: dict[str, str] = {}
-        graph = graph_for(settings, device, self._names)
-        self._kind = MeasuredSource
-        self._options = source_options(settings.selection)
+        graph = graph or graph_for(settings, device, self._names)
         self._place = next(iter(graph.nodes.values())).place
-        self._warm = WarmPipeline(graph, chosen, slots=slots, own_cores=cores, say=say)
+        self._warm = WarmPipeline(graph, chosen, slots=slots, own_cores=cores)
         self._jobs: dict[str, BatchJob] = {}
         self._warm.begin()
 
-    def do(self, job: BatchJob, read: Callable[[], None] = lambda: None) -> Outcome:
+    def process(self, job: BatchJob, on_read: Callable[[], None] = lambda: None) -> Outcome:
         """Process one file; thread-safe.
 
         Args:
             job: the job.
-            read: called when the file's last frame has been read, so that another file may start.
+            on_read: called when the file's last frame has been read, so that another file may start.
 
         Returns:
             The result; `again` is set if the file may not be the cause of a failure.
@@ -94,14 +92,15 @@ class BatchWorker:
         self._jobs[job.key], self._names[job.key] = job, job.file.name
         try:
             with local(job.file, self.settings.out) as path:
-                state = self._warm.send(self._source(job, str(path)), read)
+                options = {"uri": str(path), **source_options(self.settings.selection)}
+                state = self._warm.send(SourceConfig(job.key, MeasuredSource, options, self._place), on_read)
         except Exception as error:  # from the copy, or from the end of the whole pipeline
             return _failed(job, begun, *self._cause(error), _without(path, describe(error)))
         finally:
             del self._jobs[job.key], self._names[job.key]
         facts = {**state.facts, **_error_counts(state)}
         counts: dict[str, Any] = {
-            "frames": state.out, "objects": state.objects, "duration_s": facts.pop(LOOKED, 0.0), "facts": facts,
+            "frames": state.out, "objects": state.objects, "duration_s": facts.pop(PROCESSED_S, 0.0), "facts": facts,
         }  # fmt: skip
         if state.raised is not None and not self._ends_before(state) and not self._keeps(state):
             return _failed(job, begun, *cause(state.raised), _without(path, state.error or ""), **counts)
@@ -140,9 +139,6 @@ class BatchWorker:
         damaged = isinstance(state.raised, SourceError) and state.raised.cause == "damaged"
         return damaged and state.out > 0 and not self.settings.strict
 
-    def _source(self, job: BatchJob, path: str) -> SourceConfig:
-        return SourceConfig(job.key, self._kind, {"uri": path, **self._options}, self._place)
-
     def _cause(self, error: Exception) -> tuple[str, bool]:
         """The category of a failure, and whether a retry may help."""
         if self.over and not isinstance(error, OutputError):
@@ -154,11 +150,11 @@ def work(
     link: ParentConnection, settings: BatchSettings, device: str, slots: int, cores: int | None, part: tuple[int, int]
 ) -> None:  # fmt: skip
     """Run a worker process: open the pipeline, and process files, each on its own thread, until stopped."""
-    worker = BatchWorker(settings, device, slots, cores, link.say, part)
+    worker = BatchWorker(settings, device, slots, cores, part)
     link.send("ready")
 
     def do(job: BatchJob) -> None:
-        outcome = worker.do(job, lambda: link.send("read", job.key))
+        outcome = worker.process(job, lambda: link.send("read", job.key))
         if worker.over:
             link.send("leaving")
         link.send("outcome", outcome)

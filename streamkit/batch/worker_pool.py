@@ -5,19 +5,23 @@ The pool of one machine has a process per worker; `ray_worker_pool.py` has that 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome
 from streamkit.batch.worker import PROGRESS_EVERY_S, FileProgress, work
 from streamkit.core.errors import StreamkitError
+from streamkit.core.logs import worker_log
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.sizes import cores as all_cores
 from streamkit.runtime.execution.sizes import files_at_once
-from streamkit.runtime.multiprocess.children import SPAWN, Child, error_of, wait
+from streamkit.runtime.multiprocess.children import SPAWN, Child, SupervisedWorker, Supervisor, error_of, wait
+
+logger = logging.getLogger(__name__)
 
 PROCESSES_PER_GPU = 3
 """The GIL limits one process long before an H200 is busy; see docs/performance.md."""
@@ -58,14 +62,12 @@ class WorkerState:
     ready: bool
 
 
-@dataclass(slots=True, eq=False)
-class PooledWorker:
+@dataclass(slots=True, eq=False, kw_only=True)
+class PooledWorker(SupervisedWorker):
     """One worker and its jobs.
 
     Attributes:
         number: the worker's number, from 0.
-        child: the handle of its process: a `Child`, or an object with the same methods.
-        ready: whether its pipeline is open.
         done: number of finished files.
         leaving: whether it accepts no more files and is about to end.
         alone: whether its job must be its only one.
@@ -73,12 +75,9 @@ class PooledWorker:
         reading: keys of the jobs that have not been read to their end.
         files: its last progress report.
         moved: by key, the last reported number of frames, and when it last rose, in monotonic seconds.
-        killed: why it was killed, and a value of `WorkerDied.kind`; None if it was not.
     """
 
     number: int
-    child: Any
-    ready: bool = False
     done: int = 0
     leaving: bool = False
     alone: bool = False
@@ -86,30 +85,23 @@ class PooledWorker:
     reading: set[str] = field(default_factory=set)
     files: tuple[FileProgress, ...] = ()
     moved: dict[str, tuple[int, float]] = field(default_factory=dict)
-    killed: tuple[str, str] | None = None
 
 
 class WorkerPool:
     """The workers of a run, and the queue of jobs. All methods are called from one thread.
 
     A queued job is assigned when a worker has read the last frame of a file, while the rest of that worker's pipeline
-    still processes it. Pools differ in how they start, stop and name workers.
+    still processes it. Pools differ in how they start, stop and locate workers.
 
     Args:
-        slots_each: number of files that a worker reads at once.
+        slots: number of files that a worker reads at once.
         timeout_s: how long a file may deliver no frame before its worker is stopped.
-        say: receives messages for the user.
-
-    Attributes:
-        slots: maximum number of jobs given to the pool: those in progress, and one more per worker, which it opens as
-            soon as it has read another to its end.
     """
 
-    slots: int
-
-    def __init__(self, slots_each: int, timeout_s: float, say: Callable[[str], None]) -> None:
-        self.slots_each, self.say, self._timeout_s, self._said = slots_each, say, timeout_s, set[str]()
-        self.pooled: list[PooledWorker] = []
+    def __init__(self, slots: int, timeout_s: float) -> None:
+        self.slots, self._timeout_s, self._worker_log = slots, timeout_s, worker_log()
+        self.supervisor: Supervisor[PooledWorker] = Supervisor(self.overdue, self.wait_messages)
+        self.pooled = self.supervisor.workers
         self.queue: deque[tuple[BatchJob, bool]] = deque()
         self._failed_starts = 0
 
@@ -124,22 +116,24 @@ class WorkerPool:
     def abort(self) -> None:
         """Kill the workers that outlive this process, which is about to exit at once."""
 
-    def begin(self, number: int) -> Any:
-        """Start a worker, and return its handle."""
+    def start_worker(self, number: int) -> Any:
+        """Start a worker, and return its handle: a `Child`, or an object with the same methods."""
         raise NotImplementedError
 
-    def listen(self, children: Sequence[Any], timeout_s: float) -> None:
+    def wait_messages(self, children: Sequence[Any], timeout_s: float) -> None:
         """Wait until a worker sends a message or ends, for at most `timeout_s` seconds."""
+        wait(children, timeout_s)
 
-    def place(self, worker: PooledWorker) -> str:
+    def location(self, worker: PooledWorker) -> str:
         """Where a worker runs, for progress."""
         raise NotImplementedError
 
     # --------------------------------------------------------------------------------------------- for the manager
 
-    def give(self, job: BatchJob, alone: bool = False) -> None:
-        """Queue a job; with `alone` its worker processes nothing else meanwhile."""
-        self.queue.append((job, alone))
+    def submit(self, *jobs: BatchJob, alone: bool = False) -> None:
+        """Queue jobs; with `alone`, before all others, and their workers process nothing else meanwhile."""
+        queued = [(job, alone) for job in jobs]
+        self.queue.extendleft(reversed(queued)) if alone else self.queue.extend(queued)
         self._assign()
 
     def recall(self) -> list[BatchJob]:
@@ -157,37 +151,33 @@ class WorkerPool:
         found: list[Outcome | WorkerDied] = []
         until = time.monotonic() + timeout_s
         while not found and (left_s := until - time.monotonic()) > 0:
-            self.listen([worker.child for worker in self.pooled], min(left_s, PROGRESS_EVERY_S))
-            for worker in list(self.pooled):
-                for kind, value in worker.child.hear():
-                    self.take(worker, kind, value, found)
-            self._assign()  # before all else: an idle worker wastes time
-            found.extend(self.gone(time.monotonic()))
+            for worker, kind, value in self.supervisor.poll(min(left_s, PROGRESS_EVERY_S)):
+                self.handle(worker, kind, value, found)
+            self._assign()
         return found
 
     def workers(self) -> list[WorkerState]:
         """The state of each worker."""
         return [
-            WorkerState(f"{self.place(worker)} worker {worker.number + 1}", worker.done, worker.files, worker.ready)
-            for worker in self.pooled
+            WorkerState(
+                f"{self.location(worker)} worker {worker.number + 1}",
+                worker.done,
+                tuple(one for one in worker.files if one.key in worker.jobs),
+                worker.ready,
+            )
+            for worker in sorted(self.pooled, key=lambda worker: worker.number)
         ]
 
     # --------------------------------------------------------------------------------------------- workers and jobs
 
-    def add(self, number: int) -> None:
+    def add(self, number: int, done: int = 0) -> None:
         """Start a worker and add it to the pool."""
-        self.pooled.append(PooledWorker(number, self.begin(number)))
+        self.pooled.append(PooledWorker(number=number, done=done, child=self.start_worker(number)))
 
-    def say_once(self, text: str) -> None:
-        """Show a message to the user, each text once."""
-        if text not in self._said:
-            self._said.add(text)
-            self.say(text)
-
-    def take(self, worker: PooledWorker, kind: str, value: Any, found: list[Outcome | WorkerDied]) -> None:
-        """Handle one message of a worker."""
-        if kind == "say":
-            self.say_once(value)
+    def handle(self, worker: PooledWorker, kind: str, value: Any, found: list[Outcome | WorkerDied]) -> None:
+        """Handle one message of a worker; see `Supervisor.poll`."""
+        if kind == "log":
+            self._worker_log(*value)
         elif kind == "ready":
             worker.ready, self._failed_starts = True, 0
         elif kind == "read":
@@ -210,36 +200,30 @@ class WorkerPool:
             worker.leaving = True
         elif kind == "fatal":
             raise error_of(*value)
+        elif kind == "exited":
+            self._replace(worker, worker.killed or f"the worker {value}", found)
 
-    def gone(self, now_s: float) -> list[WorkerDied]:
-        """Replace workers that have died, and kill and replace those that hang; return what was lost."""
-        found = []
-        for place, worker in enumerate(self.pooled):
-            self._kill_if_stuck(worker, now_s)
-            if not worker.child.over:
-                continue
-            how, kind = worker.killed or (f"the worker {worker.child.how_it_died}", "killed")
-            worker.child.join(0.0)
-            if not worker.ready:
-                self._failed_starts += 1
-                if self._failed_starts >= _MAX_FAILED_STARTS:
-                    raise StreamkitError(f"workers repeatedly die before they have opened the pipeline: {how}")
-            if worker.jobs or not worker.leaving:
-                found.append(WorkerDied(tuple(worker.jobs.values()), how, kind))
-                self.say(f"{how}; a new worker replaces it")
-            self.pooled[place] = PooledWorker(worker.number, self.begin(worker.number), done=worker.done)
-        return found
+    def _replace(self, worker: PooledWorker, how: str, found: list[Outcome | WorkerDied]) -> None:
+        if not worker.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= _MAX_FAILED_STARTS:
+                raise StreamkitError(f"workers repeatedly die before they have opened the pipeline: {how}")
+        if worker.jobs or not worker.leaving:
+            found.append(WorkerDied(tuple(worker.jobs.values()), how, "timeout" if worker.killed else "killed"))
+            logger.error(f"{how}; a new worker replaces it")
+        self.add(worker.number, worker.done)
 
-    def _kill_if_stuck(self, worker: PooledWorker, now_s: float) -> None:
-        stuck = [key for key in worker.jobs if now_s - worker.moved[key][1] > self._timeout_s]
-        if stuck and worker.killed is None:
-            name = worker.jobs[stuck[0]].file.name
-            worker.killed = f"no frame of {name} for {self._timeout_s:g} s: its worker was stopped", "timeout"
-            worker.child.kill()
+    def overdue(self, worker: PooledWorker, now_s: float) -> str | None:
+        """Why a worker must be killed, if a file delivers no frames; see `Supervisor`."""
+        for key, job in worker.jobs.items():
+            if now_s - worker.moved[key][1] > self._timeout_s:
+                return f"no frame of {job.file.name} for {self._timeout_s:g} s: its worker was stopped"
+        return None
 
     def _assign(self) -> None:
-        """Give queued jobs to workers with room, the least loaded first."""
-        while self.queue:
+        """Give queued jobs to workers with room, the least loaded first; per worker one more than it reads at once."""
+        limit = len(self.pooled) * (self.slots + 1)
+        while self.queue and sum(len(worker.jobs) for worker in self.pooled) < limit:
             job, alone = self.queue[0]
             free = [worker for worker in self.pooled if self._has_room(worker, alone)]
             if not free:
@@ -250,12 +234,12 @@ class WorkerPool:
             worker.jobs[job.key] = job
             worker.reading.add(job.key)
             worker.moved[job.key] = -1, time.monotonic()
-            worker.child.tell("job", job)
+            worker.child.send("job", job)
 
     def _has_room(self, worker: PooledWorker, alone: bool) -> bool:
         if not worker.ready or worker.leaving or worker.alone or worker.killed is not None:
             return False
-        return not worker.jobs if alone else len(worker.reading) < self.slots_each
+        return not worker.jobs if alone else len(worker.reading) < self.slots
 
 
 # ------------------------------------------------------------------------------------------------------- this machine
@@ -270,16 +254,14 @@ class LocalWorkerPool(WorkerPool):
         slots: number of files that a worker reads at once.
         cores: CPU cores per worker; None for all.
         timeout_s: how long a file may deliver no frame before its worker is stopped.
-        say: receives messages for the user.
     """
 
     def __init__(
         self, settings: BatchSettings, devices: list[str], *, slots: int = 1, cores: int | None = None,
-        timeout_s: float = 600.0, say: Callable[[str], None] = print,
+        timeout_s: float = 600.0,
     ) -> None:  # fmt: skip
-        super().__init__(slots, timeout_s, say)
+        super().__init__(slots, timeout_s)
         self._settings, self._devices, self._cores = settings, devices, cores
-        self.slots = len(devices) * (slots + 1)
 
     def start(self) -> None:
         """Start a process for each device; see `WorkerPool.start`."""
@@ -290,38 +272,27 @@ class LocalWorkerPool(WorkerPool):
         """Stop the processes; see `WorkerPool.close`."""
         for worker in self.pooled:
             if worker.ready:
-                worker.child.tell("now" if worker.jobs else "end")
+                worker.child.send("now" if worker.jobs else "end")
             else:
                 worker.child.kill()  # it reads no orders until its pipeline is open, and has no files
-        self._join(_CLOSE_S)
+        self.supervisor.close(_CLOSE_S)
+        self.pooled.clear()
 
     def abort(self) -> None:
         """Kill all processes; see `WorkerPool.abort`."""
         for worker in self.pooled:
-            worker.child.tell("now")
-        self._join(_ABORT_S)
+            worker.child.send("now")
+        self.supervisor.close(_ABORT_S)
         for process in SPAWN.active_children():  # one that has just been started is not in the pool yet
             process.kill()
 
-    def _join(self, within_s: float) -> None:
-        until = time.monotonic() + within_s
-        for worker in self.pooled:
-            worker.child.join(max(0.0, until - time.monotonic()))
-        self.pooled = []
-
-    def begin(self, number: int) -> Child:
-        """Start a process; see `WorkerPool.begin`."""
+    def start_worker(self, number: int) -> Child:
+        """Start a process; see `WorkerPool.start_worker`."""
         part = number, len(self._devices)
-        return Child(
-            f"worker/{number}", work, self._settings, self._devices[number], self.slots_each, self._cores, part
-        )
+        return Child(f"worker/{number}", work, self._settings, self._devices[number], self.slots, self._cores, part)
 
-    def listen(self, children: Sequence[Child], timeout_s: float) -> None:
-        """Wait for messages; see `WorkerPool.listen`."""
-        wait(children, timeout_s)
-
-    def place(self, worker: PooledWorker) -> str:
-        """The worker's device; see `WorkerPool.place`."""
+    def location(self, worker: PooledWorker) -> str:
+        """The worker's device; see `WorkerPool.location`."""
         return self._devices[worker.number]
 
 
@@ -340,19 +311,18 @@ class WorkerPlan:
     cores: int | None
 
 
-def plan_workers(device: str | list[str], workers: int | None, files: int, say: Callable[[str], None]) -> WorkerPlan:
+def plan_workers(device: str | list[str], workers: int | None, files: int) -> WorkerPlan:
     """Plan the workers of a machine: one per CPU core, or three per GPU.
 
     Args:
         device: the pipeline's device.
         workers: number of workers; None lets the machine decide.
         files: number of files, which limits the number of workers.
-        say: receives messages for the user.
 
     Raises:
         DeviceError: a requested device does not exist.
     """
-    chosen = [choose(name, say) for name in (device if isinstance(device, list) else [device])]
+    chosen = [choose(name) for name in (device if isinstance(device, list) else [device])]
     names = [str(one) for one in chosen]
     if chosen[0].kind == "cpu":
         count = max(1, min(workers or all_cores(), files))

@@ -15,13 +15,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from streamkit.bench import trial
+from streamkit.bench.copies import due_fps, multiply
 from streamkit.bench.table import utilization
+from streamkit.config.checks.stages import check_networks
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read
 from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.io.outputs import ReportFile
+from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.sizes import cores
 
-_KEPT = 0.97  # share of the due frames; one frame at each end of the measurement may be missing
-_FULL = 0.85
-_FINE = 16  # N is found within a sixteenth
+_MIN_DELIVERED = 0.97  # share of the due frames; one frame at each end of the measurement may be missing
+_SATURATED = 0.85
+_PRECISION = 16  # N is found within a sixteenth
 
 
 @dataclass(slots=True)
@@ -32,7 +38,7 @@ class CapacityOptions:
         fps: frames per second of a stream; None for the video's own rate.
         max_latency_s: limit of the 95th percentile of the time from when a frame is due until it has passed the graph.
         seconds: how long to measure each N.
-        settle_s: how long to run before that, after every source has started.
+        warmup_s: how long to run before that, after every source has started.
         start: the first N.
         max_streams: the largest N.
     """
@@ -40,7 +46,7 @@ class CapacityOptions:
     fps: float | None = None
     max_latency_s: float = 0.15
     seconds: float = 4.0
-    settle_s: float = 1.5
+    warmup_s: float = 1.5
     start: int = 1
     max_streams: int = 1024
 
@@ -51,19 +57,19 @@ class Attempt:
 
     Attributes:
         streams: N.
-        trouble: why they do not fit; None if they do.
+        problem: why they do not fit; None if they do.
         found: the measurements.
     """
 
     streams: int
-    trouble: str | None
+    problem: str | None
     found: trial.TrialResult
 
     def __str__(self) -> str:
         found, p95 = self.found, self.found.latency.get("p95_ms")
         late = "" if p95 is None else f", p95 latency {p95:.0f} ms"
         head = f"{self.streams:>5} streams: {found.fps:,.0f} frames/s{late}"
-        return f"{head}: fits" if self.trouble is None else f"{head}: {self.trouble}"
+        return f"{head}: fits" if self.problem is None else f"{head}: {self.problem}"
 
 
 @dataclass(slots=True)
@@ -72,19 +78,19 @@ class Capacity:
 
     Attributes:
         streams: the largest number that fits.
-        gives_out: the bottleneck, in words.
+        bottleneck: the bottleneck, in words.
         shares: utilization at the first N that did not fit, 0 to 1, the highest first.
         attempts: every N that was tried.
     """
 
     streams: int
-    gives_out: str
+    bottleneck: str
     shares: dict[str, float]
     attempts: list[Attempt]
 
     def __str__(self) -> str:
         uses = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
-        return f"{self.streams} streams fit; the bottleneck: {self.gives_out} (used: {uses})"
+        return f"{self.streams} streams fit; the bottleneck: {self.bottleneck} (used: {uses})"
 
 
 def largest(fits: Callable[[int], bool], start: int, most: int) -> int:
@@ -101,7 +107,7 @@ def largest(fits: Callable[[int], bool], start: int, most: int) -> int:
             good, number = number, min(2 * number, most)
         else:
             bad = number
-    while bad - good > max(1, good // _FINE):
+    while bad - good > max(1, good // _PRECISION):
         number = (good + bad) // 2
         if fits(number):
             good = number
@@ -141,30 +147,30 @@ class Search:
             StreamkitError: the pipeline does not run with one stream.
         """
         streams = largest(self._fits, self.options.start, self.options.max_streams)
-        failed = [attempt for attempt in self.attempts if attempt.trouble is not None]
+        failed = [attempt for attempt in self.attempts if attempt.problem is not None]
         first = min(failed, key=lambda one: one.streams, default=self.attempts[-1])
         if first.found.error and streams == 0:
             raise StreamkitError(f"no stream runs: {first.found.error}")
         shares = used(first.found, cores())
-        return Capacity(streams, gives_out(first, shares), shares, self.attempts)
+        return Capacity(streams, bottleneck(first, shares), shares, self.attempts)
 
     def _fits(self, streams: int) -> bool:
         options, outputs = self.options, self.folder / f"out-{streams}"
         spec = trial.TrialSpec(
             str(self.pipeline), self.set_, self.device, streams, options.fps, str(outputs), options.seconds,
-            options.settle_s, 60.0 + streams / 4,
+            options.warmup_s, 60.0 + streams / 4,
         )  # fmt: skip
-        found = trial.measure(spec, self.folder)
+        found = trial.measure(spec)
         shutil.rmtree(outputs, ignore_errors=True)
-        for text in set(found.said) - self._printed:
+        for text in set(found.messages) - self._printed:
             self.echo(text)
-        self._printed |= set(found.said)
-        attempt = Attempt(streams, self._trouble(streams, found), found)
+        self._printed |= set(found.messages)
+        attempt = Attempt(streams, self._problem(streams, found), found)
         self.attempts.append(attempt)
         self.echo(str(attempt))
-        return attempt.trouble is None
+        return attempt.problem is None
 
-    def _trouble(self, streams: int, found: trial.TrialResult) -> str | None:
+    def _problem(self, streams: int, found: trial.TrialResult) -> str | None:
         """Why these streams do not fit; None if they do."""
         if found.error:
             return found.error
@@ -177,7 +183,7 @@ class Search:
             return f"frames are late, more than {most_ms:.0f} ms"
         rates = [self.rates[number % len(self.rates)] for number in range(streams)]
         due = sum(rate for rate in rates if rate is not None)
-        if found.fps < _KEPT * due:
+        if found.fps < _MIN_DELIVERED * due:
             return f"the streams fall behind, {due:,.0f} frames/s are due"
         return None
 
@@ -193,20 +199,20 @@ def used(found: trial.TrialResult, cores_there: int) -> dict[str, float]:
     return utilization(found, cores_there, shares)
 
 
-def gives_out(attempt: Attempt, shares: dict[str, float]) -> str:
+def bottleneck(attempt: Attempt, shares: dict[str, float]) -> str:
     """The bottleneck in words, judged by the first number of streams that did not fit."""
     if attempt.found.error and "no room" in attempt.found.error:
         return "device memory"
-    first = next(iter(shares.items()), None)
-    if attempt.trouble is None:
+    if attempt.problem is None:
         return f"nothing up to {attempt.streams} streams"
     if attempt.found.error:
         return attempt.found.error
-    if first is not None and first[1] >= _FULL:
-        return first[0]
-    busy = max(attempt.found.stages.items(), key=lambda item: item[1], default=None)
-    if busy is not None and busy[1] >= _FULL:
-        return f"the thread of {busy[0]}, busy {busy[1]:.0%} of the time"
+    name, share = max(shares.items(), key=lambda item: item[1])
+    if share >= _SATURATED:
+        return name
+    stage, busy = max(attempt.found.stages.items(), key=lambda item: item[1], default=("", 0.0))
+    if busy >= _SATURATED:
+        return f"the thread of {stage}, busy {busy:.0%} of the time"
     return "latency: no measured resource is saturated; try a lower batch.max_wait or a higher --max-latency"
 
 
@@ -232,24 +238,17 @@ def capacity(
         DeviceError: the device cannot be used.
         StreamkitError: the pipeline does not run with one stream.
     """
-    from streamkit.bench.copies import due_a_second, multiply
-    from streamkit.config.checks.stages import check_networks
-    from streamkit.config.graph import build
-    from streamkit.config.pipeline_config import read
-    from streamkit.io.outputs import report_file
-    from streamkit.runtime.execution.device import choose
-
     if options.start > options.max_streams:
         raise ConfigError(f"--start {options.start} is above --max-streams {options.max_streams}")
     config = read(pipeline, set_=set_, device=device)
     check_networks(build(config))
     if isinstance(config.device, list) and len(config.device) > 1:
         raise ConfigError("capacity measures one device, but the pipeline has several; select one with --device")
-    chosen = choose(config.device, echo)
-    write = None if out is None else report_file(out)
+    chosen = choose(config.device)
+    write = None if out is None else ReportFile(out)
     with TemporaryDirectory(prefix="streamkit-capacity-") as name:
-        rates = [due_a_second(source, options.fps) for source in config.sources]
-        multiply(config, 1, options.fps, Path(name), lambda text: None)  # reports errors before anything runs
+        rates = [due_fps(source, options.fps) for source in config.sources]
+        multiply(config, 1, options.fps, Path(name))  # reports errors before anything runs
         limit = f"p95 latency at most {options.max_latency_s * 1e3:.0f} ms, nothing dropped"
         echo(f"{pipeline} on {chosen}: {limit}; outputs go to a temporary folder")
         answer = Search(pipeline, set_, str(chosen), options, rates, Path(name), echo)()

@@ -1,4 +1,7 @@
-"""Runs a benchmark module in a separate process, and yields the JSON objects that it prints, as they arrive."""
+"""Runs a module of the benchmarks in a separate process: a specification goes there, results come back as they arrive.
+
+A specification is a dataclass of the module. `results` is the parent's side; the module calls `main`, the child's side.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from streamkit.core.errors import StreamkitError, describe
 from streamkit.runtime.execution.future import start
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -23,22 +27,22 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
-def lines(module: str, *arguments: str, until_s: float | None = None) -> Generator[dict[str, Any], None, None]:
-    """Run `python -m module arguments` and yield each JSON object that it prints on a separate line.
+def results(spec: Any, until_s: float | None = None) -> Generator[dict[str, Any], None, None]:
+    """Run the module of a specification in a separate process, and yield each of its results.
 
-    Other lines, which libraries print, are skipped. A caller that stops early kills the process.
+    Other output, which libraries print, is skipped. A caller that stops early kills the process.
 
     Args:
-        module: the module to run.
-        arguments: its command-line arguments.
+        spec: the specification; its values are also values of JSON.
         until_s: when to kill the process, in monotonic seconds; None for no limit.
 
     Raises:
         TimeoutError: it was killed at `until_s`.
         RuntimeError: it exited with a code other than 0; has the end of its standard error.
     """
+    module = type(spec).__module__
     with tempfile.TemporaryFile() as errors:
-        command = [sys.executable, "-m", module, *arguments]
+        command = [sys.executable, "-m", module, json.dumps(asdict(spec))]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment(), text=True)
         assert process.stdout is not None
         killed: list[bool] = []
@@ -60,9 +64,8 @@ def lines(module: str, *arguments: str, until_s: float | None = None) -> Generat
             code = process.wait()
         finally:
             process.stdout.close()
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.kill()  # does nothing if it has ended
+            process.wait()
         if killed:
             raise TimeoutError(f"{module} was stopped at its time limit")
         if code:
@@ -71,22 +74,19 @@ def lines(module: str, *arguments: str, until_s: float | None = None) -> Generat
             raise RuntimeError(f"{module} ended with {code}:\n{text}")
 
 
-def run_spec(module: str, spec: Any, folder: Path, until_s: float | None) -> Generator[dict[str, Any], None, None]:
-    """Run `python -m module FILE`, where the file in `folder` has the fields of the dataclass `spec`; as `lines`."""
-    path = folder / f"{module.rpartition('.')[2]}.json"
-    path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
-    return lines(module, str(path), until_s=until_s)
+def main(spec_type: Callable[..., Any], work: Callable[[Any], Iterable[dict[str, Any]]]) -> None:
+    """Print the results of `work` for the command line's specification; an error becomes the result `{"error": text}`.
 
-
-def to_stderr(text: str) -> None:
-    """Print a message that is not for the parent."""
-    print(text, file=sys.stderr)
-
-
-def json_output() -> Callable[[Any], None]:
-    """Return a function that prints objects for the parent; redirect output of libraries to standard error."""
+    Output of libraries goes to standard error. Does not return: a thread that is still in a library's call must not
+    make the process fail.
+    """
     sys.stdout.flush()
     mine = open(os.dup(1), "w", closefd=False)  # noqa: SIM115  it stays open like standard output
     os.dup2(2, 1)
-
-    return lambda found: print(json.dumps(found), file=mine, flush=True)
+    try:
+        for found in work(spec_type(**json.loads(sys.argv[1]))):
+            print(json.dumps(found), file=mine, flush=True)
+    except Exception as error:  # any error is reported to the parent
+        text = str(error) if isinstance(error, StreamkitError) else describe(error)
+        print(json.dumps({"error": text}), file=mine, flush=True)
+    os._exit(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 from streamkit.config.plan import DECODE, Config, SourceConfig
@@ -11,7 +10,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Sink, options
 
 
-def multiply(config: Config, streams: int, pace: float | None, outputs: Path, say: Callable[[str], None]) -> None:
+def multiply(config: Config, streams: int, pace: float | None, outputs: Path) -> list[str]:
     """Replace a configuration's sources by paced copies of them, and its outputs by files in a folder.
 
     Copies take turns: with two sources and five streams, three are copies of the first. They loop forever, each with
@@ -23,7 +22,9 @@ def multiply(config: Config, streams: int, pace: float | None, outputs: Path, sa
         streams: number of copies.
         pace: frames per second of each; None for the YAML's pace, or the video's own timestamps.
         outputs: a folder.
-        say: receives a line for each removed sink.
+
+    Returns:
+        A message for each removed sink.
 
     Raises:
         ConfigError: a source cannot be paced.
@@ -41,15 +42,15 @@ def multiply(config: Config, streams: int, pace: float | None, outputs: Path, sa
     for number in range(streams):
         source = kinds[number % len(kinds)]
         given = source.options.get("pace")
-        own = {"pace": pace or (given if given != "unpaced" else None) or "realtime", "phase": None}
+        own = {"pace": pace or (given if given != "unpaced" else None) or "realtime", "pace_seed": None}
         if "loop" in {option.name for option in options(source.type)}:
             own["loop"] = True
         changed = {**source.options, **own}
         config.sources.append(dataclasses.replace(source, id=f"{source.id}-{number}", options=changed))
-    _keep_apart(config, outputs, say)
+    return _redirect_outputs(config, outputs)
 
 
-def due_a_second(source: SourceConfig, pace: float | None) -> float | None:
+def due_fps(source: SourceConfig, pace: float | None) -> float | None:
     """Frames per second that a paced copy of a source must deliver; None if that is unknown in advance.
 
     Raises:
@@ -71,8 +72,9 @@ def due_a_second(source: SourceConfig, pace: float | None) -> float | None:
     return float(rate * kept / given.get("every", 1))
 
 
-def _keep_apart(config: Config, outputs: Path, say: Callable[[str], None]) -> None:
-    """Redirect the files of sinks to `outputs`, and remove other sinks."""
+def _redirect_outputs(config: Config, outputs: Path) -> list[str]:
+    """Redirect the files of sinks to `outputs`, and remove other sinks; return a message for each of these."""
+    removed = []
     instead: dict[str, list[str]] = {}
     kept = []
     for stage in config.stages:
@@ -84,8 +86,9 @@ def _keep_apart(config: Config, outputs: Path, say: Callable[[str], None]) -> No
             stage.options = {**stage.options, "path": str(outputs / stage.id / f"{{source}}{Path(path).suffix}")}
             kept.append(stage)
         else:
-            say(
+            removed.append(
                 f"{stage.id} is removed: it does not write to a file, and its readers should not get copies of a stream"
             )
             instead[stage.id] = stage.inputs or [DECODE]
     config.stages = kept
+    return removed

@@ -13,20 +13,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamkit.bench.child import environment
+from streamkit.bench.child import environment, results
+from streamkit.bench.graph_cost import ProbeSpec
 from streamkit.bench.inputs import CARDS, VIDEO, data_folder
 from streamkit.ops.boxes import intersection_and_union
 
+_MIN_SCORE = 0.3
 _LEAST_IOU = 0.9
 _SCORE_WITHIN = 0.05
+_RUNS = 3  # of each side
+_PROBE_FRAMES = 20_000
 _ROOT = Path(__file__).resolve().parents[2]
 _COMMAND = (sys.executable, "-c", "from streamkit.cli import main; main()")
 _IMPORT = "import numpy, time; t = time.perf_counter(); import streamkit; print(time.perf_counter() - t)"
@@ -65,27 +69,25 @@ class CpuBenchmark:
         data: a folder with `models/` and `videos/`.
         folder: where to write cards, pipelines and outputs.
         echo: receives lines of text for the user.
-        frames: number of frames of the video that each side reads; None for all.
-        runs: how often each side runs.
-        many: number of frames of the probes.
+        frames: number of frames of the video that each side reads.
     """
 
     data: Path
     folder: Path
     echo: Callable[[str], None]
-    frames: int | None = 300
-    runs: int = 3
-    many: int = 20_000
+    frames: int = 300
 
     def all(self) -> list[Figure]:
         """Run all measurements, and report each value as it is found."""
         found: list[Figure] = []
-        steps: list[Callable[[], list[Figure]]] = [partial(self.speed, name) for name in THRESHOLDS]
-        for step in [*steps, self.graph_cost, self.memory, self.start]:
-            for figure in step():
-                self.echo(str(figure))
-                found.append(figure)
+        for figure in chain(*map(self.speed, THRESHOLDS), self.graph_cost(), self.memory(), self.start()):
+            self.echo(str(figure))
+            found.append(figure)
         return found
+
+    def output(self, name: str, side: str) -> Path:
+        """The JSON Lines file of a network's objects, of the side `streamkit` or `plain`."""
+        return self.folder / f"{name}-{side}.jsonl"
 
     def card(self, name: str) -> Path:
         """Write the card of a network of the data folder; return its path."""
@@ -93,42 +95,38 @@ class CpuBenchmark:
         path.write_text(CARDS[name].replace("FOLDER", str((self.data / "models").resolve())), encoding="utf-8")
         return path
 
-    def pipeline(self, name: str) -> tuple[Path, Path]:
-        """Write a pipeline of decode, detector and jsonl; return its path and its output's path."""
-        path, out = self.folder / f"{name}-pipeline.yaml", self.folder / f"{name}-streamkit.jsonl"
+    def pipeline(self, name: str) -> Path:
+        """Write a pipeline of decode, detector and jsonl; return its path."""
+        path, out = self.folder / f"{name}-pipeline.yaml", self.output(name, "streamkit")
         plan = {
             "device": "cpu",
             "sources": {"video": str((self.data / VIDEO).resolve())},
             "stages": {"detect": {"model": str(self.card(name))}, "jsonl": {"path": str(out)}},
         }
         path.write_text(json.dumps(plan, indent=2), encoding="utf-8")
-        return path, out
+        return path
 
     def streamkit_side(self, name: str) -> dict[str, Any]:
         """Run the pipeline once: frames, seconds from the first frame to the last, start-up seconds, memory."""
-        path, out = self.pipeline(name)
-        path_of_report = self.folder / f"{name}-report.json"
-        limit = () if self.frames is None else ("--limit", str(self.frames))
-        whole_s, memory_mb, _ = _measured([*_COMMAND, "run", str(path), "--report", str(path_of_report), *limit])
-        report = json.loads(path_of_report.read_text(encoding="utf-8"))
-        found = {name: report[name] for name in ("frames", "seconds")}
-        return {**found, "start_s": whole_s - found["seconds"], "memory_mb": memory_mb, "out": out}
+        path, report = self.pipeline(name), self.folder / f"{name}-report.json"
+        whole_s, memory_mb, _ = _measured(
+            [*_COMMAND, "run", str(path), "--report", str(report), "--limit", str(self.frames)]
+        )
+        found = json.loads(report.read_text(encoding="utf-8"))
+        return _side(found, whole_s, memory_mb)
 
     def plain_side(self, name: str) -> dict[str, Any]:
         """Run the plain loop once; returns the same values as `streamkit_side`."""
-        out = self.folder / f"{name}-plain.jsonl"
-        limit = () if self.frames is None else (str(self.frames),)
-        module = "streamkit.bench.plain_loop"
+        arguments = self.data / VIDEO, self.card(name), self.output(name, "plain"), self.frames
         whole_s, memory_mb, output = _measured(
-            [sys.executable, "-m", module, str(self.data / VIDEO), str(self.card(name)), str(out), *limit]
+            [sys.executable, "-m", "streamkit.bench.plain_loop", *map(str, arguments)]
         )
-        found = json.loads(output.splitlines()[-1])
-        return {**found, "start_s": whole_s - found["seconds"], "memory_mb": memory_mb, "out": out}
+        return _side(json.loads(output.splitlines()[-1]), whole_s, memory_mb)
 
-    def speed(self, name: str) -> list[Figure]:
+    def speed(self, name: str) -> Iterator[Figure]:
         """Frames per second of both sides, and whether they find the same objects."""
         sides: dict[str, list[dict[str, Any]]] = {"plain": [], "streamkit": []}
-        for _ in range(self.runs):
+        for _ in range(_RUNS):
             sides["plain"].append(self.plain_side(name))
             sides["streamkit"].append(self.streamkit_side(name))
         rates = {side: [run["frames"] / run["seconds"] for run in runs] for side, runs in sides.items()}
@@ -137,48 +135,43 @@ class CpuBenchmark:
             start_s, memory_mb = _median(runs, "start_s"), _median(runs, "memory_mb")
             fps = statistics.median(rates[side])
             self.echo(f"{name}, {side}: {fps:.1f} frames per second, start {start_s:.1f} s, {memory_mb:.0f} MB")
-        same = agreement(objects_by_frame(sides["streamkit"][-1]["out"]), objects_by_frame(sides["plain"][-1]["out"]))
+        same = agreement(*(objects_by_frame(self.output(name, side)) for side in ("streamkit", "plain")))
         self.echo(f"{name}, objects of score 0.3 or more: {same}")
-        detail = {"fps": rates, "ratios": ratios, **{s: _without_paths(runs) for s, runs in sides.items()}}
-        return [
-            Figure(
-                f"{name}, speed", statistics.median(ratios), "times the plain loop", THRESHOLDS[name], detail=detail
-            ),
-            Figure(f"{name}, objects in common", min(same.first_found, same.second_found) * 100, "%", 95),
-        ]
+        detail = {"fps": rates, "ratios": ratios, **sides}
+        yield Figure(
+            f"{name}, speed", statistics.median(ratios), "times the plain loop", THRESHOLDS[name], detail=detail
+        )
+        yield Figure(f"{name}, objects in common", min(same.first_found, same.second_found) * 100, "%", 95)
 
-    def graph_cost(self) -> list[Figure]:
+    def graph_cost(self) -> Iterator[Figure]:
         """The graph's own time per frame, and whether memory stays constant."""
-        runs = [self._probe("cost", str(self.many)) for _ in range(self.runs)]
-        return [
-            Figure("graph alone", _median(runs, "us_per_frame"), "µs per frame", most=40, detail={"runs": runs}),
-            Figure("graph alone, CPU time", _median(runs, "cpu_us_per_frame"), "µs per frame"),
-            _growth("graph alone", runs[0]),
-        ]
+        runs = [_probe(ProbeSpec(_PROBE_FRAMES)) for _ in range(_RUNS)]
+        yield Figure("graph alone", _median(runs, "us_per_frame"), "µs per frame", most=40, detail={"runs": runs})
+        yield Figure("graph alone, CPU time", _median(runs, "cpu_us_per_frame"), "µs per frame")
+        yield _growth("graph alone", runs[0])
 
-    def memory(self) -> list[Figure]:
+    def memory(self) -> Iterator[Figure]:
         """Whether memory stays constant with real frames and a network."""
-        return [_growth("decode, network, jsonl", self._probe("memory", str(self.data / VIDEO),
-                str(self.card("yunet-64")), str(self.many)))]  # fmt: skip
+        spec = ProbeSpec(_PROBE_FRAMES, str(self.data / VIDEO), str(self.card("yunet-64")))
+        yield _growth("decode, network, jsonl", _probe(spec))
 
-    def start(self) -> list[Figure]:
+    def start(self) -> Iterator[Figure]:
         """The time to import streamkit, and to check a pipeline."""
-        imported = [float(_measured([sys.executable, "-c", _IMPORT])[2]) for _ in range(2 * self.runs + 1)]
+        imported = [float(_measured([sys.executable, "-c", _IMPORT])[2]) for _ in range(2 * _RUNS + 1)]
+        yield Figure("import streamkit, after numpy", statistics.median(imported), "s", most=0.1)
         shipped = _ROOT / "pipeline.yaml"
-        path = shipped if shipped.is_file() else self.pipeline("yolox-nano")[0]
-        checked = [_measured([*_COMMAND, "check", str(path)])[0] for _ in range(self.runs)]
-        return [
-            Figure("import streamkit, after numpy", statistics.median(imported), "s", most=0.1),
-            Figure("check pipeline.yaml", statistics.median(checked), "s", most=1.5),
-        ]
-
-    def _probe(self, *arguments: str) -> dict[str, Any]:
-        _, _, output = _measured([sys.executable, "-m", "streamkit.bench.graph_cost", *arguments])
-        found: dict[str, Any] = json.loads(output)
-        return found
+        path = shipped if shipped.is_file() else self.pipeline("yolox-nano")
+        checked = [_measured([*_COMMAND, "check", str(path)])[0] for _ in range(_RUNS)]
+        yield Figure("check pipeline.yaml", statistics.median(checked), "s", most=1.5)
 
 
-def bench(data: Path | None, out: Path | None, echo: Callable[[str], None], **options: Any) -> int:
+def _side(found: dict[str, Any], whole_s: float, memory_mb: float) -> dict[str, Any]:
+    """The figures of a run, of its own report, the seconds of its process, and its peak memory."""
+    seconds = found["seconds"]
+    return {"frames": found["frames"], "seconds": seconds, "start_s": whole_s - seconds, "memory_mb": memory_mb}
+
+
+def bench(data: Path | None, out: Path | None, echo: Callable[[str], None]) -> int:
     """Measure this machine's CPU.
 
     Args:
@@ -186,7 +179,6 @@ def bench(data: Path | None, out: Path | None, echo: Callable[[str], None], **op
             checkout.
         out: a JSON file for the values.
         echo: receives lines of text for the user.
-        options: options of `CpuBenchmark`.
 
     Returns:
         0 if every threshold holds, else 1.
@@ -198,7 +190,7 @@ def bench(data: Path | None, out: Path | None, echo: Callable[[str], None], **op
     cores = len(os.sched_getaffinity(0))
     echo(f"{_processor()}, {cores} cores, load {os.getloadavg()[0]:.1f}; the thresholds are for two")
     with tempfile.TemporaryDirectory(prefix="streamkit-bench-") as folder:
-        figures = CpuBenchmark(data, Path(folder), echo, **options).all()
+        figures = CpuBenchmark(data, Path(folder), echo).all()
     if out is not None:
         found = {"processor": _processor(), "cores": cores, "figures": [*map(asdict, figures)]}
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -224,6 +216,14 @@ def _measured(command: Sequence[str]) -> tuple[float, float, str]:
         return seconds, usage.ru_maxrss * 1024 / 1e6, output.read().decode()
 
 
+def _probe(spec: ProbeSpec) -> dict[str, Any]:
+    """Run a probe. Raises RuntimeError."""
+    (found,) = results(spec)
+    if "error" in found:
+        raise RuntimeError(found["error"])
+    return found
+
+
 def _growth(name: str, run: dict[str, Any]) -> Figure:
     """Growth of memory between the first tenth and the end of a probe."""
     seen = {int(frame): value for frame, value in run["memory_mb"].items()}
@@ -236,10 +236,6 @@ def _growth(name: str, run: dict[str, Any]) -> Figure:
 
 def _median(runs: Sequence[dict[str, Any]], name: str) -> float:
     return float(statistics.median(run[name] for run in runs))
-
-
-def _without_paths(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in run.items() if name != "out"} for run in runs]
 
 
 def _processor() -> str:
@@ -267,41 +263,40 @@ class Agreement:
         return f"{mine} objects are on the other side too, {others} on this side"
 
 
-def objects_by_frame(path: Path) -> list[list[dict[str, Any]]]:
+Objects = Sequence[list[dict[str, Any]]]
+"""Each frame's objects, as in a record."""
+
+
+def objects_by_frame(path: Path) -> Objects:
     """The objects of each record of a JSON Lines file, in file order."""
     return [json.loads(line)["objects"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def agreement(
-    first: Sequence[list[dict[str, Any]]], second: Sequence[list[dict[str, Any]]], *, min_score: float = 0.3
-) -> Agreement:
+def agreement(first: Objects, second: Objects) -> Agreement:
     """Compare the objects of two runs, frame by frame.
 
-    An object with a score of at least `min_score` counts as found if the other side has an object of its class, with
+    An object with a score of 0.3 or more counts as found if the other side has an object of its class, with
     any score, with an IoU of at least 0.9 and a score within 0.05.
 
     Args:
-        first: each frame's objects, as in a record.
+        first: one side's objects.
         second: the other side's.
-        min_score: objects with a lower score are not looked up.
 
     Raises:
         ValueError: the sides have different numbers of frames.
     """
     if len(first) != len(second):
         raise ValueError(f"the sides must have the same frames, got {len(first)} and {len(second)}")
-    one, of_one = _found(first, second, min_score)
-    two, of_two = _found(second, first, min_score)
+    one, of_one = _found(first, second)
+    two, of_two = _found(second, first)
     return Agreement(one / of_one if of_one else 1.0, two / of_two if of_two else 1.0, (of_one, of_two))
 
 
-def _found(
-    these: Sequence[list[dict[str, Any]]], others: Sequence[list[dict[str, Any]]], min_score: float
-) -> tuple[int, int]:
+def _found(these: Objects, others: Objects) -> tuple[int, int]:
     """How many of these objects the others have, and how many these are."""
     found = total = 0
     for mine, theirs in zip(these, others, strict=True):
-        mine = [one for one in mine if one["score"] >= min_score]
+        mine = [one for one in mine if one["score"] >= _MIN_SCORE]
         total += len(mine)
         if mine and theirs:
             both, union = intersection_and_union(_column(mine, "box"), _column(theirs, "box"))

@@ -17,14 +17,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamkit.bench import limits, trial
-from streamkit.bench.child import run_spec
+from streamkit.bench.child import results
 from streamkit.bench.inputs import lengthen, network, scratch_folder
 from streamkit.bench.table import HEAD, Measurement, best, binding, fps_of, growth_per_source, summary_line
+from streamkit.config.checks.stages import check_networks
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read
 from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.core.yaml_tree import load_file
+from streamkit.io.outputs import ReportFile
+from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.sizes import cores
 
 WHOLE_S, QUICK_S = 360.0, 60.0  # time limit of all measurements by default, and with --quick
-_FOR_PARTS = 0.4  # share of the time limit
+_PARTS_SHARE = 0.4  # share of the time limit
 _REALTIME_FPS = 30
 _EXTRA = "whole + stages"
 _DECODERS = 7
@@ -96,11 +102,11 @@ class GpuBenchmark:
     machine: dict[str, Any] = field(default_factory=dict)
     clips: dict[str, Path] = field(default_factory=dict)
     packet_bytes: dict[str, float] = field(default_factory=dict)
-    _begun: float = field(default_factory=time.monotonic)
     _last: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        options = self.options
+        options, self._begun_s, self._out = self.options, time.monotonic(), self.folder / "out"
+        self._until_s = self._begun_s + options.max_s  # when the time limit is reached
         self.model, self.network = network(options.model, options.data, self.folder, options.dtype)
 
     def all(self) -> None:
@@ -110,12 +116,15 @@ class GpuBenchmark:
             count = lengthen(clip, self.clips[codec], self.options.frames)
             self.packet_bytes[codec] = round(self.clips[codec].stat().st_size / count, 1)
         packets = ", ".join(f"{size:,.0f} bytes per frame in {codec}" for codec, size in self.packet_bytes.items())
-        self._check()
+        path = self._pipeline(next(iter(self.clips)), 1)  # problems are reported before anything runs
+        check_networks(build(read(path, set_=self.options.set_, device=self.options.device)))
         self.echo(f"{self.network}; packets {packets}")
         self.echo(HEAD)
         self._parts()
-        self._paced()  # requested explicitly: at the time limit, whole pipelines are skipped first
         options = self.options
+        # requested explicitly: at the time limit, whole pipelines are skipped first
+        for processes, codec, sources in product(options.processes, self.clips, options.realtime):
+            self._whole(codec, sources, 0, "paced", processes=processes)
         for batch, codec in product(options.batches, self.clips):
             self._whole(codec, self._base(codec), batch)
         for sources, codec in product(options.sources, self.clips):
@@ -132,20 +141,6 @@ class GpuBenchmark:
                 if processes > 1:
                     self._whole(codec, *at_best, processes=processes)
 
-    def _paced(self) -> None:
-        """Measure sources in real time, in the requested numbers of sources and processes."""
-        for processes, codec, sources in product(self.options.processes, self.clips, self.options.realtime):
-            self._whole(codec, sources, 0, "paced", processes=processes)
-
-    def _check(self) -> None:
-        """Report problems of the pipeline, such as a misspelt option in `set_`, before anything runs."""
-        from streamkit.config.checks.stages import check_networks
-        from streamkit.config.graph import build
-        from streamkit.config.pipeline_config import read
-
-        path = self._pipeline(next(iter(self.clips)), 1)
-        check_networks(build(read(path, set_=self.options.set_, device=self.options.device)))
-
     # ------------------------------------------------------------------------------------------------------- parts
 
     def _parts(self) -> None:
@@ -155,9 +150,9 @@ class GpuBenchmark:
             {codec: str(clip) for codec, clip in self.clips.items()}, list(options.sources), list(options.batches),
             str(self._pipeline(next(iter(self.clips)), 1)), options.set_, options.device, options.seconds,
         )  # fmt: skip
-        with closing(run_spec("streamkit.bench.limits", spec, self.folder, self._until_s)) as results:
+        with closing(results(spec, self._until_s)) as measured:
             try:
-                for found in results:
+                for found in measured:
                     if "error" in found:
                         raise StreamkitError(found["error"])
                     if "machine" in found:
@@ -166,7 +161,7 @@ class GpuBenchmark:
                     row = Measurement(**found)
                     self._add(row)
                     enough = row.what == "postprocess" and row.batch != options.batches[-1]
-                    if enough and self._spent() > _FOR_PARTS * options.max_s:
+                    if enough and time.monotonic() > self._begun_s + _PARTS_SHARE * options.max_s:
                         self._leave_out(f"parts alone with batches over {row.batch}")
                         return
             except TimeoutError:
@@ -181,7 +176,7 @@ class GpuBenchmark:
         """Measure one run in its own processes; skip or stop it at the time limit."""
         options, title = self.options, f"{what}, {codec}, {sources} sources, batch {batch or 'by default'}"
         expected_s = self._last.get(what) or self._last.get("whole", 0.0)
-        if self._spent() + max(expected_s, options.seconds) > options.max_s:
+        if time.monotonic() + max(expected_s, options.seconds) > self._until_s:
             self._leave_out(title)
             return
         begun = time.monotonic()
@@ -193,9 +188,9 @@ class GpuBenchmark:
         device = ",".join([options.device] * processes)
         spec = trial.TrialSpec(str(path), options.set_ if "detect" in stages else {}, device, seconds=options.seconds)
         if pace is not None:
-            spec.seconds, spec.settle_s, spec.start_s = max(5.0, spec.seconds), 2.0, 60.0 + sources / 4
+            spec.seconds, spec.warmup_s, spec.start_s = max(5.0, spec.seconds), 2.0, 60.0 + sources / 4
         try:
-            found = trial.measure(spec, self.folder, self._until_s)
+            found = trial.measure(spec, self._until_s)
         except TimeoutError:
             shutil.rmtree(self._out, ignore_errors=True)
             self._leave_out(f"{title}: stopped at the time limit")
@@ -240,10 +235,6 @@ class GpuBenchmark:
         shutil.rmtree(self._out, ignore_errors=True)
         if written != found.frames_in_all:
             found.error = f"{written} records of {found.frames_in_all} frames were written"
-
-    @property
-    def _out(self) -> Path:
-        return self.folder / "out"
 
     # ------------------------------------------------------------------------------------------------- what was found
 
@@ -293,14 +284,6 @@ class GpuBenchmark:
         self.echo(f"skipped: {what}")
         self.keep(self)
 
-    def _spent(self) -> float:
-        return time.monotonic() - self._begun
-
-    @property
-    def _until_s(self) -> float:
-        """When the time limit is reached, in monotonic seconds."""
-        return self._begun + self.options.max_s
-
     def report(self, *, complete: bool) -> dict[str, Any]:
         """All results so far, as values for JSON; paths as `Path`."""
         return {
@@ -312,8 +295,6 @@ class GpuBenchmark:
 
 def stages_of(path: Path) -> dict[str, Any]:
     """All stages of a YAML; paths and models in it are relative to the working folder. Raises ConfigError."""
-    from streamkit.core.yaml_tree import load_file
-
     node, problems = load_file(path)
     if problems:
         raise ConfigError(problems)
@@ -339,11 +320,8 @@ def bench(options: GpuBenchOptions, out: Path | None, echo: Callable[[str], None
         DeviceError: there is no such GPU; names what is missing.
         ConfigError: clips or the network are missing, or the pipeline is invalid.
     """
-    from streamkit.io.outputs import report_file
-    from streamkit.runtime.execution.device import choose
-
-    choose(options.device, echo)
-    write = None if out is None else report_file(out)
+    choose(options.device)
+    write = None if out is None else ReportFile(out)
 
     def keep(made: GpuBenchmark, *, complete: bool = False) -> None:
         if write is not None:

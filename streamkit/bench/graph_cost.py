@@ -1,21 +1,16 @@
-"""The cost of a graph itself: stages that do nothing, and memory over many frames.
-
-    python -m streamkit.bench.graph_cost cost [FRAMES]            the graph's own time per frame
-    python -m streamkit.bench.graph_cost memory VIDEO CARD [FRAMES]   memory with real frames and a network
-
-Each prints a JSON object.
-"""
+"""A process that measures the cost of a graph itself: stages that do nothing, and memory over many frames."""
 
 from __future__ import annotations
 
 import json
-import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from streamkit.bench.child import to_stderr
+from streamkit.bench.child import main
 from streamkit.bench.load import resident_mb
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.stage import (
@@ -31,6 +26,15 @@ from streamkit.core.stage import (
 )
 
 
+@dataclass(slots=True)
+class ProbeSpec:
+    """What to run: `memory` with a video and a card, else `graph_cost`."""
+
+    frames: int
+    video: str = ""
+    card: str = ""
+
+
 def add_stages(registry: Registry) -> None:
     """Add stages that do nothing, one of each kind; the sink, `watch_memory`, samples the process's memory."""
     with Collecting(registry):
@@ -40,12 +44,7 @@ def add_stages(registry: Registry) -> None:
 def _define() -> None:
     @stage("empty_frames")
     class EmptyFrames(Source):
-        """Frames without pixels.
-
-        Options:
-            uri: anything.
-            count: number of frames.
-        """
+        """Frames without pixels; `uri` is ignored."""
 
         uri: str
         count: Count = 1
@@ -119,7 +118,7 @@ def _run(text: str, frames: int) -> dict[str, Any]:
     registry = default_registry()
     add_stages(registry)
     watch: Any = registry.get("watch_memory")
-    pipeline = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), limit=frames, say=to_stderr)
+    pipeline = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), limit=frames)
     begun = time.process_time()
     code = pipeline.run()
     used = time.process_time() - begun
@@ -133,20 +132,14 @@ def _run(text: str, frames: int) -> dict[str, Any]:
     }
 
 
-def main(arguments: list[str]) -> None:
-    """Run the command line's probe."""
-    import tempfile
-
-    what, *rest = arguments
-    if what == "cost":
-        found = graph_cost(int(rest[0]) if rest else 20_000)
-    else:
-        video, card, *count = rest
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "out.jsonl"
-            found = memory(Path(video), Path(card), int(count[0]) if count else 20_000, out)
-    print(json.dumps(found))
+def probe(spec: ProbeSpec) -> Iterator[dict[str, Any]]:
+    """Run the probe of a specification."""
+    if not spec.video:
+        yield graph_cost(spec.frames)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield memory(Path(spec.video), Path(spec.card), spec.frames, Path(folder) / "out.jsonl")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(ProbeSpec, probe)

@@ -1,34 +1,42 @@
-"""Measures the speed of each part of a pipeline alone: the limits that whole pipelines are compared with.
+"""A process that measures the speed of each part of a pipeline alone: the limits of whole pipelines.
 
-    python -m streamkit.bench.limits SPEC.json
-
-prints a `Measurement` as JSON for each part, as it is measured. Decoding uses the product's `VideoReader`, one thread
-per source with no stages after it. The stages are those of the pipeline, with its options, opened as in a run. They get
-the same real frames repeatedly, on one thread and one CUDA stream with up to four batches in flight.
+It describes the machine, then returns a `Measurement` for each part, as it is measured. Decoding uses the product's
+`VideoReader`, one thread per source with no stages after it. The stages are those of the pipeline, with its options,
+opened as in a run. They get the same real frames repeatedly, on one thread and one CUDA stream with up to four batches
+in flight.
 """
 
 from __future__ import annotations
 
-import json
-import sys
+import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from streamkit.bench.child import json_output, to_stderr
+from streamkit.bench.child import main
 from streamkit.bench.table import Measurement
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import StreamkitError
+from streamkit.core.stage import Context
+from streamkit.media.reader import VideoReader
+from streamkit.media.surfaces import shared_pool
+from streamkit.runtime.execution.device import choose, describe_gpu, lane_device
 from streamkit.runtime.execution.future import Stopped, side_by_side
+from streamkit.runtime.execution.host import configure_process, pin_to_shared_cores
+from streamkit.runtime.execution.sizes import cores
 
 PARTS = ("preprocess", "infer", "postprocess")
 """The stages that are measured, in their order."""
 
-_START_S = 60.0
+_START_TIMEOUT_S = 60.0
 _WARM = 3
 
 
@@ -50,9 +58,9 @@ class LimitsSpec:
     sources: list[int]
     batches: list[int]
     pipeline: str
-    set_: dict[str, str] = field(default_factory=dict)
-    device: str = "cuda"
-    seconds: float = 3.0
+    set_: dict[str, str]
+    device: str
+    seconds: float
 
 
 def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> float:
@@ -62,27 +70,21 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
         SourceError: the clip cannot be read.
         StreamkitError: a reader delivered no frame within a minute.
     """
-    from streamkit.media.reader import VideoReader
-    from streamkit.media.surfaces import shared_pool
-    from streamkit.runtime.execution.host import settle, share_cores
-    from streamkit.runtime.execution.sizes import cores
-
-    settle()
+    configure_process()
     pool, counts = shared_pool(device), [0] * sources
     threads = max(1, cores() // sources)
 
-    def read(number: int, stopped: Stopped) -> None:
-        share_cores(device)
-        with closing(VideoReader(clip, device, pool, Counters(), to_stderr, threads=threads)) as reader:
+    def decode(number: int, stopped: Stopped) -> None:
+        pin_to_shared_cores(device)
+        with closing(VideoReader(clip, device, pool, Counters(), threads=threads)) as reader:
             while not stopped():
                 for _ in reader.frames():
                     counts[number] += 1
                     if stopped():
                         return
 
-    works: list[Callable[[Stopped], None]] = [lambda s, n=n: read(n, s) for n in range(sources)]  # type: ignore[misc]
-    with side_by_side(*works) as stopped:
-        until = time.monotonic() + _START_S
+    with side_by_side(*(partial(decode, number) for number in range(sources))) as stopped:
+        until = time.monotonic() + _START_TIMEOUT_S
         while not all(counts) and not stopped():
             if time.monotonic() > until:
                 raise StreamkitError(f"{counts.count(0)} of {sources} readers of {clip} delivered no frame in a minute")
@@ -106,36 +108,29 @@ def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: flo
     Raises:
         StreamkitError: a stage cannot be opened.
     """
-    from streamkit.core.stage import Context
-    from streamkit.runtime.execution.device import lane_device
-    from streamkit.runtime.execution.sizes import cores
-
     found = {node.type.name: node for node in reversed(graph.nodes.values()) if node.type.name in PARTS}
     lane = lane_device(device, True)
     frames = first_frames(clip, device, batch)
-    with lane.enter(), ExitStack() as opened:
-        opened.callback(lane.settle)
+    with lane.activate(), ExitStack() as opened:
+        opened.callback(lane.synchronize)
         given = Batch(frames, device.xp)
-        lane.receive(given)
+        lane.acquire(given)
         for name in PARTS:
             if name not in found:
                 return
             node = found[name]
             stage = node.type(**node.options)
-            stage.context = Context(node.id, device, (batch,), cores(), Counters(), to_stderr)
+            stage.context = Context(node.id, device, (batch,), cores(), Counters())
             stage.open()
             opened.callback(stage.close)  # at the end: the next stage reads arrays of this stage's session
             yield Measurement(name, round(_rate(stage, given, lane, node.table, seconds), 1), batch=batch)
-            given = stage.process(_fresh(given))
+            given = stage.process(_copy(given))
 
 
 def first_frames(clip: str, device: Device, count: int) -> list[Frame]:
     """The first frames of a clip, from its start again if it is shorter; all stay in memory."""
-    from streamkit.media.reader import VideoReader
-    from streamkit.media.surfaces import shared_pool
-
     frames: list[Frame] = []
-    with closing(VideoReader(clip, device, shared_pool(device), Counters(), to_stderr)) as reader:
+    with closing(VideoReader(clip, device, shared_pool(device), Counters())) as reader:
         while len(frames) < count:
             for index, image in reader.frames():
                 frames.append(Frame("clip", index, image.pts_s, image.width, image.height, image.surface))
@@ -148,26 +143,26 @@ def _rate(stage: Any, given: Batch, lane: Any, table: str, seconds: float) -> fl
     """Frames per second of one stage. A table is read when the next batch is in progress, as in a sink's lane."""
     before: Batch | None = None
 
-    def once() -> None:
+    def step() -> None:
         nonlocal before
-        batch = stage.process(_fresh(given))
-        lane.hand_on(batch)
+        batch = stage.process(_copy(given))
+        lane.release(batch)
         if before is not None and table in before.tables:
             before.table(table)
         before = batch
 
     for _ in range(_WARM):
-        once()
-    lane.settle()
+        step()
+    lane.synchronize()
     begun, batches = time.monotonic(), 0
     while time.monotonic() < begun + seconds:
-        once()
+        step()
         batches += 1
-    lane.settle()
+    lane.synchronize()
     return batches * len(given) / (time.monotonic() - begun)
 
 
-def _fresh(given: Batch) -> Batch:
+def _copy(given: Batch) -> Batch:
     """A copy of the previous stage's batch: stages remove what they have consumed."""
     return Batch(given.frames, given.xp, given.tensor, given.geometry, dict(given.outputs))
 
@@ -178,9 +173,6 @@ def measure(spec: LimitsSpec, device: Device) -> Iterator[Measurement]:
     Raises:
         StreamkitError: the pipeline is invalid, a clip cannot be read, or the device cannot be used.
     """
-    from streamkit.config.graph import build
-    from streamkit.config.pipeline_config import read
-
     for codec, clip in spec.clips.items():
         for sources in spec.sources:
             yield Measurement("decode", round(decode_alone(clip, device, sources, spec.seconds), 1), codec, sources)
@@ -193,12 +185,6 @@ def measure(spec: LimitsSpec, device: Device) -> Iterator[Measurement]:
 
 def machine(device: Device) -> dict[str, Any]:
     """Describe the machine: GPU, cores and versions."""
-    import platform
-    from importlib import metadata
-
-    from streamkit.runtime.execution.device import describe_gpu
-    from streamkit.runtime.execution.sizes import cores
-
     names = ("streamkit", "av", "numpy", "onnxruntime", "onnxruntime-gpu", "cupy-cuda13x", "PyNvVideoCodec")
     versions = {}
     for name in names:
@@ -208,20 +194,11 @@ def machine(device: Device) -> dict[str, Any]:
     return {"gpu": gpu, "cores": cores(), "python": platform.python_version(), "versions": versions}
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Run the measurements of a specification file."""
-    from streamkit.runtime.execution.device import choose
-
-    output = json_output()
-    spec = LimitsSpec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
-    try:
-        device = choose(spec.device, to_stderr)
-        output({"machine": machine(device)})
-        for found in measure(spec, device):
-            output(asdict(found))
-    except StreamkitError as error:
-        output({"error": str(error)})
+def _results(spec: LimitsSpec) -> Iterator[dict[str, Any]]:
+    device = choose(spec.device)
+    yield {"machine": machine(device)}
+    yield from map(asdict, measure(spec, device))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(LimitsSpec, _results)

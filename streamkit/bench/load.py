@@ -72,7 +72,7 @@ def snapshot(pipeline: Any) -> RunSnapshot:
     busy = {name: stage["seconds"] / stage["instances"] for name, stage in report["stages"].items()}
     latency = {name: found.counts.copy() for name, found in list(pipeline.latency.items())}
     dropped = sum(n for name, n in report["counts"].items() if "dropped" in name)
-    frames, counted_s = zip(*pipeline.counted(), strict=True)
+    frames, counted_s = zip(*pipeline.frame_counts(), strict=True)
     cpu_s = sum(map(_cpu_s, pipeline.pids))
     return RunSnapshot(
         time.monotonic(), cpu_s, list(frames), list(counted_s), dropped, core_times(), so_far(), busy, latency
@@ -117,7 +117,7 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class LockWatch:
+class GilSampler:
     """Samples how much of the time the GIL is free, on a separate thread that wakes at random times.
 
     The thread sleeps for a random 1 to 3 ms, so its wake-ups are independent of other threads. After a sleep it needs
@@ -132,12 +132,12 @@ class LockWatch:
     high. The measurement itself takes about 0.5 % of the lock.
 
     Attributes:
-        turns: number of samples.
-        waits: number of samples at which another thread held the lock.
+        samples: number of samples.
+        held: number of samples at which another thread held the lock.
     """
 
     def __init__(self) -> None:
-        self.turns = self.waits = 0
+        self.samples = self.held = 0
 
     def __call__(self, stopped: Stopped) -> None:
         """Sample until `stopped()`; does nothing on systems that do not count a thread's context switches."""
@@ -149,8 +149,8 @@ class LockWatch:
         while not stopped():
             time.sleep(random.uniform(*_SLEEP_S))
             now = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-            self.turns += 1
-            self.waits += now - before > 1
+            self.samples += 1
+            self.held += now - before > 1
             before = now
 
     @property
@@ -158,4 +158,4 @@ class LockWatch:
         """The share of samples at which the lock was free, 0 to 1; None without samples."""
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
             return 1.0
-        return 1.0 - self.waits / self.turns if self.turns else None
+        return 1.0 - self.held / self.samples if self.samples else None

@@ -3,7 +3,7 @@
 OpenCV decodes and resizes, ONNX Runtime runs one frame at a time with its default options, OpenCV runs NMS, and
 `json.dumps` writes one line per frame. It is efficient of its kind: no unnecessary copies, vectorized postprocessing.
 
-    python -m streamkit.bench.plain_loop VIDEO CARD OUT.jsonl [LIMIT]
+    python -m streamkit.bench.plain_loop VIDEO CARD OUT.jsonl LIMIT
 
 prints a JSON object: frames, seconds of the loop, seconds before it.
 """
@@ -57,7 +57,7 @@ def read_yolov8(output: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, 
 READERS = {"yolox": read_yolox, "yolov8": read_yolov8}
 
 
-def run(video: Path, card: Any, out: Path, limit: int | None = None) -> dict[str, float]:
+def run(video: Path, card: Any, out: Path, limit: int) -> dict[str, float]:
     """Run the loop; `card` is a `streamkit.models.card.Card` of one of `READERS`."""
     import cv2
     import onnxruntime
@@ -71,7 +71,7 @@ def run(video: Path, card: Any, out: Path, limit: int | None = None) -> dict[str
     looped = time.perf_counter()
     frames = 0
     with out.open("w", encoding="utf-8") as file:
-        while limit is None or frames < limit:
+        while frames < limit:
             ok, image = capture.read()
             if not ok:
                 break
@@ -107,8 +107,8 @@ def main(arguments: list[str]) -> None:
     """Run the loop with the command line's arguments."""
     from streamkit.models.card import load_card
 
-    video, card, out, *limit = arguments
-    print(json.dumps(run(Path(video), load_card(Path(card)), Path(out), int(limit[0]) if limit else None)))
+    video, card, out, limit = arguments
+    print(json.dumps(run(Path(video), load_card(Path(card)), Path(out), int(limit))))
 
 
 if __name__ == "__main__":

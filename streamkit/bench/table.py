@@ -8,10 +8,16 @@ from typing import Any
 
 from streamkit.bench.trial import TrialResult
 
-HEAD = (
-    f"{'what':<20} {'codec':<5} {'sources':>7} {'batch':>5} {'frames/s':>9} {'of limit':>8} {'lock free':>9} "
-    f"{'cores':>5} {'B to dev':>8} {'B to host':>9} {'dev MB':>7} {'host MB':>7} {'start s':>7}  most used"
-)
+_FORM = "{:<20} {:<5} {:>7} {:>5} {:>9} {:>8} {:>9} {:>5} {:>8} {:>9} {:>7} {:>7} {:>7}"
+
+
+def _row(*cells: Any) -> str:
+    """A row of the first columns."""
+    return _FORM.format(*cells, *[""] * (_FORM.count("{") - len(cells))).rstrip()
+
+
+_TITLES = "what,codec,sources,batch,frames/s,of limit,lock free,cores,B to dev,B to host,dev MB,host MB,start s"
+HEAD = f"{_row(*_TITLES.split(','))}  most used"
 
 
 @dataclass(slots=True)
@@ -43,19 +49,18 @@ class Measurement:
 
     def __str__(self) -> str:
         what = self.what if self.processes == 1 else f"{self.what}, {self.processes} processes"
-        head = f"{what:<20} {self.codec:<5} {self.sources or '':>7} {self.batch or '':>5}"
-        found = self.found
+        head, found = (what, self.codec, self.sources or "", self.batch or ""), self.found
         if found is not None and found.error:
-            return f"{head}  failed: {found.error}"
-        text = f"{head} {self.fps:>9,.0f} {_percent(self.of_limit):>8}"
+            return f"{_row(*head)}  failed: {found.error}"
+        speed = f"{self.fps:,.0f}", _percent(self.of_limit)
         if found is None:
-            return text.rstrip()
-        text += (
-            f" {_percent(found.lock_free):>9} {found.cores_used:>5.1f} {found.to_device:>8.0f} {found.to_host:>9.0f}"
-        )
-        text += f" {found.device_mb or 0:>7,.0f} {found.host_mb:>7,.0f} {found.start_s:>7.1f}"
-        most = next(iter(self.uses.items()), None)
-        text += f"  {most[0]} {most[1]:.0%}" if most else ""
+            return _row(*head, *speed)
+        text = _row(
+            *head, *speed, _percent(found.lock_free), f"{found.cores_used:.1f}", f"{found.to_device:.0f}",
+            f"{found.to_host:.0f}", f"{found.device_mb or 0:,.0f}", f"{found.host_mb:,.0f}", f"{found.start_s:.1f}",
+        )  # fmt: skip
+        for name, share in list(self.uses.items())[:1]:
+            text += f"  {name} {share:.0%}"
         if found.latency:
             late = ", ".join(f"{name[:-3]} {value:.0f} ms" for name, value in found.latency.items())
             text += f"; {found.dropped} dropped, {late}"

@@ -1,32 +1,33 @@
-"""Runs a pipeline in a separate process and measures it in steady state.
+"""Runs a pipeline in a separate process and measures it in steady state; `measure` is the parent's side.
 
-    python -m streamkit.bench.trial SPEC.json
-
-prints a `TrialResult` as JSON. It waits until every source has delivered a frame, the first records are written, and
-`settle_s` more; then it measures for `seconds`, stops the sources, and lets decoded frames be processed. Start and end
-are not part of any rate. `measure` is the parent's side.
+The process waits until every source has delivered a frame, the first records are written, and `warmup_s` more; then it
+measures for `seconds`, stops the sources, and lets decoded frames be processed. Start and end are not part of any rate.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamkit.bench.child import json_output, run_spec
+from streamkit.bench.child import main, results
 from streamkit.bench.copies import multiply
-from streamkit.bench.load import LockWatch, resident_mb, snapshot
+from streamkit.bench.load import GilSampler, resident_mb, snapshot
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read
 from streamkit.core.data import Device
-from streamkit.core.errors import StreamkitError, describe
+from streamkit.core.errors import StreamkitError
+from streamkit.core.logs import as_message, messages_to
+from streamkit.runtime.execution.device import choose, describe_gpu
 from streamkit.runtime.execution.future import Stopped, side_by_side
+from streamkit.runtime.multiprocess.fleet import prepare
 from streamkit.runtime.observe.nvml import Nvml
+from streamkit.stages.inference.infer import UNTUNED
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _UNTUNED_S = 1.0  # longer than a batch takes then
 
 
@@ -42,7 +43,7 @@ class TrialSpec:
         pace: frames per second of a copy; None for the video's own timestamps.
         outputs: the folder for the copies' outputs.
         seconds: duration of the measurement.
-        settle_s: how long to run before the measurement.
+        warmup_s: how long to run before the measurement.
         start_s: time limit for the start.
         begun_s: when the parent started the process, in monotonic seconds; set by `measure`.
     """
@@ -54,7 +55,7 @@ class TrialSpec:
     pace: float | None = None
     outputs: str = ""
     seconds: float = 3.0
-    settle_s: float = 0.5
+    warmup_s: float = 0.5
     start_s: float = 90.0
     begun_s: float = 0.0
 
@@ -82,7 +83,7 @@ class TrialResult:
         device_mb: device memory in use by all processes at the end, in MB; `device_total_mb` is the total.
         stages: by stage, the share of its threads' time in which they were busy.
         counts: the run's counters.
-        said: the run's messages to the user.
+        messages: the run's messages to the user.
     """
 
     error: str | None = None
@@ -104,15 +105,14 @@ class TrialResult:
     device_total_mb: float | None = None
     stages: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
 
-def measure(spec: TrialSpec, folder: Path, until_s: float | None = None) -> TrialResult:
+def measure(spec: TrialSpec, until_s: float | None = None) -> TrialResult:
     """Run a trial in a separate process; its errors are returned in `TrialResult.error`.
 
     Args:
         spec: what to run.
-        folder: where to write the specification for the child.
         until_s: when to kill it, in monotonic seconds; None for no limit.
 
     Raises:
@@ -120,29 +120,24 @@ def measure(spec: TrialSpec, folder: Path, until_s: float | None = None) -> Tria
     """
     spec.begun_s = time.monotonic()
     try:
-        return TrialResult(**list(run_spec("streamkit.bench.trial", spec, folder, until_s))[-1])
+        return TrialResult(**list(results(spec, until_s))[-1])
     except (RuntimeError, IndexError) as error:  # it died: out of memory, a driver
         return TrialResult(error=str(error))
 
 
 def run(spec: TrialSpec) -> TrialResult:
     """Run a trial in this process."""
-    from streamkit.config.graph import build
-    from streamkit.config.pipeline_config import read
-    from streamkit.runtime.execution.device import choose
-    from streamkit.runtime.multiprocess.fleet import prepare
-
     found = TrialResult()
     try:
         config = read(Path(spec.pipeline), set_=spec.set_, device=spec.device)
         if spec.streams is not None:
-            multiply(config, spec.streams, spec.pace, Path(spec.outputs), found.said.append)
+            found.messages += multiply(config, spec.streams, spec.pace, Path(spec.outputs))
         first = config.device[0] if isinstance(config.device, list) else config.device
-        device = choose(first, found.said.append)
-        pipeline = prepare(build(config), Path(spec.pipeline), spec.set_, say=found.said.append)
-        observer = _Observer(spec, pipeline, device, found)
-        with side_by_side(observer):
-            code = pipeline.run()
+        with messages_to(lambda text, *_: found.messages.append(as_message(text))):
+            device = choose(first)
+            pipeline = prepare(build(config), Path(spec.pipeline), spec.set_)
+            with side_by_side(_Observer(spec, pipeline, device, found)):
+                code = pipeline.run()
     except StreamkitError as error:
         found.error = str(error)
         return found
@@ -179,7 +174,7 @@ class _Observer:
             if any(state.done for state in states.values()):
                 return False
             if self._found.start_s and all(state.frames for state in states.values()):
-                return self._tuned(until, stopped) and _sleep(spec.settle_s, stopped)
+                return self._tuned(until, stopped) and _sleep(spec.warmup_s, stopped)
             time.sleep(0.005)
         if not stopped():
             late = sum(not state.frames for state in states.values())
@@ -189,8 +184,6 @@ class _Observer:
 
     def _tuned(self, until: float, stopped: Stopped) -> bool:
         """Wait until the networks are tuned: until the count of untuned batches stops growing."""
-        from streamkit.stages.inference.infer import UNTUNED
-
         seen = -1
         while (now := self._pipeline.report(0)["counts"].get(UNTUNED, 0)) != seen and time.monotonic() < until:
             seen = now
@@ -201,12 +194,12 @@ class _Observer:
     def _measure(self, stopped: Stopped) -> None:
         device, alone = self._device, self._pipeline.pids == (os.getpid(),)
         nvml, uses = Nvml(device.index) if device.kind == "cuda" else None, []
-        watch = LockWatch()
+        watch = GilSampler()
         before = snapshot(self._pipeline)
         with side_by_side(watch):
             until = before.at_s + self._spec.seconds
             while not stopped() and (left := until - time.monotonic()) > 0:
-                time.sleep(min(left, _LOOK_S))
+                time.sleep(min(left, _POLL_S))
                 if nvml is not None:
                     uses.append(nvml.use())
         after = snapshot(self._pipeline)
@@ -231,8 +224,6 @@ class _Observer:
             name: round((busy_s - before.busy_s.get(name, 0.0)) / seconds, 3) for name, busy_s in after.busy_s.items()
         }
         if nvml is not None:
-            from streamkit.runtime.execution.device import describe_gpu
-
             nvml.close()
             found.gpu, found.decoder = _mean([use.gpu for use in uses]), _mean([use.decoder for use in uses])
             memory = describe_gpu(device.index)
@@ -244,7 +235,7 @@ def _sleep(seconds: float, stopped: Stopped) -> bool:
     """Sleep; False if it was interrupted."""
     until = time.monotonic() + seconds
     while not stopped() and (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, _LOOK_S))
+        time.sleep(min(left, _POLL_S))
     return not stopped()
 
 
@@ -253,17 +244,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return round(sum(known) / len(known), 3) if known else None
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Run the trial of a specification file."""
-    output = json_output()
-    spec = TrialSpec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
-    try:
-        found = run(spec)
-    except Exception as error:  # any error is reported to the parent
-        found = TrialResult(error=describe(error))
-    output(asdict(found))
-    os._exit(0)  # a thread that is still in a library's call must not make the process fail
+def _result(spec: TrialSpec) -> Iterator[dict[str, Any]]:
+    yield asdict(run(spec))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(TrialSpec, _result)

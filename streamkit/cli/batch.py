@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from streamkit.cli.common import DEVICE, FILE, REPORT, SET, graph_checked, handle_signals, keep_stdout, pairs
+from streamkit.cli import common
 from streamkit.core.errors import ConfigError, OutputError
 
 _STOPPING = "stopping: files in progress are finished and no new ones are started; a second signal stops at once"
@@ -41,14 +41,14 @@ def _rate(value: str) -> float:
 
 
 @click.command()
-@FILE
+@common.FILE
 @click.argument("patterns", metavar="FILES...", nargs=-1, required=True)
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="folder of the data set")
 @click.option("--format", "formats", default="parquet", show_default=True, metavar="F,F",
               help="formats to write: parquet, jsonl, csv, coco, mot, video")  # fmt: skip
 @click.option("--video", is_flag=True, help="also write each video with its objects drawn on it")
 @click.option("--workers", type=click.IntRange(min=1), help="processes; by default one per CPU core, or three per GPU")
-@DEVICE
+@common.DEVICE
 @click.option("--ray", metavar="auto|ADDRESS", help="run the workers on a Ray cluster instead of this machine")
 @click.option("--retries", type=click.IntRange(min=0), default=1, show_default=True,
               help="retries of a file after a temporary error")  # fmt: skip
@@ -63,8 +63,8 @@ def _rate(value: str) -> float:
 @click.option("--timeout", type=_timeout, metavar="TIME", default=600.0, show_default=True,
               help="fail a file that delivers no frame for this long")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="report what a run would do, without running")
-@SET
-@REPORT
+@common.SET
+@common.REPORT
 def batch(
     pipeline: Path, patterns: tuple[str, ...], out: Path, formats: str, video: bool, set_: tuple[str, ...],
     dry_run: bool, every: int, fps: float | None, keyframes: bool, start: float, end: float | None, strict: bool,
@@ -75,56 +75,53 @@ def batch(
     FILES are files, folders, patterns such as 'videos/**/*.mp4', lists (@names.txt) and addresses (s3://...). The
     YAML's own sources are ignored. After an interruption, run the same command again to continue.
     """
+    from streamkit.batch.dryrun import dry_run as estimate
+    from streamkit.batch.inputs import find
     from streamkit.batch.job import BatchSettings, FrameSelection
     from streamkit.batch.parts import check_formats
-    from streamkit.cli.progress import Display
+    from streamkit.batch.pipeline import check_selection, config_for, ignored
+    from streamkit.cli.progress import open_display
 
     if set(str(out)) & set("{}"):
         raise ConfigError(f"--out: the folder's name must be without {{ and }}, got {out}; give it another name")
     selection = FrameSelection(start, end, every, fps, keyframes)
     named = [name.strip() for name in formats.split(",") if name.strip()] + ["video"] * video
-    settings = BatchSettings(pipeline, tuple(pairs(set_).items()), out, check_formats(named), selection, strict)
+    settings = BatchSettings(pipeline, tuple(common.pairs(set_).items()), out, check_formats(named), selection, strict)
+    display = open_display()
     try:
-        return (_dry_run if dry_run else _run)(settings, patterns, Display(), **how)
+        check_selection(selection)
+        graph = common.graph_checked(config_for(settings, how["device"]))
+        if text := ignored(graph):
+            display.log(text)
+        files = find(patterns, out)
+        if dry_run:
+            cluster = how["ray"] is not None
+            return estimate(graph, settings, files, display.log, workers=how["workers"], cluster=cluster)
+        return _run(graph, settings, files, display, **how)
     except OutputError as error:
         raise ConfigError(str(error)) from error  # exit code 2: the run has not begun
 
 
-def _dry_run(
-    settings: Any, patterns: tuple[str, ...], display: Any, *, device: str | None, ray: str | None,
-    workers: int | None, **_: Any,
-) -> int:  # fmt: skip
-    from streamkit.batch.dryrun import dry_run
-    from streamkit.batch.inputs import find
-
-    graph = _checked(settings, device, display)
-    files = find(patterns, settings.out, display.say)
-    return dry_run(graph, settings, files, display.say, workers=workers, cluster=ray is not None)
-
-
 def _run(
-    settings: Any, patterns: tuple[str, ...], display: Any, *, device: str | None, report: Path | None,
+    graph: Any, settings: Any, files: Any, display: Any, *, device: str | None, report: Path | None,
     workers: int | None, ray: str | None, retries: int, retry_failed: bool, overwrite: bool, timeout: float,
 ) -> int:  # fmt: skip
     from streamkit.batch import summary
-    from streamkit.batch.inputs import find
     from streamkit.batch.manager import Manager
     from streamkit.batch.probe import probe
     from streamkit.batch.work import opened
-    from streamkit.io.outputs import report_file
+    from streamkit.io.outputs import ReportFile
 
-    graph = _checked(settings, device, display)
-    files = find(patterns, settings.out, display.say)
-    write_report = None if report is None else report_file(report)
-    pool = _worker_pool(settings, graph, device, len(files), workers, ray, timeout, display.say)
-    keep_stdout()
+    write_report = None if report is None else ReportFile(report)
+    pool = _worker_pool(settings, graph, device, len(files), workers, ray, timeout)
+    common.keep_stdout()
     code = 1
     with (
         opened(graph, settings, files, overwrite=overwrite, retry_failed=retry_failed) as work,
         summary.watching(display) as on_progress,
     ):
         if work.broken:
-            display.say(
+            display.log(
                 f"parts of {work.broken:,} {'file' if work.broken == 1 else 'files'} in {settings.out} are truncated "
                 "or missing: their other parts were removed, and the files are processed again"
             )
@@ -132,7 +129,7 @@ def _run(
             pool, work.jobs, work.commit, retries=retries, skipped=work.done, failed_before=work.failed,
             on_progress=on_progress, seconds=lambda file: settings.selection.length_s(probe(file.uri).duration_s),
         )  # fmt: skip
-        handle_signals(manager, display, _STOPPING)
+        common.handle_signals(manager, display, _STOPPING)
         counts = manager.counts
         try:
             manager.run()
@@ -141,34 +138,22 @@ def _run(
                 work.finish()
         except OutputError as error:
             code = 2
-            display.say(f"{error}; fix this and run the same command again to continue")
+            display.log(f"{error}; fix this and run the same command again to continue")
     for text in summary.lines(counts):
-        display.say(text)
+        display.log(text)
     if write_report is not None:
         write_report(json.dumps(summary.report(counts, code), indent=2) + "\n")
     return code
 
 
-def _checked(settings: Any, device: str | None, display: Any) -> Any:
-    """The pipeline's graph, after all checks that are possible before anything is written."""
-    from streamkit.batch.pipeline import check_selection, config_for, ignored
-
-    check_selection(settings.selection)
-    graph = graph_checked(config_for(settings, device), display.say)
-    if text := ignored(graph):
-        display.say(text)
-    return graph
-
-
 def _worker_pool(
-    settings: Any, graph: Any, device: str | None, files: int, workers: int | None, ray: str | None, timeout_s: float,
-    say: Any,
+    settings: Any, graph: Any, device: str | None, files: int, workers: int | None, ray: str | None, timeout_s: float
 ) -> Any:  # fmt: skip
     if ray is not None:
         from streamkit.batch.ray_worker_pool import RayWorkerPool
 
-        return RayWorkerPool(settings, ray, workers=workers, device=device, timeout_s=timeout_s, say=say)
+        return RayWorkerPool(settings, ray, workers=workers, device=device, timeout_s=timeout_s)
     from streamkit.batch.worker_pool import LocalWorkerPool, plan_workers
 
-    plan = plan_workers(graph.config.device, workers, files, say)
-    return LocalWorkerPool(settings, plan.devices, slots=plan.slots, cores=plan.cores, timeout_s=timeout_s, say=say)
+    plan = plan_workers(graph.config.device, workers, files)
+    return LocalWorkerPool(settings, plan.devices, slots=plan.slots, cores=plan.cores, timeout_s=timeout_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -67,10 +68,8 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @click.option("--device", default="cuda", show_default=True, help="cuda, cuda:N or cpu")
 @SET
 def bench_gpu(
-    out: Path | None, data: Path | None, clips: tuple[str, ...], codecs: str, model: str | None, dtype: str,
-    batches: tuple[int, ...], sources: tuple[int, ...], grid: bool, realtime: tuple[int, ...],
-    processes: tuple[int, ...], seconds: float, max_s: float | None, extra_stages: Path | None, quick: bool,
-    device: str, set_: tuple[str, ...],
+    out: Path | None, data: Path | None, clips: tuple[str, ...], codecs: str, model: str | None, device: str,
+    max_s: float | None, extra_stages: Path | None, quick: bool, set_: tuple[str, ...], **given: Any,
 ) -> int:  # fmt: skip
     """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and whole pipelines."""
     from streamkit.bench.gpu import QUICK_S, WHOLE_S, GpuBenchOptions, stages_of
@@ -80,7 +79,7 @@ def bench_gpu(
 
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise ConfigError(f"--device must be cuda, cuda:N or cpu, because only one device is measured; got {device!r}")
-    choose(device, echo)  # report a missing GPU first
+    choose(device)  # report a missing GPU first
     if not all("=" in clip for clip in clips):
         raise ConfigError("--clip must be CODEC=FILE, such as --clip hevc=gate.mp4")
     own = {codec: Path(path) for codec, path in pairs(clips).items()}
@@ -90,9 +89,8 @@ def bench_gpu(
     folder = None if own and model else data_folder(data)
     videos = own or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
     options = GpuBenchOptions(
-        videos, folder, model, "f16" if dtype == "f16" else "f32", device, batches, sources, seconds,
-        max_s or (QUICK_S if quick else WHOLE_S), realtime,
-        grid, processes, extra_stages={} if extra_stages is None else stages_of(extra_stages), set_=pairs(set_),
+        videos, folder, model, device=device, max_s=max_s or (QUICK_S if quick else WHOLE_S),
+        extra_stages={} if extra_stages is None else stages_of(extra_stages), set_=pairs(set_), **given,
     )  # fmt: skip
     return measure(options.quick() if quick else options, out, echo)
 
@@ -108,13 +106,10 @@ def bench_gpu(
 @click.option("--start", type=click.IntRange(min=1), default=1, show_default=True, help="streams to start with")
 @click.option("--max-streams", type=click.IntRange(min=1), default=1024, show_default=True, help="streams to end with")
 @_OUT
-def capacity(
-    pipeline: Path, set_: tuple[str, ...], device: str | None, fps: float | None, max_latency_ms: float,
-    seconds: float, start: int, max_streams: int, out: Path | None,
-) -> int:  # fmt: skip
+def capacity(pipeline: Path, set_: tuple[str, ...], device: str | None, out: Path | None, **given: Any) -> int:
     """Find how many streams a pipeline can run on this device, and what limits it."""
     from streamkit.bench.capacity import CapacityOptions
     from streamkit.bench.capacity import capacity as measure
 
-    options = CapacityOptions(fps, max_latency_ms / 1e3, seconds, start=start, max_streams=max_streams)
+    options = CapacityOptions(max_latency_s=given.pop("max_latency_ms") / 1e3, **given)
     return measure(pipeline, pairs(set_), device, options, out, echo)

@@ -18,6 +18,7 @@ from streamkit.cli.models import models
 from streamkit.cli.run import run
 from streamkit.cli.serve import serve
 from streamkit.core.errors import StreamkitError
+from streamkit.core.logs import as_message, messages_to
 from streamkit.core.text import did_you_mean, renamed
 
 
@@ -86,7 +87,8 @@ def main() -> None:
 def _run() -> int:
     """Run the command; return the exit code."""
     try:
-        code = cli.main(standalone_mode=False)
+        with messages_to(lambda text, *_: echo(as_message(text), err=True)):
+            code = cli.main(standalone_mode=False)
     except click.NoSuchOption as error:
         known = [name for parameter in error.ctx.command.params for name in parameter.opts] if error.ctx else []
         hint = renamed(error.option_name, known)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import click
 
 from streamkit.core.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
 from streamkit.core.text import printable
+
+logger = logging.getLogger(__name__)
 
 FILE = click.argument("pipeline", type=click.Path(path_type=Path))
 SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the pipeline")
@@ -34,13 +36,13 @@ def read(pipeline: Path, set_: tuple[str, ...], device: str | None, *, may_be_em
     return read_file(pipeline, set_=pairs(set_), device=device, may_be_empty=may_be_empty)
 
 
-def graph_checked(graph: Any, say: Callable[[str], None]) -> Any:
-    """The graph, after its networks are checked and its warnings are shown. Raises ConfigError."""
+def graph_checked(graph: Any) -> Any:
+    """The graph, after its networks are checked and its warnings are logged. Raises ConfigError."""
     from streamkit.config.checks.stages import check_networks
 
     check_networks(graph)
     for warning in graph.config.warnings:
-        say(f"{warning} (warning)")
+        logger.warning(f"{warning} (warning)")
     return graph
 
 
@@ -88,7 +90,7 @@ def handle_signals(running: Any, display: Any, text: str = _STOPPING) -> None:
             discard_all()
             os._exit(130)
         running.stop()  # before the message: a signal that arrives meanwhile must count as the second
-        display.say(text)
+        display.log(text)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
@@ -99,7 +101,7 @@ def run_to_end(running: Any, display: Any) -> int:
     try:
         return int(running.run())
     except StreamkitError as error:
-        display.say(str(error))
+        display.log(str(error))
         return exit_code(error)
 
 
@@ -107,7 +109,7 @@ def exit_past_threads(running: Any, code: int) -> None:
     """Exit at once if threads of a run hang: they would delay or crash the end of the process."""
     from streamkit.io.outputs import discard_all
 
-    if getattr(running, "left_behind", None):
+    if getattr(running, "hung_threads", None):
         discard_all()
         sys.stdout.flush()
         os._exit(code)

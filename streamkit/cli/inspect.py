@@ -20,11 +20,11 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     """Check a pipeline without running it: report every problem with its line and column."""
     from streamkit.cli.check import check as checked
     from streamkit.core.stage import BatchStage
-    from streamkit.runtime.multiprocess.partition import share_out
+    from streamkit.runtime.multiprocess.partition import assign_sources
 
     config = read(pipeline, set_, device)
     graph = checked(config)
-    share_out(graph)
+    assign_sources(graph)
     for warning in config.warnings:
         echo(f"{warning} (warning)", err=True)
     # as named in the YAML: a composite such as detect is one stage
@@ -45,11 +45,11 @@ def graph(pipeline: Path, set_: tuple[str, ...], device: str | None, format_: st
     from streamkit.config.diagram import as_mermaid, as_text
     from streamkit.config.graph import build
     from streamkit.runtime.execution.device import choose
-    from streamkit.runtime.multiprocess.partition import share_out
+    from streamkit.runtime.multiprocess.partition import assign_sources
 
     built = build(read(pipeline, set_, device))
-    shares = share_out(built)
-    chosen = [str(choose(name, lambda text: echo(text, err=True))) for name, _ in shares]
+    shares = assign_sources(built)
+    chosen = [str(choose(name)) for name, _ in shares]
     echo((as_text if format_ == "text" else as_mermaid)(built, ", ".join(dict.fromkeys(chosen))))
     for name, (_, sources) in zip(chosen, shares, strict=True) if len(shares) > 1 and format_ == "text" else ():
         echo(f"process on {name}: {', '.join(sources)}")

@@ -54,6 +54,6 @@ def models_check(name: str, frames: tuple[Path, ...], device: str | None, max_me
     from streamkit.runtime.execution.device import choose
 
     shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"], max_megapixels=max_megapixels)
-    report = compare(load_card(find_card(name, Path())), shown, choose(device or "cpu", echo))
+    report = compare(load_card(find_card(name, Path())), shown, choose(device or "cpu"))
     echo(str(report))
     return 0 if report.passed else 1

@@ -8,6 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import click
+
+from streamkit.core.logs import OncePerText, as_message, messages_to
 from streamkit.core.text import printable
 
 _EVERY_S = 5.0
@@ -15,15 +18,29 @@ _NAMED = 10  # outputs that the summary names
 _OF_THRESHOLDS = "boxes removed: "  # normal: every network removes thousands
 
 
+def open_display() -> Display:
+    """Create the display of a command; until the command ends, it shows each message of the package once."""
+    display = Display()
+    messages = messages_to(lambda text, *_: display.log(as_message(text)))
+    display.once = click.get_current_context().with_resource(messages)
+    return display
+
+
 class Display:
-    """The user's view of one run. `console` is rich's, on stderr."""
+    """The user's view of one run.
+
+    Attributes:
+        console: rich's, on stderr.
+        once: drops messages that were shown before; see `open_display`.
+    """
 
     def __init__(self) -> None:
         from rich.console import Console
 
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.once = OncePerText()
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Show a message, with control characters as escapes."""
         text = printable(text)
         if self.console.is_terminal:
@@ -37,7 +54,7 @@ class Display:
         from streamkit.runtime.execution.future import PeriodicTimer
 
         if not self.console.is_terminal:
-            with PeriodicTimer(_EVERY_S, lambda: self.say(_line(running))):
+            with PeriodicTimer(_EVERY_S, lambda: self.log(_line(running))):
                 yield
             return
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -74,7 +91,7 @@ class Display:
     def summary(self, report: dict[str, Any], verbose: bool = False) -> None:
         """Show what the run did; `verbose` adds how many boxes each threshold removed."""
         for text in _summary(report, verbose):
-            self.say(text)
+            self.log(text)
 
 
 def _total(state: Any, limit: int | None) -> int | None:

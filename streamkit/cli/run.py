@@ -8,28 +8,16 @@ from typing import Any
 
 import click
 
-from streamkit.cli.common import (
-    DEVICE,
-    FILE,
-    REPORT,
-    SET,
-    exit_past_threads,
-    graph_checked,
-    handle_signals,
-    keep_stdout,
-    pairs,
-    read,
-    run_to_end,
-)  # fmt: skip
+from streamkit.cli import common
 from streamkit.core.errors import ConfigError
 
 
 @click.command()
-@FILE
-@SET
-@DEVICE
+@common.FILE
+@common.SET
+@common.DEVICE
 @click.option("--limit", type=click.IntRange(min=1), help="maximum number of frames per source")
-@REPORT
+@common.REPORT
 @click.option("--profile", type=click.Path(path_type=Path, dir_okay=False), help="write a timeline for Perfetto")
 @click.option("--verbose", is_flag=True, help="also count the boxes that each threshold removed")
 @click.option("--watch", is_flag=True, help="apply edits of the YAML and its plugins; keep running without sources")
@@ -38,38 +26,39 @@ def run(
     profile: Path | None, verbose: bool, watch: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline."""
-    from streamkit.cli.progress import Display
+    from streamkit.cli.progress import open_display
     from streamkit.config.graph import build
-    from streamkit.io.outputs import report_file, written
+    from streamkit.io.outputs import ReportFile, existing_outputs
     from streamkit.runtime.multiprocess.fleet import prepare
     from streamkit.runtime.observe.trace import Trace
     from streamkit.runtime.reload import watching
 
-    display = Display()
+    display = open_display()
 
     def load() -> Any:
-        return graph_checked(build(read(pipeline, set_, device, may_be_empty=watch)), display.say)
+        display.once.forget()  # an edit may cause the same messages again
+        return common.graph_checked(build(common.read(pipeline, set_, device, may_be_empty=watch)))
 
     if watch and profile:
         raise ConfigError("--profile shows one run from its beginning to its end; omit --watch")
     graph = None if watch else load()
-    write_report = None if report is None else report_file(report)
+    write_report = None if report is None else ReportFile(report)
     trace = None if profile is None else Trace(profile)
-    keep_stdout()
+    common.keep_stdout()
     running: Any = (
-        watching(pipeline, load, limit, display.say)
+        watching(pipeline, load, limit)
         if graph is None
-        else prepare(graph, pipeline, pairs(set_), limit=limit, say=display.say, trace=trace)
+        else prepare(graph, pipeline, common.pairs(set_), limit=limit, trace=trace)
     )
-    handle_signals(running, display)
+    common.handle_signals(running, display)
     with display.watching(running):
-        code = run_to_end(running, display)
+        code = common.run_to_end(running, display)
     found = running.report(code)
-    found["outputs"] = written(running.graph.output_paths, running.states)
+    found["outputs"] = existing_outputs(running.graph.output_paths, running.states)
     display.summary(found, verbose)
     for text in trace.finish() if trace is not None else []:
-        display.say(text)
+        display.log(text)
     if write_report is not None:
         write_report(json.dumps(found, indent=2) + "\n")
-    exit_past_threads(running, code)
+    common.exit_past_threads(running, code)
     return code

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from streamkit.cli.common import FILE, SET, exit_past_threads, handle_signals, keep_stdout, read, run_to_end
+from streamkit.cli import common
 from streamkit.core.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 _TOKEN = "STREAMKIT_TOKEN"
 
 
 @click.command()
-@FILE
-@SET
+@common.FILE
+@common.SET
 @click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N")
 @click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on; 0.0.0.0 for all networks")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 selects a free port")
@@ -31,7 +34,7 @@ def serve(
     allowed_hosts: tuple[str, ...], max_connections: int, allow_files: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline with an HTTP API, metrics and a web page."""
-    from streamkit.cli.progress import Display
+    from streamkit.cli.progress import open_display
     from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build
     from streamkit.serve.server import address, check_packages, listen, serving
@@ -42,37 +45,36 @@ def serve(
     from streamkit.serve.engine import ServeEngine
     from streamkit.serve.token import Token
 
-    display = Display()
+    display = open_display()
     try:
         known = Token(token or os.environ.get(_TOKEN) or None)
     except ValueError as error:
         raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
-    graph = build(read(pipeline, set_, device, may_be_empty=True))
+    graph = build(common.read(pipeline, set_, device, may_be_empty=True))
     check_networks(graph)
-    running, gallery = prepare(graph, display.say)
+    running, gallery = prepare(graph)
     listening = listen(host, port)
-    keep_stdout()
-    handle_signals(running, display)
+    common.keep_stdout()
+    common.handle_signals(running, display)
     engine = ServeEngine(running, gallery, allow_files=allow_files)
     shown = address(host, listening)
-    display.say(f"serving {pipeline} at {shown}" + (f"#token={known.text}" if known.made else ""))
+    display.log(f"serving {pipeline} at {shown}" + (f"#token={known.text}" if known.generated else ""))
     limits = Limits(allowed_connections(max_connections))
     if limits.connections < max_connections:
-        display.say(f"at most {limits.connections} connections: a quarter of the open files allowed (ulimit -n)")
+        display.log(f"at most {limits.connections} connections: a quarter of the open files allowed (ulimit -n)")
     app = create_app(engine, known, allowed_hosts=[host, *allowed_hosts], viewers=limits.viewers)
-    with serving(app, listening, limits, refused=engine.refused, say=display.say):
-        code = run_to_end(running, display)
+    with serving(app, listening, limits, refused=engine.refused):
+        code = common.run_to_end(running, display)
     display.summary(running.report(code))
-    exit_past_threads(running, code)
+    common.exit_past_threads(running, code)
     return code
 
 
-def prepare(graph: Any, say: Any) -> tuple[Any, Any]:
+def prepare(graph: Any) -> tuple[Any, Any]:
     """A pipeline with a preview stage, which keeps running without sources; and the preview's gallery.
 
     Args:
         graph: the pipeline's graph, checked.
-        say: receives messages for the user.
 
     Raises:
         ConfigError: the pipeline has several devices.
@@ -88,9 +90,10 @@ def prepare(graph: Any, say: Any) -> tuple[Any, Any]:
         raise ConfigError("serve runs on one device; start one process per device, as in --device cuda:0 --port 8001")
     gallery = Gallery()
     if elsewhere := hidden_elsewhere(graph):
-        say(f"the page shows another branch than {', '.join(elsewhere)}: objects hidden there are visible on the page")
+        names = ", ".join(elsewhere)
+        logger.warning(f"the page shows another branch than {names}: objects hidden there are visible on the page")
     config.stages.append(tap(graph, gallery))
-    running = Pipeline(build(config), choose(config.device, say), say=say, keep_running=True, realtime=True)
+    running = Pipeline(build(config), choose(config.device), keep_running=True, realtime=True)
     follow_sinks(running, gallery)
-    running.alarms.listen(lambda time_s, event: gallery.tell(time_s, [event], None))
+    running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
     return running, gallery

@@ -14,7 +14,8 @@ from streamkit.core.errors import SourceError
 from streamkit.core.units import Seconds
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.emit.topics import Topics
-from streamkit.rules.language import NUMBER, TEXT, Program, RuleField, Vocabulary
+from streamkit.rules.language import NUMBER, TEXT, RuleField, Vocabulary, facts_of
+from streamkit.rules.rule import Rule
 from streamkit.rules.schedule import Schedule
 
 STAGE = "alarms"
@@ -126,19 +127,19 @@ class AlarmConfig:
     Attributes:
         name: the key under `alarms`.
         options: the validated options.
-        program: the compiled rule.
+        rule: the typed rule.
         node: its place in the YAML.
     """
 
     name: str
     options: Alarm
-    program: Program
+    rule: Rule
     node: YamlNode = field(compare=False)
 
     @property
     def facts(self) -> list[str]:
         """The facts that its rule names, in the rule's order."""
-        return [one.key for one in self.program.facts]
+        return [one.key for one in facts_of(self.rule.when)]
 
     @property
     def per_source(self) -> bool:

@@ -26,7 +26,6 @@ from streamkit.models.card_option import Model
 __all__ = ["explain", "json_schema", "kind_of", "stage_list", "stage_page", "stage_table", "type_text"]
 
 _WIDTH = 100
-_ORDER = ("source", "composite", "batch", "stream", "frame", "sink")
 _KINDS = {
     "source": "makes frames, in order; stands under sources",
     "composite": "expands to a chain of several stages",
@@ -185,8 +184,7 @@ def _keys(types: dict[str, Any]) -> str:
 
 
 def _sorted(registry: Registry) -> list[type[Stage]]:
-    kinds = [kind for name in registry.names() if (kind := registry.get(name)) is not None]
-    return sorted(kinds, key=lambda kind: (_ORDER.index(kind_of(kind)), kind.name))
+    return sorted(registry.values(), key=lambda kind: (list(_KINDS).index(kind_of(kind)), kind.name))
 
 
 def _find(registry: Registry, name: str) -> type[Stage]:
@@ -198,9 +196,8 @@ def _find(registry: Registry, name: str) -> type[Stage]:
 
 
 def _text(kind: type[Any]) -> list[str]:
-    """The paragraphs of a stage's docstring before its options."""
-    doc = re.split(r"\n\s*Options:", kind.__doc__ or "", maxsplit=1)[0]
-    parts = [" ".join(part.split()) for part in textwrap.dedent(doc).split("\n\n")]
+    """The paragraphs of a stage's docstring."""
+    parts = [" ".join(part.split()) for part in re.split(r"\n\s*\n", kind.__doc__ or "")]
     return [part for part in parts if part] or ["(it has no description)"]
 
 
@@ -208,18 +205,10 @@ def _yaml(value: Any) -> str:
     """A default as written in a YAML."""
     if value is None:
         return "not set"
-    value = value.value if isinstance(value, Enum) else value
     if isinstance(value, float):
         return f"{value:g}"
-    return value if isinstance(value, str) and value else json.dumps(value, default=_json)
+    from pydantic_core import to_jsonable_python
 
-
-def _json(value: Any) -> Any:
-    """A JSON form for values in a default that JSON has none for."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=str)
-    if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return str(value)
+    value = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
+    plain = to_jsonable_python(value, fallback=str)
+    return plain if isinstance(plain, str) and plain else json.dumps(plain)

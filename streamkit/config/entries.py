@@ -80,7 +80,7 @@ class Entries:
             self.problems.append(parent.problem(text, id_))
 
     def _source(self, id_: str, item: YamlNode, parent: YamlNode) -> None:
-        from streamkit.media.find import missing
+        from streamkit.media.source_resolver import missing_reason
 
         if item.value is None and (item.line, item.column) in self._unread:
             return  # its variable is not set, which is already reported
@@ -89,8 +89,8 @@ class Entries:
             return
         options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
         named, fault_node = options.pop("stage", None), options.pop("fault", None)
-        self._beside(options, id_)
-        fault = None if fault_node is None else self._beneath(Fault, fault_node, f"{id_}.fault", "{fail: 5s}")
+        self._resolve_path(options, id_)
+        fault = None if fault_node is None else self._read_mapping(Fault, fault_node, f"{id_}.fault", "{fail: 5s}")
         found = self._addresses(id_, options, item) if named is None else [(id_, self._kind(named, Source), options)]
         for one, kind, given in found:
             values = None if kind is None else self.validate(kind, replace(item, value=given), id_)
@@ -98,19 +98,19 @@ class Entries:
                 return
             self.config.sources.append(SourceConfig(one, kind, values, item, fault))
             uri = given.get("uri")
-            if named is None and uri is not None and (text := missing(uri.value)) is not None:
+            if named is None and uri is not None and (text := missing_reason(uri.value)) is not None:
                 self.config.warnings.append(uri.problem(f"source {one}: {text}{_webcam(options['uri'].value)}"))
 
     def _addresses(
         self, id_: str, options: dict[str, YamlNode], item: YamlNode
     ) -> Iterator[tuple[str, type[Stage] | None, dict[str, YamlNode]]]:
         """The id, class and options of each source that an address stands for."""
-        from streamkit.media.find import resolve
+        from streamkit.media.source_resolver import resolve
 
         uri = options.get("uri")
         if uri is None or not isinstance(uri.value, str):
-            meant = next((f"; write uri, not {key}" for key in options if did_you_mean(key, ["uri"])), "")
-            got = meant if uri is None else f", got {uri.plain()!r}{_webcam(uri.plain())}"
+            hint = next((f"; write uri, not {key}" for key in options if did_you_mean(key, ["uri"])), "")
+            got = hint if uri is None else f", got {uri.plain()!r}{_webcam(uri.plain())}"
             self.problems.append(item.problem(f"source {id_} needs a URI as text, {{uri: ...}}{got}"))
             return
         try:
@@ -121,16 +121,16 @@ class Entries:
         for one, type_name, address in found:
             yield one, self.config.registry.get(type_name), {**options, "uri": replace(uri, value=address)}
 
-    def _beside(self, options: dict[str, YamlNode], id_: str) -> None:
+    def _resolve_path(self, options: dict[str, YamlNode], id_: str) -> None:
         """Resolve a relative path against the YAML's folder if it exists there, else the working directory."""
-        from streamkit.media.find import beside, missing
+        from streamkit.media.source_resolver import missing_reason, resolve_path
 
         uri = options.get("uri")
         if uri is None or not isinstance(uri.value, str):
             return
-        path = beside(uri.value, self.config.folder)
+        path = resolve_path(uri.value, self.config.folder)
         if path != uri.value:
-            if missing(uri.value) is None and os.path.realpath(path) != os.path.realpath(uri.value):
+            if missing_reason(uri.value) is None and os.path.realpath(path) != os.path.realpath(uri.value):
                 text = f"source {id_}: {path} is taken, not {uri.value} in the working directory"
                 self.config.warnings.append(uri.problem(text))
             options["uri"] = replace(uri, value=path)
@@ -174,7 +174,7 @@ class Entries:
             text = f"insert belongs to a composite such as detect, not to {kind.name}"
             self.problems.append(parent.problem(text, id_))
         values = self.validate(kind, replace(item, value=options), id_)
-        runs = None if run is None else self._beneath(RunOptions, run, f"{id_}.run", "{on_error: stop}")
+        runs = None if run is None else self._read_mapping(RunOptions, run, f"{id_}.run", "{on_error: stop}")
         inserts = list(self._inserts(insert, id_)) if insert is not None else []
         return None if values is None else StageConfig(id_, kind, values, inputs, runs or RunOptions(), inserts, item)
 
@@ -190,7 +190,7 @@ class Entries:
     def _kind(self, node: YamlNode, base: type[Stage]) -> type[Stage] | None:
         kind = self.config.registry.get(str(node.value))
         if kind is None:
-            names = [n for n in self.config.registry.names() if issubclass(self.config.registry.get(n) or Stage, base)]
+            names = [name for name in self.config.registry.names() if issubclass(self.config.registry[name], base)]
             if self.config.plugins_failed and nearest(str(node.value), names, likeness=0.8) is None:
                 return None  # it may be in the plugin that could not be loaded, which is already reported
             way = did_you_mean(str(node.value), names) or "; run.py list shows what there is, plugins: adds to it"
@@ -217,7 +217,7 @@ class Entries:
         node = self.root.value.get("sources")
         return list(node.value) if node is not None and isinstance(node.value, dict) else []
 
-    def _beneath(self, kind: type[_Options], node: YamlNode, id_: str, example: str) -> _Options | None:
+    def _read_mapping(self, kind: type[_Options], node: YamlNode, id_: str, example: str) -> _Options | None:
         """Read the mapping `run` or `fault` of an entry."""
         if not isinstance(node.value, dict):
             self.problems.append(node.problem(f"{id_} must be a mapping, such as {example}"))

@@ -22,30 +22,21 @@ DECODE = "decode"
 _DEVICE = r"auto|cpu|cuda(:\d+)?"
 
 
-class _DeviceForm:
-    """Annotation of the option `device`: a device, or a list of devices."""
+_DEVICE_NAME = {"type": "string", "pattern": f"^({_DEVICE})$"}
+_DEVICE_SCHEMA = {"anyOf": [_DEVICE_NAME, {"type": "array", "items": _DEVICE_NAME, "minItems": 1}]}
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
 
-        return core_schema.no_info_plain_validator_function(self.read)
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
-        name = {"type": "string", "pattern": f"^({_DEVICE})$"}
-        return {"anyOf": [name, {"type": "array", "items": name, "minItems": 1}]}
-
-    @staticmethod
-    def read(value: Any) -> Any:
-        """Return the value; raise ValueError if it names no device, an unknown one, or `auto` among several."""
-        names = value if isinstance(value, list) else [value]
-        if not names:
-            raise ValueError("must name a device; leave it out for auto")
-        for name in names:
-            if not isinstance(name, str) or not re.fullmatch(_DEVICE, name):
-                raise ValueError("must be auto, cpu, cuda or cuda:N")
-        if "auto" in names and len(names) > 1:
-            raise ValueError("must name each device of a list, as in [cuda:0, cuda:1], since auto selects a single one")
-        return value
+def _device(value: Any) -> Any:
+    """Return the value; raise ValueError if it names no device, an unknown one, or `auto` among several."""
+    names = value if isinstance(value, list) else [value]
+    if not names:
+        raise ValueError("must name a device; leave it out for auto")
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(_DEVICE, name):
+            raise ValueError("must be auto, cpu, cuda or cuda:N")
+    if "auto" in names and len(names) > 1:
+        raise ValueError("must name each device of a list, as in [cuda:0, cuda:1], since auto selects a single one")
+    return value
 
 
 def _state_file(value: Any) -> str:
@@ -92,7 +83,7 @@ class PipelineOptions:
 
     device: Annotated[
         str | list[str],
-        _DeviceForm(),
+        Unit("device", _device, schema=_DEVICE_SCHEMA),
         "auto uses a GPU if there is one; auto, cpu, cuda, cuda:1, or several: [cuda:0, cuda:1]; a device listed twice "
         "gets two processes",
     ] = "auto"

@@ -37,7 +37,7 @@ def load_plugins(path: Path, registry: Registry) -> list[str]:
         raise ConfigError(f"{path} cannot be a plugin file or folder: {error.strerror}") from None
     if not there:
         raise ConfigError(f"there is no plugin file or folder {path}{near_files(path)}")
-    built_in = {name: kind for name in registry.names() if (kind := registry.get(name)) is not None and ships(kind)}
+    built_in = {name: registry[name] for name in registry.names() if ships(registry[name])}
     for file in files_of(path):
         _load(file.resolve(), registry)
     replaced = [name for name, kind in built_in.items() if registry.get(name) is not kind]
@@ -78,7 +78,7 @@ def _stages(file: Path, source: bytes, digest: str) -> list[type[Stage]]:
         with Collecting(made):
             # not `exec_module`, which takes a cached file of the same second and size for the same source
             exec(spec.loader.source_to_code(source, str(file)), module.__dict__)
-        kinds = [kind for word in made.names() if (kind := made.get(word)) is not None]
+        kinds = [made[name] for name in made.names()]
         for kind in kinds:
             options(kind)
     except (Exception, SystemExit) as error:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
 from streamkit.analytics.shapes import Polygons, Units, by_name, check_units
-from streamkit.core.units import Count, Score
+from streamkit.core.units import Count, OptionGroup, Score
 from streamkit.ops.hide import HideSpec
 
 
-class Hide(TypedDict, total=False):
+class Hide(OptionGroup, total=False):
     """What `draw` hides.
 
     Keys:
@@ -28,9 +26,6 @@ class Hide(TypedDict, total=False):
     units: Units
     cells: Count
     grow: Score
-
-
-Hide.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 class _HideByForm:

@@ -21,7 +21,7 @@ _FROM = "ids of the stages to read from; decode is the decoded frames. If not se
 _INSERT = "{after: PART, stage: NAME, options}: a stage between the parts"
 _ALARMS = "rules about the pipeline itself, each with a name; explain alarms lists the facts"
 _TESTS = "tests of this pipeline, for run.py test"
-_URI_SOURCES = ("source", "pictures", "test_pattern")
+_URI_SOURCES = ("source", "images", "test_pattern")
 
 
 def json_schema(registry: Registry) -> dict[str, Any]:
@@ -30,11 +30,12 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     It never refuses what `run.py check` accepts; what needs the whole graph is left to `check`. Stages of plugins are
     included if they are in the registry.
     """
-    kinds = [kind for name in registry.names() if (kind := registry.get(name)) is not None]
+    kinds = [registry[name] for name in registry.names()]
     sources = [kind for kind in kinds if issubclass(kind, Source)]
     stages = [kind for kind in kinds if not issubclass(kind, Source)]
     named = {"if": {"type": "object", "required": ["stage"]}, "then": _ref("named")}
-    source = {**named, "then": _by_stage(sources), "else": {"anyOf": [_TEXT, *map(_stage, _by_uri(sources))]}}
+    by_uri = [_stage(kind) for kind in sources if kind.name in _URI_SOURCES]
+    source = {**named, "then": _by_stage(sources), "else": {"anyOf": [_TEXT, *by_uri]}}
     by_id = {kind.name: {"description": summary(kind), **named, "else": _stage(kind)} for kind in stages}
     properties = {
         **_top(),
@@ -83,10 +84,6 @@ def _ref(name: str) -> dict[str, Any]:
 
 def _stage(kind: type[Stage]) -> dict[str, Any]:
     return _ref(f"stage.{kind.name}")
-
-
-def _by_uri(sources: Sequence[type[Stage]]) -> list[type[Stage]]:
-    return [kind for kind in sources if kind.name in _URI_SOURCES]
 
 
 def _one_or_many(one: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
 from streamkit.core.errors import ConfigError, Problem, describe
 from streamkit.core.stage import Option, Stage, options
-from streamkit.core.text import did_you_mean, nearest, renamed
+from streamkit.core.text import did_you_mean, nearest
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.models.card_option import CardProblems
 
@@ -45,68 +46,93 @@ class OptionValidator:
     def __call__(self, kind: type[Any], node: YamlNode, id_: str) -> dict[str, Any] | None:
         """Check the options of `kind` under the stage id `id_`; return the values, or None if there are problems.
 
-        `kind` is a stage, or another dataclass with a `name` that a YAML configures, such as `Fault`.
+        `kind` is a stage, or another dataclass that a YAML configures, such as `Fault`.
         """
-        from pydantic import ValidationError
-
         try:
             model, known = model_of(kind), _readable_names(kind)  # type: ignore[arg-type]  # a class can be hashed
         except ConfigError as error:
             self.problems.append(node.problem(f"{id_}: {error}"))
             return None
-        before = len(self.problems)
-        unknown = [key for key in node.value if key not in known]
+        is_stage, unknown = issubclass(kind, Stage), [key for key in node.value if key not in known]
         for key in unknown:
-            way = renamed(key, known) or did_you_mean(key, known) or _within(kind, key)
-            owner = kind.name if issubclass(kind, Stage) else id_
-            self.problems.append(node.problem(f"{owner} has no option {key!r}{way}", key))
-        given = {key: item.plain() for key, item in node.value.items() if key in known}
+            way = did_you_mean(key, known) or _within(kind, key) or did_you_mean(key, known, all_if_few=not is_stage)
+            self.problems.append(node.problem(f"{kind.name if is_stage else id_} has no option {key!r}{way}", key))
+        given = replace(node, value={key: item for key, item in node.value.items() if key in known})
+        values = self._values(model, kind, given, id_, {nearest(key, known) for key in unknown})
+        if values is None or unknown:
+            return None
+        if (refused := refusal(kind, values)) is not None:
+            self.problems.append(node.problem(f"{id_}: {refused}"))
+            return None
+        return values
+
+    def some(self, kind: type[Any], node: YamlNode) -> dict[str, Any] | None:
+        """Check new values of some options of `kind`, apart from the others; see `__call__`."""
+        fields = [option for option in options(kind) if option.name in node.value]
+        return self._values(_adapter(kind, fields), kind, node, "")
+
+    def _values(
+        self, model: Any, kind: type[Any], node: YamlNode, id_: str, misspelt: Collection[str | None] = ()
+    ) -> dict[str, Any] | None:
+        """Return the values in the types of the options; a required option that may be misspelt is not reported."""
+        from pydantic import ValidationError
+
         try:
-            values = model.validate_json(json.dumps(given), strict=True, context={"folder": self.folder})
+            values: dict[str, Any] = model.validate_json(
+                json.dumps(node.plain()), strict=True, context={"folder": self.folder}
+            )
         except ValidationError as error:
-            misspelt = {(nearest(key, known),) for key in unknown}
-            found = [e for e in error.errors(include_url=False) if e["type"] != "missing" or e["loc"] not in misspelt]
-            self._report(kind, node, id_, found)
+            self._report(kind, node, id_, [e for e in error.errors(include_url=False) if not _is_excused(e, misspelt)])
             return None
         except Exception as error:  # of a plugin's own type
-            self.problems.append(node.problem(f"{id_}: its options cannot be read: {describe(error)}"))
+            self.problems.append(node.problem(_about(id_, f"its options cannot be read: {describe(error)}")))
             return None
-        if len(self.problems) == before and (refused := refusal(kind, values)) is not None:
-            self.problems.append(node.problem(f"{id_}: {refused}"))
-        return {name: values[name] for name in given} if len(self.problems) == before else None
+        return values
 
     def _report(self, kind: type[Any], node: YamlNode, id_: str, errors: list[Any]) -> None:
         """Add one problem for each place; for a union, it names what each type accepts."""
-        places: dict[tuple[str, ...], tuple[YamlNode, list[str], list[str]]] = {}
+        places: dict[tuple[str, ...], tuple[YamlNode, list[Any]]] = {}
         for error in errors:
             cause = error.get("ctx", {}).get("error")
+            found, path = node.follow(error["loc"])
+            last = str(error["loc"][-1])
             if isinstance(cause, CardProblems):
                 place = node.value.get(error["loc"][0], node)
-                self.problems.extend(p if p.line else place.problem(f"{id_}: {p.text}") for p in cause.problems)
-                continue
-            found, path = node.follow(error["loc"])
-            if error["type"] == "missing":
-                missing = error["loc"][-1]
-                text = next((f": {o.help}" for o in options(kind) if o.name == missing and o.help and not path), "")
-                self.problems.append(found.problem(f"{_joined(id_, *path, str(missing))} is required{text}"))
-                continue
-            if error["type"] in _MISSPELT:
+                self.problems.extend(p if p.line else place.problem(_about(id_, p.text)) for p in cause.problems)
+            elif error["type"] == "missing":
+                text = next((f": {o.help}" for o in options(kind) if o.name == last and o.help and not path), "")
+                self.problems.append(found.problem(f"{_joined(id_, *path, last)} is required{text}"))
+            elif error["type"] in _MISSPELT:
                 parent, taken = node.follow(error["loc"][:-1])
-                key, name = str(error["loc"][-1]), _joined(id_, *taken)
-                way = did_you_mean(key, _keys(kind, error["loc"]))
-                self.problems.append(parent.problem(f"{name} has no option {key!r}{way}", key))
-                continue
-            _, texts, nears = places.setdefault(tuple(path), (found, [], []))
-            texts.append(told(error))
-            nears.append(meant(error, found))
-        for steps, (found, texts, nears) in places.items():
-            first, *others = dict.fromkeys(texts)
-            text = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
-            if "secret" in steps:  # its value is not shown
-                text, shown = "must be text; put quotes around it", ""
+                way = did_you_mean(last, _keys(kind, taken), all_if_few=True)
+                self.problems.append(parent.problem(f"{_joined(id_, *taken)} has no option {last!r}{way}", last))
             else:
-                shown = got(found)
-            self.problems.append(found.problem(f"{_joined(id_, *steps)} {text}{shown}{''.join(nears)}"))
+                places.setdefault(tuple(path), (found, []))[1].append(error)
+        for steps, (found, wrong) in places.items():
+            self.problems.append(found.problem(f"{_joined(id_, *steps)} {_refused(found, steps, wrong)}"))
+
+
+def _is_excused(error: Any, misspelt: Collection[str | None]) -> bool:
+    """Whether a required option is missing because its name is misspelt."""
+    return error["type"] == "missing" and len(error["loc"]) == 1 and error["loc"][0] in misspelt
+
+
+def _refused(node: YamlNode, steps: Collection[str], errors: list[Any]) -> str:
+    """What the value at `node` must be, and what it is; `steps` are the keys that lead to it."""
+    if "secret" in steps:  # its value is not shown
+        return "must be text; put quotes around it"
+    first, *others = dict.fromkeys(map(requirement, errors))
+    text = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
+    value = node.plain()
+    if errors[0]["type"] != "value_error" or first.startswith("must "):
+        text += f", got {value!r}"
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value.values())) is None:
+        text += "; put quotes around a value with braces in it"
+    return text + "".join(_suggestion(error, value) for error in errors)
+
+
+def _about(id_: str, text: str) -> str:
+    return f"{id_}: {text}" if id_ else text
 
 
 def _joined(*names: str) -> str:
@@ -134,11 +160,11 @@ def model_of(kind: type[Any]) -> Any:
         ConfigError: an option has a type that pydantic has no adapter for.
     """
     if kind not in _models:
-        _models[kind] = _of_all(kind, lambda fields: _adapter(kind.name, fields))
+        _models[kind] = _of_all(kind, lambda fields: _adapter(kind, fields))
     return _models[kind]
 
 
-def _adapter(name: str, fields: list[Option]) -> Any:
+def _adapter(kind: type[Any], fields: list[Option]) -> Any:
     """The adapter of a TypedDict of these options; a nested mapping or dataclass accepts no unknown keys."""
     from pydantic import ConfigDict, Field, TypeAdapter
     from typing_extensions import TypedDict  # before Python 3.12 pydantic needs this one
@@ -148,7 +174,7 @@ def _adapter(name: str, fields: list[Option]) -> Any:
         described: Any = Annotated.__class_getitem__((option.type, Field(description=option.help)))  # type: ignore[attr-defined]
         types[option.name] = described if option.required else NotRequired[described]
     make: Any = TypedDict  # a class made of the stage's fields, which a type checker cannot follow
-    shape = make(name, types)
+    shape = make(kind.__name__, types)
     shape.__pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
     return TypeAdapter(shape)
 
@@ -168,7 +194,7 @@ def _readable_names(kind: type[Any]) -> dict[str, None]:
                 raise TypeError
             return {}  # a type that reads its text itself
 
-    _of_all(kind, lambda fields: _adapter(kind.name, fields).json_schema(schema_generator=Schema))
+    _of_all(kind, lambda fields: _adapter(kind, fields).json_schema(schema_generator=Schema))
     return dict.fromkeys(option.name for option in options(kind))
 
 
@@ -189,8 +215,8 @@ def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:
         raise
 
 
-def told(error: Any) -> str:
-    """The requirement in pydantic's `error`, in this project's words."""
+def requirement(error: Any) -> str:
+    """What pydantic's `error` says that a value must be, in this project's words."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _TYPES:
         return f"must be {_TYPES[kind]}"
@@ -203,35 +229,34 @@ def told(error: Any) -> str:
     return str(error["msg"])[:1].lower() + str(error["msg"])[1:]
 
 
-def meant(error: Any, found: YamlNode) -> str:
-    """`; did you mean ...?` where the value at `found` is close to an allowed word, or a synonym of one."""
-    if error["type"] != "literal_error" or not isinstance(found.value, str):
+def _suggestion(error: Any, value: Any) -> str:
+    """`; did you mean ...?` if `value` is close to an allowed word, or a synonym of one."""
+    if error["type"] != "literal_error" or not isinstance(value, str):
         return ""
     words = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-    other = _OTHER_NAMES.get(found.value.lower())
-    return f"; did you mean {other!r}?" if other in words else did_you_mean(found.value, words)
+    other = _OTHER_NAMES.get(value.lower())
+    return f"; did you mean {other!r}?" if other in words else did_you_mean(value, words)
 
 
-def got(found: YamlNode) -> str:
-    """`, got VALUE`, the last part of a message."""
-    value = found.plain()
-    hint = ""
-    if isinstance(value, dict) and len(value) == 1 and next(iter(value.values())) is None:
-        hint = "; put quotes around a value with braces in it"
-    return f", got {value!r}{hint}"
+def _keys(kind: type[Any], path: Iterable[str]) -> list[str]:
+    """The valid keys of the mapping at `path`, which begins with an option."""
+    known = {option.name: option.type for option in options(kind)}
+    for step in path:
+        known = _shape(known[step]) if step in known else known  # others are indices, and names that the user chooses
+    return list(known)
 
 
-def _keys(kind: type[Any], path: tuple[Any, ...]) -> list[str]:
-    """The valid keys in the mapping that is the option at the head of `path`."""
-    left = [option.type for option in options(kind) if option.name == path[0]]
+def _shape(kind: Any) -> dict[str, Any]:
+    """The keys of the mapping with fixed keys within a type, and their types; empty if there is none."""
+    left = [kind]
     while left:
         one = left.pop()
         if hasattr(one, "__total__"):  # a TypedDict, also that of typing_extensions
-            return list(get_type_hints(one))
-        if dataclasses.is_dataclass(one):
-            return [field.name for field in dataclasses.fields(one) if field.init]
+            return get_type_hints(one)
+        if isinstance(one, type) and dataclasses.is_dataclass(one):
+            return {field.name: get_type_hints(one)[field.name] for field in dataclasses.fields(one) if field.init}
         left.extend(get_args(one))
-    return []
+    return {}
 
 
 def _within(kind: type[Any], key: str) -> str:

@@ -7,7 +7,7 @@ A composite with `of:` is a chain of parts, and the batch carries `Crops` from t
                          the stage's `batch`, the tensor is `LazyRows`, and a run's crops are made when it begins
     infer        device  runs the network in steps of that `batch`
     postprocess  device  starts the copy of the results to the host, and releases the outputs
-    keep         host    stores the results per track, fills the objects' columns, and removes the crops
+    apply        host    stores the results per track, fills the objects' columns, and removes the crops
 
 `batch.geometry` maps each row to the pixels of the frame, so that a family with boxes, masks or key points can return
 source coordinates. The parts are in `streamkit/stages/inference/`: `select_objects.py`, `preprocess.py`, `infer.py`,
@@ -30,12 +30,12 @@ class Crops:
     Attributes:
         rects: (m, 4) int32: left, top, right, bottom in source pixels, the last two exclusive; left and top are even.
         row_id: (m,) int32, the object's `row_id` in its table; -1 for a whole frame.
-        answers: the network's results, (m, d) float32 on the host, or a function that waits for them.
+        results: the network's results, (m, d) float32 on the host, or a function that waits for them.
     """
 
     rects: np.ndarray
     row_id: np.ndarray
-    answers: np.ndarray | Callable[[], np.ndarray] | None = None
+    results: np.ndarray | Callable[[], np.ndarray] | None = None
 
     def __post_init__(self) -> None:
         if self.rects.shape != (len(self.row_id), 4) or self.row_id.ndim != 1:
@@ -45,20 +45,20 @@ class Crops:
     def __len__(self) -> int:
         return len(self.rects)
 
-    def answered(self) -> np.ndarray:
-        """Wait for the answers.
+    def wait(self) -> np.ndarray:
+        """Wait for the results.
 
         Raises:
             ValueError: the network has not run yet.
         """
-        if self.answers is None:
-            raise ValueError("the crops have no answers yet; run the network and its postprocess first")
-        return self.answers() if callable(self.answers) else self.answers
+        if self.results is None:
+            raise ValueError("the crops have no results yet; run the network and its postprocess first")
+        return self.results() if callable(self.results) else self.results
 
     def take(self, rows: np.ndarray) -> Crops:
         """The crops at these indices."""
-        answers = None if self.answers is None else self.answered()[rows]
-        return replace(self, rects=self.rects[rows], row_id=self.row_id[rows], answers=answers)
+        results = None if self.results is None else self.wait()[rows]
+        return replace(self, rects=self.rects[rows], row_id=self.row_id[rows], results=results)
 
     @staticmethod
     def join(parts: Sequence[Crops | None]) -> Crops | None:
@@ -66,13 +66,13 @@ class Crops:
         crops = [part for part in parts if part is not None]
         if not crops:
             return None
-        answers = [part.answered() for part in crops if part.answers is not None and len(part)]
-        asked = any(part.answers is not None for part in crops)
+        results = [part.wait() for part in crops if part.results is not None and len(part)]
+        asked = any(part.results is not None for part in crops)
         none = np.zeros((0, 0), np.float32)
         return Crops(
             np.concatenate([part.rects for part in crops]),
             np.concatenate([part.row_id for part in crops]),
-            (np.concatenate(answers) if answers else none) if asked else None,
+            (np.concatenate(results) if results else none) if asked else None,
         )
 
 
@@ -96,15 +96,3 @@ class LazyRows:
     def __getitem__(self, rows: Any) -> Any:
         """Create the tensor of these rows, a slice or indices; the caller owns it."""
         return self._make(np.arange(len(self))[rows])
-
-
-def once(make: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
-    """Cache the value of `make` from the first call."""
-    made: list[np.ndarray] = []
-
-    def take() -> np.ndarray:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return take

@@ -56,11 +56,6 @@ class Failure(TypedDict, total=False):
     frame: Numbers
 
 
-_shapes: tuple[Any, ...] = (Window, Corruption, Failure)
-for _shape in _shapes:
-    _shape.__pydantic_config__ = {"extra": "forbid"}
-
-
 class _Short:
     """Annotation: a bare duration is short for `{at: duration}`."""
 
@@ -85,26 +80,31 @@ class Fault:
     Set `fault` under any source. Each fault occurs `at` one or several times, and `every` interval; with `random: true`
     the intervals are random, with `every` as their mean, and repeatable by `seed`. Times count from the first opening
     of a live or paced source, and are presentation times for other sources. The report counts the injected faults.
-
-    Options:
-        fail: the source fails. A time, or {at, every, random, frame}; frame is the number of the frame that fails.
-        freeze: no frame arrives for a duration, as from a camera that hangs. Frames of a live or paced source are lost
-            in that time; any other source waits, and continues where it stopped.
-        still: the same image repeats, as from an encoder that hangs.
-        corrupt: bytes of a video's packets are changed before they are decoded, or blocks of 16x16 pixels in the images
-            of other sources; share is the share of a packet or image, 0.01 by default.
-        away: the source fails as if its peer were unreachable, and cannot be opened again for a duration.
-        seed: seed of the random values; the same seed repeats a run. Sources with the same seed differ.
     """
 
     name: ClassVar[str] = "fault"
 
-    fail: Annotated[Failure, _Short()] | None = None
-    freeze: Window | None = None
-    still: Window | None = None
-    corrupt: Corruption | None = None
-    away: Window | None = None
-    seed: int = 0
+    fail: Annotated[
+        Annotated[Failure, _Short()] | None,
+        "the source fails. A time, or {at, every, random, frame}; frame is the number of the frame that fails.",
+    ] = None
+    freeze: Annotated[
+        Window | None,
+        "no frame arrives for a duration, as from a camera that hangs. Frames of a live or paced source are lost in "
+        "that time; any other source waits, and continues where it stopped.",
+    ] = None
+    still: Annotated[Window | None, "the same image repeats, as from an encoder that hangs."] = None
+    corrupt: Annotated[
+        Corruption | None,
+        "bytes of a video's packets are changed before they are decoded, or blocks of 16x16 pixels in the images of "
+        "other sources; share is the share of a packet or image, 0.01 by default.",
+    ] = None
+    away: Annotated[
+        Window | None, "the source fails as if its peer were unreachable, and cannot be opened again for a duration."
+    ] = None
+    seed: Annotated[
+        int, "seed of the random values; the same seed repeats a run. Sources with the same seed differ."
+    ] = 0
 
     def __post_init__(self) -> None:
         """Reject faults that never occur or never end."""

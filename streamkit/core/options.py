@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 import typing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,13 +39,13 @@ def options(kind: type[Any]) -> list[Option]:
     Raises:
         ConfigError: an annotation cannot be resolved; names the option.
     """
-    texts, hints = _option_help(kind), _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
+    hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
     found = []
     for f in dataclasses.fields(kind):
         if f.init and not f.metadata.get("wired"):
             made = f.default_factory() if f.default_factory is not _REQUIRED else f.default
             type_, text = _type_and_help(hints[f.name])
-            found.append(Option(f.name, type_, made, text or texts.get(f.name, "")))
+            found.append(Option(f.name, type_, made, text))
     return found
 
 
@@ -110,15 +109,3 @@ def _type_and_help(hint: Any) -> tuple[Any, str]:
         return hint, ""
     left = tuple(one for one in marks if not isinstance(one, str))
     return (Annotated[(hint.__origin__, *left)] if left else hint.__origin__), text
-
-
-@lru_cache(maxsize=512)
-def _option_help(kind: type[Any]) -> dict[str, str]:
-    """Read the `Options:` part of the docstrings of a class and its bases."""
-    texts: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        doc = inspect.cleandoc(base.__dict__.get("__doc__") or "")
-        match = re.search(r"^Options:\n((?:[ \t]+.*\n?|\n)*)", doc, re.MULTILINE)
-        for name, text in re.findall(r"^ {4}(\w+): ((?:.|\n(?! {4}\w+: ))*)", match[1] if match else "", re.MULTILINE):
-            texts[name] = " ".join(text.split())
-    return texts

@@ -6,7 +6,7 @@ their float32. A number that is not finite is omitted if its key is optional, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -38,11 +38,6 @@ def record(frame: Frame) -> dict[str, Any]:
 def line(frame: Frame) -> bytes:
     """The frame's record as one line of JSON in UTF-8, with its newline."""
     return _line(record(frame))
-
-
-def lines(frames: Iterable[Frame]) -> list[bytes]:
-    """One line of JSON for each frame."""
-    return [line(frame) for frame in frames]
 
 
 def batch_lines(batch: Batch) -> list[bytes]:

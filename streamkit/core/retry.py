@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
@@ -15,13 +14,9 @@ __all__ = ["Reconnect", "Retry"]
 class Reconnect(TypedDict, total=False):
     """The longest wait between two attempts, and the number of attempts or the time after which to give up."""
 
-    max_wait: Seconds
+    max_backoff: Seconds
     attempts: Count
     give_up: Seconds
-
-
-_shape: Any = Reconnect
-_shape.__pydantic_config__ = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True)

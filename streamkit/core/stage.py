@@ -5,13 +5,9 @@ runner calls it. Built-in stages and plugins are declared in the same way:
 
     @stage("tripwire", reads="track_id", writes="events")
     class Tripwire(FrameStage):
-        '''Emit `crossed` when a track's foot point changes side of the line.
+        '''Emit `crossed` when a track's foot point changes side of the line.'''
 
-        Options:
-            line: the line's two ends.
-        '''
-
-        line: tuple[Point, Point]
+        line: Annotated[tuple[Point, Point], "the line's two ends"]
 
         def process(self, frame): ...
 """
@@ -28,6 +24,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import ConfigError
+from streamkit.core.logs import stage_log
 from streamkit.core.options import Option, check_names, options, summary
 from streamkit.core.retry import Retry
 from streamkit.core.stage_spec import StageSpec, declare
@@ -51,7 +48,7 @@ class PacketBuffer(Protocol):
     def put(self, packet: Any) -> None:
         """Add the next packet."""
 
-    def place(self, pts_s: float) -> Any:
+    def packet_ref(self, pts_s: float) -> Any:
         """Return the reference to the packet of the frame with the PTS `pts_s`, for `FrameState.packet_ref`."""
 
 
@@ -93,7 +90,7 @@ class Context:
         batch_sizes: the sizes that a batch may have, ascending; partial batches are padded to one of them.
         threads: how many CPU threads the instance may use.
         counters: counts that the report shows.
-        log: log a message, once per text.
+        log: log a message at level INFO, once per text.
         runtime: the runner's hooks for built-in stages; they may change.
     """
 
@@ -102,7 +99,7 @@ class Context:
     batch_sizes: tuple[int, ...] = (1,)
     threads: int = 1
     counters: Counters = field(default_factory=Counters)
-    log: Callable[[str], None] = lambda text: None
+    log: Callable[[str], None] = field(default_factory=stage_log)
     runtime: RuntimeContext = field(default_factory=RuntimeContext)
 
 

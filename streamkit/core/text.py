@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import re
 import time
@@ -44,22 +45,48 @@ _RENAMED = {
     "drain": ("drain_timeout",),
     "gather": ("batch_window",),
     "keep": ("retention",),
+    "frozen": ("freeze_timeout",),
+    "headed": ("changed",),
+    "hold": ("debounce",),
+    "jitter": ("jitter_buffer",),
+    "limit": ("max_per_hour",),
+    "mapped": ("saved",),
+    "max_gap": ("track_ttl", "max_frame_gap"),
+    "max_lost": ("track_ttl",),
+    "max_pause": ("max_frame_gap",),
+    "max_wait": ("max_backoff",),
+    "min_point": ("min_keypoint_score",),
+    "now": ("trigger",),
+    "over": ("smoothing",),
+    "phase": ("pace_seed",),
+    "pictures": ("images", "max_images"),
+    "plain": ("unencrypted",),
+    "what": ("capture",),
+    "whole": ("full_frame",),
+    "within": ("after",),
+    "clear": ("show_hidden",),
     "--again": ("--overwrite",),
     "--behind": ("--extra-stages",),
     "--most": ("--max-streams",),
 }
-"""New names of renamed options that are too different for `did_you_mean`."""
+"""New names of renamed options, stages, events and flags that are too different from the old ones to be found."""
 
 
 def renamed(word: str, known: Iterable[str]) -> str:
-    """`; it is now 'x'` if `word` is the former name of a known option, else an empty text."""
+    """`; it is now 'x'` if `word` is the former name of a known word, else an empty text."""
     known = list(known)
-    return next((f"; it is now {name!r}" for name in _RENAMED.get(word, ()) if name in known), "")
+    names = [repr(name) for name in _RENAMED.get(word, ()) if name in known]
+    return f"; it is now {' or '.join(names)}" if names else ""
 
 
 def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> str:
-    """`; did you mean 'x'?` if a known word is similar, else the list of known words if `all_if_few`, else nothing."""
+    """`; it is now 'x'` for a former name; `; did you mean 'x'?` if a known word is similar; else nothing.
+
+    With `all_if_few`, the last case lists the known words.
+    """
     known = list(known)
+    if now := renamed(word, known):
+        return now
     near = nearest(word, known)
     if near is not None:
         return f"; did you mean {near!r}?"
@@ -68,7 +95,12 @@ def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> s
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
     """The most similar known word, or None; `likeness` is the minimum ratio of `difflib`, 0 to 1."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
+    return _nearest(word, tuple(known), likeness)
+
+
+@functools.lru_cache(maxsize=256)  # the same mistake may stand under each of many sources
+def _nearest(word: str, known: tuple[str, ...], likeness: float) -> str | None:
+    near = difflib.get_close_matches(word, known, n=1, cutoff=likeness)
     return near[0] if near else None
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 _DURATION = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -22,6 +24,13 @@ LONGEST_S = 73_000 * 86_400.0
 """200 years in seconds, the longest duration: operating systems wait with 64-bit nanoseconds, at most 292 years."""
 LARGEST_BYTES = 10**18
 """The largest size: file systems and databases use 64-bit numbers."""
+
+
+class OptionGroup(TypedDict):
+    """Base of options that are a mapping in the YAML; other keys than theirs are rejected."""
+
+
+OptionGroup.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 def seconds(value: Any) -> float:
@@ -72,13 +81,23 @@ def _quantity(value: Any, units: dict[str, float] | dict[str, int], wanted: str)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Annotation of an option: its unit, bounds and parser."""
+    """Annotation of an option: its unit, bounds and parser.
+
+    Attributes:
+        name: the unit in help texts.
+        read: converts a value of the YAML; raises ValueError.
+        minimum: the smallest number.
+        maximum: the largest number.
+        pattern: the texts that `read` accepts, for editors.
+        schema: the option's whole JSON Schema, in place of one that is derived from its type.
+    """
 
     name: str
     read: Callable[[Any], Any] | None = None
     minimum: float | None = None
     maximum: float | None = None
     pattern: str | None = None
+    schema: Mapping[str, Any] | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
@@ -89,8 +108,8 @@ class Unit:
         return core_schema.no_info_before_validator_function(self.read, inner) if self.read else inner
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
-        found = dict(handler(schema))
-        if self.read is not None:
+        found = dict(handler(schema) if self.schema is None else self.schema)
+        if self.read is not None and self.schema is None:
             found = {"anyOf": [found, {"type": "string", "pattern": self.pattern}]}
         for key, bound in (("minimum", self.minimum), ("maximum", self.maximum)):
             if bound is not None:
@@ -129,6 +148,10 @@ Count = Annotated[int, Unit("count", minimum=1)]
 
 Point = tuple[float, float]
 """x, y in source pixels."""
+
+
+OF_FORMS = "as detect, detect.person or {stage: detect, labels: [person, car]}"
+"""How `Of` is written, for the help of options."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,8 +136,8 @@ def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        told = f"not valid YAML: {_syntax(error, line)}{_hint(error, text, line)}"
-        raise ConfigError([Problem(file, line, column, told)]) from None
+        reason = f"not valid YAML: {_syntax(error, line)}{_hint(error, text, line)}"
+        raise ConfigError([Problem(file, line, column, reason)]) from None
     except yaml.YAMLError as error:
         raise ConfigError([Problem(file, 1, 1, f"not valid YAML: {' '.join(str(error).split())}")]) from None
 
@@ -176,10 +176,10 @@ def near_files(path: Path) -> str:
 
 def _syntax(error: yaml.MarkedYAMLError, line: int) -> str:
     """PyYAML's message, with the line in which an unterminated part began."""
-    told, begun = error.problem or str(error.context), error.context_mark
-    if told.startswith("but "):
-        return f"{error.context}, {told}"
-    return f"{told}, {error.context} from line {begun.line + 1} on" if begun and begun.line + 1 < line else told
+    reason, begun = error.problem or str(error.context), error.context_mark
+    if reason.startswith("but "):
+        return f"{error.context}, {reason}"
+    return f"{reason}, {error.context} from line {begun.line + 1} on" if begun and begun.line + 1 < line else reason
 
 
 def _hint(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
@@ -190,8 +190,8 @@ def _hint(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
         return '; put quotes around a value with braces in it, as in path: "out/{source}.jsonl"'
     if "\t" in near:
         return "; indent with spaces, not tabs"
-    told = str(error.problem)
-    if "<block end>" not in str(error.context) + told and "mapping values" not in told:
+    reason = str(error.problem)
+    if "<block end>" not in str(error.context) + reason and "mapping values" not in reason:
         return ""
     above = next((one for one in reversed(lines[: line - 1]) if one.strip() and one.strip()[0] != "#"), "")
     deep, deep_above = (len(one) - len(one.lstrip()) for one in (lines[line - 1] if line <= len(lines) else "", above))

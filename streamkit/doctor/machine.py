@@ -347,7 +347,7 @@ def _work(index: int, name: str) -> Iterator[Finding]:
 
     device = Device("cuda", index)
     lane = lane_device(device, on_device=True)
-    with lane.enter():
+    with lane.activate():
         try:
             kernel("preprocess.cu", "preprocess", ("OUT=__half", "NHWC=0"))
             yield Finding("ok", name, "kernels compile")
@@ -359,7 +359,7 @@ def _work(index: int, name: str) -> Iterator[Finding]:
         try:
             session = Session(network.file, device)
             session.warm((1,), network.input.size)
-            lane.settle()
+            lane.synchronize()
         except StreamkitError as error:
             yield Finding("fail", name, f"ONNX Runtime's CUDA provider: {describe(error)}")
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Client, Lost, Message, Tls, quiet_logger, tls_context
+from streamkit.emit.client import Address, Deadline, Message, SendError, ServerClient, Tls, quiet_logger, tls_context
+
+logger = logging.getLogger(__name__)
 
 SCHEMES = {"amqp": (5672, False), "amqps": (5671, True)}
 
@@ -17,11 +20,11 @@ _HEARTBEAT_S = 30
 _PERSISTENT = 2
 _NOT_THERE = 404
 _FORCED = 320  # an operator closed it, or the broker is shutting down
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _CLOSE_S = 1.0
 
 
-class AmqpClient(Client):
+class AmqpClient(ServerClient):
     """Publishes to exchanges: a message's topic is its routing key, its key is the exchange.
 
     pika resolves host names on a short-lived thread; everything else runs on the sender's thread.
@@ -39,17 +42,17 @@ class AmqpClient(Client):
         with needs("pika", "amqp"):
             import pika  # type: ignore[import-untyped,import-not-found]
             import pika.exceptions  # type: ignore[import-untyped,import-not-found]
-        self._pika, self._at, self._tls, self._mandatory = pika, at, tls, mandatory
-        self.where, self.secrets = str(at), [at.password or ""]
+        super().__init__(at, tls)
+        self._pika, self._mandatory = pika, mandatory
         self._most: int | None = None  # maximum bytes of a message, once the broker has reported it
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._loop: Any = None
         self._connection: Any = None
         self._channel: Any = None
         self._gone: str | None = None  # why the connection, or its channel, is lost
-        self._broke = False  # whether a record may be the cause
+        self._disconnected = False  # whether a record may be the cause
         self._blocked: str | None = None  # why the broker accepts nothing for now
         self._tag = 0  # number of the last message on this channel
         self._open: dict[int, int] = {}  # indices of messages without an answer, by their rising numbers
@@ -72,28 +75,28 @@ class AmqpClient(Client):
             socket_timeout=self.timeout_s, stack_timeout=self.timeout_s + _CLOSE_S,
             client_properties={"connection_name": "streamkit"}, **options,
         )  # fmt: skip
-        self._forget()
+        self._reset()
         self._loop = IOLoop()
         self._connection = pika.SelectConnection(
-            parameters, self._opened, lambda _, error: self._lost(f"no connection: {_why(error)}"),
-            lambda _, error: self._lost(f"the connection is lost: {_why(error)}", _may_be_a_record(error)), self._loop,
+            parameters, self._on_open, lambda _, error: self._fail(f"no connection: {_why(error)}"),
+            lambda _, error: self._fail(f"the connection is lost: {_why(error)}", _may_be_a_record(error)), self._loop,
         )  # fmt: skip
-        until_s = time.monotonic() + self.timeout_s
+        deadline = Deadline(self)
         while self._channel is None:
-            self._turn(_LOOK_S)
-            self._check("answer", until_s)
+            self._run_loop(_POLL_S)
+            self._check(deadline)
 
-    def _opened(self, connection: Any) -> None:
-        connection.add_on_connection_blocked_callback(lambda _, frame: self._held(frame.method.reason))
-        connection.add_on_connection_unblocked_callback(lambda _, frame: self._held(None))
-        connection.channel(on_open_callback=self._channel_opened)
+    def _on_open(self, connection: Any) -> None:
+        connection.add_on_connection_blocked_callback(lambda _, frame: self._on_blocked(frame.method.reason))
+        connection.add_on_connection_unblocked_callback(lambda _, frame: self._on_blocked(None))
+        connection.channel(on_open_callback=self._on_channel_open)
 
-    def _channel_opened(self, channel: Any) -> None:
-        channel.add_on_close_callback(lambda _, error: self._channel_closed(error))
-        channel.add_on_return_callback(self._return)
-        channel.confirm_delivery(self._answered, lambda _: self._begin(channel))
+    def _on_channel_open(self, channel: Any) -> None:
+        channel.add_on_close_callback(lambda _, error: self._on_channel_closed(error))
+        channel.add_on_return_callback(self._on_return)
+        channel.confirm_delivery(self._on_confirm, lambda _: self._on_ready(channel))
 
-    def _begin(self, channel: Any) -> None:
+    def _on_ready(self, channel: Any) -> None:
         self._channel = channel
         self._loop.stop()
 
@@ -116,20 +119,22 @@ class AmqpClient(Client):
                 refused[index] = "names of exchanges and routing keys have at most 255 bytes"
                 continue
             except self._pika.exceptions.AMQPError as error:
-                raise Lost(self._gone or f"the connection is lost: {_why(error)}", broke=self._broke) from error
+                why = self._gone or f"the connection is lost: {_why(error)}"
+                raise SendError(why, disconnected=self._disconnected) from error
             self._tag += 1
             self._open[self._tag] = index
         try:
             self._collect()
-        except Lost as error:
-            left = {*self._open.values(), *self._nacked, *refused, *self._came_back(messages)}
-            raise Lost(str(error), min(left, default=0), broke=error.broke) from error
-        return refused | self._came_back(messages)
+        except SendError as error:
+            left = {*self._open.values(), *self._nacked, *refused, *self._unroutable(messages)}
+            error.done = min(left, default=0)
+            raise
+        return refused | self._unroutable(messages)
 
     def idle(self) -> None:
         """See `Client.idle`: exchanges heartbeats."""
-        self._turn(0.0)
-        self._check("answer", float("inf"))
+        self._run_loop(0.0)
+        self._check(Deadline(self))
 
     def close(self) -> None:
         """See `Client.close`."""
@@ -138,69 +143,66 @@ class AmqpClient(Client):
             if not connection.is_closed:
                 if connection.is_open and self._blocked is None:
                     connection.close()
-                    self._wind_up(lambda: connection.is_closed)
+                    self._run_until(lambda: connection.is_closed)
                 if not connection.is_closed:  # a broker that hangs, or reads nothing for now
                     connection._terminate_stream(self._pika.exceptions.AMQPConnectionError("left"))
-                    self._wind_up(lambda: connection.is_closed)
+                    self._run_until(lambda: connection.is_closed)
             loop.close()
-        self._forget()
+        self._reset()
 
     # --------------------------------------------------------------------------------------------------- inside
 
     def _collect(self) -> None:
         """Wait for the answers to all published messages."""
-        until_s = time.monotonic() + self.timeout_s
+        deadline = Deadline(self, "acknowledgement")
         while self._open:
             before = len(self._open)
-            self._turn(_LOOK_S)
+            self._run_loop(_POLL_S)
             if self._blocked is not None or len(self._open) < before:
-                until_s = time.monotonic() + self.timeout_s
-            self._check("acknowledgement", until_s)
+                deadline.restart()
+            self._check(deadline)
         if self._nacked:
             why = "a queue may be full with overflow: reject-publish"
-            raise Lost(f"the broker does not accept a record now: {why}")
+            raise SendError(f"the broker does not accept a record now: {why}")
 
-    def _turn(self, wait_s: float) -> None:
+    def _run_loop(self, wait_s: float) -> None:
         """Let pika send and receive, until something is settled or the time is over."""
         timer = self._loop.call_later(wait_s, self._loop.stop)
         self._loop.start()
         self._loop.remove_timeout(timer)
 
-    def _wind_up(self, done: Callable[[], bool]) -> None:
+    def _run_until(self, done: Callable[[], bool]) -> None:
         until_s = time.monotonic() + _CLOSE_S
         while not done() and time.monotonic() < until_s:
-            self._turn(_LOOK_S / 10)
+            self._run_loop(_POLL_S / 10)
 
-    def _check(self, what: str, until_s: float) -> None:
+    def _check(self, deadline: Deadline) -> None:
         if self._gone is not None:
-            raise Lost(self._gone, broke=self._broke)
-        if self.over():
-            raise Lost("the run ends")
-        if time.monotonic() > until_s:
-            raise Lost(f"no {what} within {self.timeout_s:g} s")
+            raise SendError(self._gone, disconnected=self._disconnected)
+        deadline.check()
 
-    def _lost(self, why: str, broke: bool = False) -> None:
+    def _fail(self, why: str, disconnected: bool = False) -> None:
         if self._gone is None:  # the first error is the cause
-            self._gone, self._broke = why, broke
+            self._gone, self._disconnected = why, disconnected
         self._loop.stop()
 
-    def _held(self, why: str | None) -> None:
+    def _on_blocked(self, why: str | None) -> None:
         self._blocked = why
         blocked = f"accepts nothing for now: {why}; records wait in the spool"
         then = "accepts records again" if why is None else blocked
-        self.say(f"{self.where} {then}")
+        logger.log(logging.INFO if why is None else logging.WARNING, self.redact(f"{self.where} {then}"))
 
-    def _came_back(self, messages: Sequence[Message]) -> dict[int, str]:
+    def _unroutable(self, messages: Sequence[Message]) -> dict[int, str]:
         """Reasons for records without a queue, by index."""
         return {index: self._returned[one.id] for index, one in enumerate(messages) if one.id in self._returned}
 
-    def _return(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+    def _on_return(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         exchange = f"the exchange {method.exchange}" if method.exchange else "the default exchange"
         self._returned[properties.message_id] = (
             f"{method.reply_text}: {exchange} has no queue for it; bind one, or set mandatory: false"
         )
 
-    def _answered(self, frame: Any) -> None:
+    def _on_confirm(self, frame: Any) -> None:
         """Process a confirm or a nack, of one message or of all up to it."""
         tag = frame.method.delivery_tag
         if not frame.method.multiple:
@@ -214,13 +216,13 @@ class AmqpClient(Client):
         if not self._open:
             self._loop.stop()
 
-    def _channel_closed(self, error: Any) -> None:
+    def _on_channel_closed(self, error: Any) -> None:
         text = _why(error)
         if getattr(error, "reply_code", None) == _NOT_THERE:
             text = f"{text}; create it: records in the spool are addressed to it"
         elif limit := re.search(r"larger than (?:configured )?max size (\d+)", text):
             self._most = int(limit[1])  # larger messages are rejected from now on
-        self._lost(text, _may_be_a_record(error))
+        self._fail(text, _may_be_a_record(error))
 
 
 def _may_be_a_record(error: Any) -> bool:

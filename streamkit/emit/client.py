@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
 from streamkit.core.text import did_you_mean
+from streamkit.core.units import OptionGroup
 from streamkit.media.uris import mask
 
 if TYPE_CHECKING:
@@ -37,26 +37,26 @@ class Message(NamedTuple):
     body: bytes
 
 
-class Lost(Exception):
+class SendError(Exception):
     """The broker cannot be reached or does not answer; the records are sent again later.
 
     Args:
         text: the reason.
         done: number of leading records that have been acknowledged.
-        broke: the broker ended the connection while it was receiving records: one of them may be the cause.
+        disconnected: the broker ended the connection while it was receiving records: one of them may be the cause.
     """
 
-    def __init__(self, text: str, done: int = 0, *, broke: bool = False) -> None:
+    def __init__(self, text: str, done: int = 0, *, disconnected: bool = False) -> None:
         super().__init__(text)
-        self.done, self.broke = done, broke
+        self.done, self.disconnected = done, disconnected
 
 
-class RecordRejected(Lost):
+class RecordRejected(SendError):
     """The broker permanently rejects the record after the first `done`; the connection stays open.
 
     Args:
         text: the reason.
-        done: see `Lost`.
+        done: see `SendError`.
         whole: whether all records after the first `done` are rejected, not only the first of them.
     """
 
@@ -84,8 +84,7 @@ class Client:
         gather_s: how long records wait for others to be delivered with them, in seconds.
         held: number of delivered records, the last ones, that the client holds back: not yet acknowledged.
         draining: whether the spool receives no more records; held records must be sent once it is empty.
-        over: whether the run is ending; waits must then end with `Lost`.
-        say: receives messages for the user during a wait.
+        over: whether the run is ending; waits must then end with `SendError`.
     """
 
     where = ""
@@ -95,14 +94,13 @@ class Client:
     held = 0
     draining: Callable[[], bool] = staticmethod(lambda: False)
     over: Callable[[], bool] = staticmethod(lambda: False)
-    say: Callable[[str], None] = staticmethod(lambda text: None)
     _connection: Any = None
 
     def connect(self) -> None:
         """Connect, and verify that the broker answers.
 
         Raises:
-            Lost: the broker cannot be reached or rejects the login.
+            SendError: the broker cannot be reached or rejects the login.
         """
         raise NotImplementedError
 
@@ -114,13 +112,13 @@ class Client:
             have been acknowledged.
 
         Raises:
-            Lost: some records were not acknowledged; `done` is the number that were.
+            SendError: some records were not acknowledged; `done` is the number that were.
             RecordRejected: a record is permanently rejected.
         """
         raise NotImplementedError
 
     def idle(self) -> None:
-        """Keep the connection alive while there is nothing to send. Raises Lost."""
+        """Keep the connection alive while there is nothing to send. Raises SendError."""
 
     def close(self) -> None:
         """Disconnect. Records without acknowledgement are sent again later."""
@@ -128,12 +126,52 @@ class Client:
         if connection is not None:
             connection.close()
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Put a text on one line and mask every secret in it."""
         text = mask(" ".join(text.split()))
         for secret in self.secrets:
             text = text.replace(secret, "***") if secret else text
         return text
+
+
+class ServerClient(Client):
+    """A client of a server.
+
+    Args:
+        at: the server's address, with credentials if it needs any.
+        tls: files for an encrypted connection.
+    """
+
+    def __init__(self, at: Address, tls: Tls | None = None) -> None:
+        self._at, self._tls = at, tls
+        self.where, self.secrets = str(at), [at.password or ""]
+
+
+class Deadline:
+    """How long a client waits for an answer.
+
+    Args:
+        client: the client; its `timeout_s` limits the wait, and its `over` ends it.
+        what: what is waited for, for the message.
+        hint: end of the message.
+        grace_s: additional seconds.
+    """
+
+    def __init__(self, client: Client, what: str = "answer", hint: str = "", grace_s: float = 0.0) -> None:
+        self._client, self._grace_s = client, grace_s
+        self._text = f"no {what} within {client.timeout_s:g} s{hint}"
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the wait again, after progress."""
+        self._until_s = time.monotonic() + self._client.timeout_s + self._grace_s
+
+    def check(self) -> None:
+        """Raise SendError if the run or the time is over."""
+        if self._client.over():
+            raise SendError("the run ends")
+        if time.monotonic() > self._until_s:
+            raise SendError(self._text)
 
 
 class EncodingClient(Client):
@@ -152,7 +190,7 @@ class EncodingClient(Client):
     def connect(self) -> None:
         """See `Client.connect`."""
         client = self._client
-        client.timeout_s, client.over, client.say = self.timeout_s, self.over, self.say
+        client.timeout_s, client.over = self.timeout_s, self.over
         client.connect()
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
@@ -167,13 +205,13 @@ class EncodingClient(Client):
         indices = list(encoded)
         try:
             more = self._client.deliver(list(encoded.values())) if encoded else None
-        except Lost as error:
+        except SendError as error:
             error.done = min([*refused, *indices[error.done :]], default=len(messages))
             raise
         return {**refused, **{indices[i]: why for i, why in (more or {}).items()}}
 
 
-class Tls(TypedDict, total=False):
+class Tls(OptionGroup, total=False):
     """Files for a TLS connection.
 
     Keys:
@@ -187,14 +225,11 @@ class Tls(TypedDict, total=False):
     key: str
 
 
-Tls.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
-
-
 def tls_context(tls: Tls | None) -> ssl.SSLContext:
     """Create a TLS context that verifies the broker's certificate and host name.
 
     Raises:
-        Lost: a file cannot be read; the sender retries, as it may appear later.
+        SendError: a file cannot be read; the sender retries, as it may appear later.
     """
     import ssl
 
@@ -204,7 +239,7 @@ def tls_context(tls: Tls | None) -> ssl.SSLContext:
         if "cert" in tls:
             made.load_cert_chain(tls["cert"], tls.get("key"))
     except (OSError, ssl.SSLError) as error:
-        raise Lost(f"the certificates cannot be used ({', '.join(map(str, tls.values()))}): {error}") from error
+        raise SendError(f"the certificates cannot be used ({', '.join(map(str, tls.values()))}): {error}") from error
     return made
 
 

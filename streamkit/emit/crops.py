@@ -7,34 +7,30 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Frame
-from streamkit.core.units import Count, Score
+from streamkit.core.units import Count, OptionGroup, Score
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.io.still_images import CropRequest, JpegQuality, cut_out, jpegs, on_device, parts_of
 
 SENT, WITHOUT = "crops sent", "records without a crop: object outside the frame"
 
 
-class Cropped(TypedDict, total=False):
+class Cropped(OptionGroup, total=False):
     """Options of crops.
 
     Keys:
         pad: margin on each side as a share of the box; 0.1 if not set.
         max_size: maximum pixels of the longer side; 256 if not set.
         quality: JPEG quality, 1 to 100; 80 if not set.
-        clear: allow crops to show what another stage of the pipeline hides.
+        show_hidden: allow crops to show what another stage of the pipeline hides.
     """
 
     pad: Score
     max_size: Count
     quality: JpegQuality
-    clear: bool
-
-
-Cropped.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+    show_hidden: bool
 
 
 class _CropByForm:

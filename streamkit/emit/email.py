@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import logging
 import os
 import time
 from collections import Counter, deque
@@ -14,13 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamkit.core.errors import describe
-from streamkit.emit.client import WINDOW, Address, Client, Lost, Message, RecordRejected, Tls, tls_context
+from streamkit.core.logs import LogOnce
+from streamkit.emit.client import WINDOW, Address, Message, RecordRejected, SendError, ServerClient, Tls, tls_context
 from streamkit.emit.mail_format import MOST_BYTES, MailFormat, MailRecord, address_in, mail_record, title
-from streamkit.emit.segment_file import private
+from streamkit.emit.segment_file import open_private
 
 if TYPE_CHECKING:
     import smtplib
     from email.message import EmailMessage
+
+logger = logging.getLogger(__name__)
 
 SCHEMES = {"smtp": (587, False), "smtps": (465, True)}
 
@@ -49,19 +53,19 @@ class RateLimit:
         path: file that keeps both; its folder may be created later, before the first write.
 
     Attributes:
-        left_out: number of omitted records by title: at most a hundred titles, and `others`.
+        omitted: number of omitted records by title: at most a hundred titles, and `others`.
     """
 
     def __init__(self, limit: int, path: Path) -> None:
         self._limit, self._path = limit, path
         self._sent: deque[float] = deque()
-        self.left_out: Counter[str] = Counter()
+        self.omitted: Counter[str] = Counter()
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):  # missing or unreadable
             known = json.loads(path.read_text(encoding="utf-8"))
             self._sent.extend(sorted(map(float, known["sent"]))[-limit:])
-            self.left_out.update({str(name): int(n) for name, n in known["left_out"].items()})
+            self.omitted.update({str(name): int(n) for name, n in known["left_out"].items()})
 
-    def left(self, now_s: float) -> int:
+    def remaining(self, now_s: float) -> int:
         """Number of mails that may be sent now; `now_s` is in seconds since 1970."""
         while (
             self._sent and not now_s - HOUR_S < self._sent[0] <= now_s
@@ -72,30 +76,30 @@ class RateLimit:
     def sent(self, now_s: float) -> None:
         """Count a mail, which has reported the records omitted before."""
         self._sent.append(now_s)
-        self.forget()
+        self.clear_omitted()
 
-    def forget(self) -> None:
+    def clear_omitted(self) -> None:
         """Clear the counts of omitted records."""
-        self.left_out.clear()
+        self.omitted.clear()
         self._write()
 
-    def leave_out(self, titles: Iterable[str]) -> None:
+    def omit(self, titles: Iterable[str]) -> None:
         """Count records that are omitted from mails."""
         for one in titles:
-            known = one in self.left_out or len(self.left_out) < _TITLES
-            self.left_out[one if known else OTHERS] += 1
+            known = one in self.omitted or len(self.omitted) < _TITLES
+            self.omitted[one if known else OTHERS] += 1
         self._write()
 
     def _write(self) -> None:
         """Store both; if the disk cannot be written, they last as long as this process."""
         part = self._path.with_name(f".{self._path.name}.part")
         with contextlib.suppress(OSError):
-            with open(private(part, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
-                json.dump({"sent": list(self._sent), "left_out": self.left_out}, file)
+            with open(open_private(part, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
+                json.dump({"sent": list(self._sent), "left_out": self.omitted}, file)
             os.replace(part, self._path)
 
 
-class EmailClient(Client):
+class EmailClient(ServerClient):
     """Sends mails. A connection is kept for a few seconds only.
 
     Args:
@@ -108,25 +112,23 @@ class EmailClient(Client):
         tls: files for the encrypted connection.
         plain: send without encryption.
         count: adds to a counter.
-        say: receives messages for the user.
     """
 
     def __init__(
         self, at: Address, form: MailFormat, names: Sequence[str], limit: int, kept: Path, gather_s: float = 0.0,
         tls: Tls | None = None, plain: bool = False, count: Callable[..., None] = lambda name, n=1: None,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
         import smtplib
 
+        super().__init__(at, tls)
         self._lib = smtplib
-        self._at, self._form, self._names, self._tls, self._plain = at, form, tuple(names), tls, plain
+        self._form, self._names, self._plain = form, tuple(names), plain
         self._limit, self._kept, self.gather_s = limit, kept, gather_s
-        self._count, self._say = count, say
-        self.where, self.secrets = str(at), [at.password or ""]
+        self._count, self._warn = count, LogOnce(logger.warning)
         self._used_s = 0.0
-        self._had: dict[str, set[str]] = {}  # by recipient, ids of records that need not be sent to it again
+        self._delivered: dict[str, set[str]] = {}  # by recipient, ids of records that need not be sent to it again
         self._taken: set[str] = set()  # ids of records that a recipient has received
-        self._since_s: dict[str, float] = {}  # by recipient, since when the server defers it
+        self._deferred_since_s: dict[str, float] = {}  # by recipient, since when the server defers it
 
     @cached_property
     def rate_limit(self) -> RateLimit:
@@ -140,7 +142,7 @@ class EmailClient(Client):
         try:
             self._session()
         except RecordRejected as error:
-            raise Lost(str(error)) from error
+            raise SendError(str(error)) from error
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
         """See `Client.deliver`. All records go into one mail, or into none if the limit per hour is reached."""
@@ -151,31 +153,31 @@ class EmailClient(Client):
                 records[message.id] = mail_record(json.loads(message.body), self._names, message.topic.split(SEPARATOR))
             except _UNREADABLE as error:
                 refused[index] = _unreadable(error)
-        if records and self.rate_limit.left(time.time()) <= 0:
-            self.rate_limit.leave_out(title(one.record) for one in records.values())
+        if records and self.rate_limit.remaining(time.time()) <= 0:
+            self.rate_limit.omit(title(one.record) for one in records.values())
             self._count(OVER, len(records))
-            self._say(
+            self._warn(
                 f"{self.where}: the limit of {self._limit} mails within an hour is reached; further events are "
                 "counted, and reported in one mail when the hour is over"
             )
         else:
             self._send(records)
-        for known in (self._taken, *self._had.values()):
+        for known in (self._taken, *self._delivered.values()):
             known.difference_update(message.id for message in messages)
         return refused
 
     def idle(self) -> None:
         """See `Client.idle`: report omitted records once the limit allows it."""
         rate_limit, now_s = self.rate_limit, time.time()
-        if rate_limit.left_out and rate_limit.left(now_s) > 0:
+        if rate_limit.omitted and rate_limit.remaining(now_s) > 0:
             try:
                 later, taken = self._post(f"{int(now_s)}-left-out", (), self._form.to)
             except RecordRejected as error:
-                self._say(f"{self.where} refuses the mail that reports omitted events: {self.hide(str(error))}")
-                rate_limit.forget()
+                self._warn(f"{self.where} refuses the mail that reports omitted events: {self.redact(str(error))}")
+                rate_limit.clear_omitted()
             else:
                 if not taken:
-                    raise Lost(next(iter(later.values())))
+                    raise SendError(next(iter(later.values())))
                 self._refused(later)
         if self._connection is not None and time.monotonic() - self._used_s > _KEPT_S:
             self.close()
@@ -190,10 +192,10 @@ class EmailClient(Client):
     # --------------------------------------------------------------------------------------------------- one mail
 
     def _send(self, records: Mapping[str, MailRecord]) -> None:
-        """Send records, by id, to all recipients who have not had them. Raises Lost, RecordRejected."""
+        """Send records, by id, to all recipients who have not had them. Raises SendError, RecordRejected."""
         waiting: dict[tuple[str, ...], list[str]] = {}
         for one in self._form.to:
-            rest = tuple(id_ for id_ in records if id_ not in self._had.get(one, ()))
+            rest = tuple(id_ for id_ in records if id_ not in self._delivered.get(one, ()))
             if rest:
                 waiting.setdefault(rest, []).append(one)
         later: dict[str, str] = {}
@@ -207,15 +209,15 @@ class EmailClient(Client):
                 self._done_with(ids, recipients)
         patience_s = _PATIENCE_S if len(records) < WINDOW else _SHORT_S
         for one in [one for one in later if self._taken.issuperset(records)]:
-            if time.monotonic() - self._since_s[one] >= patience_s:
+            if time.monotonic() - self._deferred_since_s[one] >= patience_s:
                 self._count(GIVEN_UP)
-                why = self.hide(later.pop(one))
-                self._say(
+                why = self.redact(later.pop(one))
+                self._warn(
                     f"{self.where} has deferred a recipient for too long: {why}; the recipient is skipped and counted"
                 )
                 self._done_with(records, [one])
         if later:
-            raise Lost(next(iter(later.values())))
+            raise SendError(next(iter(later.values())))
 
     def _mail(self, records: Mapping[str, MailRecord], recipients: list[str]) -> dict[str, str]:
         """Send records to recipients who have not had them; return the deferred recipients with the reasons."""
@@ -227,20 +229,20 @@ class EmailClient(Client):
             self._taken.update(ids)
         for one in recipients:
             if one in later:
-                self._since_s.setdefault(one, time.monotonic())
+                self._deferred_since_s.setdefault(one, time.monotonic())
             else:
-                self._since_s.pop(one, None)
+                self._deferred_since_s.pop(one, None)
         return later
 
     def _done_with(self, ids: Iterable[str], recipients: Sequence[str]) -> None:
         for one in recipients:
-            self._had.setdefault(one, set()).update(ids)
+            self._delivered.setdefault(one, set()).update(ids)
 
     def _post(self, id_: str, records: Sequence[MailRecord], recipients: Sequence[str]) -> tuple[dict[str, str], bool]:
         """Send one mail; return the deferred recipients with the reasons, and whether any recipient got it.
 
         Raises:
-            Lost: it was not accepted, but may be later.
+            SendError: it was not accepted, but may be later.
             RecordRejected: it is permanently rejected.
         """
         smtp, now_s = self._session(), time.time()
@@ -260,7 +262,8 @@ class EmailClient(Client):
             raise
         except (self._lib.SMTPException, OSError) as error:
             self._drop()
-            raise Lost(self._reason(error), broke=isinstance(error, self._lib.SMTPServerDisconnected)) from error
+            disconnected = isinstance(error, self._lib.SMTPServerDisconnected)
+            raise SendError(self._reason(error), disconnected=disconnected) from error
         self._used_s = time.monotonic()
         if taken:
             self.rate_limit.sent(now_s)
@@ -269,14 +272,14 @@ class EmailClient(Client):
 
     def _message(self, smtp: smtplib.SMTP, id_: str, records: Sequence[MailRecord], now_s: float) -> EmailMessage:
         note = ""
-        if self.rate_limit.left(now_s) == 1 and self._limit > 1:
+        if self.rate_limit.remaining(now_s) == 1 and self._limit > 1:
             note = (
                 f"This is the last of {self._limit} mails within an hour. Further events are counted, and reported in "
                 "one mail when the hour is over."
             )
         size = smtp.esmtp_features.get("size", "")
         most = min(MOST_BYTES, int(_RATIO * int(size))) if size.isdigit() and int(size) else MOST_BYTES
-        return self._form.message(id_, records, self.rate_limit.left_out, note, most)
+        return self._form.message(id_, records, self.rate_limit.omitted, note, most)
 
     def _transaction(self, smtp: smtplib.SMTP, recipients: Sequence[str], data: bytes) -> tuple[dict[str, str], bool]:
         """Send MAIL, RCPT for each recipient, and DATA if at least one is accepted. See `_post`."""
@@ -288,7 +291,7 @@ class EmailClient(Client):
                 _check_answer(smtp.rcpt(address_in(one)), address_in(one))
             except RecordRejected as error:
                 never[one] = str(error)
-            except Lost as error:
+            except SendError as error:
                 later[one] = str(error)
         if len(never) == len(recipients):
             raise RecordRejected(next(iter(never.values())), whole=True)
@@ -302,7 +305,7 @@ class EmailClient(Client):
     def _refused(self, recipients: dict[str, str]) -> None:
         for why in recipients.values():
             self._count(REFUSED_TO)
-            self._say(f"{self.where} refuses a recipient: {self.hide(why)}; the recipient is skipped and counted")
+            self._warn(f"{self.where} refuses a recipient: {self.redact(why)}; the recipient is skipped and counted")
 
     def _session(self) -> smtplib.SMTP:
         """Return the connection; connect, encrypt and log in if needed."""
@@ -320,7 +323,7 @@ class EmailClient(Client):
             smtp.ehlo_or_helo_if_needed()
             if not at.tls and not self._plain:
                 if not smtp.has_extn("starttls"):
-                    raise Lost(
+                    raise SendError(
                         "it offers no encryption (STARTTLS), so that others on the network could read the mails; "
                         "write smtps:// in the url if the server has a port for it"
                     )
@@ -328,20 +331,20 @@ class EmailClient(Client):
                 smtp.ehlo()
             if at.user is not None:
                 self._log_in(smtp, at.user, at.password or "")
-        except (self._lib.SMTPException, OSError, Lost) as error:
+        except (self._lib.SMTPException, OSError, SendError) as error:
             self._drop()
-            if isinstance(error, Lost):
+            if isinstance(error, SendError):
                 raise
-            raise Lost(self._reason(error)) from error
+            raise SendError(self._reason(error)) from error
         return smtp
 
     def _log_in(self, smtp: smtplib.SMTP, user: str, password: str) -> None:
-        """Log in. smtplib supports ASCII only; AUTH PLAIN is in UTF-8 (RFC 4616). Raises SMTPException, Lost."""
+        """Log in. smtplib supports ASCII only; AUTH PLAIN is in UTF-8 (RFC 4616). Raises SMTPException, SendError."""
         if user.isascii() and password.isascii():
             smtp.login(user, password)
             return
         if "PLAIN" not in smtp.esmtp_features.get("auth", "").upper().split():
-            raise Lost(
+            raise SendError(
                 "the user or the password has characters beyond ASCII, which need AUTH PLAIN, and the server does not "
                 "offer it; set an ASCII password there"
             )
@@ -372,11 +375,11 @@ def _unreadable(error: Exception) -> str:
 
 
 def _check_answer(answer: Any, what: str) -> None:
-    """Raise Lost if a server's answer is 4xx, RecordRejected if it is 5xx."""
+    """Raise SendError if a server's answer is 4xx, RecordRejected if it is 5xx."""
     code, text = answer
     if not 200 <= code < 300:
         said = f"{what} is not accepted: {code} {_text(text)}"
-        raise RecordRejected(said, whole=True) if code >= 500 else Lost(said)
+        raise RecordRejected(said, whole=True) if code >= 500 else SendError(said)
 
 
 def _text(said: Any) -> str:

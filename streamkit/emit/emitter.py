@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
 from streamkit.core.data import Batch, Frame
 from streamkit.core.errors import ConfigError
 from streamkit.core.records import batch_records, record
 from streamkit.core.stage import Sink
-from streamkit.core.units import Bytes, Seconds
+from streamkit.core.units import Bytes, OptionGroup, Seconds
 from streamkit.emit.client import Client
 from streamkit.emit.crops import Cropper, Crops
 from streamkit.emit.record_selection import VARIABLES, RecordSelection
@@ -23,15 +23,17 @@ from streamkit.emit.sender import Sender
 from streamkit.emit.spool import Spool
 from streamkit.emit.topics import Topics
 
+logger = logging.getLogger(__name__)
+
 LEFT = "records left in the spool"
 SPOOL_BYTES = 1_000_000_000
 _LEAST_BYTES = 1_000_000
 _LONGEST_TIMEOUT_S = 86_400.0
 TIMEOUT = "maximum time for an answer of the broker before the emitter reconnects."
-MAX_WAIT = "longest wait between two attempts to connect."
+MAX_BACKOFF = "longest wait between two attempts to connect."
 
 
-class SpoolOptions(TypedDict, total=False):
+class SpoolOptions(OptionGroup, total=False):
     """Where records wait until the broker has acknowledged them.
 
     Keys:
@@ -47,9 +49,6 @@ class SpoolOptions(TypedDict, total=False):
     when_full: Literal["drop_oldest", "block", "stop"]
 
 
-SpoolOptions.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
-
-
 @dataclass(eq=False, kw_only=True)
 class Emitter(
     Sink,
@@ -59,7 +58,9 @@ class Emitter(
 ):
     """Sends records somewhere, at least once and in order for each source."""
 
-    further: ClassVar[tuple[str, ...]] = ()  # variables of templates besides those of every record
+    more_variables: ClassVar[tuple[str, ...]] = ()  # variables of templates besides those of every record
+    template_options: ClassVar[tuple[str, ...]] = ()  # the options that are templates of topic and key; at most two
+    unsafe: ClassVar[str] = r"(?!)"  # what a variable's value must not contain in a topic; it becomes underscores
 
     send: Annotated[
         Literal["frames", "objects", "events"], "the records to send: one per frame, per object, or per event."
@@ -79,7 +80,7 @@ class Emitter(
     crops: Annotated[
         Crops,
         "add an image crop to each object, or event of one: `crop`, a JPEG as base64; true, or options as in "
-        "{pad: 0.1, max_size: 256, quality: 80, clear: false}.",
+        "{pad: 0.1, max_size: 256, quality: 80, show_hidden: false}.",
     ] = False
     spool: Annotated[
         SpoolOptions | None,
@@ -90,7 +91,7 @@ class Emitter(
         "end the run with exit code 2 if the broker is not there at the start; if not set, records wait for it.",
     ] = False
     timeout: Annotated[Seconds, TIMEOUT] = 10.0
-    max_wait: Annotated[Seconds, MAX_WAIT] = 10.0
+    max_backoff: Annotated[Seconds, MAX_BACKOFF] = 10.0
     drain_timeout: Annotated[
         Seconds,
         "at its end a run keeps sending until the broker has accepted nothing for this long; the next run sends the "
@@ -98,7 +99,7 @@ class Emitter(
     ] = 5.0
 
     def __post_init__(self) -> None:
-        self._topics = Topics(self.templates(), (*VARIABLES[self.send], *self.further), self.clean)
+        self._topics = Topics(self.templates(), (*VARIABLES[self.send], *self.more_variables), self.clean)
         named = self._topics.needed > 1
         if self.crops and self.send == "frames":
             raise ValueError("crops are of objects; write send: objects or send: events, or remove crops")
@@ -110,8 +111,8 @@ class Emitter(
         self._size = self._kept.get("size", SPOOL_BYTES)
         if self._size < _LEAST_BYTES:
             raise ValueError(f"spool.size must be at least 1MB, got {self._size / 1e6:g}MB")
-        if self.timeout <= 0 or self.max_wait <= 0:
-            raise ValueError("timeout and max_wait must be longer than 0s")
+        if self.timeout <= 0 or self.max_backoff <= 0:
+            raise ValueError("timeout and max_backoff must be longer than 0s")
         if self.timeout > _LONGEST_TIMEOUT_S:
             days = f"{self.timeout / 86_400:g}d"
             raise ValueError(f"timeout must be at most 1d, got {days}: some clients count milliseconds in 32 bits")
@@ -124,17 +125,17 @@ class Emitter(
         """Reject options that cannot work, before anything is opened. Raises ValueError."""
 
     def templates(self) -> dict[str, str]:
-        """Templates of topic and key, by the names of their options; one or two."""
-        return {}
+        """Templates of topic and key, by the names of their options."""
+        return {name: getattr(self, name) for name in self.template_options}
 
     def values(self, frame: Frame) -> tuple[str, ...]:
-        """Values of the `further` template variables for the records of a frame."""
+        """Values of the `more_variables` template variables for the records of a frame."""
         return ()
 
-    @staticmethod
-    def clean(text: str) -> str:
+    @classmethod
+    def clean(cls, text: str) -> str:
         """Make a variable's value safe for a topic."""
-        return text
+        return re.sub(cls.unsafe, "_", text)
 
     def client(self) -> Client:
         """Create the client. Raises MissingPackage."""
@@ -159,10 +160,10 @@ class Emitter(
         if self.required:
             _require(client, context.id)
         age, when_full = self._kept.get("age"), self._kept.get("when_full", "drop_oldest")
-        self.queue = Spool(self.folder, self._size, age, when_full, counters=context.counters, say=context.log)
+        self.queue = Spool(self.folder, self._size, age, when_full, counters=context.counters)
         if self.queue.waiting:
-            context.log(f"{self.queue.waiting} records of an earlier run are in {self.folder}; they are sent first")
-        self.sender = Sender(self.queue, client, self.max_wait, context.counters, context.log)
+            logger.info(f"{self.queue.waiting} records of an earlier run are in {self.folder}; they are sent first")
+        self.sender = Sender(self.queue, client, self.max_backoff, context.counters)
 
     @property
     def folder(self) -> Path:
@@ -186,7 +187,7 @@ class Emitter(
                 self._cropper.add(len(self._waiting), frame, box)
             self._waiting.append(made)
 
-    def tell(self, frame: Frame) -> None:
+    def enqueue(self, frame: Frame) -> None:
         """Put selected records of a frame directly into the spool, from any thread, without waiting for room.
 
         Used for events outside of the frames in the graph, such as alarms.
@@ -215,9 +216,9 @@ class Emitter(
             self._cropper.fill(waiting, self.context.counters)
         self.queue.append(waiting)
 
-    def hurry(self) -> None:
+    def begin_drain(self) -> None:
         """Prepare for the end of the run, from any thread: wait for room in the spool for `drain_timeout` at most."""
-        self.queue.patience_s = self.drain_timeout
+        self.queue.block_timeout_s = self.drain_timeout
 
     def end(self, source: str) -> None:
         """Forget the state of a source that has ended."""
@@ -232,7 +233,7 @@ class Emitter(
             self.queue.close()
         if left:
             self.context.counters.add(LEFT, left)
-            self.context.log(f"{left} records are left in {self.folder}; the next run with this spool sends them")
+            logger.warning(f"{left} records are left in {self.folder}; the next run with this spool sends them")
 
 
 def _require(client: Client, id_: str) -> None:
@@ -241,6 +242,6 @@ def _require(client: Client, id_: str) -> None:
         client.close()
     except Exception as error:
         raise ConfigError(
-            f"{id_}: {client.where} is required and cannot be used: {client.hide(str(error))}; start it, or remove "
+            f"{id_}: {client.where} is required and cannot be used: {client.redact(str(error))}; start it, or remove "
             "required: true, so that records wait in the spool until it is available"
         ) from error

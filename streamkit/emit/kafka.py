@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, quiet_logger
+from streamkit.emit.client import Address, Message, RecordRejected, SendError, ServerClient, Tls, quiet_logger
 
 SCHEMES = {"kafka": (9092, False), "kafkas": (9093, True)}
 
-_NEVER = {"MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION", "INVALID_MSG", "INVALID_RECORD", "_INVALID_ARG"}
-_LOOK_S = 0.1
+_PERMANENT = {"MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION", "INVALID_MSG", "INVALID_RECORD", "_INVALID_ARG"}
+_POLL_S = 0.1
 
 
-class KafkaClient(Client):
+class KafkaClient(ServerClient):
     """Produces to Kafka. Records of one key go to one partition, and stay in order there.
 
     If a record is not acknowledged in time, it and all records after it are sent again by a new producer: librdkafka
@@ -38,8 +38,8 @@ class KafkaClient(Client):
     ) -> None:  # fmt: skip
         with needs("confluent-kafka", "kafka"):
             import confluent_kafka
+        super().__init__(at, tls)
         self._kafka = confluent_kafka
-        self.where = str(at)
         self._producer: Any = None
         self._why = ""
         self._settings: dict[str, Any] = {
@@ -59,7 +59,7 @@ class KafkaClient(Client):
                 self._settings[name] = tls[key]  # type: ignore[literal-required]
         self._settings |= more or {}
         hidden = (str(value) for name, value in (more or {}).items() if "password" in name or "secret" in name)
-        self.secrets = [at.password or "", *hidden]
+        self.secrets = [*self.secrets, *hidden]
 
     def unusable(self) -> str | None:
         """The reason why librdkafka rejects the settings, or None. Does not connect.
@@ -72,9 +72,9 @@ class KafkaClient(Client):
             self._kafka.Producer({**settings, "log_level": 0})
         except self._kafka.KafkaException as error:
             text = error.args[0].str()
-            return None if ": ssl." in text else self.hide(text)
+            return None if ": ssl." in text else self.redact(text)
         except (TypeError, ValueError) as error:
-            return self.hide(str(error))
+            return self.redact(str(error))
         return None
 
     def connect(self) -> None:
@@ -84,15 +84,15 @@ class KafkaClient(Client):
         try:
             self._producer = self._kafka.Producer({**self._settings, "logger": quiet_logger(__name__)})
         except self._kafka.KafkaException as error:  # unknown settings
-            raise Lost(error.args[0].str()) from error
+            raise SendError(error.args[0].str()) from error
         while True:
             try:
-                self._producer.list_topics(timeout=5 * _LOOK_S)
+                self._producer.list_topics(timeout=5 * _POLL_S)
                 return
             except self._kafka.KafkaException as error:
                 self._producer.poll(0)
                 if self.over() or time.monotonic() > until_s:
-                    raise Lost(f"no connection: {self._why or error.args[0].str()}") from error
+                    raise SendError(f"no connection: {self._why or error.args[0].str()}") from error
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`."""
@@ -114,13 +114,13 @@ class KafkaClient(Client):
         except self._kafka.KafkaException as error:
             answers[i] = error.args[0]
         until_s = time.monotonic() + self.timeout_s
-        while producer.flush(_LOOK_S) and time.monotonic() < until_s and not self.over():
+        while producer.flush(_POLL_S) and time.monotonic() < until_s and not self.over():
             pass
         for done, answer in enumerate(answers):
             if answer is self:
-                raise Lost(f"no acknowledgement within {self.timeout_s:g} s{self._why and ': '}{self._why}", done)
+                raise SendError(f"no acknowledgement within {self.timeout_s:g} s{self._why and ': '}{self._why}", done)
             if answer is not None:
-                raise (RecordRejected if answer.name() in _NEVER else Lost)(answer.str(), done)
+                raise (RecordRejected if answer.name() in _PERMANENT else SendError)(answer.str(), done)
 
     def idle(self) -> None:
         """See `Client.idle`."""

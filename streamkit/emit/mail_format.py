@@ -56,7 +56,7 @@ class MailFormat:
     images: int = 4
 
     def message(
-        self, id_: str, records: Sequence[MailRecord], left_out: Mapping[str, int], note: str = "",
+        self, id_: str, records: Sequence[MailRecord], omitted: Mapping[str, int], note: str = "",
         most_bytes: int = MOST_BYTES,
     ) -> EmailMessage:  # fmt: skip
         """Create a mail for some records.
@@ -64,7 +64,7 @@ class MailFormat:
         Args:
             id_: unique id of the mail; the same when the mail is sent again.
             records: the records; may be empty.
-            left_out: number of records omitted from earlier mails, by title.
+            omitted: number of records omitted from earlier mails, by title.
             note: an additional sentence.
             most_bytes: maximum size of the images; further images are omitted.
         """
@@ -74,29 +74,29 @@ class MailFormat:
 
         made = EmailMessage(policy=SMTP.clone(cte_type="7bit"))  # any server accepts it
         made["From"], made["To"] = self.sender, ", ".join(self.to)
-        made["Subject"] = self._subject(records, left_out)
+        made["Subject"] = self._subject(records, omitted)
         made["Date"] = format_datetime(datetime.now().astimezone())
         made["Message-ID"] = f"<{id_}@{address_in(self.sender).rpartition('@')[2]}>"
         made["Auto-Submitted"] = "auto-generated"  # no out-of-office reply answers it
-        made.set_content(self._text(records, left_out, note))
+        made.set_content(self._text(records, omitted, note))
         for number, (kind, data) in enumerate(self._images(records, most_bytes), 1):
             name = f"{number}.{kind.replace('jpeg', 'jpg')}"
             made.add_attachment(data, maintype="image", subtype=kind, filename=name)
         return made
 
-    def _subject(self, records: Sequence[MailRecord], left_out: Mapping[str, int]) -> str:
+    def _subject(self, records: Sequence[MailRecord], omitted: Mapping[str, int]) -> str:
         if not records:
-            return f"{sum(left_out.values())} events were omitted from mails"
+            return f"{sum(omitted.values())} events were omitted from mails"
         more = f" (and {len(records) - 1} more)" if len(records) > 1 else ""
         text = " ".join(fill(self.subject, records[0].values).split())
         return text[: _SUBJECT - len(more)] + more
 
-    def _text(self, records: Sequence[MailRecord], left_out: Mapping[str, int], note: str) -> str:
+    def _text(self, records: Sequence[MailRecord], omitted: Mapping[str, int], note: str) -> str:
         parts = ["\n".join(fill(self.body, one.values) for one in records[:_LINES])]
         if len(records) > _LINES:
             parts.append(f"... and {len(records) - _LINES} more.")
-        if left_out:
-            counts = (f"  {n:6}  {title}" for title, n in sorted(left_out.items(), key=lambda item: -item[1]))
+        if omitted:
+            counts = (f"  {n:6}  {title}" for title, n in sorted(omitted.items(), key=lambda item: -item[1]))
             parts.append("Omitted since the last mail, because the limit of mails was reached:\n" + "\n".join(counts))
         parts += [one for one in (note, self.link) if one]
         return "\n\n".join(part for part in parts if part) + "\n"

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
+from streamkit.emit.client import Address, Message, RecordRejected, SendError, ServerClient, Tls, tls_context
 
 if TYPE_CHECKING:
     import paho.mqtt.client as paho
 
+logger = logging.getLogger(__name__)
+
 SCHEMES = {"mqtt": (1883, False), "mqtts": (8883, True)}
 
 _KEEPALIVE_S = 30
-_NEVER = {0x87, 0x90, 0x95, 0x99}  # not authorized, topic name invalid, packet too large, payload format invalid
+_PERMANENT = {0x87, 0x90, 0x95, 0x99}  # not authorized, topic name invalid, packet too large, payload format invalid
 _FAILED = 0x80  # reason codes from here on
 _ONLINE, _OFFLINE = b"online", b"offline"
 _TRIES = 3  # to announce a message over which the broker ends the connection
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _GATHER_S = 0.1  # for messages of several records
 
 
-class MqttClient(Client):
+class MqttClient(ServerClient):
     """Sends to an MQTT broker.
 
     Args:
@@ -35,7 +38,7 @@ class MqttClient(Client):
         status: a topic with the retained message `online`, or `offline` as soon as the connection ends.
 
     Attributes:
-        standing: retained messages for the time of the connection, by topic; more may be added at any time.
+        retained: retained messages for the time of the connection, by topic; more may be added at any time.
 
     Raises:
         MissingPackage: paho-mqtt is not installed.
@@ -46,16 +49,14 @@ class MqttClient(Client):
     ) -> None:
         with needs("paho-mqtt", "mqtt"):
             import paho.mqtt.client as paho
-        self._paho, self._at, self._tls, self._batch, self._retain = paho, at, tls, batch, retain
+        super().__init__(at, tls)
+        self._paho, self._batch, self._retain = paho, batch, retain
         self.gather_s = _GATHER_S if batch > 1 else 0.0
-        self.where, self.secrets = str(at), [at.password or ""]
         self._status = status
-        self.standing: dict[str, bytes] = {}
-        self._stands: dict[str, bytes] = {}  # payloads published on this connection
-        self._tried: Counter[str] = Counter()  # failures by topic: over some the broker ends the connection
-        self._packet_bytes = self._in_flight = (
-            0  # the broker's limits of bytes in a packet (0 for none), and of packets
-        )
+        self.retained: dict[str, bytes] = {}
+        self._published: dict[str, bytes] = {}  # payloads published on this connection
+        self._failures: Counter[str] = Counter()  # failures by topic: over some the broker ends the connection
+        self._packet_bytes = self._in_flight = 0  # the broker's limits of bytes in a packet, and of packets; 0 for none
         self._client: paho.Client | None = None
         self._answers: dict[int, int] = {}  # by message id, the reason code of its PUBACK
         self._down: str | None = None
@@ -73,22 +74,22 @@ class MqttClient(Client):
             made.tls_set_context(tls_context(self._tls))
         if self._status is not None:
             made.will_set(self._status, _OFFLINE, qos=1, retain=True)
-            self.standing[self._status] = _ONLINE
+            self.retained[self._status] = _ONLINE
         answer: list[Any] = []
         made.on_connect = lambda client, data, flags, code, properties: answer.extend((code, properties))
         made.on_disconnect = lambda client, data, flags, code, properties: setattr(self, "_down", str(code))
         made.on_publish = lambda client, data, mid, code, properties: self._answers.__setitem__(mid, code.value)
         self._client, self._down = made, None
         self._answers.clear()
-        self._stands = {}
+        self._published = {}
         try:
             made.connect(self._at.host, self._at.port, keepalive=_KEEPALIVE_S)
         except (OSError, ValueError) as error:
-            raise Lost(f"no connection: {error}") from error
+            raise SendError(f"no connection: {error}") from error
         self._wait(lambda: bool(answer), "answer to CONNECT")
         code, limits = answer
         if code.is_failure:
-            raise Lost(f"the broker refuses the connection: {code}")
+            raise SendError(f"the broker refuses the connection: {code}")
         self._packet_bytes = getattr(limits, "MaximumPacketSize", 0)
         self._in_flight = getattr(limits, "ReceiveMaximum", 0)
         self._announce()
@@ -112,10 +113,10 @@ class MqttClient(Client):
                 info = client.publish(topic, payload, qos=1, retain=self._retain)
             except ValueError as error:  # a topic or payload that is invalid in MQTT
                 self._collect(sent, arrived)
-                raise RecordRejected(str(error), _head(arrived)) from error
+                raise RecordRejected(str(error), _leading(arrived)) from error
             if info.rc != self._paho.MQTT_ERR_SUCCESS:
                 self._collect(sent, arrived)
-                raise Lost(self._paho.error_string(info.rc), _head(arrived))
+                raise SendError(self._paho.error_string(info.rc), _leading(arrived))
             sent.append((info.mid, indices))
         return oversize | self._collect(sent, arrived)
 
@@ -145,24 +146,27 @@ class MqttClient(Client):
     def _announce(self) -> None:
         """Publish retained messages that the broker does not have yet."""
         assert self._client is not None
-        for topic, payload in list(self.standing.items()):
-            if self._stands.get(topic) == payload or self._tried[topic] >= _TRIES:
+        for topic, payload in list(self.retained.items()):
+            if self._published.get(topic) == payload or self._failures[topic] >= _TRIES:
                 continue
             if (why := self._too_large(topic, len(payload))) is None:
                 try:
                     mid = self._client.publish(topic, payload, qos=1, retain=True).mid
                     self._wait(lambda mid=mid: mid in self._answers, "acknowledgement")  # type: ignore[misc]
-                except Lost as error:
-                    self._tried[topic] += error.broke
-                    if self._tried[topic] >= _TRIES:
-                        self.say(f"{self.where} does not accept {topic}: {error}; it is not published")
+                except SendError as error:
+                    self._failures[topic] += error.disconnected
+                    if self._failures[topic] >= _TRIES:
+                        self._not_accepted(topic, str(error))
                     raise
                 if (code := self._answers.pop(mid)) >= _FAILED:
                     why = f"reason code 0x{code:02x}"
             if why is not None:
-                self.say(f"{self.where} does not accept {topic}: {why}; it is not published")
-                self._tried[topic] = _TRIES
-            self._stands[topic] = payload
+                self._not_accepted(topic, why)
+                self._failures[topic] = _TRIES
+            self._published[topic] = payload
+
+    def _not_accepted(self, topic: str, why: str) -> None:
+        logger.warning(self.redact(f"{self.where} does not accept {topic}: {why}; it is not published"))
 
     def _too_large(self, topic: str, payload_bytes: int) -> str | None:
         """Why the broker would end the connection over this message, from its announced limit; else None."""
@@ -207,7 +211,7 @@ class MqttClient(Client):
             Reasons for permanently rejected records, by index.
 
         Raises:
-            Lost: a message was not accepted; it must be sent again.
+            SendError: a message was not accepted; it must be sent again.
             RecordRejected: a message of several records is permanently rejected; one of them may be the cause.
         """
         refused: dict[int, str] = {}
@@ -215,7 +219,7 @@ class MqttClient(Client):
         for mid, indices in sent:
             self._wait(lambda mid=mid: mid in self._answers, "acknowledgement", arrived)  # type: ignore[misc]
             code = self._answers.pop(mid)
-            if code in _NEVER:
+            if code in _PERMANENT:
                 refused[indices[0]] = f"reason code 0x{code:02x}"
                 shared = max(shared, len(indices) - 1)
             elif code >= _FAILED:
@@ -224,33 +228,33 @@ class MqttClient(Client):
                 for index in indices:
                     arrived[index] = 1
         if failed:
-            raise Lost(f"the broker does not accept a message: reason code 0x{failed:02x}", _head(arrived))
+            raise SendError(f"the broker does not accept a message: reason code 0x{failed:02x}", _leading(arrived))
         if shared:
-            raise RecordRejected(next(iter(refused.values())), _head(arrived))
+            raise RecordRejected(next(iter(refused.values())), _leading(arrived))
         return refused
 
     def _wait(self, there: Any, what: str, arrived: bytes | bytearray = b"") -> None:
         until_s = time.monotonic() + self.timeout_s
-        while not there():
-            if self.over() and not self._answers:
-                raise Lost("the run ends", _head(arrived))
-            if time.monotonic() > until_s:
-                raise Lost(f"no {what} within {self.timeout_s:g} s", _head(arrived))
-            try:
-                self._loop(_LOOK_S)
-            except Lost as error:
-                if there():
-                    return
-                raise Lost(str(error), _head(arrived), broke=error.broke) from error
+        try:
+            while not there():
+                if self.over() and not self._answers:
+                    raise SendError("the run ends")
+                if time.monotonic() > until_s:
+                    raise SendError(f"no {what} within {self.timeout_s:g} s")
+                self._loop(_POLL_S)
+        except SendError as error:
+            if not there():
+                error.done = _leading(arrived)
+                raise
 
     def _loop(self, wait_s: float) -> None:
         assert self._client is not None
         code = self._client.loop(wait_s)
         if code != self._paho.MQTT_ERR_SUCCESS or self._down is not None:
-            raise Lost(f"the connection is lost: {self._down or self._paho.error_string(code)}", broke=True)
+            raise SendError(f"the connection is lost: {self._down or self._paho.error_string(code)}", disconnected=True)
 
 
-def _head(arrived: bytes | bytearray) -> int:
+def _leading(arrived: bytes | bytearray) -> int:
     """Number of leading records that have arrived."""
     first = arrived.find(0)
     return len(arrived) if first < 0 else first

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ from typing import Any
 import orjson
 
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
+from streamkit.emit.client import Address, Deadline, Message, RecordRejected, SendError, ServerClient, Tls, tls_context
 
 SCHEMES = {"nats": (4222, False), "tls": (4222, True)}
 
 _PING_S = 20
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _TURN_S = 0.001
 _CLOSE_S = 1.0
 _HEADER_BYTES = 64  # of a record's header, without its id
@@ -25,10 +24,10 @@ _NOBODY = "503"  # the status of "no responders"
 _NO_STREAM = "no stream has the subject {0}; create one, as with nats stream add NAME --subjects '{0}'"
 _NO_JETSTREAM = "; this server runs without JetStream; start it with nats-server -js"
 _DENIED = "this user may not publish to that subject"
-_NEVER = {10054, 10097}  # the message or its header is larger than the stream's limit
+_PERMANENT = {10054, 10097}  # the message or its header is larger than the stream's limit
 
 
-class NatsClient(Client):
+class NatsClient(ServerClient):
     """Publishes to JetStream: a message's topic is its subject; streams drop repeats by its id.
 
     nats-py supports asyncio only: its loop runs while a method of this class runs, on the sender's thread.
@@ -57,7 +56,7 @@ class NatsClient(Client):
 
         owner = self
 
-        class Safe(Nats):
+        class EncryptingNats(Nats):
             """Rejects unencrypted servers: nats-py encrypts only if the server asks, and would send a password."""
 
             def _connect_command(self) -> bytes:  # contains the credentials
@@ -66,11 +65,11 @@ class NatsClient(Client):
                 owner._jetstream = bool(self._server_info.get("jetstream"))
                 return super()._connect_command()
 
-        self._asyncio, self._errors, self._made = asyncio, errors, Safe
-        self._at, self._tls, self._creds = at, tls, creds
+        self._asyncio, self._errors, self._made = asyncio, errors, EncryptingNats
+        super().__init__(at, tls)
+        self._creds = creds
         self._servers = [f"{at.scheme}://{one}" for one in (str(at).split("/")[2], *others)]
-        self.where = str(at)
-        self.secrets = [at.password or "", at.user or "" if at.password is None else ""]
+        self.secrets = [at.user or "" if at.password is None else at.password]
         self._loop: Any = None
         self._client: Any = None
         self._changed = asyncio.Event()
@@ -83,7 +82,7 @@ class NatsClient(Client):
         """See `Client.connect`."""
         self._loop, self._client = self._asyncio.new_event_loop(), self._made()
         self._reported.clear()
-        self._run(self._connect(), "answer")
+        self._run(self._connect(), Deadline(self))
 
     async def _connect(self) -> None:
         at = self._at
@@ -97,19 +96,19 @@ class NatsClient(Client):
         self._changed = self._asyncio.Event()
         try:
             await self._client.connect(
-                self._servers, error_cb=self._failed, name="streamkit", allow_reconnect=False,
-                connect_timeout=self.timeout_s + _CLOSE_S, max_reconnect_attempts=1, reconnect_time_wait=_LOOK_S,
+                self._servers, error_cb=self._on_error, name="streamkit", allow_reconnect=False,
+                connect_timeout=self.timeout_s + _CLOSE_S, max_reconnect_attempts=1, reconnect_time_wait=_POLL_S,
                 ping_interval=_PING_S, **known,
             )  # fmt: skip
             self._reported.clear()  # errors of servers that were tried before
             self._inbox = self._client.new_inbox()
-            await self._client.subscribe(f"{self._inbox}.>", cb=self._answered)
+            await self._client.subscribe(f"{self._inbox}.>", cb=self._on_reply)
             await self._synchronize()
         except (self._errors.Error, OSError, ValueError, TimeoutError) as error:
-            raise Lost(f"no connection: {self._why(error)}") from error
+            raise SendError(f"no connection: {self._why(error)}") from error
         if self._reported:
             way = "let this user subscribe to _INBOX.>"
-            raise Lost(f"the answers of streams cannot be received: {self._reported[-1]}; {way}")
+            raise SendError(f"the answers of streams cannot be received: {self._reported[-1]}; {way}")
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
         """See `Client.deliver`."""
@@ -118,8 +117,9 @@ class NatsClient(Client):
         self._reported.clear()
         refused: dict[int, str] = {}
         try:
-            self._run(self._exchange(messages, refused), "acknowledgement", "; does a stream have these subjects?")
-        except Lost as error:
+            deadline = Deadline(self, "acknowledgement", "; does a stream have these subjects?")
+            self._run(self._exchange(messages, refused), deadline)
+        except SendError as error:
             error.done = next((n for n in range(len(messages)) if self._answers.get(n, 0) is not None), 0)
             raise
         return refused
@@ -142,14 +142,14 @@ class NatsClient(Client):
                 await self._changed.wait()
                 if self._denied():
                     await self._synchronize()
-                    self._deny(messages, refused)
+                    self._reject_denied(messages, refused)
         except self._errors.Error as error:
-            raise Lost(f"the connection is lost: {self._why(error)}", broke=client.is_closed) from error
+            raise SendError(f"the connection is lost: {self._why(error)}", disconnected=client.is_closed) from error
         for index, answer in sorted(self._answers.items()):
-            if answer is not None and answer[0] in _NEVER:
+            if answer is not None and answer[0] in _PERMANENT:
                 refused[index] = answer[1]
             elif answer is not None:
-                raise Lost(answer[1].replace("{0}", messages[index].topic))
+                raise SendError(answer[1].replace("{0}", messages[index].topic))
 
     async def _synchronize(self) -> None:
         """Wait until the server has processed everything written before; it answers in order."""
@@ -160,7 +160,7 @@ class NatsClient(Client):
         """See `Client.idle`: exchanges pings."""
         self._loop.run_until_complete(self._asyncio.sleep(_TURN_S))
         if self._client.is_closed:
-            raise Lost(f"the connection is lost: {self._why(None)}")
+            raise SendError(f"the connection is lost: {self._why(None)}")
 
     def close(self) -> None:
         """See `Client.close`."""
@@ -168,36 +168,32 @@ class NatsClient(Client):
         if loop is None:
             return
         try:
-            loop.run_until_complete(self._leave())
+            loop.run_until_complete(self._disconnect())
         finally:
             loop.close()
 
     # --------------------------------------------------------------------------------------------------- inside
 
-    def _run(self, work: Coroutine[Any, Any, None], what: str, hint: str = "") -> None:
+    def _run(self, work: Coroutine[Any, Any, None], deadline: Deadline) -> None:
         """Run the loop until the work is done, as long as answers arrive and the run continues."""
         asyncio, loop = self._asyncio, self._loop
         task = loop.create_task(work)
-        until_s = time.monotonic() + self.timeout_s
         try:
             while True:
                 before = len(self._answers)
-                loop.run_until_complete(asyncio.wait({task}, timeout=_LOOK_S))
+                loop.run_until_complete(asyncio.wait({task}, timeout=_POLL_S))
                 if task.done():
                     break
                 if self._client.is_closed:
-                    raise Lost(f"the connection is lost: {self._why(None)}", broke=True)
-                if self.over():
-                    raise Lost("the run ends")
+                    raise SendError(f"the connection is lost: {self._why(None)}", disconnected=True)
                 if len(self._answers) > before:
-                    until_s = time.monotonic() + self.timeout_s
-                if time.monotonic() > until_s:
-                    raise Lost(f"no {what} within {self.timeout_s:g} s{hint}")
+                    deadline.restart()
+                deadline.check()
         finally:
             task.cancel()
         task.result()
 
-    async def _leave(self) -> None:
+    async def _disconnect(self) -> None:
         """Close the connection; drop data that a stalled server has not accepted."""
         asyncio, client = self._asyncio, self._client
         with contextlib.suppress(Exception):
@@ -211,7 +207,7 @@ class NatsClient(Client):
             writer.transport.abort()
             await asyncio.sleep(0)
 
-    async def _answered(self, message: Any) -> None:
+    async def _on_reply(self, message: Any) -> None:
         _, number, index = message.subject.rsplit(".", 2)
         if int(number) != self._round:
             return
@@ -227,7 +223,7 @@ class NatsClient(Client):
         self._answers[int(index)] = answer
         self._changed.set()
 
-    async def _failed(self, error: Exception) -> None:
+    async def _on_error(self, error: Exception) -> None:
         self._reported.append(self._why(error))
         self._changed.set()
 
@@ -235,7 +231,7 @@ class NatsClient(Client):
         """Subjects that this user may not publish to: the server reports them only as errors, in lower case."""
         return {found[1] for text in self._reported if (found := re.search(r'publish to "([^"]*)"', text))}
 
-    def _deny(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
+    def _reject_denied(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
         """Reject the records that permission errors are about.
 
         Raises:

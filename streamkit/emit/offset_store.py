@@ -11,8 +11,8 @@ import zlib
 from pathlib import Path
 
 from streamkit.core.errors import OutputError
-from streamkit.emit.segment_file import private
-from streamkit.io.outputs import output_error, settle, writing
+from streamkit.emit.segment_file import open_private
+from streamkit.io.outputs import fsync_folders, output_error, writing
 
 NAME_CHARS = 12
 """Length of the prefix that the ids of all records of one spool share."""
@@ -39,9 +39,9 @@ class OffsetStore:
     def __init__(self, folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = private(folder / "lock", os.O_RDWR)
+            self._lock = open_private(folder / "lock", os.O_RDWR)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._file = private(folder / "acknowledged", os.O_RDWR)
+            self._file = open_private(folder / "acknowledged", os.O_RDWR)
             self._folder = folder
             self._name, self._runs = _names(folder / "name")
             self.write(_read(self._file))  # a full disk is detected now, and not during the run
@@ -75,13 +75,11 @@ class OffsetStore:
         data = "\n".join([self._name, *(f"{number} {run}" for number, run in runs)]) + _END
         with writing(self._folder):
             os.fsync(self._file)  # what it says decides which runs are removed here
-            handle = private(self._folder / "name", os.O_WRONLY)
-            try:  # overwritten in place: a full disk has no room for a second file
-                os.pwrite(handle, data.encode(), 0)
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        settle([self._folder])
+            # overwritten in place: a full disk has no room for a second file
+            with os.fdopen(open_private(self._folder / "name", os.O_WRONLY), "wb", 0) as file:
+                os.pwrite(file.fileno(), data.encode(), 0)
+                os.fsync(file.fileno())
+        fsync_folders([self._folder])
 
     def id(self, number: int) -> str:
         """The id of a record: the spool's name, the random part of its run, and its number."""

@@ -15,14 +15,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
 from streamkit.core.errors import OutputError
-from streamkit.core.units import Bytes, Seconds
-from streamkit.emit.client import Client, Lost, Message
+from streamkit.core.units import Bytes, OptionGroup, Seconds
+from streamkit.emit.client import Client, Message, SendError
 from streamkit.emit.offset_store import NAME_CHARS
 from streamkit.io.formats.columns import ArrowTableBuilder
-from streamkit.io.outputs import settle, writing
+from streamkit.io.outputs import fsync_folders, writing
 from streamkit.io.parquet_file import TableFile, arrow
 
 SUFFIX = ".parquet"
@@ -33,7 +31,7 @@ _WAITING_BYTES = 64_000_000  # and in all folders
 _OPEN = 200  # open files
 
 
-class Roll(TypedDict, total=False):
+class Roll(OptionGroup, total=False):
     """When a file is completed and the next one begins.
 
     Keys:
@@ -43,9 +41,6 @@ class Roll(TypedDict, total=False):
 
     every: Seconds
     size: Bytes
-
-
-Roll.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 class ParquetClient(Client):
@@ -104,7 +99,7 @@ class ParquetClient(Client):
         """See `Client.close`: discards incomplete files; their records are still in the spool."""
         for file in self._files.values():
             file.discard()
-        self._forget()
+        self._reset()
 
     def _roll_if_due(self, due: bool = False) -> None:
         """Complete every file if it is time, so that no record is held back."""
@@ -114,8 +109,8 @@ class ParquetClient(Client):
         with _lost():
             for file in self._files.values():
                 file.finish()
-            settle({file.folder for file in self._files.values()})
-        self._forget()
+            fsync_folders({file.folder for file in self._files.values()})
+        self._reset()
 
     def _make_room(self) -> None:
         """Limit the rows in memory and the number of open files."""
@@ -125,7 +120,7 @@ class ParquetClient(Client):
         while sum(file.size_bytes > 0 for file in files) > _OPEN:
             max(files, key=lambda file: file.size_bytes).finish()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._files.clear()
         self.held = self._bytes = 0
 
@@ -193,11 +188,11 @@ class _File:
 
 @contextlib.contextmanager
 def _lost() -> Iterator[None]:
-    """Raise an OutputError of the block as Lost: a full disk is treated as a broker that is down."""
+    """Raise an OutputError of the block as SendError: a full disk is treated as a broker that is down."""
     try:
         yield
     except OutputError as error:
-        raise Lost(str(error)) from error
+        raise SendError(str(error)) from error
 
 
 def _name(message: Message) -> str:

@@ -52,6 +52,10 @@ class RecordSelection:
         named: whether template values other than the source are needed; this takes time.
         boxed: whether the box of an event's object is needed; this takes time.
 
+    Attributes:
+        of: selects the records of a frame, its argument; its second argument creates the frame's record, and is called
+            only if needed.
+
     Raises:
         ValueError: options that do not fit each other.
     """
@@ -75,18 +79,9 @@ class RecordSelection:
         self._labels, self._boxed = None if labels is None else frozenset(labels), boxed
         self._every_s, self._on_change, self._named = every_s, on_change, named
         self._events_wanted = None if when is None else EventFilter(when if isinstance(when, str) else list(when))
-        self._select = {"frames": self._frame, "objects": self._objects, "events": self._events}[send]
+        self.of = {"frames": self._frame, "objects": self._objects, "events": self._events}[send]
         self._last_s: dict[str, dict[Any, float]] = {}  # by source, and by track within it
         self._before: dict[str, Any] = {}
-
-    def of(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
-        """Select the records of a frame.
-
-        Args:
-            frame: the frame.
-            made: creates its record; called only if needed.
-        """
-        return self._select(frame, made)
 
     def end(self, source: str) -> None:
         """Forget the state of a source that has ended."""

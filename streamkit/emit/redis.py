@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
+from streamkit.emit.client import Address, Message, RecordRejected, SendError, ServerClient, Tls, tls_context
 
 SCHEMES = {"redis": (6379, False), "rediss": (6379, True)}
 
-_NEVER = ("WRONGTYPE", "ERR string exceeds")
+_PERMANENT = ("WRONGTYPE", "ERR string exceeds")
 
 
-class RedisClient(Client):
+class RedisClient(ServerClient):
     """Adds to Redis streams; each entry has the fields `id` and `record`.
 
     Args:
@@ -28,33 +28,28 @@ class RedisClient(Client):
     def __init__(self, at: Address, tls: Tls | None = None, most: int | None = None) -> None:
         with needs("redis", "redis"):
             import redis
-        self._redis, self._at, self._tls = redis, at, tls
+        super().__init__(at, tls)
+        self._redis = redis
         self._trim: tuple[Any, ...] = () if most is None else ("MAXLEN", "~", most)
-        self.where, self.secrets = str(at), [at.password or ""]
 
     def connect(self) -> None:
         """See `Client.connect`."""
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        at = self._at
-        options: dict[str, Any] = {}
+        at, tls = self._at, self._tls or {}
         if at.tls:
             tls_context(self._tls)  # checks the files
-            tls = self._tls or {}
-            options = {
-                "ssl": True, "ssl_ca_certs": tls.get("ca"), "ssl_certfile": tls.get("cert"),
-                "ssl_keyfile": tls.get("key"),
-            }  # fmt: skip
         try:
             self._connection = self._redis.Redis(
                 at.host, at.port, int(at.path.strip("/") or 0), username=at.user or None, password=at.password,
                 socket_timeout=self.timeout_s, socket_connect_timeout=self.timeout_s, single_connection_client=True,
-                retry=Retry(NoBackoff(), 0), **options,
+                retry=Retry(NoBackoff(), 0), ssl=at.tls, ssl_ca_certs=tls.get("ca"), ssl_certfile=tls.get("cert"),
+                ssl_keyfile=tls.get("key"),
             )  # fmt: skip
             self._connection.ping()
         except (self._redis.RedisError, OSError) as error:
-            raise Lost(f"no connection: {error}") from error
+            raise SendError(f"no connection: {error}") from error
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`: one transaction, so that no record overtakes one for which Redis has no memory."""
@@ -64,9 +59,9 @@ class RedisClient(Client):
         try:
             answers = pipe.execute(raise_on_error=False)
         except (self._redis.RedisError, OSError) as error:
-            broke = isinstance(error, self._redis.ConnectionError)
-            raise Lost(f"the records are not accepted: {error}", broke=broke) from error
+            disconnected = isinstance(error, self._redis.ConnectionError)
+            raise SendError(f"the records are not accepted: {error}", disconnected=disconnected) from error
         for done, answer in enumerate(answers):
             if isinstance(answer, Exception):
-                kind = RecordRejected if str(answer).startswith(_NEVER) else Lost
+                kind = RecordRejected if str(answer).startswith(_PERMANENT) else SendError
                 raise kind(str(answer), done)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
-from streamkit.emit.client import Lost
+from streamkit.emit.client import Client, Message, SendError
 
 
 class RecordColumn(NamedTuple):
@@ -40,9 +41,69 @@ COLUMNS: dict[str, dict[str, RecordColumn]] = {
 """The columns of each kind of record, besides `id`, the primary key, and `record`, the whole record."""
 
 
-def check_columns(table: str, send: str, there: set[str]) -> None:
-    """Raise Lost if a table lacks columns."""
-    lacks = ", ".join(name for name in ("id", *COLUMNS[send], "record") if name not in there)
-    if lacks:
-        fix = "set another table, or add the columns"
-        raise Lost(f"the table {table} has no column {lacks}, which send: {send} needs; {fix}")
+class TableClient(Client):
+    """Inserts rows into a table in transactions, acknowledged by the commit; creates the table if it does not exist.
+
+    Args:
+        where: see `Client`.
+        table: the table's name, optionally as `schema.table`; letters, digits and underscores.
+        send: the kind of rows; see `COLUMNS`.
+
+    Attributes:
+        types: the database's types, by kind of column, and of `record` as `json`.
+        rows_sql: the part of INSERT that gives the rows; `{values}` stands for those of `COLUMNS`.
+        errors: exceptions of the database's driver.
+        insert_sql: the statement that inserts rows.
+    """
+
+    types: ClassVar[Mapping[str, str]]
+    rows_sql: ClassVar[str]
+    errors: tuple[type[Exception], ...] = (OSError,)
+
+    def __init__(self, where: str, table: str, send: str) -> None:
+        self.where, self._table, self._send = where, table, send
+        columns = COLUMNS[send]
+        names = ", ".join(f'"{name}"' for name in columns)
+        values = ", ".join(map(self.value_sql, columns.values()))
+        self._quoted = ".".join(f'"{part}"' for part in table.split("."))
+        self.insert_sql = f"INSERT INTO {self._quoted} (id, {names}, record) {self.rows_sql.format(values=values)}"
+        self.insert_sql += " ON CONFLICT (id) DO NOTHING"
+
+    def connect(self) -> None:
+        """See `Client.connect`."""
+        defined = ", ".join(f'"{name}" {self.types[column.kind]}' for name, column in COLUMNS[self._send].items())
+        defined = f"id text PRIMARY KEY, {defined}, record {self.types['json']}"
+        try:
+            made = self._connection = self.open()
+            made.execute(f"CREATE TABLE IF NOT EXISTS {self._quoted} ({defined})")
+            there = {one[0] for one in made.execute(f"SELECT * FROM {self._quoted} LIMIT 0").description}
+        except self.errors as error:
+            raise SendError(str(error)) from error
+        if lacks := ", ".join(name for name in ("id", *COLUMNS[self._send], "record") if name not in there):
+            raise SendError(
+                f"the table {self._table} has no column {lacks}, which send: {self._send} needs; set another table, or "
+                "add the columns"
+            )
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """See `Client.deliver`: all rows are inserted, or none."""
+        try:
+            self.insert([one.id for one in messages], [one.body.decode() for one in messages])
+        except self.errors as error:
+            raise self.failure(error) from error
+
+    def open(self) -> Any:
+        """Connect; return the driver's connection. Raises `errors`."""
+        raise NotImplementedError
+
+    def value_sql(self, column: RecordColumn) -> str:
+        """The expression for a column's value in the record."""
+        raise NotImplementedError
+
+    def insert(self, ids: list[str], bodies: list[str]) -> None:
+        """Execute `insert_sql` in a transaction. Raises `errors`."""
+        raise NotImplementedError
+
+    def failure(self, error: Exception) -> SendError:
+        """The error to raise for one of the driver: RecordRejected if a row is the cause."""
+        raise NotImplementedError

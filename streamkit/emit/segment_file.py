@@ -105,7 +105,7 @@ def files(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(path.stem), path) for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
 
 
-def found(folder: Path) -> tuple[list[SegmentFile], int]:
+def recover(folder: Path) -> tuple[list[SegmentFile], int]:
     """Files of an earlier run, and the number of torn ends that were cut off. Raises OSError."""
     there, made, torn = files(folder), list[SegmentFile](), 0
     for (first, path), (end, _) in zip(there, [*there[1:], (0, None)], strict=False):
@@ -124,7 +124,7 @@ def found(folder: Path) -> tuple[list[SegmentFile], int]:
     return made, torn
 
 
-def private(path: Path, flags: int) -> int:
+def open_private(path: Path, flags: int) -> int:
     """Open a file that only its owner may read; return its descriptor."""
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
 

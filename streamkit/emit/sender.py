@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 import time
@@ -13,12 +14,15 @@ import orjson
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import describe
+from streamkit.core.logs import LogOnce
 from streamkit.core.records import wall_clock
 from streamkit.core.text import at_now
-from streamkit.emit.client import WINDOW, Client, Lost, Message, RecordRejected
-from streamkit.emit.segment_file import StoredRecord, private
+from streamkit.emit.client import WINDOW, Client, Message, RecordRejected, SendError
+from streamkit.emit.segment_file import StoredRecord, open_private
 from streamkit.emit.spool import Spool
 from streamkit.io.outputs import output_error
+
+logger = logging.getLogger(__name__)
 
 SENT = "records sent"
 REFUSED = "records given up: refused by the broker"
@@ -43,7 +47,6 @@ class Sender:
         client: sends them.
         max_wait_s: longest wait between two attempts to connect, in seconds; waits double up to it.
         counters: counts of sent and rejected records; used on the sender's thread only.
-        say: receives messages for the user.
 
     Attributes:
         failing_since_s: monotonic time since when every attempt to reach the broker has failed; None if the last one
@@ -51,18 +54,16 @@ class Sender:
         draining: whether the run is ending, so that records must be sent at once.
     """
 
-    def __init__(
-        self, spool: Spool, client: Client, max_wait_s: float, counters: Counters, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, spool: Spool, client: Client, max_wait_s: float, counters: Counters) -> None:
         self._spool, self._client, self._max_wait_s = spool, client, max_wait_s
-        self._count, self._say = counters.add, say
+        self._count, self._warn = counters.add, LogOnce(logger.warning)
         self._wait_s, self._failures = _FIRST_WAIT_S, 0
         self.failing_since_s: float | None = None
         self.draining = False
         self._held = 0  # the client's `held`, when last read
         self._window = WINDOW  # records sent at once; fewer if one of them may be poison
         self._suspect, self._strikes = "", 0  # id of a record, and its consecutive lost connections
-        self._dead = DeadLetters(spool.folder / NAME, spool.limit_bytes // 10, counters, say)
+        self._dead = DeadLetters(spool.folder / NAME, spool.limit_bytes // 10, counters)
 
     @property
     def delivered(self) -> int:
@@ -78,7 +79,6 @@ class Sender:
         """Send until `over` returns True; this is the main function of the sender's thread."""
         client = self._client
         client.over, client.draining = over, lambda: self.draining
-        client.say = lambda text: self._say(client.hide(text))
         while not over():
             try:
                 client.connect()
@@ -89,7 +89,7 @@ class Sender:
                         self._deliver(taken)
                     else:
                         client.idle()
-                        self._done(0)
+                        self._count_sent(0)
             except Exception as error:  # on any error of a client, records are kept and sent again
                 if not over():
                     self._lost(error, over)
@@ -117,17 +117,19 @@ class Sender:
         try:
             refused = self._client.deliver(messages) or {}
             if self._failures:
-                self._say(f"{self._client.where} {at_now()}: accepts records again; {self._spool.waiting} are waiting")
-            self._settle(messages, refused)
+                logger.info(
+                    f"{self._client.where} {at_now()}: accepts records again; {self._spool.waiting} are waiting"
+                )
+            self._acknowledge(messages, refused)
         except RecordRejected as error:
-            self._done(error.done)
+            self._count_sent(error.done)
             if error.whole:
                 rest = messages[error.done :]
                 self._give_up(rest, "a record" if len(rest) == 1 else f"{len(rest)} records", str(error))
             else:
                 self._one_by_one(messages[error.done :])
-        except Lost as error:
-            self._done(error.done)
+        except SendError as error:
+            self._count_sent(error.done)
             raise
 
     def _blame(self, messages: list[Message], error: Exception) -> None:
@@ -136,14 +138,14 @@ class Sender:
         A broker that is down, hangs, or temporarily rejects everything is no record's fault. Records are sent in
         smaller and smaller windows until one is sent alone; after `_STRIKES` consecutive failures it is the cause.
         """
-        poison = error.broke if isinstance(error, Lost) else not isinstance(error, (OSError, MemoryError))
+        poison = error.disconnected if isinstance(error, SendError) else not isinstance(error, (OSError, MemoryError))
         if not poison or self._held:
             return
         if len(messages) > 1:
             self._window, self._wait_s = max(1, len(messages) // _NARROWER), _FIRST_WAIT_S
             return
         (one,) = messages
-        if isinstance(error, Lost) and error.done:
+        if isinstance(error, SendError) and error.done:
             return
         if one.id != self._suspect:
             self._suspect, self._strikes, self._wait_s = one.id, 0, _FIRST_WAIT_S
@@ -157,30 +159,30 @@ class Sender:
         """Send records one by one: the rejected one is found, and the others pass."""
         for message in messages:
             try:
-                self._settle([message], self._client.deliver([message]) or {})
+                self._acknowledge([message], self._client.deliver([message]) or {})
             except RecordRejected as error:
                 self._give_up([message], f"a record for {message.topic}", str(error))
 
     def _give_up(self, messages: list[Message], what: str, why: str, count: str = REFUSED) -> None:
         """Move permanently rejected records to the dead-letter file, so that others can be sent."""
-        hide = self._client.hide
-        self._dead.add(messages, hide(why))
+        redact = self._client.redact
+        self._dead.add(messages, redact(why))
         self._spool.acknowledge(len(messages))
         self._count(count, len(messages))
         gone = "it is" if len(messages) == 1 else "they are"
         kept = f"{gone} given up, counted, and kept in {self._dead.path}"
-        self._say(f"{self._client.where} refuses {hide(what)}: {hide(why)}; {kept}")
+        self._warn(f"{self._client.where} refuses {redact(what)}: {redact(why)}; {kept}")
 
-    def _settle(self, messages: list[Message], refused: Mapping[int, str]) -> None:
+    def _acknowledge(self, messages: list[Message], refused: Mapping[int, str]) -> None:
         """Acknowledge all records that were not rejected."""
         before = 0
         for index, why in sorted(refused.items()):
-            self._done(index - before)
+            self._count_sent(index - before)
             self._give_up([messages[index]], f"a record for {messages[index].topic}", why)
             before = index + 1
-        self._done(len(messages) - before)
+        self._count_sent(len(messages) - before)
 
-    def _done(self, count: int) -> None:
+    def _count_sent(self, count: int) -> None:
         """Count delivered records; those that the client holds back are not acknowledged."""
         count += self._held - self._client.held
         self._held = self._client.held
@@ -195,9 +197,9 @@ class Sender:
             self.failing_since_s = time.monotonic()
         self._failures += 1
         if self._failures == 1:
-            why = self._client.hide(_reason(error))
+            why = self._client.redact(_reason(error))
             wait = "records wait in the spool; the emitter retries until it succeeds"
-            self._say(f"{self._client.where} {at_now()}: {why}; {wait}")
+            logger.warning(f"{self._client.where} {at_now()}: {why}; {wait}")
         until_s = time.monotonic() + self._wait_s * random.uniform(0.5, 1.0)
         self._wait_s = min(2 * self._wait_s, self._max_wait_s)
         while not over() and time.monotonic() < until_s:
@@ -207,11 +209,11 @@ class Sender:
         try:
             self._client.close()
         except Exception as error:
-            self._say(f"{self._client.where}: {self._client.hide(describe(error))} when it was closed")
+            self._warn(f"{self._client.where}: {self._client.redact(describe(error))} when it was closed")
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, Lost) else describe(error)
+    return str(error) if isinstance(error, SendError) else describe(error)
 
 
 def _message(id_: str, one: StoredRecord) -> Message:
@@ -226,30 +228,26 @@ class DeadLetters:
         path: the file; created with the first record, readable by its owner only.
         limit_bytes: maximum size of the file; further records are counted and not kept.
         counters: for records that cannot be kept; used on the caller's thread only.
-        say: receives messages for the user.
     """
 
-    def __init__(self, path: Path, limit_bytes: int, counters: Counters, say: Callable[[str], None]) -> None:
-        self.path, self._limit_bytes, self._counters, self._say = path, limit_bytes, counters, say
+    def __init__(self, path: Path, limit_bytes: int, counters: Counters) -> None:
+        self.path, self._limit_bytes, self._counters = path, limit_bytes, counters
+        self._warn = LogOnce(logger.warning)
 
     def add(self, messages: Sequence[Message], why: str) -> None:
         """Keep records. A write error is logged and counted, and never raised, so that other records are still sent."""
         lines = [_dead_letter(one, why) for one in messages]
         kept = 0
         try:
-            handle = private(self.path, os.O_RDWR | os.O_APPEND)
-            try:
-                for line in lines:
-                    if not self._append(handle, line):
-                        limit = f"{self.path} has reached its limit of {self._limit_bytes / 1e6:g} MB"
-                        further = "further rejected records are counted, and not kept"
-                        self._say(f"{limit}; {further}. Move the file away to make room")
-                        break
+            with os.fdopen(open_private(self.path, os.O_RDWR | os.O_APPEND), "rb+", 0) as file:
+                while kept < len(lines) and self._append(file.fileno(), lines[kept]):
                     kept += 1
-            finally:
-                os.close(handle)
+            if kept < len(lines):
+                limit = f"{self.path} has reached its limit of {self._limit_bytes / 1e6:g} MB"
+                further = "further rejected records are counted, and not kept"
+                self._warn(f"{limit}; {further}. Move the file away to make room")
         except OSError as error:
-            self._say(f"{output_error(self.path, error)}; rejected records are counted, and not kept")
+            self._warn(f"{output_error(self.path, error)}; rejected records are counted, and not kept")
         if kept < len(lines):
             self._counters.add(UNKEPT, len(lines) - kept)
 

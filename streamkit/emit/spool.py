@@ -7,6 +7,7 @@ takes and acknowledges. A lock guards the state that both share.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 import time
@@ -16,10 +17,13 @@ from pathlib import Path
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import OutputError
+from streamkit.core.logs import LogOnce
 from streamkit.emit import segment_file
 from streamkit.emit.offset_store import OffsetStore
-from streamkit.emit.segment_file import SegmentFile, SpoolRecord, StoredRecord, private
+from streamkit.emit.segment_file import SegmentFile, SpoolRecord, StoredRecord, open_private
 from streamkit.io.outputs import output_error, writing
+
+logger = logging.getLogger(__name__)
 
 FULL = "records dropped: spool full"
 DISK = "records dropped: disk full"
@@ -31,7 +35,7 @@ DROPPED = (FULL, DISK, OLD, DAMAGED)
 """Counts of records that a run drops; a run with any of them ends with exit code 1."""
 
 _READ = 1 << 18
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 class Spool:
@@ -43,7 +47,6 @@ class Spool:
         age_s: maximum age of records in seconds; older ones are dropped. None for no limit.
         when_full: `drop_oldest` removes the oldest file, a sixteenth of the spool; `block` waits; `stop` raises.
         counters: counts dropped records; used under the spool's lock only.
-        say: receives messages for the user.
         clock: returns seconds since 1970.
 
     Attributes:
@@ -52,13 +55,13 @@ class Spool:
         size_bytes: size of the records on disk, in bytes.
         acknowledged: the number up to which every record was acknowledged, or dropped and counted.
         id: returns the id of the record with a number: unique over all spools.
-        patience_s: how long `block` waits without any acknowledgement; None for no limit. Set when a run ends.
+        block_timeout_s: how long `block` waits without any acknowledgement; None for no limit. Set when a run ends.
 
     Raises:
         OutputError: the folder cannot be written, or another run uses it.
     """
 
-    patience_s: float | None = None
+    block_timeout_s: float | None = None
 
     def __init__(
         self,
@@ -68,12 +71,11 @@ class Spool:
         when_full: str = "drop_oldest",
         *,
         counters: Counters | None = None,
-        say: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder, self.limit_bytes, self._age_s, self._when_full = folder, size, age_s, when_full
         self._part = min(max(size // 16, 1 << 16), 8_000_000)
-        self._counters, self._say, self._clock = counters or Counters(), say, clock
+        self._counters, self._clock, self._warn = counters or Counters(), clock, LogOnce(logger.warning)
         self._changed = threading.Condition()
         self._offsets = OffsetStore(folder)
         self.id = self._offsets.id
@@ -86,14 +88,14 @@ class Spool:
         self._counted_to = 0  # records up to here that were dropped while reading have been counted
         try:
             with writing(folder):
-                found, torn = segment_file.found(folder)
+                found, torn = segment_file.recover(folder)
             if torn:
                 self._counters.add(TORN, torn)
             self._files = deque(found)
             self.acknowledged = self._offsets.acknowledged
             self._next = max(self.acknowledged + 1, self._files[-1].end if self._files else 1)
             self.size_bytes = sum(file.size for file in self._files)
-            self._forget()
+            self._remove_acknowledged()
             self._cursor = self._files[0].first if self._files else self._next  # the number that is read next
             self._offset = 0  # and its position in its file
             self.acknowledged = max(self.acknowledged, self._cursor - 1)
@@ -107,7 +109,7 @@ class Spool:
         with self._changed:
             self._closed = True
             self._end_file()
-            self._forget()
+            self._remove_acknowledged()
             self._offsets.close()
 
     @property
@@ -116,7 +118,7 @@ class Spool:
         return self._next - 1 - self.acknowledged
 
     @property
-    def share(self) -> float:
+    def fill_level(self) -> float:
         """Fill level, 0 to 1."""
         return self.size_bytes / self.limit_bytes
 
@@ -136,7 +138,7 @@ class Spool:
             return
         with self._changed:
             if self._closed:  # another thread appends after the end of the run
-                self._say(f"{len(records)} records arrived after the spool {self.folder} was closed, and are dropped")
+                self._warn(f"{len(records)} records arrived after the spool {self.folder} was closed, and are dropped")
                 return
             self._expire()
             self._add(records, wait)
@@ -158,16 +160,16 @@ class Spool:
             elif not fits:
                 full = f"a record of {len(block) / 1e6:.3g} MB is larger than spool.size"
             if self._when_full == "block" and wait and fits and self._patient():
-                self._say(f"{full}; the pipeline waits until there is room")
-                self._changed.wait(_LOOK_S)
+                self._warn(f"{full}; the pipeline waits until there is room")
+                self._changed.wait(_POLL_S)
                 block = segment_file.pack(
                     records, self._next, self._clock()
                 )  # other threads may have added records meanwhile
             elif self._when_full == "drop_oldest" and fits and self._files and self._files[0].holds:
-                self._say(f"{full}; the oldest records are dropped, and counted")
+                self._warn(f"{full}; the oldest records are dropped, and counted")
                 self._remove_oldest(why)
             else:
-                self._say(f"{full}; new records are dropped, and counted")
+                self._warn(f"{full}; new records are dropped, and counted")
                 self._counters.add(why, len(records))
                 if self._when_full == "stop":
                     raise OutputError(f"{full}, and when_full is stop")
@@ -178,7 +180,7 @@ class Spool:
         now_s = time.monotonic()
         if self._moved[0] != self.acknowledged:
             self._moved = self.acknowledged, now_s
-        return self.patience_s is None or now_s - self._moved[1] < self.patience_s
+        return self.block_timeout_s is None or now_s - self._moved[1] < self.block_timeout_s
 
     def _write(self, block: bytes, count: int) -> str | None:
         """Write a block. If there is no room, write nothing and return the counter for the reason."""
@@ -206,7 +208,7 @@ class Spool:
 
     def _begin_file(self) -> SegmentFile:
         path = self.folder / segment_file.name_of(self._next)
-        self._out = private(path, os.O_WRONLY | os.O_APPEND | os.O_TRUNC)
+        self._out = open_private(path, os.O_WRONLY | os.O_APPEND | os.O_TRUNC)
         self._files.append(SegmentFile(path, self._next, self._next, 0, self._clock()))
         return self._files[-1]
 
@@ -248,7 +250,7 @@ class Spool:
             while len(self._ready) < most and self._cursor < self._next:
                 self._read()
             self._discard_old()
-            self._settle()
+            self._advance()
             found = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
             self._taken.extend(one.number for one in found)
             return found
@@ -266,10 +268,10 @@ class Spool:
                 if len(data) >= segment_file.HEADER_BYTES:
                     data += opened.read(max(0, segment_file.block_bytes(data) - len(data)))
         except OSError as error:
-            self._say(str(output_error(file.path, error)).replace("write", "read", 1))
+            self._warn(str(output_error(file.path, error)).replace("write", "read", 1))
         found, done = segment_file.unpack(data, self._cursor)
         if not found:
-            self._say(f"{file.path} is damaged; its unreadable records are dropped, and counted")
+            self._warn(f"{file.path} is damaged; its unreadable records are dropped, and counted")
             self._drop(DAMAGED, max(self._cursor, self.acknowledged + 1), file.end - 1)
             self._cursor = file.end
             return
@@ -295,7 +297,7 @@ class Spool:
         with self._changed:
             for _ in range(count):
                 self._taken.popleft()
-            self._settle()
+            self._advance()
             self._changed.notify_all()
 
     def release(self) -> None:
@@ -310,18 +312,18 @@ class Spool:
                 self._ready.clear()
                 self._cursor = next(file.first for file in self._files if again < file.end)
 
-    def _settle(self) -> None:
+    def _advance(self) -> None:
         """Acknowledge everything before the first record that is taken or ready."""
         first = self._taken[0] if self._taken else self._ready[0].number if self._ready else self._cursor
         self._acknowledge(first - 1)
-        self._forget()
+        self._remove_acknowledged()
 
     def _acknowledge(self, number: int) -> None:
         if number > self.acknowledged:
             self.acknowledged = number
             self._offsets.write(number)
 
-    def _forget(self) -> None:
+    def _remove_acknowledged(self) -> None:
         """Remove files in which every record was acknowledged, except the one that is being written."""
         while self._files and self._files[0].end <= self.acknowledged + 1 and (len(self._files) > 1 or self._out < 0):
             self._unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from streamkit.core.text import did_you_mean
 
@@ -37,7 +38,7 @@ class Topics:
         self._templates = list(templates.values())
         self._known = list(known)
         self._used = [i for i, name in enumerate(known) if any(f"{{{name}}}" in one for one in self._templates)]
-        self._filled: dict[tuple[str, ...], list[bytes]] = {}
+        self._filled = lru_cache(_MOST)(self._fill)  # track numbers are unlimited
 
     @property
     def needed(self) -> int:
@@ -46,14 +47,9 @@ class Topics:
 
     def fill(self, values: Sequence[str]) -> list[bytes]:
         """Fill the templates with these values; returns UTF-8."""
-        wanted = tuple([values[i] for i in self._used])
-        found = self._filled.get(wanted)
-        if found is None:
-            if len(self._filled) >= _MOST:  # track numbers are unlimited
-                self._filled.clear()
-            found = self._filled[wanted] = [self._fill(one, wanted) for one in self._templates]
-        return found
+        return self._filled(tuple([values[i] for i in self._used]))
 
-    def _fill(self, template: str, values: Sequence[str]) -> bytes:
+    def _fill(self, values: tuple[str, ...]) -> list[bytes]:
         clean = {self._known[i]: self._clean(value) for i, value in zip(self._used, values, strict=True)}
-        return re.sub(r"\{([^{}]*)\}", lambda match: clean[match[1]], template).encode("utf-8", "replace")
+        filled = (re.sub(r"\{([^{}]*)\}", lambda match: clean[match[1]], one) for one in self._templates)
+        return [one.encode("utf-8", "replace") for one in filled]

@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
+from streamkit.emit.client import Address, Message, RecordRejected, SendError, ServerClient, Tls, tls_context
 
 SCHEMES = {"http": (80, False), "https": (443, True)}
 
-_NEVER = {400, 405, 406, 410, 413, 415, 422, 431}
+_PERMANENT = {400, 405, 406, 410, 413, 415, 422, 431}
 
 
-class WebhookClient(Client):
+class WebhookClient(ServerClient):
     """Posts records as JSON arrays; the webhook id is that of the first record.
 
     Args:
@@ -40,11 +40,12 @@ class WebhookClient(Client):
     ) -> None:  # fmt: skip
         with needs("httpx", "webhook"):
             import httpx
-        self._httpx, self._at, self._url, self._tls, self._batch = httpx, at, url, tls, batch
+        super().__init__(at, tls)
+        self._httpx, self._url, self._batch = httpx, url, batch
         self._secret = None if secret is None else secret_bytes(secret)
         self._headers = {"content-type": "application/json", "user-agent": "streamkit", **(headers or {})}
         self.where = str(replace(at, path=""))  # the path of a hook may be a secret
-        self.secrets = [at.password or "", secret or "", *(headers or {}).values(), at.path if len(at.path) > 1 else ""]
+        self.secrets = [*self.secrets, secret or "", *(headers or {}).values(), at.path if len(at.path) > 1 else ""]
 
     def connect(self) -> None:
         """See `Client.connect`. HTTP keeps no connection to check: the first POST shows whether the server is there."""
@@ -55,7 +56,7 @@ class WebhookClient(Client):
         """See `Client.deliver`."""
         for done in range(0, len(messages), self._batch):
             if self.over() and done:
-                raise Lost("the run ends", done)
+                raise SendError("the run ends", done)
             part = messages[done : done + self._batch]
             body = b"[" + b",".join([one.body for one in part]) + b"]"
             try:
@@ -63,12 +64,12 @@ class WebhookClient(Client):
             except (self._httpx.HTTPError, OSError) as error:
                 httpx = self._httpx
                 cut = isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError))
-                broke = cut and self._answers()
-                raise Lost(f"no answer: {error or type(error).__name__}", done, broke=broke) from error
+                why = f"no answer: {error or type(error).__name__}"
+                raise SendError(why, done, disconnected=cut and self._answers()) from error
             if answer.is_success:
                 continue
             text = f"HTTP {answer.status_code} {answer.reason_phrase}"
-            raise (RecordRejected if answer.status_code in _NEVER else Lost)(text, done)
+            raise (RecordRejected if answer.status_code in _PERMANENT else SendError)(text, done)
 
     def _answers(self) -> bool:
         """Whether a server answers at all; a proxy may accept connections for a receiver that is down."""

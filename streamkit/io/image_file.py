@@ -17,7 +17,7 @@ PIXEL_LIMIT = {"max_pixels": str(int(MAX_MEGAPIXELS * 1e6))}
 """The same limit as an option of FFmpeg's decoders, and of opening a file to probe it."""
 TOO_LARGE = (
     f"more than {MAX_MEGAPIXELS:g} megapixels a frame, and is not decoded; if you trust this still image, read it "
-    "as {stage: pictures, uri: ..., max_megapixels: ...}"
+    "as {stage: images, uri: ..., max_megapixels: ...}"
 )
 """The end of a message about a video."""
 _BYTES_PER_PIXEL = 16

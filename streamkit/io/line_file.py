@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
 from streamkit.core.counters import Counters
 from streamkit.core.errors import OutputError
-from streamkit.core.units import Bytes, Seconds
-from streamkit.io.outputs import WholeFile, beside, fresh, lock, output_error, taken, writing
+from streamkit.core.units import Bytes, OptionGroup, Seconds
+from streamkit.io.outputs import (
+    AtomicFile,
+    growing,
+    in_use_error,
+    open_locked,
+    output_error,
+    tagged_path,
+    unused_path,
+    writing,
+)
+
+logger = logging.getLogger(__name__)
 
 _BLOCK = 1 << 16
 _WAIT_S = 0.25
 
 
-class Rotate(TypedDict, total=False):
+class Rotate(OptionGroup, total=False):
     """When a growing file is closed and a new one begins.
 
     Keys:
@@ -34,15 +43,12 @@ class Rotate(TypedDict, total=False):
     size: Bytes
 
 
-Rotate.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
-
-
 class LineFile:
     """A line-oriented output file that contains only whole lines at any time.
 
     The first line decides: a line with a wall clock comes from a live source, whose file is appended to; otherwise
-    the lines are collected in a `WholeFile` that appears at `close`. Lines are written in blocks, at most a quarter of
-    a second late while lines keep coming.
+    the lines are collected in an `AtomicFile` that appears at `close`. Lines are written in blocks, at most a quarter
+    of a second late while lines keep coming.
 
     Args:
         path: the file; `-` is standard output; a pipe or device is written to directly.
@@ -53,7 +59,6 @@ class LineFile:
         is_whole: whether the last line of a file, found without a newline, is complete. An incomplete line, as a crash
             may leave it, is removed before appending, and counted.
         counters: for lost and removed lines.
-        say: logs a message.
     """
 
     def __init__(
@@ -65,12 +70,11 @@ class LineFile:
         rotate: Rotate | None = None,
         is_whole: Callable[[bytes], bool] = lambda line: False,
         counters: Counters | None = None,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.path, self._header, self._if_exists = Path(path), header, if_exists
         self._every, self._size_limit = (rotate or {}).get("every"), (rotate or {}).get("size")
-        self._is_whole, self._counters, self._say = is_whole, counters or Counters(), say
-        self._whole: WholeFile | None = None
+        self._is_whole, self._counters = is_whole, counters or Counters()
+        self._whole: AtomicFile | None = None
         self._out: BinaryIO | None = None
         self._broken: OutputError | None = None
         self._started = False
@@ -148,9 +152,14 @@ class LineFile:
         if self._whole is not None:
             if not self._started and self._if_exists is None and self.path.exists():
                 self._whole.discard()
-                self._say(f"no frame arrived for {self.path}; the file of the previous run is kept")
+                logger.warning(f"no frame arrived for {self.path}; the file of the previous run is kept")
             else:
                 self._whole.finish()
+
+    def release(self) -> None:
+        """Close the file without writing the rest, in a forked process."""
+        if self._out is not None:
+            self._out.close()
 
     # -------------------------------------------------------------------------------------------------- beginnings
 
@@ -165,7 +174,7 @@ class LineFile:
             self._append(self._if_exists != "overwrite")
 
     def _begin_whole(self, path: Path) -> None:
-        self._whole = WholeFile(path, must_be_new=self._if_exists == "fail")
+        self._whole = AtomicFile(path, must_be_new=self._if_exists == "fail")
         self._whole.begin()
         self._out, self._size = self._open("wb", self._whole.part), 0
 
@@ -179,37 +188,23 @@ class LineFile:
 
     def _grow(self, keep: bool = True) -> None:
         """Lock the file, and append to it or truncate it."""
-        out, self._out = self._open("ab"), None
-        try:
-            lock(out.fileno())
-            while not self._is(out):  # another run has renamed it between opening and locking
-                out.close()
-                out = self._open("ab")
-                lock(out.fileno())
+        self._out = None
+        with contextlib.ExitStack() as opened, writing(self.path):
+            try:
+                out = opened.enter_context(open(self.path, "ab", 0, opener=open_locked))
+            except BlockingIOError:
+                raise in_use_error(self.path) from None
             if keep:
                 self._mend()
             else:
                 os.ftruncate(out.fileno(), 0)
-            self._size = os.fstat(out.fileno()).st_size
-            self._out = out
-            _growing.add(self)
-        except BlockingIOError:
-            raise taken(self.path) from None
-        except OSError as error:
-            raise output_error(self.path, error) from error
-        finally:
-            if self._out is None:
-                out.close()
+            self._size, self._out = os.fstat(out.fileno()).st_size, out  # type: ignore[assignment]
+            growing.add(self)
+            opened.pop_all()
 
     def _open(self, mode: str, path: Path | None = None) -> BinaryIO:
         with writing(self.path):
             return (path or self.path).open(mode, buffering=0)  # type: ignore[return-value]
-
-    def _is(self, out: BinaryIO) -> bool:
-        try:
-            return os.path.samestat(os.fstat(out.fileno()), self.path.stat())
-        except FileNotFoundError:
-            return False
 
     def _mend(self) -> None:
         """Make the file end with a whole line, and check that it has this output's header."""
@@ -231,7 +226,7 @@ class LineFile:
             elif last:
                 file.truncate(end - len(last))
                 self._counters.add("torn lines removed")
-                self._say(f"{self.path} ended with an incomplete line, which was removed")
+                logger.warning(f"{self.path} ended with an incomplete line, which was removed")
 
     # ---------------------------------------------------------------------------------------------------- rotation
 
@@ -251,9 +246,9 @@ class LineFile:
             out.close()
             self._whole.finish()
             self._part = max(self._part, 1) + 1
-            self._begin_whole(beside(self.path, str(self._part)))
+            self._begin_whole(tagged_path(self.path, str(self._part)))
         else:
-            aside = fresh(self.path, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began)))
+            aside = unused_path(self.path, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began)))
             with writing(aside):
                 os.rename(self.path, aside)
             with out:  # locked until it has its new name
@@ -281,20 +276,6 @@ class LineFile:
         if self._whole is not None:
             self._whole.discard()
         return made
-
-
-_growing: weakref.WeakSet[LineFile] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    """In a forked process, release the parent's files, so that they are not locked when the parent is gone."""
-    for file in list(_growing):
-        if file._out is not None:
-            file._out.close()
-    _growing.clear()
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 def _is_device(path: Path) -> bool:

@@ -11,9 +11,10 @@ import re
 import struct
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any, Self
 
 from streamkit.core.errors import OutputError
 
@@ -58,7 +59,7 @@ def fill_path(template: str, source: str) -> str:
     return template.replace("{source}", source)
 
 
-def written(templates: Iterable[str], sources: Iterable[str]) -> list[str]:
+def existing_outputs(templates: Iterable[str], sources: Iterable[str]) -> list[str]:
     """Return the existing outputs in order: the files and folders of these templates, for these sources.
 
     A template with other placeholders than `{source}` stands for the folder above the first placeholder.
@@ -90,28 +91,28 @@ def writing(path: str | Path) -> Iterator[None]:
         raise output_error(path, error) from error
 
 
-def taken(path: Path) -> OutputError:
+def in_use_error(path: Path) -> OutputError:
     """Return the error for a file that another run is writing."""
     return OutputError(f"cannot write {path}: another run is writing it; wait until that run ends, or set another path")
 
 
-def beside(path: Path, tag: str) -> Path:
+def tagged_path(path: Path, tag: str) -> Path:
     """Return the path with `-tag` after its stem: `out/gate.mp4` becomes `out/gate-2.mp4`."""
     return path.with_name(f"{path.stem}-{tag}{path.suffix}")
 
 
-def fresh(path: Path, tag: str = "") -> Path:
+def unused_path(path: Path, tag: str = "") -> Path:
     """Return `path`, with `-tag` if given, and with `-2`, `-3`, ... as long as that name is taken.
 
     Raises:
         OutputError: the name cannot be checked: it is too long, or the disk or share does not respond.
     """
-    found = first = beside(path, tag) if tag else path
+    found = first = tagged_path(path, tag) if tag else path
     for number in count(2):
         with writing(found):
             if not (found.exists() or _claimed(found)):
                 break
-        found = beside(first, str(number))
+        found = tagged_path(first, str(number))
     return found
 
 
@@ -126,10 +127,11 @@ class ReportFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: WholeFile | None = None
+        self._file: AtomicFile | None = None
         if not path.exists() or path.is_file() or path.is_dir():
-            self._begin()
-            atexit.register(self._discard)  # if the run does not reach its end
+            self._file = AtomicFile(path)
+            self._file.begin()
+            atexit.register(self._file.discard)  # if the run does not reach its end
 
     def __call__(self, text: str, *, last: bool = True) -> None:
         """Write the file, repeatedly as more is known, until the `last` time. Raises OutputError."""
@@ -140,20 +142,7 @@ class ReportFile:
         if self._file is not None:
             self._file.finish()
             if not last:
-                self._begin()
-
-    def _begin(self) -> None:
-        self._file = WholeFile(self._path)
-        self._file.begin()
-
-    def _discard(self) -> None:
-        if self._file is not None:
-            _unlink(self._file)
-
-
-def report_file(path: Path) -> ReportFile:
-    """Return a writer of a report to `path`; see `ReportFile`."""
-    return ReportFile(path)
+                self._file.begin()
 
 
 def discard_all() -> None:
@@ -168,47 +157,45 @@ def discard_all() -> None:
         return
 
 
-def _unlink(file: WholeFile) -> None:
+def _unlink(file: AtomicFile) -> None:
     if not _owned(file):  # it is complete or was never ours, and another run may be writing the next one
         return
     with contextlib.suppress(OSError):
         file.part.unlink()
 
 
-_claims: weakref.WeakValueDictionary[str, WholeFile] = weakref.WeakValueDictionary()
+_claims: weakref.WeakValueDictionary[str, AtomicFile] = weakref.WeakValueDictionary()
+growing: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Locked files that other outputs append to; each has a method `release`."""
 
 
 def _claimed(path: Path) -> bool:
     return os.path.abspath(path) in _claims
 
 
-def _owned(file: WholeFile) -> bool:
+def _owned(file: AtomicFile) -> bool:
     return _claims.get(os.path.abspath(file.path)) is file
 
 
-_FAR = 1 << 62
-"""The byte that is locked: beyond every file, as with mandatory locks, such as those of SMB, no other handle can write
-a locked byte."""
+_LOCKED_BYTE = 1 << 62
+"""Beyond every file: with mandatory locks, such as those of SMB, no other handle can write a locked byte."""
 _TRIES = 10
 _ABANDONED_S = 60.0
 
 
-def _held(part: Path) -> int:
-    """Open a part file and truncate it; other processes cannot do so while the handle is open.
-
-    If the file system or the system has no such locks, they can.
+def open_locked(path: str | Path, flags: int) -> int:
+    """Open a file and lock it; also for the `opener` of `open`. See `lock`.
 
     Raises:
-        BlockingIOError: another process has it open.
+        BlockingIOError: another handle, of any process, holds the lock.
         OSError: it cannot be opened.
     """
     for _ in range(_TRIES):
-        handle = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(path, flags, 0o666)
         try:
             lock(handle)
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(handle), os.stat(part)):
-                    os.ftruncate(handle, 0)
+                if os.path.samestat(os.fstat(handle), os.stat(path)):
                     return handle
         except BaseException:
             os.close(handle)
@@ -230,7 +217,7 @@ def lock(handle: int) -> bool:
     if order is None:
         return False
     try:
-        fcntl.fcntl(handle, order, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _FAR, 1, 0))
+        fcntl.fcntl(handle, order, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED_BYTE, 1, 0))
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             raise BlockingIOError from error
@@ -265,15 +252,15 @@ def sweep(part: Path) -> bool:
 
 def _forked() -> None:
     """In a forked process, release the parent's files, so that they are not locked when the parent is gone."""
-    for file in list(_claims.values()):
-        file.let_go()
+    for file in [*_claims.values(), *growing]:
+        file.release()
     _claims.clear()
 
 
 os.register_at_fork(after_in_child=_forked)
 
 
-class WholeFile:
+class AtomicFile:
     """A file that appears under its name when it is complete.
 
     Until then it is `.NAME.part` in the same folder, so a crash leaves nothing under the final name; the next run
@@ -283,13 +270,15 @@ class WholeFile:
     Args:
         path: the final name.
         must_be_new: reject an existing name instead of replacing it.
+        unique: give the part file a unique name, which no other process writes.
     """
 
-    def __init__(self, path: str | Path, *, must_be_new: bool = False) -> None:
+    def __init__(self, path: str | Path, *, must_be_new: bool = False, unique: bool = False) -> None:
         self.path = Path(path)
-        self.part = self.path.with_name(f".{self.path.name}.part")
+        tag = f".{os.urandom(4).hex()}" if unique else ""
+        self.part = self.path.with_name(f".{self.path.name}{tag}.part")
         self._must_be_new = must_be_new
-        self._handle: weakref.finalize[[int], WholeFile] | None = None
+        self._handle: weakref.finalize[[int], AtomicFile] | None = None
 
     def begin(self) -> Path:
         """Create the folder and an empty part file; return the part file's path.
@@ -307,11 +296,23 @@ class WholeFile:
                 why = "it exists, and if_exists is fail; remove it, or set if_exists to overwrite"
                 raise OutputError(f"cannot write {self.path}: {why}")
             try:
-                self._handle = weakref.finalize(self, os.close, _held(self.part))
+                handle = open_locked(self.part, os.O_RDWR | os.O_CREAT)
             except BlockingIOError:
-                raise taken(self.path) from None
+                raise in_use_error(self.path) from None
+            self._handle = weakref.finalize(self, os.close, handle)
+            os.ftruncate(handle, 0)
         _claims[os.path.abspath(self.path)] = self
         return self.part
+
+    def write(self, data: bytes) -> None:
+        """Write the whole file: begin, write and finish it. Raises OutputError."""
+        part = self.begin()
+        try:
+            part.write_bytes(data)
+        except OSError as error:
+            self.discard()
+            raise output_error(self.path, error) from error
+        self.finish()
 
     def finish(self, name: str | None = None) -> None:
         """Rename the part file, which must be closed, to its final name, after syncing it to the disk.
@@ -330,30 +331,85 @@ class WholeFile:
             self.discard()
             raise output_error(self.path, error) from error
         _claims.pop(os.path.abspath(self.path), None)
-        self.let_go()
+        self.release()
 
     def discard(self) -> None:
         """Remove the part file, if possible; a file under the final name stays."""
         _unlink(self)
         if _owned(self):
             del _claims[os.path.abspath(self.path)]
-        self.let_go()
+        self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the lock on the part file."""
         if self._handle is not None:
             self._handle()
 
 
-class PartFile(WholeFile):
-    """A `WholeFile` whose part file has a unique name, which no other process writes."""
+class AtomicWriter:
+    """Writes an `AtomicFile` with a unique part file; after an error, every use raises that error again.
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+    As a context manager it is finished on success and discarded on errors.
+
+    Args:
+        path: the final name.
+        open_: opens the part file; returns an object with a method `close`.
+
+    Attributes:
+        broken: the error that has ended it, if any.
+    """
+
+    def __init__(self, path: Path, open_: Callable[[Path], Any]) -> None:
+        self._file, self._open = AtomicFile(path, unique=True), open_
+        self._out: Any = None
+        self.broken: OutputError | None = None
+
+    @contextlib.contextmanager
+    def out(self) -> Iterator[Any]:
+        """Yield what `open_` returned on first use; an error of the block discards the file. Raises OutputError."""
+        if self.broken is not None:
+            raise self.broken
+        try:
+            if self._out is None:
+                self._out = self._open(self._file.begin())
+            yield self._out
+        except OSError as error:
+            self.broken = output_error(self._file.path, error)
+            self.discard()
+            raise self.broken from error
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on the disk so far."""
+        return self._file.part.stat().st_size if self._out is not None else 0
+
+    def finish(self, name: str | None = None) -> None:
+        """Complete the file; if nothing was written, no file is created. For `name` see `AtomicFile.finish`."""
+        if self._out is None and self.broken is None:
+            return
+        with self.out() as out:
+            out.close()
+        self._out = None
+        self._file.finish(name)
+
+    def discard(self) -> None:
+        """Discard the file."""
+        out, self._out = self._out, None
+        try:
+            with contextlib.suppress(OSError):  # the disk is full, which is already reported
+                if out is not None:
+                    out.close()
+        finally:
+            self._file.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, *error: object) -> None:
+        self.discard() if kind is not None else self.finish()
 
 
-def settle(folders: Iterable[Path]) -> None:
+def fsync_folders(folders: Iterable[Path]) -> None:
     """Sync the names in these folders to the disk, so that they survive a power cut. Raises OutputError."""
     for folder in folders:
         with writing(folder):

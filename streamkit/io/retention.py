@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
 from streamkit.core.counters import Counters
-from streamkit.core.units import Bytes, Seconds
-from streamkit.io.outputs import fill_path, fresh, sweep
+from streamkit.core.logs import LogOnce
+from streamkit.core.units import Bytes, OptionGroup, Seconds
+from streamkit.io.outputs import fill_path, sweep, unused_path
+
+logger = logging.getLogger(__name__)
 
 PLACEHOLDERS = ("source", "time", "stage", "kind")
 OF_OBJECTS = (*PLACEHOLDERS, "date", "label", "track_id")
@@ -31,7 +33,7 @@ _PATTERNS = {
 }  # fmt: skip
 
 
-class RetentionOptions(TypedDict, total=False):
+class RetentionOptions(OptionGroup, total=False):
     """Limits of what is kept.
 
     Keys:
@@ -41,9 +43,6 @@ class RetentionOptions(TypedDict, total=False):
 
     age: Seconds
     size: Bytes
-
-
-RetentionOptions.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 class FileRetention:
@@ -56,7 +55,6 @@ class FileRetention:
         min_free: bytes that must be free on the disk; the oldest files are removed until they are. None removes
             nothing, and requires 100 MB.
         counters: for removed files.
-        say: logs a message.
         what: the word for the files: clips or snapshots.
     """
 
@@ -66,12 +64,11 @@ class FileRetention:
         keep: RetentionOptions | None,
         min_free: int | None,
         counters: Counters,
-        say: Callable[[str], None],
         what: str = "clips",
     ) -> None:
         self._template, self._keep, self._removes = template, keep or {}, min_free is not None
         self._min_free = _LEAST_FREE if min_free is None else min_free
-        self._counters, self._say, self._what = counters, say, what
+        self._counters, self._what, self._warn = counters, what, LogOnce(logger.warning)
         self.root = Path(template.partition("{")[0].rpartition("/")[0] or ".")
         self._name = re.compile(_pattern(template))
         self._tidied_s = -_TIDY_EVERY_S
@@ -97,7 +94,7 @@ class FileRetention:
             date, clock = time.strftime("%Y-%m-%d %Y%m%dT%H%M%S", time.gmtime(ms // 1000)).split()
             words |= {"time": f"{clock}.{ms % 1000:03d}Z", "date": date}
         filled = re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]), self._template)
-        return fresh(Path(fill_path(filled, source)))
+        return unused_path(Path(fill_path(filled, source)))
 
     def parts(self) -> Iterator[Path]:
         """Yield part files, whether they are being written or were left by a crash."""
@@ -113,7 +110,7 @@ class FileRetention:
                     self._counters.add(f"unfinished {self._what} removed")
             except OSError as error:
                 self._counters.add(f"unfinished {self._what} not removed")
-                self._say(f"cannot remove {part}: {error.strerror}")
+                self._warn(f"cannot remove {part}: {error.strerror}")
 
     def room(self) -> bool:
         """Whether there is room for another file, after removing the oldest ones if that is allowed.
@@ -194,7 +191,7 @@ class FileRetention:
             return
         except OSError as error:
             self._counters.add(f"{self._what} not removed")
-            self._say(f"cannot remove {path}: {error.strerror}")
+            self._warn(f"cannot remove {path}: {error.strerror}")
             return
         self._counters.add(f"{self._what} removed: {why}")
         if path.parent != self.root:

@@ -111,15 +111,23 @@ def _jpeg(surface: Surface, size: tuple[int, int], max_size: int, quality: int) 
 
     from streamkit.ops.color import to_rgb
 
-    image = cv2.cvtColor(to_rgb(surface, *size), cv2.COLOR_RGB2BGR)
+    image = to_rgb(surface, *size)
     if max(size) > max_size:
         share = max_size / max(size)
         smaller = max(1, round(size[0] * share)), max(1, round(size[1] * share))
         image = cv2.resize(image, smaller, interpolation=cv2.INTER_AREA)
+    return jpeg(image, quality)
+
+
+def jpeg(rgb: np.ndarray, quality: int) -> bytes:
+    """Encode an image, (height, width, 3) uint8. Raises ValueError."""
+    import cv2
+
+    height, width = rgb.shape[:2]
     try:
-        done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
+        done, data = cv2.imencode(".jpg", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
     except cv2.error as error:
-        raise ValueError(f"an image of {size[0]}x{size[1]} cannot be encoded as JPEG: {error}") from error
+        raise ValueError(f"an image of {width}x{height} cannot be encoded as JPEG: {error}") from error
     if not done:
-        raise ValueError(f"an image of {size[0]}x{size[1]} cannot be encoded as JPEG")
+        raise ValueError(f"an image of {width}x{height} cannot be encoded as JPEG")
     return bytes(data)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CONCEALED = "decode errors concealed"
 UNDECODABLE = "packets not decodable"
 SKIPPED = "packets before a keyframe"
-_NOTED = 512
+_MAX_CORRUPT = 512
 CENTRED = frozenset({"mjpeg", "mjpegb", "mpeg1video"})
 
 
@@ -52,8 +52,8 @@ class AvDecoder:
             self._context.thread_type = "SLICE" if self._low_delay else "AUTO"
         self._centred = demuxer.info.codec in CENTRED
         self._timing = Timing(demuxer)
-        self._broken: dict[int, None] = {}  # times of packets that are known to be damaged, oldest first
-        self._left_out: dict[int, bool] = {}  # times of frames that are discarded; whether without a report
+        self._corrupt: dict[int, None] = {}  # times of packets that are known to be damaged, oldest first
+        self._left_out: dict[int, bool] = {}  # times of frames that are discarded; whether they are hidden
         self._live, self._lost = demuxer.info.live, False
 
     def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[DecodedFrame]:
@@ -64,32 +64,29 @@ class AvDecoder:
         """
         import av
 
-        if self._lost and packet is not None:
-            if not packet.is_keyframe:
+        if packet is not None:
+            if self._lost and not packet.is_keyframe:
                 self._counters.add(SKIPPED)
                 return []
             self._lost = False
-
-        if (hidden or unwanted) and packet is not None:
-            self._left_out[packet.pts] = hidden
-        if packet is not None and packet.is_corrupt and packet.pts is not None:
-            self._note(packet.pts)
-
-        if packet is not None:
+            if hidden or unwanted:
+                self._left_out[packet.pts] = hidden
+            if packet.is_corrupt and packet.pts is not None:
+                self._corrupt[packet.pts] = None
+                if len(self._corrupt) > _MAX_CORRUPT:  # their frames never came
+                    del self._corrupt[next(iter(self._corrupt))]
             self._timing.sent(packet)
         try:
             frames = self._context.decode(packet)
-        except (ValueError, OSError, av.FFmpegError) as error:
-            if isinstance(error, EOFError):
-                return []
+        except EOFError:
+            return []
+        except (ValueError, OSError, av.FFmpegError):
             self._counters.add(UNDECODABLE)
             if packet is not None:
                 self._timing.lost(packet)
             self._lost = self._live
             return []
-        if self._left_out:
-            frames = [frame for frame in frames if not self._leave_out(frame)]
-        return [self._converted(frame) for frame in frames]
+        return [made for frame in frames if (made := self._converted(frame)) is not None]
 
     def close(self) -> None:
         """Release the codec's memory."""
@@ -97,29 +94,15 @@ class AvDecoder:
         if self._upload is not None:
             self._upload.close()
 
-    def _leave_out(self, frame: Any) -> bool:
-        if frame.pts not in self._left_out:
-            return False
-        if self._is_damaged(frame) and not self._left_out[frame.pts]:
+    def _converted(self, frame: Any) -> DecodedFrame | None:
+        """Convert a frame, and count damage that the decoder or the demuxer marks; decoders miss some damage."""
+        damaged = bool(frame.is_corrupt) or frame.pts in self._corrupt
+        self._corrupt.pop(frame.pts, None)
+        hidden = self._left_out.pop(frame.pts, None)
+        if damaged and not hidden:
             self._counters.add(CONCEALED)
-        del self._left_out[frame.pts]
-        return True
-
-    def _note(self, pts: int) -> None:
-        self._broken[pts] = None
-        if len(self._broken) > _NOTED:  # their frames never came
-            del self._broken[next(iter(self._broken))]
-
-    def _is_damaged(self, frame: Any) -> bool:
-        """Whether the decoder or the demuxer marks a frame as damaged; decoders miss some damage."""
-        noted = frame.pts in self._broken
-        self._broken.pop(frame.pts, None)
-        return noted or bool(frame.is_corrupt)
-
-    def _converted(self, frame: Any) -> DecodedFrame:
-        damaged = self._is_damaged(frame)
-        if damaged:
-            self._counters.add(CONCEALED)
+        if hidden is not None:
+            return None
         width, height, surface = to_surface(frame, self._host, centred=self._centred)
         if self._upload is not None:
             self._counters.add("frames decoded on the cpu")

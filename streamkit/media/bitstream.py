@@ -26,7 +26,7 @@ _NUMBER = struct.Struct(">I")  # a unit's length, and as long as a start code
 _START, _LENGTH = 1, _NUMBER.size
 
 
-class Keyframes:
+class PacketParser:
     """Parses the keyframes of one stream.
 
     Args:
@@ -41,7 +41,7 @@ class Keyframes:
         self._intra = stream.codec_context.codec.intra_only
         self._layers = _hevc_layers(extradata, self._prefix) if codec == "hevc" else 0
 
-    def enters(self, packet: Any, *, flushed: bool = False) -> bool:
+    def is_random_access(self, packet: Any, *, flushed: bool = False) -> bool:
         """Whether decoding can start at this `av.Packet`, which the container marks as a keyframe.
 
         Args:
@@ -51,25 +51,25 @@ class Keyframes:
         if self._intra or self._codec in _OLD:
             return True
         if self._codec == "h264":
-            return self._h264_enters(packet)
+            return self._is_h264_random_access(packet)
         if self._codec == "hevc":
-            return self._hevc_enters(packet, flushed)
+            return self._is_hevc_random_access(packet, flushed)
         if self._codec in ("vp8", "vp9"):
-            return bool(parameters(self._codec, bytes(packet)))
+            return bool(sequence_header(self._codec, bytes(packet)))
         return self._codec in CUTTABLE
 
-    def resets(self, packet: Any) -> bool:
+    def is_idr(self, packet: Any) -> bool:
         """Whether all frames before this keyframe are shown before it, and all later ones after it."""
         if self._codec in ("h264", "hevc"):
             kinds = (5,) if self._codec == "h264" else (19, 20)
             return any(kind in kinds for kind, _ in self._units(packet))
         return self._codec not in _OLD
 
-    def shows(self, packet: Any) -> bool:
+    def is_shown(self, packet: Any) -> bool:
         """Whether a packet has a frame to show; in VP8 some are for reference only."""
         return self._codec != "vp8" or bool(memoryview(packet)[0] & 0x10)
 
-    def disposable(self, packet: Any) -> bool:
+    def is_disposable(self, packet: Any) -> bool:
         """Whether no other frame refers to this one, so that a decoder can skip it."""
         if self._intra:
             return True
@@ -88,17 +88,17 @@ class Keyframes:
             return 0 <= place < len(data) - 5 and data[place + 5] >> 3 & 7 == 3
         return False
 
-    def headers(self, packet: Any) -> bytes:
+    def parameter_sets(self, packet: Any) -> bytes:
         """The parameter sets in a keyframe's packet."""
         if self._codec == "av1":
-            return parameters("av1", bytes(packet))
+            return sequence_header("av1", bytes(packet))
         kinds = {"h264": (7, 8), "hevc": (32, 33, 34)}.get(self._codec, ())
         return b"".join(unit for kind, unit in self._units(packet) if kind in kinds) if kinds else b""
 
     def _units(self, packet: Any) -> Iterator[tuple[int, bytes]]:
-        return _nal_units(self._codec, bytes(packet), self._prefix)
+        return nal_units(self._codec, bytes(packet), self._prefix)
 
-    def _h264_enters(self, packet: Any) -> bool:
+    def _is_h264_random_access(self, packet: Any) -> bool:
         exact = False
         for kind, unit in self._units(packet):
             if kind == 5:
@@ -110,7 +110,7 @@ class Keyframes:
                 return exact and slice_type in _I_SLICES
         return False
 
-    def _hevc_enters(self, packet: Any, flushed: bool) -> bool:
+    def _is_hevc_random_access(self, packet: Any, flushed: bool) -> bool:
         for kind, unit in self._units(packet):
             if kind < 32:
                 # if it discards frames not yet shown, these must be in the decoder
@@ -161,7 +161,7 @@ def annexb_headers(codec: str, extradata: bytes) -> bytes:
     return found
 
 
-def parameters(codec: str, data: bytes) -> bytes:
+def sequence_header(codec: str, data: bytes) -> bytes:
     """The bytes of a keyframe that determine frame size and format; empty if the packet does not contain them.
 
     NVDEC silently keeps the old size when a stream changes it. So its caller compares these bytes from keyframe to
@@ -175,7 +175,7 @@ def parameters(codec: str, data: bytes) -> bytes:
     match codec:
         case "h264" | "hevc":
             wanted = 7 if codec == "h264" else 33
-            return b"".join(unit for kind, unit in _nal_units(codec, data) if kind == wanted)
+            return b"".join(unit for kind, unit in nal_units(codec, data) if kind == wanted)
         case "mpeg4":
             return b"".join(unit for unit in units(data[:4096]) if unit and 0x20 <= unit[0] <= 0x2F)
         case "mpeg1video" | "mpeg2video":
@@ -198,7 +198,7 @@ def units(data: bytes) -> Iterator[bytes]:
         at = end
 
 
-def _nal_units(codec: str, data: bytes, prefix: int | None = None) -> Iterator[tuple[int, bytes]]:
+def nal_units(codec: str, data: bytes, prefix: int | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield NAL units with their types, up to and including the first slice; `prefix` as from `prefix_size`."""
     for unit in units(data) if prefix is None else _prefixed(data, prefix):
         if unit:
@@ -302,7 +302,4 @@ def rewriter(codec: str, extradata: bytes | None) -> AnnexB | None:
         codec: FFmpeg's name of the codec.
         extradata: codec parameters from the container, or None.
     """
-    where = {"h264": 4, "hevc": 21}.get(codec)
-    if where is None or not extradata or len(extradata) <= where or extradata[0] != 1:
-        return None
-    return AnnexB() if extradata[where] & 3 == _LENGTH - 1 else None
+    return AnnexB() if prefix_size(codec, extradata or b"") == _LENGTH else None

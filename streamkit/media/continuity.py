@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from streamkit.media.stream_info import StreamInfo
 
 CONTAINERS = frozenset({"mpegts", "hls"})
-_BLIND = frozenset({"hevc", "vvc"})  # codecs whose decoders in FFmpeg take a slice that is cut off for a whole one
+_MISS_TRUNCATION = frozenset({"hevc", "vvc"})
+"""Codecs whose decoders in FFmpeg do not notice a truncated slice."""
 _JOIN_S = 1.0  # a longer gap that ends at a keyframe is the time between two recordings
 _SYNC, _PAYLOAD, _ADAPTATION = 0x47, 0x10, 0x20
 _PACKET = 188
 _SIZES = 188, 192, 204  # as broadcast, with a leading timestamp (M2TS), with trailing parity
 
 
-class Continuity:
+class ContinuityFilter:
     """Moves the corrupt flag of a transport stream's packets to the damaged frame, or removes it.
 
     Args:
@@ -50,13 +51,13 @@ class Continuity:
         self._path = local_path(uri) if is_path(uri) else None
         self._codec, self._pid, self._tick_s = info.codec, pid, tick_s
         self._step_s = 1.0 / (info.average_rate or 25.0)
-        self._at_gap: Any = None  # waits for the packet behind it
+        self._at_gap: Any = None  # waits for the next packet
         self._flagged = False  # whether the packet before was
         self._last_dts: int | None = None
         self.lost = 0
 
-    def settle(self, packet: Any) -> list[Any]:
-        """Return the packets whose flags are settled by `packet` (an `av.Packet`): usually `packet` itself.
+    def filter(self, packet: Any) -> list[Any]:
+        """Process an `av.Packet`; return the packets whose flags are final: usually this one.
 
         A packet at a gap waits for the next one.
         """
@@ -64,19 +65,19 @@ class Continuity:
         if self._at_gap is None and not self._flagged:
             self._measure(packet)
         self._last_dts = packet.dts
-        settled = []
+        ready = []
         if self._at_gap is not None:
-            self._judge(self._at_gap, packet)
-            settled.append(self._at_gap)
+            self._mark_damaged(self._at_gap, packet)
+            ready.append(self._at_gap)
             self._at_gap = None
         if self._flagged:
             self._at_gap = packet
         else:
-            settled.append(packet)
+            ready.append(packet)
         self._flagged = flagged
-        return settled
+        return ready
 
-    def end(self) -> list[Any]:
+    def flush(self) -> list[Any]:
         """Settle the packet that still waits at the end of the stream."""
         left, self._at_gap = self._at_gap, None
         if left is not None:
@@ -86,14 +87,14 @@ class Continuity:
         self._flagged = False
         return [] if left is None else [left]
 
-    def _judge(self, at_gap: Any, behind: Any) -> None:
-        missing_s = self._missing_s(at_gap, behind)
-        if not behind.is_keyframe:
-            (behind if missing_s > 0 else at_gap).is_corrupt = True
+    def _mark_damaged(self, at_gap: Any, following: Any) -> None:
+        missing_s = self._missing_s(at_gap, following)
+        if not following.is_keyframe:
+            (following if missing_s > 0 else at_gap).is_corrupt = True
         elif 0 < missing_s <= _JOIN_S:
             self.lost += 1
-        elif self._codec in _BLIND:
-            at_gap.is_corrupt = self._is_cut_off(at_gap, behind)
+        elif self._codec in _MISS_TRUNCATION:
+            at_gap.is_corrupt = self._is_truncated(at_gap, following)
 
     def _measure(self, packet: Any) -> None:
         """Measure the frame duration: the rate in a header may be wrong."""
@@ -102,25 +103,25 @@ class Continuity:
             if 0 < step_s < _JOIN_S:
                 self._step_s = step_s
 
-    def _missing_s(self, at_gap: Any, behind: Any) -> float:
+    def _missing_s(self, at_gap: Any, following: Any) -> float:
         """Seconds without a frame between two packets; 0 if there is no gap, or if the time goes back."""
-        if at_gap.dts is None or behind.dts is None:
+        if at_gap.dts is None or following.dts is None:
             return 0.0
-        between_s = float((behind.dts - at_gap.dts) * self._tick_s)
+        between_s = float((following.dts - at_gap.dts) * self._tick_s)
         return between_s - self._step_s if between_s > 1.5 * self._step_s else 0.0
 
-    def _is_cut_off(self, packet: Any, behind: Any) -> bool:
+    def _is_truncated(self, packet: Any, following: Any) -> bool:
         """Whether the end of a frame in a file is missing.
 
         A frame begins in a new transport packet, so stuffing fills the last transport packet of the previous frame. A
         frame whose last transport packet has no stuffing, or that contains a counter jump, is truncated. One complete
         frame in 184 needs no stuffing and is wrongly taken for truncated.
         """
-        if self._path is None or packet.pos is None or behind.pos is None or not 0 <= packet.pos < behind.pos:
+        if self._path is None or packet.pos is None or following.pos is None or not 0 <= packet.pos < following.pos:
             return False
         with open(self._path, "rb") as file:
             file.seek(packet.pos)
-            data = file.read(behind.pos - packet.pos)
+            data = file.read(following.pos - packet.pos)
         size = next((size for size in _SIZES if data[size : size + 1] == bytes([_SYNC])), None)
         if size is None:
             return False

@@ -16,35 +16,35 @@ _HEADER = 8  # bytes that stay: without a length and a type, a decoder does not 
 _BLOCK = 16
 
 
-def flip_bytes(packet: Any, share: float, chance: random.Random) -> None:
+def flip_bytes(packet: Any, share: float, rng: random.Random) -> None:
     """Change bytes of an `av.Packet` in place, except for its first ones; times and flags stay.
 
     Args:
         packet: a packet with data.
         share: share of its bytes to change, 0..1; at least one byte is changed.
-        chance: source of randomness.
+        rng: source of randomness.
     """
     data = bytearray(packet)
     first = min(_HEADER, len(data) - 1)
     count = min(max(1, round(share * len(data))), len(data) - first)
-    for place in chance.sample(range(first, len(data)), count):
-        data[place] ^= chance.randrange(1, 256)
+    for place in rng.sample(range(first, len(data)), count):
+        data[place] ^= rng.randrange(1, 256)
     packet.update(bytes(data))
 
 
-def spoil(data: Array, share: float, chance: random.Random) -> None:
+def add_noise_blocks(data: Array, share: float, rng: random.Random) -> None:
     """Fill blocks of an NV12 array with noise, in place; the same blocks on every device.
 
     Args:
         data: (height * 3 / 2, width) uint8, on the host or on the current device; written on the current stream.
         share: share of its blocks of 16x16 samples to fill, 0..1; at least one block is filled.
-        chance: source of randomness.
+        rng: source of randomness.
     """
     size = min(_BLOCK, *data.shape)
     down, across = data.shape[0] // size, data.shape[1] // size
     count = max(1, round(share * down * across))
-    chosen = np.array(chance.sample(range(down * across), count))
-    noise = np.random.default_rng(chance.getrandbits(64)).integers(0, 256, (count, size, size), np.uint8)
+    chosen = np.array(rng.sample(range(down * across), count))
+    noise = np.random.default_rng(rng.getrandbits(64)).integers(0, 256, (count, size, size), np.uint8)
     steps = np.arange(size)
     rows, columns = (chosen // across * size)[:, None] + steps, (chosen % across * size)[:, None] + steps
     xp = array_module(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamkit.core.counters import Counters
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from streamkit.media.av_decoder import AvDecoder
     from streamkit.media.demux import Demuxer
     from streamkit.media.surfaces import SurfacePool
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["DecodedFrame", "Decoder", "open_decoder"]
 
@@ -36,19 +38,19 @@ class Decoder(Protocol):
 
 
 def open_decoder(
-    demuxer: Demuxer, device: Device, pool: SurfacePool, counters: Counters, say: Callable[[str], None], *,
-    threads: int = 1, low_delay: bool = False,
+    demuxer: Demuxer, device: Device, pool: SurfacePool, counters: Counters, *, threads: int = 1,
+    low_delay: bool = False,
 ) -> Decoder:  # fmt: skip
     """Create the decoder for a stream; its surfaces are on `device`.
 
-    A stream that NVDEC does not support (codec, 4:4:4, odd size) is decoded by FFmpeg and uploaded. A warning is logged
-    once through `say`, and each such frame is counted under `frames decoded on the cpu`.
+    A stream that NVDEC does not support (codec, 4:4:4, odd size) is decoded by FFmpeg and uploaded. A warning is
+    logged, and each such frame is counted under `frames decoded on the cpu`.
     """
     from streamkit.media.av_decoder import AvDecoder
 
     def software(demuxer: Demuxer, why: str = "") -> AvDecoder:
         if why:
-            say(f"{mask(demuxer.uri)} is decoded on the CPU and uploaded: {why}")
+            logger.warning(f"{mask(demuxer.uri)} is decoded on the CPU and uploaded: {why}")
         return AvDecoder(demuxer, device, pool, counters, threads=threads, low_delay=low_delay)
 
     if device.kind == "cpu":

@@ -13,10 +13,10 @@ from typing import IO, Any
 
 from streamkit.core.errors import SourceError
 from streamkit.io.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
-from streamkit.media.continuity import CONTAINERS, Continuity
+from streamkit.media.continuity import CONTAINERS, ContinuityFilter
 from streamkit.media.link import ConnectionOptions
-from streamkit.media.source_errors import cannot_open, cannot_read, not_a_video
-from streamkit.media.stream_info import FILE_OPTIONS, StreamInfo, choose_stream, length_s
+from streamkit.media.source_errors import DeferredError, cannot_open, cannot_read, not_a_video
+from streamkit.media.stream_info import FILE_OPTIONS, StreamInfo, choose_stream, stream_duration_s
 from streamkit.media.uris import is_live, is_path, mask
 
 _POLL_S = 0.2  # FFmpeg checks ten times a second whether to end a wait
@@ -25,8 +25,8 @@ _UNSEEKABLE = ("mpegts", "mpeg", "h264", "hevc", "m4v", "mpegvideo", "av1", "obu
 _DECODE_TIMES = frozenset({"avi", "asf"})
 """Containers without presentation times. FFmpeg derives them, but for codecs in `_REORDERED` it invents them."""
 _REORDERED = frozenset({"h264", "hevc"})
-_HEAD = 32  # packets that are read to find the first frame's time: more than any reordering needs
-_MOST_BLANK = 1024
+_PROBED_PACKETS = 32  # packets that are read to find the first frame's time: more than any reordering needs
+_MAX_UNTIMED = 1024
 _MATROSKA = "matroska,webm"
 
 
@@ -50,7 +50,7 @@ class Demuxer:
         discarded: number of packets whose frames are not shown.
         damaged: number of places with missing or broken data, as far as the container shows; the frames concerned
             carry FFmpeg's corrupt flag (see `continuity`).
-        sender_shift_s: offset from presentation time to the sender's own clock in seconds since 1970; None until the
+        sender_offset_s: offset from presentation time to the sender's own clock in seconds since 1970; None until the
             sender has reported it (RTSP, by RTCP).
 
     Raises:
@@ -68,7 +68,7 @@ class Demuxer:
         import av
 
         self.uri, self._link = uri, link or ConnectionOptions()
-        where, form, options = self._link.opening(uri)
+        where, form, options = self._link.open_arguments(uri)
         if file or is_path(uri):
             options |= FILE_OPTIONS
             check_image(where)
@@ -76,7 +76,7 @@ class Demuxer:
         timeout_s, begun_s = self._link.timeout_s, time.monotonic()
         # PyAV 19 accepts tags that are not UTF-8, and has no such argument
         lenient: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "ignore"}
-        self._wait(begun_s)
+        self._set_deadline(begun_s)
         try:
             self.container = av.open(
                 file or where,
@@ -88,20 +88,20 @@ class Demuxer:
         except (OSError, ValueError, av.FFmpegError) as error:
             if file:
                 raise not_a_video(uri, error) from error
-            raise cannot_open(uri, error, late=self._late(begun_s)) from error
+            raise cannot_open(uri, error, late=self._timed_out(begun_s)) from error
         try:
             self.stream: Any = choose_stream(self.container, number, mask(uri), is_file=is_path(uri))
+            self._limit_pixels()
         except SourceError:
             self.container.close()
             raise
-        self.sender_shift_s: float | None = None
-        self._limit_pixels()
+        self.sender_offset_s: float | None = None
         self.info = self._read_info()
         self._no_pts = self.container.format.name in _DECODE_TIMES and self.info.codec in _REORDERED
         self.decode_times = self._no_pts and bool(self.stream.codec_context.has_b_frames)
-        self._head: list[Any] = []
+        self._probed: list[Any] = []
         if file is None and is_path(uri):
-            self._look_ahead()
+            self._probe_start()
         self.packets_read = self.discarded = self.damaged = 0
         # these containers number frames at a default rate
         self._untimed = self.info.live and self.container.format.name in ("mpjpeg", "mjpeg")
@@ -115,63 +115,59 @@ class Demuxer:
         Raises:
             SourceError: reading failed; packets yielded before are valid.
         """
-        for packet in self._settled() if self.container.format.name in CONTAINERS else self._read():
+        for packet in self._with_continuity() if self.container.format.name in CONTAINERS else self._read():
             self.damaged += packet.is_corrupt
             yield packet
 
-    def _settled(self) -> Iterator[Any]:
+    def _with_continuity(self) -> Iterator[Any]:
         """Yield the packets of a transport stream with corrected corrupt flags."""
-        gaps = Continuity(self.uri, self.info, self.stream.id, float(self.stream.time_base))
-        trouble = None
-        try:
-            for packet in self._read():
-                yield from gaps.settle(packet)
-        except SourceError as error:
-            trouble = error
-        yield from gaps.end()
+        gaps = ContinuityFilter(self.uri, self.info, self.stream.id, float(self.stream.time_base))
+        packets = DeferredError(self._read())
+        for packet in packets:
+            yield from gaps.filter(packet)
+        yield from gaps.flush()
         self.damaged += gaps.lost
-        if trouble is not None:
-            raise trouble
+        packets.raise_error()
 
     def _read(self) -> Iterator[Any]:
         """Yield the packets as FFmpeg returns them."""
         import av
 
-        head, self._head = self._head, []
-        packets, live = itertools.chain(head, self.container.demux(self.stream)), self.info.live
+        probed, self._probed = self._probed, []
+        packets, live = itertools.chain(probed, self.container.demux(self.stream)), self.info.live
         base = self.stream.time_base
         tick = float(base) if base else 0.0
         while True:
             if live:
                 asked_s = time.monotonic()
-                self._wait(asked_s)
+                self._set_deadline(asked_s)
             try:
                 packet = next(packets)
             except StopIteration:
                 return
             except (OSError, ValueError, av.FFmpegError) as error:
-                raise cannot_read(self.uri, error, late=live and self._late(asked_s)) from error
-            late = live and self._late(asked_s)
+                raise cannot_read(self.uri, error, late=live and self._timed_out(asked_s)) from error
+            late = live and self._timed_out(asked_s)
             if packet.size:
                 self.packets_read += 1
                 self.discarded += packet.is_discard
                 if self._no_pts:
                     packet.pts = None if self.decode_times else packet.dts
                 if live:
-                    self._date(packet, tick)
+                    self._set_times(packet, tick)
                 yield packet
             if late:  # FFmpeg treats an interrupted wait as the end of the stream, and returns its buffered packets
                 raise cannot_read(self.uri, TimeoutError(), late=True)
 
-    def _wait(self, now_s: float) -> None:
+    def _set_deadline(self, now_s: float) -> None:
         """Limit the next wait to `timeout_s`; packets of other streams do not extend it."""
         if not is_path(self.uri):
             self._link.interrupt.deadline_s = now_s + self._link.timeout_s
 
-    def _late(self, since_s: float) -> bool:
+    def _timed_out(self, since_s: float) -> bool:
         return time.monotonic() - since_s >= self._link.timeout_s - _POLL_S
 
-    def _date(self, packet: Any, tick: float) -> None:
+    def _set_times(self, packet: Any, tick: float) -> None:
         """Read the sender's clock from a packet that has it; set the times of a container without any."""
         if self._untimed:
             now_s = time.monotonic()
@@ -179,7 +175,7 @@ class Demuxer:
             packet.pts = packet.dts = round((now_s - self._first_s) / tick)
         elif packet.pts is not None and packet.has_sidedata("prft"):
             microseconds = struct.unpack_from("=q", bytes(packet.get_sidedata("prft")))[0]
-            self.sender_shift_s = microseconds / 1e6 - packet.pts * tick
+            self.sender_offset_s = microseconds / 1e6 - packet.pts * tick
 
     def seek(self, pts_s: float) -> bool:
         """Seek to a keyframe at or before a presentation time; return False if that is not possible."""
@@ -187,7 +183,7 @@ class Demuxer:
             return False
         import av
 
-        self._head.clear()
+        self._probed.clear()
         base = self.stream.time_base
         try:
             self.container.seek(int(pts_s * base.denominator / base.numerator), stream=self.stream, backward=True)
@@ -196,7 +192,7 @@ class Demuxer:
         return True
 
     @contextmanager
-    def spare(self) -> Iterator[Any]:
+    def single_frame_decoder(self) -> Iterator[Any]:
         """Yield an FFmpeg decoder of the stream for single packets; its memory is released afterwards.
 
         The stream's own decoder would hold two frames for as long as the stream is open: 7 MiB at 1080p.
@@ -204,7 +200,7 @@ class Demuxer:
         import av
 
         if is_path(self.uri):  # opened again: only the container has the rotation
-            with av.open(self._link.opening(self.uri)[0], options=PIXEL_LIMIT) as container:
+            with av.open(self._link.open_arguments(self.uri)[0], options=PIXEL_LIMIT) as container:
                 context: Any = container.streams[self.stream.index].codec_context
                 context.thread_count = 1
                 yield context
@@ -220,19 +216,18 @@ class Demuxer:
 
     def close(self) -> None:
         """Close the file or connection."""
-        self._head.clear()
+        self._probed.clear()
         self.container.close()
 
     def _limit_pixels(self) -> None:
         """Limit the size of a frame, also if it changes later: a small packet can decode to a frame of any size."""
         context = self.stream.codec_context
         if context.width * context.height > MAX_MEGAPIXELS * 1e6:
-            self.container.close()
             size = f"{context.width}x{context.height}"
             raise SourceError(f"{mask(self.uri)}: {size} is {TOO_LARGE}", cause="codec")
         context.options = dict(PIXEL_LIMIT)
 
-    def _look_ahead(self) -> None:
+    def _probe_start(self) -> None:
         """Read a file's first packets if its header does not contain the time of the first frame.
 
         Matroska stores no negative times, so such packets have none. They get times one step apart, up to the first
@@ -244,19 +239,19 @@ class Demuxer:
         times: list[int | None] = []
         timed = 0
         for packet in self._read_quietly():
-            self._head.append(packet)
+            self._probed.append(packet)
             times.append(packet.dts if self._no_pts else packet.pts)
             timed += times[-1] is not None
-            if not timed and (name != _MATROSKA or len(times) == _MOST_BLANK):
+            if not timed and (name != _MATROSKA or len(times) == _MAX_UNTIMED):
                 return
-            if timed == _HEAD or (timed and len(times) == 1 and started and name == _MATROSKA):
+            if timed == _PROBED_PACKETS or (timed and len(times) == 1 and started and name == _MATROSKA):
                 break
         known = [time for time in times if time is not None]
         if not known or (times[0] is not None and started and name == _MATROSKA):
             return
-        blank = [packet for packet, time in zip(self._head, times, strict=True) if time is None]
-        first = min(known) - len(blank) * self.step
-        for place, packet in enumerate(blank):
+        untimed = [packet for packet, time in zip(self._probed, times, strict=True) if time is None]
+        first = min(known) - len(untimed) * self.step
+        for place, packet in enumerate(untimed):
             packet.dts = first + place * self.step
             if not self.stream.codec_context.has_b_frames:
                 packet.pts = packet.dts
@@ -281,7 +276,7 @@ class Demuxer:
         layout = context.format
         base = stream.time_base
         tick = base.numerator / base.denominator if base else 0.0
-        duration = length_s(self.container, stream)
+        duration = stream_duration_s(self.container, stream)
         return StreamInfo(
             codec=context.codec.canonical_name,
             width=context.width,
@@ -309,12 +304,12 @@ def chroma_of(layout: Any) -> int:
 
 
 def clone_packet(packet: Any, headers: bytes = b"") -> Any:
-    """Copy a keyframe's packet with the same times and `headers` before its bytes, without the discard flag."""
+    """Copy a packet with the same times and `headers` before its bytes, without the discard flag."""
     import av
 
     copy = av.Packet(headers + bytes(packet))
-    copy.pts, copy.dts, copy.time_base, copy.is_keyframe = packet.pts, packet.dts, packet.time_base, True
-    copy.is_corrupt = packet.is_corrupt
+    copy.pts, copy.dts, copy.time_base = packet.pts, packet.dts, packet.time_base
+    copy.is_keyframe, copy.is_corrupt = packet.is_keyframe, packet.is_corrupt
     if packet.has_sidedata("new_extradata"):
         copy.set_sidedata(packet.get_sidedata("new_extradata"))
     return copy

@@ -8,15 +8,15 @@ whole ticks of `TIME_BASE`, which represents the time bases of files and cameras
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Array, Color, Surface, array_module
-from streamkit.ops import traffic
+from streamkit.core.data import Color, Surface, array_module
+from streamkit.ops.transfer import host_pixels
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -66,31 +66,11 @@ class Encoder(Protocol):
         """Return the remaining packets."""
 
 
-def host_pixels(surface: Surface, counters: Counters, into: Array | None = None) -> np.ndarray:
-    """The surface's NV12 array on the host; from a GPU a copy, counted under `pixels to host`.
-
-    Args:
-        surface: the surface.
-        counters: counts the copy.
-        into: pinned memory for the copy.
-    """
-    if array_module(surface.data) is np:
-        return surface.data  # type: ignore[no-any-return]
-    import cupy
-
-    with surface.data.device:
-        stream = cupy.cuda.get_current_stream()
-        if surface.ready is not None:
-            stream.wait_event(surface.ready)
-        counters.add("pixels to host")
-        traffic.fetched(surface.data.nbytes)
-        return surface.data.get(stream=stream, out=into)  # type: ignore[no-any-return]
-
-
+@dataclass(slots=True)
 class CpuEncoder:
     """x264 or x265 encoder with NV12 input.
 
-    Args:
+    Attributes:
         encoding: encoder options.
         width: width of the surfaces in pixels, even.
         height: height of the surfaces in pixels, even.
@@ -100,23 +80,19 @@ class CpuEncoder:
         counters: counts copies from a GPU.
     """
 
-    def __init__(
-        self,
-        encoding: Encoding,
-        width: int,
-        height: int,
-        color: Color,
-        rate: Fraction,
-        threads: int,
-        counters: Counters,
-    ) -> None:
-        self._encoding, self._size, self._color = encoding, (width, height), color
-        self._rate, self._threads, self._counters = rate, threads, counters
-        self._pinned: Any = None
+    encoding: Encoding
+    width: int
+    height: int
+    color: Color
+    rate: Fraction
+    threads: int
+    counters: Counters
+    _stream: Any = field(default=None, init=False)
+    _pinned: Any = field(default=None, init=False)
 
     def start(self, container: OutputContainer) -> None:
         """Add the stream to the container."""
-        encoding, color = self._encoding, self._color
+        encoding, color = self.encoding, self.color
         chroma = {(0.0, 0.5): 0, (0.5, 0.5): 1, (0.0, 0.0): 2}.get((color.chroma_x, color.chroma_y), 0)
         options = {"preset": encoding.preset or "veryfast"}
         steady = ":scenecut=0" if encoding.live else ""  # keyframes at even distances, for players and playlists
@@ -131,12 +107,12 @@ class CpuEncoder:
             options["tune"] = "zerolatency"
             if encoding.bitrate is not None:
                 options |= {"maxrate": str(encoding.bitrate), "bufsize": str(encoding.bitrate)}
-        self._stream: Any = container.add_stream(name, rate=self._rate, time_base=TIME_BASE, options=options)
+        self._stream = container.add_stream(name, rate=self.rate, time_base=TIME_BASE, options=options)
         context: Any = self._stream.codec_context
-        context.width, context.height = self._size
+        context.width, context.height = self.width, self.height
         context.pix_fmt = "nv12" if encoding.codec == "h264" else "yuv420p"
         context.time_base = TIME_BASE
-        context.thread_count = self._threads
+        context.thread_count = self.threads
         context.color_primaries, context.color_trc, context.colorspace = H273[color.matrix]
         context.color_range = 2 if color.full_range else 1
         if encoding.bitrate is not None:
@@ -150,11 +126,12 @@ class CpuEncoder:
         """See `Encoder.encode`."""
         from av import VideoFrame
 
-        pixels = self._download(surface)
-        if self._encoding.codec == "h264":
-            frame = VideoFrame.from_ndarray(pixels, format="nv12")
-        else:
-            frame = VideoFrame.from_ndarray(planar(pixels), format="yuv420p")
+        if self._pinned is None and array_module(surface.data) is not np:
+            import cupyx
+
+            self._pinned = cupyx.empty_pinned(surface.data.shape, np.uint8)
+        frame = VideoFrame.from_ndarray(host_pixels(surface, self.counters, self._pinned), format="nv12")
+        frame = frame.reformat(format=self._stream.codec_context.pix_fmt)  # which only moves the samples
         frame.pts, frame.time_base = ticks, TIME_BASE
         packets: Sequence[Packet[VideoStream]] = self._stream.encode(frame)
         return packets
@@ -167,24 +144,3 @@ class CpuEncoder:
             if packet.pts is not None and packet.dts is not None and not 0 <= packet.pts - packet.dts < 2**31:
                 packet.dts = packet.pts
         return packets
-
-    def _download(self, surface: Surface) -> np.ndarray:
-        if array_module(surface.data) is np:
-            return surface.data  # type: ignore[no-any-return]
-        if self._pinned is None:
-            import cupyx
-
-            self._pinned = cupyx.empty_pinned(surface.data.shape, np.uint8)
-        return host_pixels(surface, self._counters, self._pinned)
-
-
-def planar(nv12: np.ndarray) -> np.ndarray:
-    """Convert NV12 (height * 3 / 2, width) uint8 to planar 4:2:0 of the same shape: Y, then Cb, then Cr."""
-    rows, width = nv12.shape
-    height = rows * 2 // 3
-    made = np.empty_like(nv12)
-    made[:height] = nv12[:height]
-    chroma = made[height:].reshape(2, height // 2, width // 2)
-    chroma[0] = nv12[height:, 0::2]
-    chroma[1] = nv12[height:, 1::2]
-    return made

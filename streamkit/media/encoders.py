@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Device, Surface
 from streamkit.core.errors import DeviceError, MissingPackage, StreamkitError
 from streamkit.core.units import Unit
+from streamkit.media.bitstream import nal_units
 from streamkit.media.encode import H273, TIME_BASE, CpuEncoder, Encoder, Encoding
 from streamkit.media.nv_caps import primary_context
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
+logger = logging.getLogger(__name__)
+
 
 _PRESETS = {
     "cpu": ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo"),
@@ -27,7 +32,7 @@ _PRESETS = {
 }
 
 
-def _bits(value: Any) -> int:
+def _parse_bitrate(value: Any) -> int:
     """Parse bits per second: `4M`, `800k` or a number. Raises ValueError."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kM]?)\s*", str(value))
     if match is None or isinstance(value, bool) or float(match[1]) == 0:
@@ -35,7 +40,7 @@ def _bits(value: Any) -> int:
     return int(float(match[1]) * {"": 1, "k": 10**3, "M": 10**6}[match[2]])
 
 
-BitRate = Annotated[int, Unit("bits a second", _bits, pattern=r"^\s*[0-9]+(\.[0-9]+)?\s*[kM]?\s*$")]
+BitRate = Annotated[int, Unit("bits a second", _parse_bitrate, pattern=r"^\s*[0-9]+(\.[0-9]+)?\s*[kM]?\s*$")]
 """Bits a second; a YAML may say `4M`."""
 
 Quality = Annotated[int, Unit("0..51", minimum=0, maximum=51)]
@@ -51,9 +56,7 @@ def check_encoding(encoder: str, preset: str | None, quality: int | None, bitrat
         raise ValueError(f"preset must be one of {', '.join(known)}, got {preset!r}")
 
 
-def choose_encoder(
-    asked: str, codec: str, preset: str | None, device: Device, say: Callable[[str], None], what: str = "video"
-) -> str:
+def choose_encoder(asked: str, codec: str, preset: str | None, device: Device, what: str = "video") -> str:
     """Resolve `auto` to `nvenc` or `cpu`; check that any other choice is available.
 
     Raises:
@@ -71,7 +74,7 @@ def choose_encoder(
     try:
         check_nvenc(codec, device.index)
     except StreamkitError as error:
-        say(f"{what} is encoded on the CPU, frames are copied to the host: {error}")
+        logger.warning(f"{what} is encoded on the CPU, frames are copied to the host: {error}")
         return "cpu"
     return "nvenc"
 
@@ -157,7 +160,7 @@ class NvEncoder:
         self._nvc, self._codec, self._color = nvc, encoding.codec, color
         with primary_context(device):
             self._encoder = nvc.CreateEncoder(width, height, "NV12", False, **asked)
-        self._inside: dict[int, Surface] = {}  # the encoder may still read them
+        self._pending: dict[int, Surface] = {}  # the encoder may still read them
         self._stream: Any = None
 
     def start(self, container: OutputContainer) -> None:
@@ -168,10 +171,10 @@ class NvEncoder:
         """See `Encoder.encode`."""
         if surface.ready is not None:
             surface.ready.synchronize()  # the encoder copies on its own stream
-        self._inside[ticks] = surface
+        self._pending[ticks] = surface
         parameters = self._nvc.NV_ENC_PIC_PARAMS()
         parameters.inputTimeStamp = ticks
-        return self._packets(self._encoder.Encode(_Planes(surface), parameters))
+        return self._packets(self._encoder.Encode(_planes(surface), parameters))
 
     def flush(self) -> Sequence[Packet[VideoStream]]:
         """See `Encoder.flush`."""
@@ -183,9 +186,9 @@ class NvEncoder:
         made = []
         for one in encoded:
             ticks, data = int(one["timestamp"]), bytes(one["data"])
-            self._inside.pop(ticks, None)
+            self._pending.pop(ticks, None)
             if self._stream is None:
-                self._describe(data)
+                self._add_stream(data)
             for packet in self._tag.filter(Packet(data)):
                 packet.pts = packet.dts = ticks
                 packet.time_base = TIME_BASE
@@ -194,7 +197,7 @@ class NvEncoder:
                 made.append(packet)
         return made
 
-    def _describe(self, data: bytes) -> None:
+    def _add_stream(self, data: bytes) -> None:
         """Add the stream, from the headers at the start of the first packet."""
         import av
 
@@ -213,35 +216,24 @@ class NvEncoder:
                 self._stream.codec_context.codec_tag = "hvc1"
 
 
-class _Planes:
+def _planes(surface: Surface) -> Any:
     """A device surface in the form that PyNvVideoCodec expects: `cuda()` returns its planes."""
-
-    def __init__(self, surface: Surface) -> None:
-        width, height, address = surface.width, surface.height, int(surface.data.data.ptr)
-        self._planes = [
-            _Plane(address, (height, width, 1), (width, 1, 1)),
-            _Plane(address + width * height, (height // 2, width // 2, 2), (width, 2, 1)),
-        ]
-
-    def cuda(self) -> list[_Plane]:
-        return self._planes
-
-
-class _Plane:
-    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": shape, "strides": strides, "data": (address, False), "typestr": "|u1", "version": 3,
-        }  # fmt: skip
+    width, height, address = surface.width, surface.height, int(surface.data.data.ptr)
+    planes = [
+        SimpleNamespace(
+            __cuda_array_interface__={
+                "shape": shape, "strides": strides, "data": (at, False), "typestr": "|u1", "version": 3,
+            }
+        )
+        for at, shape, strides in (
+            (address, (height, width, 1), (width, 1, 1)),
+            (address + width * height, (height // 2, width // 2, 2), (width, 2, 1)),
+        )
+    ]  # fmt: skip
+    return SimpleNamespace(cuda=lambda: planes)
 
 
 def _is_keyframe(data: bytes, codec: str) -> bool:
     """Whether an Annex B access unit contains an IDR (H.264) or IRAP (HEVC) frame."""
-    at = data.find(b"\x00\x00\x01")
-    while 0 <= at < len(data) - 3:
-        kind = data[at + 3] & 31 if codec == "h264" else data[at + 3] >> 1 & 63
-        if kind == 5 if codec == "h264" else 16 <= kind <= 21:
-            return True
-        if kind in (1, 2) if codec == "h264" else kind < 16:
-            return False  # an ordinary slice: the rest of the frame is like it
-        at = data.find(b"\x00\x00\x01", at + 3)
-    return False
+    kinds = (5,) if codec == "h264" else range(16, 22)
+    return any(kind in kinds for kind, _ in nal_units(codec, data))

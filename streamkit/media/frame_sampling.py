@@ -15,7 +15,7 @@ _NEW_CLOCK_S = 1.0
 """A smaller step back is jitter; after a larger one the clock was set, has wrapped or was restarted."""
 
 
-def check_part(start_s: float, end_s: float | None) -> None:
+def check_time_range(start_s: float, end_s: float | None) -> None:
     """Reject an empty part.
 
     Raises:
@@ -25,7 +25,7 @@ def check_part(start_s: float, end_s: float | None) -> None:
         raise ValueError(f"end must be after start, got start {start_s:g} s and end {end_s:g} s")
 
 
-def numbers(count: int | None, rate: float, start_s: float, end_s: float | None) -> range:
+def frame_range(count: int | None, rate: float, start_s: float, end_s: float | None) -> range:
     """Frame numbers from start to before end; frame n is shown at n / rate seconds.
 
     Args:
@@ -51,7 +51,7 @@ class FrameSampler:
         self._every, self._fps = every, fps
         self._slot, self._first_s, self._latest_s = -1, 0.0, 0.0
 
-    def takes(self, index: int, pts_s: float) -> bool:
+    def accepts(self, index: int, pts_s: float) -> bool:
         """Whether to take a frame; call it in presentation order. Frames that are not taken may be omitted."""
         if index % self._every:
             return False
@@ -75,10 +75,10 @@ def sample_frames(
 ) -> Iterator[tuple[int, T, float]]:
     """Filter (index, frame, seconds) with a `FrameSampler`."""
     sampler = FrameSampler(every, fps)
-    return ((index, frame, pts_s) for index, frame, pts_s in frames if sampler.takes(index, pts_s))
+    return ((index, frame, pts_s) for index, frame, pts_s in frames if sampler.accepts(index, pts_s))
 
 
-def nothing_taken(
+def no_frame_error(
     name: str, what: str, length_s: float | None, start_s: float, end_s: float | None, every: int, *,
     keyframes: bool = False,
 ) -> SourceError:  # fmt: skip

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Surface, array_module
+from streamkit.ops.transfer import fetch
 
-_EVERY_S = 1.0
+_INTERVAL_S = 1.0
 _STEP = 8  # rows and columns from one sample to the next
-_PATIENCE = 4  # times as long, after each connection that did not help
-_MOST_S = 24 * 3600.0
+_BACKOFF = 4  # times as long, after each connection that did not help
+_MAX_S = 24 * 3600.0
 
 
 class FreezeDetector:
@@ -34,7 +35,7 @@ class FreezeDetector:
         self._since_s = 0.0
         self._stream: Any = None
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Start a new connection: its first frame is not compared."""
         self._same = None
         self._next_s = 0.0
@@ -48,7 +49,7 @@ class FreezeDetector:
         """
         if now_s < self._next_s:
             return False
-        self._next_s = now_s + min(_EVERY_S, self.limit_s / 4)
+        self._next_s = now_s + min(_INTERVAL_S, self.limit_s / 4)
         found = self._fingerprint(surface)
         if found != self._same:
             if self._same is not None:
@@ -56,21 +57,18 @@ class FreezeDetector:
             self._same, self._since_s = found, now_s
         if now_s - self._since_s < self._allowed_s:
             return False
-        self._allowed_s = min(self._allowed_s * _PATIENCE, max(_MOST_S, self.limit_s))
+        self._allowed_s = min(self._allowed_s * _BACKOFF, max(_MAX_S, self.limit_s))
         return True
 
     def _fingerprint(self, surface: Surface) -> int:
-        data = surface.data
-        xp = array_module(data)
-        if xp is np:
-            return zlib.crc32(data[::_STEP, ::_STEP].tobytes())
-        from streamkit.ops.transfer import fetch
-
-        with data.device:
-            if self._stream is None:
-                self._stream = xp.cuda.Stream(non_blocking=True)
-            if surface.ready is not None:
-                self._stream.wait_event(surface.ready)
-            with self._stream:
-                (sample,) = fetch([data[::_STEP, ::_STEP]])()  # waited for: the surface may be written after this
+        sample = surface.data[::_STEP, ::_STEP]
+        xp = array_module(sample)
+        if xp is not np:
+            with sample.device:
+                if self._stream is None:
+                    self._stream = xp.cuda.Stream(non_blocking=True)
+                if surface.ready is not None:
+                    self._stream.wait_event(surface.ready)
+                with self._stream:
+                    (sample,) = fetch([sample])()  # waited for: the surface may be written after this
         return zlib.crc32(sample.tobytes())

@@ -12,6 +12,7 @@ leading frames are returned.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
@@ -20,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
-from streamkit.core.errors import SourceError
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
-from streamkit.media.bitstream import CUTTABLE, Keyframes
+from streamkit.media.bitstream import CUTTABLE, PacketParser
 from streamkit.media.demux import clone_packet
 from streamkit.media.frames import DecodedFrame
 from streamkit.media.nv_caps import capabilities, unsupported
+from streamkit.media.source_errors import DeferredError
 from streamkit.media.timing import Timing
 from streamkit.media.uris import mask
 from streamkit.ops.planes import nv12_shape
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
     from streamkit.media.stream_info import StreamInfo
     from streamkit.media.surfaces import SurfacePool
+
+logger = logging.getLogger(__name__)
 
 
 _SHORTEST = 32  # frames per segment: a decoder is flushed at its end and fills again at the next start
@@ -57,14 +60,14 @@ class GopSegment:
 
     Attributes:
         packets: packets from a keyframe on.
-        begins: ticks of the keyframe, whose frame must come first; None if any frame may.
-        before: packets of the previous segment.
+        start: ticks of the keyframe, whose frame must come first; None if any frame may.
+        previous: packets of the previous segment.
         rest: all following packets, if no further cut is made.
     """
 
     packets: list[SegmentPacket]
-    begins: int | None = None
-    before: list[SegmentPacket] = field(default_factory=list)
+    start: int | None = None
+    previous: list[SegmentPacket] = field(default_factory=list)
     rest: Iterable[Any] = ()
 
 
@@ -80,18 +83,18 @@ class SegmentCutter:
         report: receives the reason why one decoder gets the rest, or everything.
 
     Attributes:
-        trouble: the error that ended the packets, or None; raise it after all segments are decoded.
+        packets: holds the error that ended the packets; raise it after all segments are decoded.
     """
 
     def __init__(self, packets: Iterable[Any], demuxer: Demuxer, report: Callable[[str], None]) -> None:
         self._report = report
         self._time = Timing(demuxer).seconds
         self._codec = demuxer.info.codec
-        self._keyframes = Keyframes(demuxer.stream, self._codec)
-        self._left = iter(packets)
+        self._parser = PacketParser(demuxer.stream, self._codec)
+        self.packets = DeferredError(packets)
+        self._left = iter(self.packets)
         self._window: deque[Any] = deque()  # packets read ahead, to see what follows a keyframe
         self._headers: bytes | None = None
-        self.trouble: SourceError | None = None
 
     def __iter__(self) -> Iterator[GopSegment]:
         """Yield the segments in order; packets are read as segments are taken."""
@@ -100,42 +103,35 @@ class SegmentCutter:
             if packet.is_keyframe and entered and len(segment.packets) >= _SHORTEST:
                 leading = self._leading(packet, segment)
                 if leading is not None:
-                    yield self._completed(segment, packet, leading)
-                    segment = self._begun(packet, leading, segment.packets)
+                    yield self._end_segment(segment, packet, leading)
+                    segment = self._start_segment(packet, leading, segment.packets)
                     size = packet.size
                     continue
             segment.packets.append(SegmentPacket(packet))
             entered, size = entered or packet.is_keyframe, size + packet.size
-            why = self._obstacle(packet) or _too_long(segment, size)
+            why = self._cut_obstacle(packet) or _too_long(segment, size)
             if why:
                 segment.rest = iter(self._next, None)
                 break
-        if why and segment.begins is not None:
-            self._report(f"by one decoder from {self._time(segment.begins):.1f} s on: {why}")
-        elif why or not segment.before:
+        if why and segment.start is not None:
+            self._report(f"by one decoder from {self._time(segment.start):.1f} s on: {why}")
+        elif why or not segment.previous:
             self._report(f"by one decoder: {why or f'no keyframe to cut at after its first {_SHORTEST} frames'}")
         if segment.packets:
             yield segment
 
     def _next(self) -> Any:
         """The next packet; None at the end."""
-        return self._window.popleft() if self._window else self._read()
+        return self._window.popleft() if self._window else next(self._left, None)
 
-    def _read(self) -> Any:
-        try:
-            return next(self._left, None)
-        except SourceError as error:
-            self.trouble = error
-            return None
-
-    def _obstacle(self, packet: Any) -> str:
+    def _cut_obstacle(self, packet: Any) -> str:
         """The reason why no cut is possible after a packet; empty if it is possible."""
         if packet.pts is None:
             return "its frames have no times"
         if packet.has_sidedata("new_extradata"):
             return "its parameters change"
         if packet.is_keyframe:
-            headers = self._keyframes.headers(packet)
+            headers = self._parser.parameter_sets(packet)
             if self._headers is None:
                 self._headers = headers
             elif headers not in (b"", self._headers):
@@ -144,10 +140,10 @@ class SegmentCutter:
 
     def _leading(self, keyframe: Any, segment: GopSegment) -> list[Any] | None:
         """Take the leading frames of a keyframe out of the window; None if no cut is possible here."""
-        if self._obstacle(keyframe) or not self._keyframes.enters(keyframe):
+        if self._cut_obstacle(keyframe) or not self._parser.is_random_access(keyframe):
             return None
         trailing = 1 + sum(p.pts is None or p.pts > keyframe.pts for p in self._window)
-        while trailing <= _REORDERED and (packet := self._read()) is not None:
+        while trailing <= _REORDERED and (packet := next(self._left, None)) is not None:
             self._window.append(packet)
             trailing += packet.pts is None or packet.pts > keyframe.pts
         if any(packet.pts is None for packet in self._window):
@@ -160,7 +156,7 @@ class SegmentCutter:
         if (
             self._codec not in ("h264", "hevc")
             or count > _REORDERED
-            or any(packet.pts >= keyframe.pts or packet.is_keyframe or self._obstacle(packet) for packet in leading)
+            or any(packet.pts >= keyframe.pts or packet.is_keyframe or self._cut_obstacle(packet) for packet in leading)
             or max(shown) >= min(packet.pts for packet in leading)  # the times jump
         ):
             return None
@@ -168,21 +164,20 @@ class SegmentCutter:
             self._window.popleft()
         return leading
 
-    def _completed(self, segment: GopSegment, keyframe: Any, leading: list[Any]) -> GopSegment:
+    def _end_segment(self, segment: GopSegment, keyframe: Any, leading: list[Any]) -> GopSegment:
         """The segment that ends before `keyframe`, with the packets that its leading frames need."""
         if not leading:
             return segment
-        tail = [
-            SegmentPacket(_copy(packet), packet is keyframe or packet.is_discard) for packet in (keyframe, *leading)
-        ]
-        return GopSegment([*segment.packets, *tail], segment.begins, segment.before)
+        tail = [SegmentPacket(clone_packet(keyframe), hidden=True)]
+        tail += [SegmentPacket(clone_packet(packet), packet.is_discard) for packet in leading]
+        return GopSegment([*segment.packets, *tail], segment.start, segment.previous)
 
-    def _begun(self, keyframe: Any, leading: list[Any], before: list[SegmentPacket]) -> GopSegment:
+    def _start_segment(self, keyframe: Any, leading: list[Any], previous: list[SegmentPacket]) -> GopSegment:
         """The segment that begins with `keyframe`."""
         packets = [SegmentPacket(keyframe)]
         if self._codec == "h264":  # other frames may depend on their frame numbers; HEVC forbids that
             packets += [SegmentPacket(packet, hidden=True) for packet in leading]
-        return GopSegment(packets, None if keyframe.is_discard else keyframe.pts, before)
+        return GopSegment(packets, None if keyframe.is_discard else keyframe.pts, previous)
 
 
 class SegmentDecoder:
@@ -208,26 +203,26 @@ class SegmentDecoder:
         """
         if self._decoder is None:
             self._demuxer, self._decoder = self._open(self._counters)
-        if segment.begins is None:
+        if segment.start is None:
             yield from self._decoded(segment.packets, segment.rest)
             return
-        drawn: list[Any] = []
+        taken: list[Any] = []
         entering = True
 
         def rest() -> Iterator[Any]:
             for packet in segment.rest:
                 if entering:
-                    drawn.append(packet)
+                    taken.append(packet)
                 yield packet
 
         results = self._decoded(segment.packets, rest(), entering=True)
         head = next(results, None)
-        if self._replays and not self._clean(head, segment.begins):
-            hidden = [given._replace(hidden=True) for given in segment.before]
-            yield from self._decoded([*hidden, *segment.packets, *map(SegmentPacket, drawn)], segment.rest)
+        if self._replays and not self._starts_clean(head, segment.start):
+            hidden = [given._replace(hidden=True) for given in segment.previous]
+            yield from self._decoded([*hidden, *segment.packets, *map(SegmentPacket, taken)], segment.rest)
             return
         entering = False
-        drawn.clear()
+        taken.clear()
         if head is not None:
             yield head
             del head
@@ -260,13 +255,13 @@ class SegmentDecoder:
             if frames or counts:
                 yield frames, counts
 
-    def _clean(self, head: tuple[list[DecodedFrame], Counter[str]] | None, begins: int) -> bool:
+    def _starts_clean(self, head: tuple[list[DecodedFrame], Counter[str]] | None, start: int) -> bool:
         """Whether the first result of a segment is its keyframe's frame, without damage so far."""
         if head is None or not head[0]:
             return False
         assert self._demuxer is not None
         damaged = head[1][CONCEALED] or head[1][UNDECODABLE]
-        return not damaged and head[0][0].pts_s == Timing(self._demuxer).seconds(begins)
+        return not damaged and head[0][0].pts_s == Timing(self._demuxer).seconds(start)
 
 
 def _too_long(segment: GopSegment, size: int) -> str:
@@ -275,20 +270,13 @@ def _too_long(segment: GopSegment, size: int) -> str:
     return f"no keyframe to cut at follows after {len(segment.packets)} frames"
 
 
-def _copy(packet: Any) -> Any:
-    """Copy a packet for another decoder."""
-    copy = clone_packet(packet)
-    copy.is_keyframe = packet.is_keyframe
-    return copy
-
-
 Decoders = int | Literal["auto"]
 
-_DEEPEST, _SHALLOWEST = 256, 8  # decoded frames that a segment may buffer
-_WORTH_IT = 100  # minimum frames of a video per decoder with `auto`
+_MAX_BUFFERED, _MIN_BUFFERED = 256, 8  # decoded frames that a segment may buffer
+_MIN_FRAMES_PER_DECODER = 100  # minimum frames of a video per decoder with `auto`
 
 
-class SplitDecoder:
+class ParallelDecoder:
     """Decodes a file with several decoders.
 
     Args:
@@ -297,15 +285,15 @@ class SplitDecoder:
         open_: creates a decoder and its demuxer; called when it is first needed, on any thread.
         pool: surface pool of the decoders.
         counters: receives the decoders' counts when their frames are returned.
-        ahead: runs the decoders.
-        say: receives the reason if not all decoders are used.
+        executor: runs the decoders.
+        reports: whether to log the reason if not all decoders are used.
     """
 
     def __init__(
         self, uri: str, count: int, open_: Callable[[Counters], tuple[Demuxer, Decoder]], pool: SurfacePool,
-        counters: Counters, ahead: OrderedExecutor, say: Callable[[str], None],
+        counters: Counters, executor: OrderedExecutor, *, reports: bool = True,
     ) -> None:  # fmt: skip
-        self._uri, self._pool, self._counters, self._ahead, self._say = uri, pool, counters, ahead, say
+        self._uri, self._pool, self._counters, self._executor, self._reports = uri, pool, counters, executor, reports
         self._decoders = [SegmentDecoder(open_, replays=pool.device.kind == "cpu") for _ in range(count)]
 
     def frames(self, packets: Iterable[Any], demuxer: Demuxer) -> Generator[DecodedFrame]:
@@ -314,16 +302,19 @@ class SplitDecoder:
         Raises:
             SourceError: reading or decoding failed permanently; raised after the last good frame.
         """
-        cut = SegmentCutter(packets, demuxer, lambda why: self._say(f"{mask(self._uri)} is decoded {why}"))
+        cut = SegmentCutter(packets, demuxer, self._report)
         depth = self._depth(demuxer.info)
-        results: Any = self._ahead.run(iter(cut), self._decoders, depth)
+        results: Any = self._executor.run(iter(cut), self._decoders, depth)
         with closing(results):
             for frames, counts in results:
                 for name, n in counts.items():
                     self._counters.add(name, n)
                 yield from frames
-        if cut.trouble is not None:
-            raise cut.trouble
+        cut.packets.raise_error()
+
+    def _report(self, why: str) -> None:
+        if self._reports:
+            logger.warning(f"{mask(self._uri)} is decoded {why}")
 
     def close(self) -> None:
         """Close the decoders."""
@@ -333,27 +324,27 @@ class SplitDecoder:
     def _depth(self, info: StreamInfo) -> int:
         """Number of frames of a segment that may wait: all sources together may use a quarter of the pool."""
         rows, columns = nv12_shape(max(1, info.width), max(1, info.height))
-        share = self._pool.limit // 4 // self._ahead.sources // (len(self._decoders) + 2)
-        return max(_SHALLOWEST, min(_DEEPEST, share // (rows * columns)))
+        share = self._pool.limit // 4 // self._executor.sources // (len(self._decoders) + 2)
+        return max(_MIN_BUFFERED, min(_MAX_BUFFERED, share // (rows * columns)))
 
 
-def how_many(wanted: Decoders, info: StreamInfo, device: Device, ahead: OrderedExecutor) -> int:
+def decoder_count(wanted: Decoders, info: StreamInfo, device: Device, executor: OrderedExecutor) -> int:
     """Number of decoders for a file.
 
     Args:
         wanted: a number, or `auto`: this file's share of the device's decoders, fewer if the file is short.
         info: stream information from the container.
         device: device of the surfaces.
-        ahead: provides the number of sources and cores.
+        executor: provides the number of sources and cores.
     """
     if info.live or info.codec not in CUTTABLE:
         return 1
     if wanted != "auto":
         return wanted
-    engines = ahead.cores
+    engines = executor.cores
     if device.kind == "cuda":
         why = unsupported(device.index, info.codec, info.chroma, info.bit_depth, info.width, info.height)
         if why is None:
             engines = capabilities(device.index, info.codec, info.bit_depth).get("num_decoder_engines", 1)
     frames = info.frames or round((info.duration_s or 0.0) * (info.average_rate or 25.0))
-    return max(1, min(engines // ahead.sources, frames // _WORTH_IT))
+    return max(1, min(engines // executor.sources, frames // _MIN_FRAMES_PER_DECODER))

@@ -18,7 +18,7 @@ _MISSING = 0.02
 """Share of a header's frames that may be missing: it may have been written before the last frames."""
 
 
-def lost(demuxer: Demuxer, shown: int) -> int:
+def lost_frames(demuxer: Demuxer, shown: int) -> int:
     """Number of missing frames of a video that was read completely."""
     info = demuxer.info
     if info.codec not in _ONE_EACH or not info.frames or demuxer.packets_read != info.frames:
@@ -26,7 +26,9 @@ def lost(demuxer: Demuxer, shown: int) -> int:
     return max(0, demuxer.packets_read - demuxer.discarded - shown)
 
 
-def check(demuxer: Demuxer, last_s: float | None, shown: int, damage: int, *, whole: bool, step_s: float) -> None:
+def check_integrity(
+    demuxer: Demuxer, last_s: float | None, shown: int, damage: int, *, whole: bool, step_s: float
+) -> None:
     """Raise if a part of a file is missing or damaged.
 
     Args:
@@ -46,7 +48,7 @@ def check(demuxer: Demuxer, last_s: float | None, shown: int, damage: int, *, wh
     promised = (info.frames or 0) if whole else 0
     if last_s is None:
         if whole:
-            raise SourceError(f"{name}: no frame could be decoded", cause=_nothing(demuxer))
+            raise SourceError(f"{name}: no frame could be decoded", cause=_no_frame_cause(demuxer))
         return
     seconds = last_s - info.start_s + step_s
     short = info.duration_s is not None and seconds < info.duration_s - max(0.5, 3 * step_s)
@@ -64,7 +66,7 @@ def check(demuxer: Demuxer, last_s: float | None, shown: int, damage: int, *, wh
         raise SourceError(f"{name} is damaged: {bad:,} {were} lost or concealed", cause="damaged", damaged=bad)
 
 
-def _nothing(demuxer: Demuxer) -> str | None:
+def _no_frame_cause(demuxer: Demuxer) -> str | None:
     """Cause for a video without a single frame, in one word."""
     if not is_path(demuxer.uri):
         return None
@@ -74,10 +76,10 @@ def _nothing(demuxer: Demuxer) -> str | None:
 
 
 _GOP_S = 60.0  # longest keyframe interval of cameras
-_MANY = 30  # packets without a frame: more than any decoder buffers
+_MAX_BUFFERED = 30  # packets without a frame: more than any decoder buffers
 
 
-class Arrivals:
+class ArrivalMonitor:
     """Monitors one connection.
 
     Args:
@@ -87,13 +89,13 @@ class Arrivals:
 
     def __init__(self, uri: str, timeout_s: float) -> None:
         self._uri, self._timeout_s = uri, timeout_s
-        self._came_s: dict[int | None, float] = {}  # packets by their presentation time, in ticks; None the newest
-        self.seen()
+        self._arrivals_s: dict[int | None, float] = {}  # packets by their presentation time, in ticks; None the newest
+        self.frame_decoded()
 
-    def seen(self) -> None:
+    def frame_decoded(self) -> None:
         """Note that a frame was taken, or that the packets begin."""
         # packets since the last frame, when it was taken, and whether a keyframe has come since
-        self._unseen, self._seen_s, self._keyframe = 0, time.monotonic(), False
+        self._packets_since_frame, self._frame_s, self._keyframe = 0, time.monotonic(), False
 
     def packet(self, pts: int | None, keyframe: bool) -> None:
         """Note a packet; arrival times are kept for the last few packets only.
@@ -102,19 +104,19 @@ class Arrivals:
             SourceError: packets arrive, but no frame can be decoded from them.
         """
         now_s = time.monotonic()
-        self._came_s[None] = self._came_s[pts] = now_s
-        if len(self._came_s) > _MANY:
-            del self._came_s[next(pts for pts in self._came_s if pts is not None)]
+        self._arrivals_s[None] = self._arrivals_s[pts] = now_s
+        if len(self._arrivals_s) > _MAX_BUFFERED:
+            del self._arrivals_s[next(pts for pts in self._arrivals_s if pts is not None)]
         if keyframe and not self._keyframe:
-            self._unseen, self._seen_s, self._keyframe = 0, now_s, True
-        self._unseen += 1
+            self._packets_since_frame, self._frame_s, self._keyframe = 0, now_s, True
+        self._packets_since_frame += 1
         # after joining between two keyframes, decoding starts at the next one
         allowed_s = self._timeout_s if self._keyframe else max(self._timeout_s, _GOP_S)
-        if self._unseen > _MANY and now_s - self._seen_s > allowed_s:
+        if self._packets_since_frame > _MAX_BUFFERED and now_s - self._frame_s > allowed_s:
             raise SourceError(
                 f"{mask(self._uri)}: packets arrive, but no frame could be decoded in {allowed_s:g} s", cause="codec"
             )
 
-    def came_s(self, pts: int) -> float:
+    def arrival_s(self, pts: int) -> float:
         """Arrival of a frame's packet on the monotonic clock, in seconds; of the newest packet if none matches."""
-        return self._came_s.pop(pts, self._came_s[None])
+        return self._arrivals_s.pop(pts, self._arrivals_s[None])

@@ -70,7 +70,7 @@ class ConnectionOptions:
     low_latency: bool = False
     interrupt: Interrupt = field(default_factory=Interrupt)
 
-    def opening(self, uri: str) -> tuple[str, str | None, dict[str, str]]:
+    def open_arguments(self, uri: str) -> tuple[str, str | None, dict[str, str]]:
         """Address or path, format if required, and options for FFmpeg.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamkit.core.data import Surface
 from streamkit.core.errors import SourceError
-from streamkit.io.outputs import WholeFile, output_error
+from streamkit.io.outputs import AtomicFile, output_error
 from streamkit.media.demux import Demuxer
 from streamkit.media.encode import TIME_BASE, Encoder
 from streamkit.media.ring import TICKS_PER_S, BufferedPacket
@@ -57,7 +57,7 @@ class _ContainerFile:
         OutputError: in place of errors of FFmpeg and the system.
     """
 
-    def __init__(self, file: WholeFile, tags: Mapping[str, str], options: dict[str, str] | None = None) -> None:
+    def __init__(self, file: AtomicFile, tags: Mapping[str, str], options: dict[str, str] | None = None) -> None:
         import av
 
         self._file = file
@@ -100,13 +100,13 @@ class VideoWriter(_ContainerFile):
         metadata: tags of the file.
     """
 
-    def __init__(self, file: WholeFile, encoder: Encoder, metadata: dict[str, str] | None = None) -> None:
+    def __init__(self, file: AtomicFile, encoder: Encoder, metadata: dict[str, str] | None = None) -> None:
         # mp4 stores a start time after zero in the movie's time scale: it must be as fine as the frames' times
         options = {"movie_timescale": str(TIME_BASE.denominator)} if file.path.suffix.lower() == ".mp4" else {}
         super().__init__(file, metadata or {}, options)
         self._encoder = encoder
         self._waiting: deque[Packet[VideoStream]] = deque()
-        self._lasts: dict[int | None, int] = {}  # how long the frame of each time is shown
+        self._durations: dict[int | None, int] = {}  # how long the frame of each time is shown
         self._last_ticks: int | None = None
         self._step = TIME_BASE.denominator // 25
         with self:
@@ -120,7 +120,7 @@ class VideoWriter(_ContainerFile):
         """
         with self:
             if self._last_ticks is not None:
-                self._lasts[self._last_ticks] = self._step = ticks - self._last_ticks
+                self._durations[self._last_ticks] = self._step = ticks - self._last_ticks
             self._last_ticks = ticks
             self._mux(self._encoder.encode(surface, ticks))
 
@@ -129,7 +129,7 @@ class VideoWriter(_ContainerFile):
         with self:
             packets = self._encoder.flush()
             if self._last_ticks is not None:
-                self._lasts[self._last_ticks] = self._step
+                self._durations[self._last_ticks] = self._step
             self._mux(packets)
             self._container.close()
         self._file.finish()
@@ -137,9 +137,9 @@ class VideoWriter(_ContainerFile):
     def _mux(self, packets: Iterable[Packet[VideoStream]]) -> None:
         """Write packets as soon as their duration is known."""
         self._waiting.extend(packets)
-        while self._waiting and self._waiting[0].pts in self._lasts:
+        while self._waiting and self._waiting[0].pts in self._durations:
             packet = self._waiting.popleft()
-            packet.duration = self._lasts.pop(packet.pts)
+            packet.duration = self._durations.pop(packet.pts)
             self._container.mux_one(packet)
 
 
@@ -159,14 +159,14 @@ class Clip(_ContainerFile):
     """
 
     def __init__(self, path: Path, first: BufferedPacket, tags: Mapping[str, str]) -> None:
-        self.path, self.form = path, first.form
+        self.path, self.stream_format = path, first.stream_format
         self.bytes = self.packets = 0
         self._zero = self._end = self._newest = first.pts
-        file = WholeFile(path)
+        file = AtomicFile(path)
         file.begin()
         super().__init__(file, tags)
         with self:
-            self._stream = self._container.add_stream_from_template(first.form.template, opaque=True)
+            self._stream = self._container.add_stream_from_template(first.stream_format.template, opaque=True)
 
     @property
     def duration_s(self) -> float:
@@ -177,11 +177,11 @@ class Clip(_ContainerFile):
         """Whether the clip may end before this packet: every frame shown up to its end is then in the file."""
         return kept.pts > self._newest
 
-    def has(self, kept: BufferedPacket) -> bool:
+    def contains(self, kept: BufferedPacket) -> bool:
         """Whether a packet's frame is among those shown in the file."""
         return self._zero <= kept.pts <= self._newest
 
-    def at_s(self, kept: BufferedPacket) -> float:
+    def offset_s(self, kept: BufferedPacket) -> float:
         """When a packet's frame is shown in the file, in seconds."""
         return max(0, kept.pts - self._zero) / TICKS_PER_S
 
@@ -217,7 +217,7 @@ class Clip(_ContainerFile):
         self._file.finish()
 
 
-def copy_packets(uri: str, file: WholeFile, first_s: float, last_s: float, *, stream: int | None = None) -> None:
+def copy_packets(uri: str, file: AtomicFile, first_s: float, last_s: float, *, stream: int | None = None) -> None:
     """Copy the packets of a video between two times to a file without re-encoding; finishes the file.
 
     The copy starts at the last keyframe before `first_s`, as nothing can be decoded without it. Times stay those of the
@@ -238,7 +238,7 @@ def copy_packets(uri: str, file: WholeFile, first_s: float, last_s: float, *, st
 
     try:
         with closing(Demuxer(uri, number=stream)) as demuxer:
-            found = first_s <= demuxer.info.start_s or _goes_to(demuxer, first_s)
+            found = first_s <= demuxer.info.start_s or _seek_to(demuxer, first_s)
             if found:
                 _copy(demuxer, file, first_s, last_s)
         if not found:
@@ -250,7 +250,7 @@ def copy_packets(uri: str, file: WholeFile, first_s: float, last_s: float, *, st
     file.finish()
 
 
-def _copy(demuxer: Demuxer, file: WholeFile, first_s: float, last_s: float) -> None:
+def _copy(demuxer: Demuxer, file: AtomicFile, first_s: float, last_s: float) -> None:
     import av
 
     tick = demuxer.stream.time_base
@@ -258,7 +258,7 @@ def _copy(demuxer: Demuxer, file: WholeFile, first_s: float, last_s: float) -> N
     shift: int | None = None
     with av.open(str(file.part), "w", format=container_format(file.path)) as sink:
         copied = sink.add_stream_from_template(demuxer.stream, opaque=True)
-        for packet in decodable(_dated(demuxer), first):
+        for packet in from_keyframe(_with_dts(demuxer), first):
             if packet.dts > last:
                 break
             if shift is None:
@@ -269,7 +269,7 @@ def _copy(demuxer: Demuxer, file: WholeFile, first_s: float, last_s: float) -> N
         raise SourceError(f"{mask(demuxer.uri)} has no keyframe to start at")
 
 
-def _goes_to(demuxer: Demuxer, first_s: float) -> bool:
+def _seek_to(demuxer: Demuxer, first_s: float) -> bool:
     """Seek to a keyframe at or before a time; return False if the video must be read from its start."""
     if not demuxer.seek(first_s):
         return False
@@ -282,7 +282,7 @@ def _goes_to(demuxer: Demuxer, first_s: float) -> bool:
     )
 
 
-def _dated(demuxer: Demuxer) -> Iterator[Any]:
+def _with_dts(demuxer: Demuxer) -> Iterator[Any]:
     """Yield packets with decoding times; Matroska gives none to the first ones, which wait for the first that has one.
 
     Raises:
@@ -300,13 +300,13 @@ def _dated(demuxer: Demuxer) -> Iterator[Any]:
         if packet.dts is None:
             continue
         dts = packet.dts
-        yield from _backwards(early, dts, demuxer.step)
+        yield from _backfill_dts(early, dts, demuxer.step)
         early = []
     if early:
-        yield from _backwards(early, early[-1].pts, demuxer.step)
+        yield from _backfill_dts(early, early[-1].pts, demuxer.step)
 
 
-def _backwards(packets: list[Any], dts: int, step: int) -> Iterator[Any]:
+def _backfill_dts(packets: list[Any], dts: int, step: int) -> Iterator[Any]:
     """Set decoding times one step apart up to `dts`, that of the last packet, none after its presentation time."""
     for packet in reversed(packets):
         packet.dts = dts = min(dts, packet.pts)
@@ -314,7 +314,7 @@ def _backwards(packets: list[Any], dts: int, step: int) -> Iterator[Any]:
     yield from packets
 
 
-def decodable(packets: Iterable[Any], first: int) -> Iterator[Any]:
+def from_keyframe(packets: Iterable[Any], first: int) -> Iterator[Any]:
     """Yield packets from the last keyframe shown at or before `first`, in ticks; all packets must have times.
 
     If there is none, yields packets from the first keyframe on.

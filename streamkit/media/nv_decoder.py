@@ -2,7 +2,7 @@
 
 NVDEC has three pitfalls, which this module handles. Its output buffers are overwritten by the next call, so each frame
 is copied on the device to a pooled surface; decoder and copy use one CUDA stream, which orders them without waiting. It
-keeps the old size when the stream changes it, so keyframes are inspected (see `parameters`). And it does not know
+keeps the old size when the stream changes it, so keyframes are inspected (see `sequence_header`). And it does not know
 FFmpeg's discard flag, so the properties of a packet are looked up by its time when the frame is returned. Only the time
 identifies a packet: NVDEC assigns the packets' values to frames in rising order, and so mixes up any other value.
 """
@@ -20,7 +20,7 @@ from streamkit.core.data import Color, Device, Surface
 from streamkit.core.errors import SourceError
 from streamkit.media import nv_report, nv_sessions
 from streamkit.media.av_decoder import CENTRED, CONCEALED, UNDECODABLE, AvDecoder
-from streamkit.media.bitstream import annexb_headers, parameters, rewriter
+from streamkit.media.bitstream import annexb_headers, rewriter, sequence_header
 from streamkit.media.demux import chroma_of, clone_packet
 from streamkit.media.frames import DecodedFrame, Orientation, color_of, orientation_of
 from streamkit.media.nv_caps import nv_module, unsupported
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from streamkit.media.surfaces import SurfacePool
 
 _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb", "mpeg4": "mpeg4_unpack_bframes,dump_extra"}
-_KEPT = 512  # packets whose frame may still come
-_TRIES = 3
+_MAX_PENDING = 512  # packets whose frame may still come
+_MAX_FAILURES = 3
 
 
 class NvUnsupported(Exception):
@@ -47,7 +47,7 @@ class _Format(NamedTuple):
     chroma: int
     bits: int
     color: Color
-    turn: Orientation
+    orientation: Orientation
     interlaced: bool
 
 
@@ -59,7 +59,7 @@ class NvDecoder:
         device: a CUDA device.
         pool: its surface pool.
         counters: counts `packets not decodable` and `decode errors concealed`.
-        fall_back: creates the decoder to continue with if the stream changes to an unsupported format; receives the
+        fallback: creates the decoder to continue with if the stream changes to an unsupported format; receives the
             reason.
         low_delay: return frames without waiting for later packets.
 
@@ -69,7 +69,7 @@ class NvDecoder:
 
     def __init__(
         self, demuxer: Demuxer, device: Device, pool: SurfacePool, counters: Counters,
-        fall_back: Callable[[Demuxer, str], AvDecoder], *, low_delay: bool = False,
+        fallback: Callable[[Demuxer, str], AvDecoder], *, low_delay: bool = False,
     ) -> None:  # fmt: skip
         module = nv_module()
         if isinstance(module, str):
@@ -80,9 +80,9 @@ class NvDecoder:
             raise NvUnsupported(why)
         nv_report.install()
         self._nvc, self._cupy = module, device.xp
-        self._device, self._pool, self._counters, self._fall_back = device, pool, counters, fall_back
+        self._device, self._pool, self._counters, self._fallback = device, pool, counters, fallback
         self._low_delay = low_delay
-        self._kept: nv_sessions.NvdecSession | None = None
+        self._lease: nv_sessions.NvdecSession | None = None
         self._session: Any = None  # its decoder
         self._stream: Any = None
         self._format: _Format | None = None
@@ -137,10 +137,10 @@ class NvDecoder:
         for part in self._filter.filter(packet) if self._filter else [packet]:
             discard = hidden or part.is_discard
             if keyframe is not None:
-                named = parameters(self._codec, bytes(part))
+                named = sequence_header(self._codec, bytes(part))
                 if self._waiting and not named and self._headers:  # a session may have other parameters, or none
                     part = clone_packet(part, self._headers)
-                    named = parameters(self._codec, self._headers)
+                    named = sequence_header(self._codec, self._headers)
                 found = named or self._parameters or b""
                 if found != self._parameters:
                     self._parameters = found
@@ -156,7 +156,7 @@ class NvDecoder:
 
     def close(self) -> None:
         """Keep the session for another video; surfaces that were returned stay valid."""
-        self._leave_session()
+        self._release_session()
         self._scratch = self._filter = None
         if self._software is not None:
             self._software.close()
@@ -167,8 +167,8 @@ class NvDecoder:
         self._number += 1
         key = self._number if pts is None else pts
         self._sent[key] = pts, discard, corrupt
-        if len(self._sent) > 2 * _KEPT:  # frames that never came
-            for old in list(self._sent)[:_KEPT]:
+        if len(self._sent) > 2 * _MAX_PENDING:  # frames that never came
+            for old in list(self._sent)[:_MAX_PENDING]:
                 del self._sent[old]
         data = self._packet
         data.bsl_data, data.bsl, data.pts = address, size, key
@@ -200,7 +200,7 @@ class NvDecoder:
             self._session, self._waiting, self._parameters = None, True, None
             self._timing.lost()
             self._failures += 1
-            if self._failures >= _TRIES:
+            if self._failures >= _MAX_FAILURES:
                 text = f"NVDEC fails repeatedly: {' '.join(str(error).split())[:300]}"
                 raise SourceError(text, cause="codec") from error
             return []
@@ -222,17 +222,17 @@ class NvDecoder:
         key = nv_sessions.SessionKey(
             self._device.index, self._codec, *form[:4], low_delay=self._low_delay, parameters=self._parameters or b""
         )
-        self._kept, reused = nv_sessions.obtain(key, self._nvc)
+        self._lease, reused = nv_sessions.acquire(key, self._nvc)
         self._counters.add("decoders reused" if reused else "decoders made")
-        self._stream = self._kept.stream
-        return self._kept.decoder
+        self._stream = self._lease.stream
+        return self._lease.decoder
 
-    def _leave_session(self) -> None:
+    def _release_session(self) -> None:
         """Flush the session and keep it for another video, unless it failed."""
-        session, failed = self._kept, self._session is None
-        self._kept = self._session = None
+        session, failed = self._lease, self._session is None
+        self._lease = self._session = None
         if session is not None and not failed:
-            nv_sessions.leave(session, self._end() if self._sent else None)
+            nv_sessions.release(session, self._end() if self._sent else None)
             nv_report.take()  # reports about discarded frames
             self._sent.clear()
 
@@ -253,7 +253,7 @@ class NvDecoder:
                 f"{form.bits} bits",
                 cause="codec",
             )
-        if form.bits == 8 and form.turn == Orientation():
+        if form.bits == 8 and form.orientation == Orientation():
             self._copy(surface.data.data.ptr, base, surface.data.nbytes, self._stream)
         else:
             with self._stream:
@@ -270,21 +270,21 @@ class NvDecoder:
         data = cupy.ndarray(shape, np.uint16 if sample == 2 else np.uint8, cupy.cuda.MemoryPointer(memory, 0))
         if sample == 2:
             narrow = surface.data
-            if form.turn != Orientation():
+            if form.orientation != Orientation():
                 if self._scratch is None or self._scratch.shape != shape:
                     self._scratch = cupy.empty(shape, np.uint8)
                 narrow = self._scratch
             planes.narrow_p016(data, narrow)
             data = narrow
-        if form.turn != Orientation():
-            rotation, mirrored = form.turn
+        if form.orientation != Orientation():
+            rotation, mirrored = form.orientation
             planes.rotate(data, form.width, form.height, rotation, surface.data, mirrored=mirrored)
 
     # -------------------------------------------------------------------------------------------------- the format
 
     def _enter_format(self, keyframe: Any) -> list[DecodedFrame]:
         """Inspect a keyframe with new parameters; if the format changed, flush the old one first."""
-        form = self._look(keyframe) or self._format or self._guess()
+        form = self._inspect_keyframe(keyframe) or self._format or self._format_of_container()
         if form == self._format:
             return []
         frames = [] if self._format is None else self._flush()
@@ -292,22 +292,22 @@ class NvDecoder:
         if why is None and form.interlaced:
             why = "NVDEC would deinterlace it"
         if why is not None:
-            self._software = self._fall_back(self._demuxer, why)
+            self._software = self._fallback(self._demuxer, why)
             return frames
         if self._format is not None and self._format[:4] != form[:4]:
-            self._leave_session()
+            self._release_session()
         self._format = form
-        rotation, mirrored = form.turn
+        rotation, mirrored = form.orientation
         color = planes.rotated_color(form.color, form.width, form.height, rotation, mirrored=mirrored)
         self._shown = *planes.rotated_size(form.width, form.height, rotation), color
         return frames
 
-    def _look(self, keyframe: Any) -> _Format | None:
+    def _inspect_keyframe(self, keyframe: Any) -> _Format | None:
         """The format of one keyframe, as decoded by FFmpeg."""
         import av
 
         try:
-            with self._demuxer.spare() as context:
+            with self._demuxer.single_frame_decoder() as context:
                 frames = [*context.decode(clone_packet(keyframe)), *context.decode(None)]
         except (ValueError, OSError, av.FFmpegError):
             return None
@@ -324,7 +324,7 @@ class NvDecoder:
             bool(frame.interlaced_frame),
         )
 
-    def _guess(self) -> _Format:
+    def _format_of_container(self) -> _Format:
         """The format according to the container, if the keyframe cannot be decoded."""
         info = self._demuxer.info
         color = Color("bt709" if info.height >= 720 else "bt601")

@@ -41,7 +41,7 @@ def install() -> bool:
         stdout = ctypes.c_void_p.in_dll(libc, "stdout")
         libc.fopencookie.restype = ctypes.c_void_p
         libc.fopencookie.argtypes = ctypes.c_void_p, ctypes.c_char_p, _Functions
-        functions = _Functions(None, _Write(_heard), None, None)
+        functions = _Functions(None, _Write(_on_write), None, None)
         stream = libc.fopencookie(None, b"w", functions)
         lock, buffer = libc.__fsetlocking, libc.setvbuf
     except (OSError, AttributeError, ValueError):
@@ -69,7 +69,7 @@ def take() -> int:
     return found
 
 
-def _heard(_: Any, address: int, size: int) -> int:
+def _on_write(_: Any, address: int, size: int) -> int:
     text = ctypes.string_at(address, size)
     if _LINE in text:
         damaged.extend([get_ident()] * text.count(_LINE))

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import atexit
 from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 from streamkit.media.nv_caps import CODECS
 
 _FRAMES = 20  # frames that a session buffers; 60 to 80 MiB at 1080p
-_SHARE = 16
-_FIRST = -5  # CUDA's highest priority of a stream
+_MEMORY_DIVISOR = 16
+_HIGHEST_PRIORITY = -5  # of a CUDA stream
 
 
 class SessionKey(NamedTuple):
@@ -37,13 +39,13 @@ class SessionKey(NamedTuple):
         return _FRAMES * self.width * self.height * 3 // 2 * (2 if self.bits > 8 else 1)
 
 
+@dataclass(slots=True, eq=False)
 class NvdecSession:
     """A decoder of PyNvVideoCodec and its CUDA stream. Compared by identity."""
 
-    __slots__ = ("decoder", "key", "stream")
-
-    def __init__(self, key: SessionKey, decoder: Any, stream: Any) -> None:
-        self.key, self.decoder, self.stream = key, decoder, stream
+    key: SessionKey
+    decoder: Any
+    stream: Any
 
     def close(self) -> None:
         """Destroy the decoder, then its stream."""
@@ -54,7 +56,7 @@ class NvdecSession:
 _idle: deque[NvdecSession] = deque()  # in the order in which they became idle; its ends and `remove` are atomic
 
 
-def obtain(key: SessionKey, nvc: Any) -> tuple[NvdecSession, bool]:
+def acquire(key: SessionKey, nvc: Any) -> tuple[NvdecSession, bool]:
     """Get a session with this key, and whether it is a reused one. Thread-safe.
 
     Args:
@@ -64,12 +66,16 @@ def obtain(key: SessionKey, nvc: Any) -> tuple[NvdecSession, bool]:
     Raises:
         Exception: of PyNvVideoCodec's own types; no session could be created.
     """
-    session = _take(key)
-    return (_made(key, nvc), False) if session is None else (session, True)
+    for session in reversed(list(_idle)):
+        if session.key == key:
+            with suppress(ValueError):  # another thread took it
+                _idle.remove(session)
+                return session, True
+    return _create(key, nvc), False
 
 
-def leave(session: NvdecSession, end: Any | None) -> None:
-    """Keep a session for another video. Thread-safe.
+def release(session: NvdecSession, end: Any | None) -> None:
+    """Keep a session for another video; close the longest idle ones if they take too much memory. Thread-safe.
 
     Args:
         session: the session.
@@ -81,17 +87,23 @@ def leave(session: NvdecSession, end: Any | None) -> None:
         session.stream.synchronize()
     except Exception:  # PyNvVideoCodec's types differ by version; a session that fails is no loss
         session.close()
-    else:
-        _give(session)
+        return
+    _idle.append(session)
+    device = session.key.device
+    while sum(one.key.size for one in _idle_on(device)) > _limit(device):
+        with suppress(IndexError, ValueError):  # another thread took it
+            oldest = _idle_on(device)[0]
+            _idle.remove(oldest)
+            oldest.close()
 
 
-def _made(key: SessionKey, nvc: Any) -> NvdecSession:
+def _create(key: SessionKey, nvc: Any) -> NvdecSession:
     import cupy
 
     options: dict[str, Any] = {"latency": nvc.DisplayDecodeLatencyType.LOW} if key.low_delay else {}
     with cupy.cuda.Device(key.device):
         # highest priority: a frame's copy is short, and NVDEC waits for it
-        stream = cupy.cuda.Stream(non_blocking=True, priority=_FIRST)
+        stream = cupy.cuda.Stream(non_blocking=True, priority=_HIGHEST_PRIORITY)
         decoder = nvc.CreateDecoder(
             gpuid=key.device,
             codec=getattr(nvc.cudaVideoCodec, CODECS[key.codec]),
@@ -103,38 +115,15 @@ def _made(key: SessionKey, nvc: Any) -> NvdecSession:
     return NvdecSession(key, decoder, stream)
 
 
-def _take(key: SessionKey) -> NvdecSession | None:
-    for session in reversed(list(_idle)):
-        if session.key == key:
-            try:
-                _idle.remove(session)
-            except ValueError:  # another thread took it
-                continue
-            return session
-    return None
-
-
-def _give(session: NvdecSession) -> None:
-    """Add a session to the idle ones; close the longest idle ones if they take too much memory."""
-    _idle.append(session)
-    device = session.key.device
-    while sum(one.key.size for one in list(_idle) if one.key.device == device) > _limit(device):
-        oldest = next((one for one in list(_idle) if one.key.device == device), None)
-        try:
-            _idle.remove(oldest)  # type: ignore[arg-type]  # None is not in it
-        except ValueError:
-            continue
-        assert oldest is not None
-        oldest.close()
+def _idle_on(device: int) -> list[NvdecSession]:
+    return [session for session in list(_idle) if session.key.device == device]
 
 
 def clear() -> None:
     """Close all idle sessions."""
-    while _idle:
-        try:
+    with suppress(IndexError):
+        while True:
             _idle.popleft().close()
-        except IndexError:
-            return
 
 
 @cache
@@ -142,7 +131,7 @@ def _limit(device: int) -> int:
     import cupy
 
     with cupy.cuda.Device(device):
-        return int(cupy.cuda.runtime.memGetInfo()[1]) // _SHARE
+        return int(cupy.cuda.runtime.memGetInfo()[1]) // _MEMORY_DIVISOR
 
 
 atexit.register(clear)  # while CUDA is still loaded

@@ -42,7 +42,7 @@ class Pacer:
         self._due_s = self._begin_s + now - self._first
         return self._due_s
 
-    def follow(self, frame: Frame) -> None:
+    def absorb_delay(self, frame: Frame) -> None:
         """Delay later frames as much as the consumer delayed this one, for example during a pause."""
         if self._begin_s is not None and frame.due_s is not None:
             self._begin_s += frame.due_s - self._due_s

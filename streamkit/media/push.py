@@ -91,9 +91,9 @@ class Push:
 
         self._url, self._encoder, self._timeout_s = url, encoder, timeout_s
         self.connected = False
-        self._collected = _Collector()
+        self._muxed = _WriteBuffer()
         # written to memory only; a packet is complete as soon as it is muxed
-        self._container: Any = av.open(self._collected, "w", format="nut", options={"flush_packets": "1"})
+        self._container: Any = av.open(self._muxed, "w", format="nut", options={"flush_packets": "1"})
         encoder.start(self._container)
         if is_path(url):
             folder = os.path.dirname(local_path(url))
@@ -127,9 +127,9 @@ class Push:
             for packet in self._encoder.encode(surface, ticks):
                 self._container.mux_one(packet)
         except (FFmpegError, ValueError, RuntimeError) as error:
-            raise self._lost(f"cannot encode: {' '.join(str(error).split())}") from error
-        self._send(self._collected.take())
-        self._listen()
+            raise self._connection_error(f"cannot encode: {' '.join(str(error).split())}") from error
+        self._send(self._muxed.take())
+        self._check_connected()
 
     def close(self) -> None:
         """Send the remaining packets and close the connection, within two seconds."""
@@ -139,13 +139,12 @@ class Push:
             for packet in self._encoder.flush():
                 self._container.mux_one(packet)
             self._container.close()
-            self._send(self._collected.take(), _GRACE_S)
-        self._end(_GRACE_S)
+            self._send(self._muxed.take(), _GRACE_S)
+        self._stop_process(_GRACE_S)
 
-    def _listen(self) -> None:
+    def _check_connected(self) -> None:
         """Check whether the process has reported that it is connected."""
-        assert self._process.stdout is not None
-        if not self.connected and not self._process.stdout.closed:
+        if not self.connected:
             with suppress(BlockingIOError):
                 self.connected = b"connected" in os.read(self._out, 100)
 
@@ -154,45 +153,35 @@ class Push:
         rest, until_s = memoryview(data), time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         while rest:
             if self._process.poll() is not None:
-                raise self._lost("")
+                raise self._connection_error("")
             try:
                 rest = rest[os.write(self._in, rest[:65536]) :]
                 continue
             except BlockingIOError:
                 pass
             except BrokenPipeError:
-                raise self._lost("") from None
+                raise self._connection_error("") from None
             if time.monotonic() > until_s:
-                raise self._lost(f"it has accepted no data for {self._timeout_s:g} s")
+                raise self._connection_error(f"it has accepted no data for {self._timeout_s:g} s")
             select.select([], [self._in], [], 0.2)
 
-    def _lost(self, why: str) -> OutputError:
-        told = self._end(0.0 if why else 0.5)
+    def _connection_error(self, why: str) -> OutputError:
+        message = self._stop_process(0.0 if why else 0.5)
         did = "the connection was lost" if self.connected else "it cannot be reached"
-        return OutputError(f"cannot push to {mask(self._url)}: {mask(why or told or did)}")
+        return OutputError(f"cannot push to {mask(self._url)}: {mask(why or message or did)}")
 
-    def _end(self, grace_s: float) -> str:
+    def _stop_process(self, grace_s: float) -> str:
         """End the process; return its last error line."""
-        process = self._process
-        with suppress(OSError):
-            if process.stdin is not None:
-                process.stdin.close()
         try:
-            process.wait(grace_s)
+            output, errors = self._process.communicate(timeout=grace_s)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        self._listen()
-        told = b""
-        for stream in (process.stderr, process.stdout):
-            if stream is not None and not stream.closed:
-                if stream is process.stderr:
-                    told = stream.read()[-1000:]
-                stream.close()
-        return told.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            self._process.kill()
+            output, errors = self._process.communicate()
+        self.connected |= b"connected" in output
+        return str(errors[-1000:], "utf-8", "replace").strip().rpartition("\n")[2]
 
 
-class _Collector:
+class _WriteBuffer:
     """A file object that keeps written data until it is taken."""
 
     def __init__(self) -> None:

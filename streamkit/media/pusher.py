@@ -10,8 +10,8 @@ stream's description, and errors as one line on standard error. It exits at the 
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import sys
 
 
@@ -19,13 +19,13 @@ def main() -> int:
     """Push until the input ends; return the exit code."""
     import av
 
-    asked = json.loads(_line())
     try:
+        request = json.loads(io.FileIO(0, closefd=False).readline())  # without a buffer: not one byte more
         # the header describes the stream completely: no packets need to be probed and buffered
         options = {"analyzeduration": "0", "probesize": "32", "fpsprobesize": "0"}
         with av.open("pipe:0", format="nut", options=options) as source:
             stream = source.streams.video[0]
-            with av.open(asked["url"], "w", format=asked["format"], options=asked["options"]) as sink:
+            with av.open(request["url"], "w", format=request["format"], options=request["options"]) as sink:
                 out = sink.add_stream_from_template(stream, opaque=True)
                 sink.start_encoding()
                 print("connected", flush=True)
@@ -38,17 +38,6 @@ def main() -> int:
         print(" ".join(str(getattr(error, "strerror", None) or error).split()), file=sys.stderr)
         return 1
     return 0
-
-
-def _line() -> bytes:
-    """Read the first line of standard input, and not one byte more."""
-    found = b""
-    while not found.endswith(b"\n"):
-        more = os.read(0, 1)
-        if not more:
-            sys.exit(1)
-        found += more
-    return found
 
 
 if __name__ == "__main__":

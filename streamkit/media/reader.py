@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
@@ -10,7 +11,6 @@ from typing import Any
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
-from streamkit.core.errors import SourceError
 from streamkit.core.stage import PacketBuffer
 from streamkit.core.tasks import OrderedExecutor
 from streamkit.core.tracing import Spans
@@ -18,13 +18,16 @@ from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 from streamkit.media.decode import DecodedFrame, Decoder, open_decoder
 from streamkit.media.demux import Demuxer
 from streamkit.media.frame_sampling import FrameSampler
-from streamkit.media.gop_segments import Decoders, SplitDecoder, how_many
-from streamkit.media.integrity import Arrivals, check, lost
+from streamkit.media.gop_segments import Decoders, ParallelDecoder, decoder_count
+from streamkit.media.integrity import ArrivalMonitor, check_integrity, lost_frames
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.ring import PacketRef
 from streamkit.media.selective_decode import FrameNumbering, SelectiveDecoder
+from streamkit.media.source_errors import DeferredError
 from streamkit.media.surfaces import SurfacePool
 from streamkit.media.uris import mask
+
+logger = logging.getLogger(__name__)
 
 LOST = "frames lost in decoding"
 _SLACK_S = 1e-6
@@ -38,22 +41,22 @@ class VideoReader:
         device: device of the surfaces.
         pool: surface pool of that device.
         counters: counts damaged and lost frames.
-        say: receives messages for the user.
         threads: number of threads for decoding on the CPU.
         low_delay: return frames as soon as they are complete; for live and paced sources.
         link: connection options of an address.
         spans: the thread's track in the timeline of the run; shows waits for packets of live sources.
         on_packet: called with each `av.Packet` before it is decoded; may change its bytes in place.
         decoders: number of decoders that decode a file in parallel, or `auto`; the frames are the same.
-        ahead: runs these decoders.
+        executor: runs these decoders.
         ring: keeps the packets as received.
         stream: index of the video stream, from 0; None for the best.
 
     Attributes:
         info: stream information from the container.
         step_s: duration of a frame in seconds.
-        began: number and time of the first frame of the part that is read, wanted or not; None if all are returned.
-        ended: the same for the last frame so far.
+        first_frame: number and time of the first frame of the part that is read, wanted or not; None if all frames are
+            returned.
+        last_frame: the same for the last frame so far.
 
     Raises:
         SourceError: the video cannot be opened.
@@ -65,7 +68,6 @@ class VideoReader:
         device: Device,
         pool: SurfacePool,
         counters: Counters,
-        say: Callable[[str], None],
         *,
         threads: int = 1,
         low_delay: bool = False,
@@ -73,45 +75,47 @@ class VideoReader:
         spans: Spans | None = None,
         on_packet: Callable[[Any], None] | None = None,
         decoders: Decoders = 1,
-        ahead: OrderedExecutor | None = None,
+        executor: OrderedExecutor | None = None,
         ring: PacketBuffer | None = None,
         stream: int | None = None,
     ) -> None:
         self._uri, self._link, self._counters, self._on_packet = uri, link or ConnectionOptions(), counters, on_packet
         self._spans = spans or Spans()
         self._number = stream
-        self._demuxer = self._opened()
+        self._demuxer = self._open_demuxer()
         self.info, self._ring = self._demuxer.info, ring
         if ring is not None and self._demuxer.decode_times:
             self._ring = None
-            say(f"{mask(uri)}: clips cannot be recorded from it: its container has no presentation times")
+            logger.warning(f"{mask(uri)}: clips cannot be recorded from it: its container has no presentation times")
         self._begin_ring()
         self.step_s = 1.0 / (self.info.average_rate or 25.0)
         self._used = False
         self._shown = 0
         self._last_s: float | None = None
         self._stopped = False  # whether reading stopped at the requested end
-        self.began: tuple[int, float] | None = None
-        self.ended: tuple[int, float] | None = None
-        self._arrivals = Arrivals(uri, self._link.timeout_s)  # live only
+        self.first_frame: tuple[int, float] | None = None
+        self.last_frame: tuple[int, float] | None = None
+        self._arrivals = ArrivalMonitor(uri, self._link.timeout_s)  # live only
         self._counts: dict[float, tuple[int, float]] = {}
         self._decoder: Decoder | None = None
-        self._split: SplitDecoder | None = None
-        ahead = ahead or OrderedExecutor()
-        count = how_many(decoders, self.info, device, ahead)
+        self._split: ParallelDecoder | None = None
+        executor = executor or OrderedExecutor()
+        count = decoder_count(decoders, self.info, device, executor)
         if count == 1:
             if decoders not in (1, "auto"):
-                say(f"{mask(uri)} is decoded by one decoder: {self.info.codec} video cannot be cut at keyframes")
+                logger.warning(
+                    f"{mask(uri)} is decoded by one decoder: {self.info.codec} video cannot be cut at keyframes"
+                )
             self._decoder = open_decoder(
-                self._demuxer, device, pool, counters, say, threads=threads, low_delay=low_delay or self.info.live
+                self._demuxer, device, pool, counters, threads=threads, low_delay=low_delay or self.info.live
             )
             return
 
         def another(counts: Counters) -> tuple[Demuxer, Decoder]:
-            demuxer = self._opened()
-            return demuxer, open_decoder(demuxer, device, pool, counts, say)
+            demuxer = self._open_demuxer()
+            return demuxer, open_decoder(demuxer, device, pool, counts)
 
-        self._split = SplitDecoder(uri, count, another, pool, counters, ahead, say if decoders != "auto" else _quiet)
+        self._split = ParallelDecoder(uri, count, another, pool, counters, executor, reports=decoders != "auto")
 
     def frames(
         self, start_s: float = 0.0, end_s: float | None = None, *, sampler: FrameSampler | None = None,
@@ -135,12 +139,12 @@ class VideoReader:
         begin = self.info.start_s + start_s - _SLACK_S
         until = None if end_s is None else self.info.start_s + end_s - _SLACK_S
         self._shown, self._last_s, self._until = 0, None, until
-        self._stopped, self.began, self.ended, self._missing = False, None, None, 0
+        self._stopped, self.first_frame, self.last_frame, self._missing = False, None, None, 0
         picks = self._split is None and (keyframes or not self.info.live)
         if picks and (keyframes or sampler is not None or start_s > 0):
-            pairs = self._picked(begin if start_s > 0 else None, sampler, keyframes)
+            pairs = self._selected_frames(begin if start_s > 0 else None, sampler, keyframes)
         else:
-            pairs = self._from(begin) if start_s > 0 else enumerate(self._decoded())
+            pairs = self._frames_from(begin) if start_s > 0 else enumerate(self._decoded())
         for number, frame in pairs:
             if until is not None and frame.pts_s >= until:
                 return
@@ -148,26 +152,26 @@ class VideoReader:
         if self._stopped:
             return
         whole = not start_s
-        missing = self._missing if self.began else lost(self._demuxer, self._shown) if whole else 0
+        missing = self._missing if self.first_frame else lost_frames(self._demuxer, self._shown) if whole else 0
         if missing:
             self._counters.add(LOST, missing)
-        check(
+        check_integrity(
             self._demuxer, self._last_s, self._shown, max(missing, self._damage() - damage), whole=whole,
             step_s=self.step_s,
         )  # fmt: skip
 
-    def place(self, pts_s: float) -> PacketRef | None:
+    def packet_ref(self, pts_s: float) -> PacketRef | None:
         """Reference to the packet of a frame in the ring; None if packets are not kept."""
-        return None if self._ring is None else self._ring.place(pts_s)
+        return None if self._ring is None else self._ring.packet_ref(pts_s)
 
     def sender_time_s(self, pts_s: float) -> float | None:
         """A presentation time on the sender's own clock, in seconds since 1970; None if it has not reported one."""
-        shift_s = self._demuxer.sender_shift_s
-        return None if shift_s is None else pts_s + shift_s
+        offset_s = self._demuxer.sender_offset_s
+        return None if offset_s is None else pts_s + offset_s
 
-    def arrived_s(self, pts_s: float) -> float:
+    def arrival_s(self, pts_s: float) -> float:
         """Arrival of a live frame's packet on the monotonic clock, in seconds; of the newest packet if none matches."""
-        return self._arrivals.came_s(round(pts_s / self._demuxer.stream.time_base))
+        return self._arrivals.arrival_s(round(pts_s / self._demuxer.stream.time_base))
 
     def close(self) -> None:
         """Close the decoders and the file."""
@@ -180,23 +184,23 @@ class VideoReader:
         """Yield the remaining frames; frames decoded before an error are yielded before it is raised."""
         packets = self._packets()
         if self._split is None:
-            return self._shown_by(self._one_by_one(packets))
-        return self._shown_by(self._split.frames(packets, self._demuxer))
+            return self._counted(self._one_by_one(packets))
+        return self._counted(self._split.frames(packets, self._demuxer))
 
-    def _shown_by(self, frames: Generator[DecodedFrame]) -> Generator[DecodedFrame]:
+    def _counted(self, frames: Generator[DecodedFrame]) -> Generator[DecodedFrame]:
         """Yield decoded frames and record their count and time."""
         with closing(frames):
             for frame in frames:
                 self._shown, self._last_s = self._shown + 1, frame.pts_s
                 yield frame
                 if self.info.live:
-                    self._arrivals.seen()
+                    self._arrivals.frame_decoded()
 
     def _packets(self) -> Generator[Any]:
         packets: Iterable[Any] = self._demuxer.packets()
         if self.info.live:
             packets = self._spans.each("wait for packets", packets, waiting=True)
-            self._arrivals.seen()
+            self._arrivals.frame_decoded()
         base = self._demuxer.stream.time_base
         until = math.inf
         if self._until is not None and base and not self._demuxer.decode_times:
@@ -216,41 +220,37 @@ class VideoReader:
     def _one_by_one(self, packets: Iterable[Any]) -> Generator[DecodedFrame]:
         """Decode these packets with one decoder."""
         assert self._decoder is not None
-        trouble = None
-        try:
-            for packet in packets:
-                yield from self._decoder.decode(packet)
-        except SourceError as error:
-            trouble = error
+        packets = DeferredError(packets)
+        for packet in packets:
+            yield from self._decoder.decode(packet)
         yield from self._decoder.decode(None)
-        if trouble is not None:
-            raise trouble
+        packets.raise_error()
 
-    def _picked(
+    def _selected_frames(
         self, begin: float | None, sampler: FrameSampler | None, keyframes: bool
     ) -> Iterator[tuple[int, DecodedFrame]]:  # fmt: skip
         """Yield the wanted frames from a time on, with their numbers; also others if packets have no times."""
         assert self._decoder is not None
-        first_number, sought = self._sought(begin) if begin is not None and not self.info.live else (0, None)
+        first_number, sought = self._seek_before(begin) if begin is not None and not self.info.live else (0, None)
         packets = self._packets() if sought is None else itertools.chain([sought], self._packets())
         head = next(packets, None)
         if head is None:
             return
         packets = itertools.chain([head], packets)
         if head.pts is None and not keyframes:
-            for number, frame in enumerate(self._shown_by(self._one_by_one(packets))):
+            for number, frame in enumerate(self._counted(self._one_by_one(packets))):
                 if begin is None or frame.pts_s >= begin:
                     yield number, frame
             return
         del head
 
         def wants(number: int, pts_s: float, alone: bool) -> bool:
-            before = begin is not None and pts_s < begin and not (self.info.live and self.began)
+            before = begin is not None and pts_s < begin and not (self.info.live and self.first_frame)
             if before or (self._until is not None and pts_s >= self._until):
                 return False
-            self.began, self.ended = self.began or (number, pts_s), (number, pts_s)
+            self.first_frame, self.last_frame = self.first_frame or (number, pts_s), (number, pts_s)
             self._shown, self._last_s = self._shown + 1, pts_s
-            return (alone or not keyframes) and (sampler is None or sampler.takes(number, pts_s))
+            return (alone or not keyframes) and (sampler is None or sampler.accepts(number, pts_s))
 
         numbering = FrameNumbering(
             packets, self._demuxer, wants, first=first_number, ahead=not self.info.live, flushed=keyframes,
@@ -260,10 +260,10 @@ class VideoReader:
         for number, frame in selective.keyframes(numbering) if keyframes else selective.frames(numbering):
             yield number, frame
             if self.info.live:
-                self._arrivals.seen()
+                self._arrivals.frame_decoded()
         self._missing = selective.missing
 
-    def _sought(self, begin: float) -> tuple[int, Any]:
+    def _seek_before(self, begin: float) -> tuple[int, Any]:
         """Seek to a keyframe at or before a time.
 
         Returns:
@@ -281,7 +281,7 @@ class VideoReader:
         self._reopen()
         return 0, None
 
-    def _from(self, begin: float) -> Iterator[tuple[int, DecodedFrame]]:
+    def _frames_from(self, begin: float) -> Iterator[tuple[int, DecodedFrame]]:
         """Yield the frames from a time on, with their numbers: by a seek, or by reading from the start if that fails.
 
         A live source is read once, without seeking: its clock may fall back after the first frame without ending it.
@@ -327,12 +327,12 @@ class VideoReader:
 
     def _reopen(self) -> None:
         self._demuxer.close()
-        self._demuxer = self._opened()
+        self._demuxer = self._open_demuxer()
         self._begin_ring()
         if self._decoder is not None:
             self._decoder.restart(self._demuxer)
 
-    def _opened(self) -> Demuxer:
+    def _open_demuxer(self) -> Demuxer:
         return Demuxer(self._uri, self._link, number=self._number)
 
     def _begin_ring(self) -> None:
@@ -341,7 +341,3 @@ class VideoReader:
 
     def _damage(self) -> int:
         return sum(self._counters[name] for name in (CONCEALED, UNDECODABLE))
-
-
-def _quiet(text: str) -> None:
-    """Ignore the message: the user did not ask for several decoders."""

@@ -61,7 +61,7 @@ class BufferedPacket:
         dts: decoding time, likewise; rises from packet to packet.
         duration: duration of its frame in ticks; 0 if unknown.
         keyframe: whether decoding can start with it.
-        form: the stream's parameters.
+        stream_format: the stream's parameters.
     """
 
     number: int
@@ -70,11 +70,11 @@ class BufferedPacket:
     dts: int
     duration: int
     keyframe: bool
-    form: StreamFormat
+    stream_format: StreamFormat
 
 
 @dataclass(slots=True)
-class _Given:
+class _RawPacket:
     """A packet with the container's times, in the stream's ticks; None if there are none."""
 
     data: bytes
@@ -111,7 +111,7 @@ class PacketRing:
         self._kept: deque[BufferedPacket] = deque()
         self._keyframes: deque[tuple[int, int]] = deque()  # number and pts of each kept
         self._numbers: dict[int, int] = {}  # by the pts that the container gives, of the present opening
-        self._early: list[_Given] = []
+        self._early: list[_RawPacket] = []
         self._next = self._bytes = self.lost = 0
         self._form: StreamFormat | None = None
         self._clock = MonotonicTimestamps()
@@ -142,7 +142,7 @@ class PacketRing:
             while self._bytes > self._limit and len(self._kept) > 1:
                 self.lost += self._drop_first()
 
-    def place(self, pts_s: float) -> PacketRef:
+    def packet_ref(self, pts_s: float) -> PacketRef:
         """Reference to the newest packet with that time, or to the newest packet of all if none has it.
 
         Args:
@@ -159,7 +159,7 @@ class PacketRing:
         with self._guard:
             return self._get(number)
 
-    def keyframe(self, number: int, before: int = 0) -> int | None:
+    def keyframe_before(self, number: int, before: int = 0) -> int | None:
         """Number of the last keyframe shown at least `before` ticks ahead of packet `number`.
 
         If none is that early, the first keyframe in the ring; None if there is none up to `number`.
@@ -175,7 +175,7 @@ class PacketRing:
                 found = one
             return found
 
-    def take(self, first: int, last: int) -> list[BufferedPacket]:
+    def packets(self, first: int, last: int) -> list[BufferedPacket]:
         """The packets from `first` to `last`, both included, as far as they are in the ring."""
         with self._guard:
             if not self._kept:
@@ -190,7 +190,7 @@ class PacketRing:
                 self._needed[reader] = max(number, self._needed[reader])
             self._drop_released()
 
-    def leave(self, reader: Hashable) -> None:
+    def remove_reader(self, reader: Hashable) -> None:
         """Remove `reader`: it needs no further packets."""
         with self._guard:
             self._needed.pop(reader, None)
@@ -204,7 +204,7 @@ class PacketRing:
     # --------------------------------------------------------------------------------------------------- inside
 
     def _add(self, packet: Any, data: bytes) -> None:
-        one = _Given(data, packet.pts, packet.dts, packet.duration or 0, bool(packet.is_keyframe))
+        one = _RawPacket(data, packet.pts, packet.dts, packet.duration or 0, bool(packet.is_keyframe))
         if one.pts is not None:
             self._numbers[one.pts] = self._next + len(self._early)
         self._early.append(one)
@@ -212,14 +212,14 @@ class PacketRing:
             return
         early, self._early = self._early, []
         if self._clock.restarted:
-            self._date(early)
+            self._fill_times(early)
         for given in early:
-            self._keep(given)
+            self._append(given)
         if self._kept and len(self._numbers) > 2 * len(self._kept) + 64:
             oldest = self._kept[0].number
             self._numbers = {pts: number for pts, number in self._numbers.items() if number >= oldest}
 
-    def _date(self, early: list[_Given]) -> None:
+    def _fill_times(self, early: list[_RawPacket]) -> None:
         """Set the times of a camera's first packets, which have none, from the first packet that has."""
         step = round(self._clock.step / self._clock.base)
         lowest = min((one.pts for one in early if one.pts is not None), default=0)
@@ -232,7 +232,7 @@ class PacketRing:
                 one.pts = max(one.dts, lowest - blank * step)
                 blank -= 1
 
-    def _keep(self, given: _Given) -> None:
+    def _append(self, given: _RawPacket) -> None:
         assert self._form is not None
         pts, dts = self._clock.times(given.pts, given.dts, keyframe=given.keyframe)
         lasts = round(given.duration * self._clock.base)

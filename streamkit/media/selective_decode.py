@@ -17,9 +17,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamkit.core.counters import Counters
-from streamkit.core.errors import SourceError
-from streamkit.media.bitstream import Keyframes
+from streamkit.media.bitstream import PacketParser
 from streamkit.media.frames import DecodedFrame
+from streamkit.media.source_errors import DeferredError
 from streamkit.media.timing import Timing
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class SelectiveDecoder:
     def __init__(self, decoder: Decoder, demuxer: Demuxer, counters: Counters, *, sought: bool = False) -> None:
         self._decoder, self._demuxer, self._counters = decoder, demuxer, counters
         self._codec = demuxer.info.codec
-        self._later: list[tuple[Any, bool]] = []  # what a wanted frame may need; whether to ignore damage
-        self._later_bytes = 0
+        self._deferred: list[tuple[Any, bool]] = []  # what a wanted frame may need; whether to ignore damage
+        self._deferred_bytes = 0
         self._gap = False  # whether packets were skipped that the decoder needs: it must be flushed first
         self._opening = sought  # whether the next keyframe is the first one after a seek
         self._decoded = False  # whether the last packet went to the decoder
-        self._broken: int | None = None  # ticks of the keyframe whose leading frames cannot be decoded
+        self._undecodable_before: int | None = None  # ticks of the keyframe whose leading frames cannot be decoded
         self._due: dict[float, int] = {}  # numbers of the wanted frames in the decoder, by their times
         self.missing = 0
 
@@ -64,17 +64,13 @@ class SelectiveDecoder:
         Raises:
             SourceError: reading failed; raised after the last good frame.
         """
-        trouble = None
-        try:
-            for one in numbering:
-                yield from self._take(one, numbering)
-        except SourceError as error:
-            trouble = error
-        self._drop_later()
+        packets = DeferredError(numbering)
+        for packet in packets:
+            yield from self._process(packet, numbering)
+        self._drop_deferred()
         yield from self._numbered(self._decoder.decode(None))
         self.missing += len(self._due)
-        if trouble is not None:
-            raise trouble
+        packets.raise_error()
 
     def keyframes(self, numbering: Iterable[NumberedPacket]) -> Generator[tuple[int, DecodedFrame]]:
         """Yield the wanted frames if only keyframes are wanted: each at once, as the decoder is flushed after it."""
@@ -88,9 +84,9 @@ class SelectiveDecoder:
             for frame in frames[:1]:
                 yield one.number, frame._replace(pts_s=one.pts_s)  # in a stream without times the decoder restarts at 0
 
-    def _take(self, one: NumberedPacket, numbering: FrameNumbering) -> Generator[tuple[int, DecodedFrame]]:
+    def _process(self, one: NumberedPacket, numbering: FrameNumbering) -> Generator[tuple[int, DecodedFrame]]:
         if one.alone:
-            self._enter(one, numbering)
+            self._enter_gop(one, numbering)
         goes_with = one.packet.pts is None  # a second field: in some streams it has its own packet
         if one.wanted or (goes_with and self._decoded):
             yield from self._catch_up()
@@ -100,35 +96,35 @@ class SelectiveDecoder:
             yield from self._numbered(self._decoder.decode(one.packet))
             return
         self._decoded = False
-        if numbering.keyframes.disposable(one.packet) or (self._codec == "hevc" and self._leads(one.packet)):
+        if numbering.parser.is_disposable(one.packet) or (self._codec == "hevc" and self._is_undecodable(one.packet)):
             self._counters.add(SKIPPED)
         else:
-            self._later.append((one.packet, self._leads(one.packet)))
-            self._later_bytes += one.packet.size
-            if len(self._later) > _LONGEST or self._later_bytes > _LONGEST_BYTES:
+            self._deferred.append((one.packet, self._is_undecodable(one.packet)))
+            self._deferred_bytes += one.packet.size
+            if len(self._deferred) > _LONGEST or self._deferred_bytes > _LONGEST_BYTES:
                 yield from self._catch_up()
 
-    def _enter(self, keyframe: NumberedPacket, numbering: FrameNumbering) -> None:
+    def _enter_gop(self, keyframe: NumberedPacket, numbering: FrameNumbering) -> None:
         """At a keyframe, drop waiting packets, unless frames shown before the keyframe need them."""
         leading = numbering.leading(keyframe.packet) if keyframe.packet.pts is not None else []
         if self._opening:
-            self._opening, self._broken = False, keyframe.packet.pts
-        elif self._later or self._gap:
+            self._opening, self._undecodable_before = False, keyframe.packet.pts
+        elif self._deferred or self._gap:
             # H.264 numbers its reference frames: a skipped one is noticed
-            tied = self._codec == "h264" and not all(numbering.keyframes.disposable(packet) for packet in leading)
+            tied = self._codec == "h264" and not all(numbering.parser.is_disposable(packet) for packet in leading)
             if tied or any(numbering.wanted(packet) for packet in leading):
                 return
-            self._drop_later()
-            self._gap, self._broken = True, keyframe.packet.pts
+            self._drop_deferred()
+            self._gap, self._undecodable_before = True, keyframe.packet.pts
 
-    def _drop_later(self) -> None:
-        if self._later:
-            self._counters.add(SKIPPED, len(self._later))
-        self._later, self._later_bytes = [], 0
+    def _drop_deferred(self) -> None:
+        if self._deferred:
+            self._counters.add(SKIPPED, len(self._deferred))
+        self._deferred, self._deferred_bytes = [], 0
 
-    def _leads(self, packet: Any) -> bool:
+    def _is_undecodable(self, packet: Any) -> bool:
         """Whether the packet's frame is shown before a keyframe whose predecessors were skipped."""
-        return self._broken is not None and packet.pts is not None and packet.pts < self._broken
+        return self._undecodable_before is not None and packet.pts is not None and packet.pts < self._undecodable_before
 
     def _catch_up(self) -> Generator[tuple[int, DecodedFrame]]:
         """Decode the waiting packets."""
@@ -136,10 +132,10 @@ class SelectiveDecoder:
             yield from self._numbered(self._decoder.decode(None))
             self._decoder.restart(self._demuxer)
             self._gap = False
-        later, self._later, self._later_bytes = self._later, [], 0
-        if later:
-            self._counters.add(UNWANTED, len(later))
-        for packet, silent in later:
+        deferred, self._deferred, self._deferred_bytes = self._deferred, [], 0
+        if deferred:
+            self._counters.add(UNWANTED, len(deferred))
+        for packet, silent in deferred:
             yield from self._numbered(self._decoder.decode(packet, hidden=silent, unwanted=True))
 
     def _numbered(self, frames: Iterable[DecodedFrame]) -> Generator[tuple[int, DecodedFrame]]:
@@ -201,7 +197,7 @@ class FrameNumbering:
         self._next, self._since_s = first, since_s
         self._codec = demuxer.info.codec
         self._timing = Timing(demuxer)
-        self.keyframes = Keyframes(demuxer.stream, self._codec)
+        self.parser = PacketParser(demuxer.stream, self._codec)
         # read and not given: packets, whether they are keyframes, and their ticks
         self._window: deque[tuple[Any, bool, int]] = deque()
         self._ticks: int | None = None  # of the last packet that had some
@@ -215,26 +211,22 @@ class FrameNumbering:
         Raises:
             SourceError: reading failed; raised after the last packet.
         """
-        trouble = None
-        try:
-            for packet in self._packets:
-                alone = packet.is_keyframe and self.keyframes.enters(packet, flushed=self._flushed)
-                if packet.pts is not None:
-                    self._ticks = packet.pts
-                elif self._ticks is None:
-                    yield self._untimed(packet, alone)
-                    continue
-                self._window.append((packet, alone and packet.pts is not None, self._ticks))
-                if self._shows(packet):
-                    heapq.heappush(self._waiting, (packet.pts, alone))
-                self._advance(packet)
-                yield from self._ready()
-        except SourceError as error:
-            trouble = error
+        packets = DeferredError(self._packets)
+        for packet in packets:
+            alone = packet.is_keyframe and self.parser.is_random_access(packet, flushed=self._flushed)
+            if packet.pts is not None:
+                self._ticks = packet.pts
+            elif self._ticks is None:
+                yield self._untimed(packet, alone)
+                continue
+            self._window.append((packet, alone and packet.pts is not None, self._ticks))
+            if self._shows(packet):
+                heapq.heappush(self._waiting, (packet.pts, alone))
+            self._advance(packet)
+            yield from self._ready()
         self._horizon = math.inf
         yield from self._ready()
-        if trouble is not None:
-            raise trouble
+        packets.raise_error()
 
     def leading(self, keyframe: Any) -> list[Any]:
         """Packets after a keyframe just yielded whose frames are shown before it."""
@@ -262,7 +254,7 @@ class FrameNumbering:
             yield NumberedPacket(packet, alone, *(known or (-1, 0.0, False)))
 
     def _shows(self, packet: Any) -> bool:
-        return packet.pts is not None and not packet.is_discard and self.keyframes.shows(packet)
+        return packet.pts is not None and not packet.is_discard and self.parser.is_shown(packet)
 
     def _count(self, pts_s: float, alone: bool) -> tuple[int, float, bool]:
         if pts_s < self._since_s:
@@ -273,6 +265,6 @@ class FrameNumbering:
 
     def _untimed(self, packet: Any, alone: bool) -> NumberedPacket:
         """Number a packet without a presentation time; a reset comes after all earlier frames, also when shown."""
-        alone = alone and self.keyframes.resets(packet)
+        alone = alone and self.parser.is_idr(packet)
         self._timing.sent(packet)
         return NumberedPacket(packet, alone, *self._count(self._timing(None), alone))

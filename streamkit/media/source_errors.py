@@ -7,11 +7,15 @@ import errno
 import os
 import stat
 import struct
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from streamkit.core.errors import SourceError
-from streamkit.media.find import nothing_in
+from streamkit.media.source_resolver import no_media_reason
 from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
+
+T = TypeVar("T")
 
 _SERVER: dict[str, tuple[str, str | None]] = {
     "HTTPUnauthorizedError": ("the server requires a user name and password, or rejects them (401)", "auth"),
@@ -26,6 +30,26 @@ _SERVER: dict[str, tuple[str, str | None]] = {
 """Descriptions of FFmpeg's errors, and their causes in one word."""
 _CODEC_ERRORS = frozenset({"InvalidDataError", "DecoderNotFoundError", "PatchWelcomeError"})
 _BOXES = frozenset({b"ftyp", b"mdat", b"free", b"skip", b"wide", b"moov", b"moof", b"styp", b"sidx", b"uuid"})
+
+
+class DeferredError(Generic[T]):
+    """Iterates over items up to a SourceError, which is raised by `raise_error` once the items are processed."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = items
+        self._error: SourceError | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        """Yield the items before the error."""
+        try:
+            yield from self._items
+        except SourceError as error:
+            self._error = error
+
+    def raise_error(self) -> None:
+        """Raise the error that ended the items, if there is one."""
+        if self._error is not None:
+            raise self._error
 
 
 def cannot_open(uri: str, error: Exception, *, late: bool = False) -> SourceError:
@@ -60,7 +84,7 @@ def check_file(path: str) -> None:
 
 def not_a_video(uri: str, error: Exception) -> SourceError:
     """The error for an open file in which FFmpeg finds no video."""
-    return SourceError(f"{mask(uri)}: this is not a video that FFmpeg can read ({_said(error)})", cause="no_video")
+    return SourceError(f"{mask(uri)}: this is not a video that FFmpeg can read ({_text_of(error)})", cause="no_video")
 
 
 def cannot_read(uri: str, error: Exception, *, late: bool = False) -> SourceError:
@@ -80,7 +104,7 @@ def _device_cause(path: str, error: Exception) -> tuple[str, str | None]:
         return "no permission to use it; on most systems the user must be in the group video", "auth"
     if isinstance(error, OSError) and error.errno == errno.EBUSY:
         return "the device is in use by another program", "refused"
-    return f"not a V4L2 capture device, or not with these settings ({_said(error)})", None
+    return f"not a V4L2 capture device, or not with these settings ({_text_of(error)})", None
 
 
 def _devices() -> str:
@@ -92,7 +116,7 @@ def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:
     """Description of what is wrong with a file, and the cause in one word."""
     file = Path(path)
     try:
-        if (nothing := nothing_in(path)) is not None:
+        if (nothing := no_media_reason(path)) is not None:
             return nothing, "no_video"
         if file.is_dir():
             return "this is a folder, not a video", "no_video"
@@ -104,12 +128,12 @@ def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:
         if file.is_file() and not file.stat().st_size:
             return "the file is empty", "empty"
         if file.is_file():
-            return _content_cause(file) or (f"this is not a video that FFmpeg can read ({_said(error)})", "no_video")
+            return _content_cause(file) or (f"this is not a video that FFmpeg can read ({_text_of(error)})", "no_video")
     except PermissionError:
         return f"no permission to {'look into this folder' if os.path.isdir(path) else 'read it'}", "permission"
     except OSError as trouble:
         return trouble.strerror or str(trouble), None
-    return _said(error), None
+    return _text_of(error), None
 
 
 def _content_cause(file: Path) -> tuple[str, str] | None:
@@ -156,13 +180,13 @@ def _network_cause(error: Exception, late: bool) -> tuple[str, str | None]:
     if late or isinstance(error, TimeoutError) or name == "ExitError":
         return "no answer in time", "timeout"
     if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN):
-        return f"{_said(error)}: the network has no route to it now", "refused"
+        return f"{_text_of(error)}: the network has no route to it now", "refused"
     if isinstance(error, (ConnectionError, EOFError)) or (isinstance(error, OSError) and error.errno == errno.EIO):
-        return f"the connection was lost ({_said(error)})", "lost"
-    return _said(error), "codec" if name in _CODEC_ERRORS else "lost"
+        return f"the connection was lost ({_text_of(error)})", "lost"
+    return _text_of(error), "codec" if name in _CODEC_ERRORS else "lost"
 
 
-def _said(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     """FFmpeg's error text, with its last log line if PyAV kept it."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     log = getattr(error, "log", None)

@@ -47,11 +47,11 @@ class StreamInfo:
 
 
 FILE_OPTIONS = {"flv_full_metadata": "1"}
-"""Options for opening a file that `length_s` needs. Other containers ignore them."""
+"""Options for opening a file that `stream_duration_s` needs. Other containers ignore them."""
 _COUNT_FROM_ZERO = frozenset({"matroska,webm", "asf", "nut"})
 
 
-def length_s(container: Any, stream: Any) -> float | None:
+def stream_duration_s(container: Any, stream: Any) -> float | None:
     """Duration from the first frame to the end of the last one, in seconds.
 
     Args:
@@ -63,17 +63,17 @@ def length_s(container: Any, stream: Any) -> float | None:
     """
     base = stream.time_base
     tick = float(base) if base else 0.0
-    said = _tagged_s(container, stream) if stream.duration is None else stream.duration * tick
+    stated_s = _tagged_duration_s(container, stream) if stream.duration is None else stream.duration * tick
     if container.format.name == "avi" and stream.frames:  # FFmpeg estimates it from the size if the file is truncated
-        said = max(said or 0.0, stream.frames * tick)
+        stated_s = max(stated_s or 0.0, stream.frames * tick)
     start_s = (stream.start_time or 0) * tick
     # some programs write a duration, others an end time: the shorter one never marks a complete file as truncated
-    if said is not None and said > start_s and _says_its_end(container, stream):
-        return said - start_s
-    return said
+    if stated_s is not None and stated_s > start_s and _states_end_time(container, stream):
+        return stated_s - start_s
+    return stated_s
 
 
-def _says_its_end(container: Any, stream: Any) -> bool:
+def _states_end_time(container: Any, stream: Any) -> bool:
     """Whether the value in the header is the end time, counted from zero and not from the first frame."""
     name = container.format.name
     if name == "flv":  # the tag is a duration; without it FFmpeg uses the time of the last packet
@@ -82,7 +82,7 @@ def _says_its_end(container: Any, stream: Any) -> bool:
     return name in _COUNT_FROM_ZERO or (name.startswith("mov") and not stream.frames and (stream.start_time or 0) > 0)
 
 
-def _tagged_s(container: Any, stream: Any) -> float | None:
+def _tagged_duration_s(container: Any, stream: Any) -> float | None:
     """Duration from Matroska's stream tag, or from a container with a single stream."""
     for name, text in stream.metadata.items():
         parts = text.split(":")

@@ -11,7 +11,7 @@ import itertools
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -45,7 +45,7 @@ class SurfacePool:
         self.limit = _half_of_memory(device) if limit is None else limit
         self.poison = poison
         self._free: dict[tuple[int, int], deque[Array]] = {}
-        self._events: dict[int, Any] = {}  # on a device, each buffer's event behind its last writing, by address
+        self._events: dict[int, Any] = {}  # on a device, each buffer's event after its last write, by address
         self._pending: dict[int, Any] = {}  # events of free buffers that are still pending
         self._turns = itertools.count()
         self._made: deque[tuple[int, int]] = deque()  # the shape of every buffer alive, held or free
@@ -102,15 +102,13 @@ class SurfacePool:
     def trim(self) -> None:
         """Free every unused buffer."""
         for shape, free in list(self._free.items()):
-            while free:
-                try:
+            with suppress(IndexError, ValueError):  # it is empty, or another thread took the last one
+                while True:
                     data = free.pop()
                     if self.device.kind != "cpu":
                         self._events.pop(data.data.ptr, None)
                         self._pending.pop(data.data.ptr, None)
                     self._made.remove(shape)
-                except (IndexError, ValueError):  # another thread took it
-                    break
 
     def _give_back(self, data: Array, pending: Any) -> None:
         # runs in whichever thread dropped the surface, maybe inside the garbage collector: nothing here may block
@@ -227,7 +225,7 @@ class Upload:
 
 
 @contextmanager
-def place(device: Device) -> Iterator[Callable[[Surface], Surface]]:
+def uploader(device: Device) -> Iterator[Callable[[Surface], Surface]]:
     """Yield a function that copies a host surface to `device`; on the CPU it returns the surface itself."""
     if device.kind == "cpu":
         yield lambda surface: surface

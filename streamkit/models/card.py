@@ -136,14 +136,13 @@ def find_card(name: str, folder: Path | None = None) -> Path:
             if candidate.is_file():
                 return candidate
         raise ModelError(f"there is no card {path}{did_you_mean(path.name, _siblings(path))}")
-    places = list(dict.fromkeys(place.absolute() for place in (folder, folder / "models", shipped_models())))
-    for place in places:
-        for suffix in (".yaml", ".yml"):
-            if (place / (name + suffix)).is_file():
-                return place / (name + suffix)
-    known = [card.stem for place in places for card in list_cards(place) if _looks_like_a_card(card)]
-    looked = ", ".join(str(place) for place in places)
-    raise ModelError(f"there is no model card {name}.yaml in {looked}{did_you_mean(name, known, all_if_few=True)}")
+    folders = list(dict.fromkeys(one.absolute() for one in (folder, folder / "models", shipped_models())))
+    for path in (one / (name + suffix) for one in folders for suffix in (".yaml", ".yml")):
+        if path.is_file():
+            return path
+    known = [card.stem for one in folders for card in list_cards(one) if _looks_like_a_card(card)]
+    searched = ", ".join(map(str, folders))
+    raise ModelError(f"there is no model card {name}.yaml in {searched}{did_you_mean(name, known, all_if_few=True)}")
 
 
 def called(path: Path) -> str:

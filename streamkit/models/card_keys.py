@@ -6,13 +6,13 @@ Pydantic collects the errors; `problems` adds file, line and column.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from inspect import signature
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any, Required
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
@@ -32,11 +32,9 @@ class _By:
     read: Callable[..., Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
+        from pydantic import PlainValidator
 
-        if "info" in signature(self.read).parameters:
-            return core_schema.with_info_plain_validator_function(self.read)
-        return core_schema.no_info_plain_validator_function(self.read)
+        return PlainValidator(self.read).__get_pydantic_core_schema__(source, handler)
 
 
 def require(holds: object, value: Any, what: str) -> None:
@@ -95,15 +93,17 @@ def sha256(value: Any) -> str:
     return value.lower()
 
 
-def number(value: Any) -> float:
-    """Validate a number, or a fraction such as `1/255`."""
+def number(value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    """Validate a number, or a fraction such as `1/255`, from `least` to `most`."""
     parts = value.split("/") if isinstance(value, str) else [value]
     try:
         if isinstance(value, bool) or len(parts) > 2:
             raise ValueError
-        return float(parts[0]) / (float(parts[1]) if len(parts) == 2 else 1.0)
+        found = float(parts[0]) / (float(parts[1]) if len(parts) == 2 else 1.0)
     except (ValueError, TypeError, ZeroDivisionError):
         raise ValueError(f"must be a number, or a fraction such as 1/255, got {value!r}") from None
+    require(least <= found <= most, value, f"{least:g} to {most:g}")
+    return found
 
 
 def above_zero(value: Any) -> float:
@@ -113,27 +113,12 @@ def above_zero(value: Any) -> float:
     return found
 
 
-def within(most: float) -> Callable[[Any], float]:
-    """Return a validator for a number from 0 to `most`."""
-
-    def read(value: Any) -> float:
-        found = number(value)
-        require(0 <= found <= most, value, f"0 to {most:g}")
-        return found
-
-    return read
-
-
-def per_channel(read: Callable[[Any], float]) -> Callable[[Any], tuple[float, float, float]]:
-    """Return a validator for one number for all three channels, or one for each."""
-
-    def three(value: Any) -> tuple[float, float, float]:
-        values = value if isinstance(value, list) else [value] * 3
-        require(len(values) == 3, value, "one number or one for each of 3 channels")
-        first, second, third = (read(item) for item in values)
-        return first, second, third
-
-    return three
+def per_channel(value: Any, read: Callable[[Any], float] = number) -> tuple[float, float, float]:
+    """Validate one number for all three channels, or one for each."""
+    values = value if isinstance(value, list) else [value] * 3
+    require(len(values) == 3, value, "one number or one for each of 3 channels")
+    first, second, third = (read(item) for item in values)
+    return first, second, third
 
 
 def positive(value: Any) -> int:
@@ -145,8 +130,8 @@ def positive(value: Any) -> int:
 
 def padding(value: Any) -> float | tuple[float, float, float]:
     """Validate a pixel value, 0 to 255, or one for each channel."""
-    pixel = within(255)
-    return per_channel(pixel)(value) if isinstance(value, list) else pixel(value)
+    pixel = partial(number, least=0, most=255)
+    return per_channel(value, pixel) if isinstance(value, list) else pixel(value)
 
 
 def resize_to(value: Any, info: Any) -> int:
@@ -208,32 +193,39 @@ def labels(value: Any, info: Any) -> tuple[str, ...]:
 # -------------------------------------------------------------------------------------------------------- the keys
 
 
+_SHARE = _By(partial(number, least=0, most=1))
+
+
+def _one_of(*words: str) -> _By:
+    return _By(partial(one_of, words=words))
+
+
 class InputKeys(TypedDict, total=False):
     """The keys of `input`, see `InputSpec`."""
 
     size: Required[Annotated[tuple[int, int], _By(size)]]
-    resize: Literal["letterbox", "stretch", "crop"]
+    resize: Annotated[str, _one_of("letterbox", "stretch", "crop")]
     resize_to: Annotated[int, _By(resize_to)]
-    anchor: Literal["center", "top_left"]
+    anchor: Annotated[str, _one_of("center", "top_left")]
     pad: Annotated[Any, _By(padding)]
-    color: Literal["rgb", "bgr"]
+    color: Annotated[str, _one_of("rgb", "bgr")]
     scale: Annotated[float, _By(above_zero)]
-    mean: Annotated[tuple[float, float, float], _By(per_channel(number))]
-    std: Annotated[tuple[float, float, float], _By(per_channel(above_zero))]
+    mean: Annotated[tuple[float, float, float], _By(per_channel)]
+    std: Annotated[tuple[float, float, float], _By(partial(per_channel, read=above_zero))]
 
 
 class CardKeys(TypedDict, total=False):
     """The keys of a card, see `Card`. A validator sees the values of the keys above it."""
 
-    task: Required[Literal["detect", "classify", "segment", "pose", "embed"]]
+    task: Required[Annotated[str, _one_of("detect", "classify", "segment", "pose", "embed")]]
     family: Required[Annotated[str, _By(family)]]
     file: Required[Annotated[str, _By(text)]]
     url: Annotated[str, _By(url)]
     sha256: Annotated[str, _By(sha256)]
     input: Required[InputKeys]
     labels: Annotated[tuple[str, ...], _By(labels)]
-    score: Annotated[float, _By(within(1))]
-    iou: Annotated[float, _By(within(1))]
+    score: Annotated[float, _SHARE]
+    iou: Annotated[float, _SHARE]
     license: Annotated[str, _By(text)]
     note: Annotated[str, _By(text)]
     select: Annotated[str, _By(select)]
@@ -298,7 +290,4 @@ def _text(error: Any) -> str:
     """Return what the value must be."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
-    if error["type"] == "literal_error":
-        words = error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-        return f"must be one of {', '.join(words)}, got {error['input']!r}{did_you_mean(str(error['input']), words)}"
     return f"must be a mapping such as {{size: [640, 640], color: rgb}}, got {error['input']!r}"

@@ -16,8 +16,13 @@ import numpy as np
 from streamkit.core.data import Array, Color, Detections, Device, Frame, Surface
 from streamkit.core.errors import ModelError, SourceError
 from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, PIXEL_LIMIT, read_rgb
-from streamkit.models import reference
+from streamkit.models import families, reference
 from streamkit.models.card import Card, family_of
+from streamkit.models.network import check_model
+from streamkit.models.session import Session
+from streamkit.ops import preprocess, rle
+from streamkit.ops.color import from_rgb
+from streamkit.ops.transfer import fetch
 
 _LONGEST = 4096
 """Pixels on the longer side of an image that is compared; a larger one is scaled down for both sides."""
@@ -88,8 +93,6 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
         ModelError: the network cannot be used, or there are no frames.
         DeviceError: the device is not available.
     """
-    from streamkit.models.network import check_model
-
     device = device or Device()
     if not frames:
         raise ModelError(f"there are no frames to check {card.name} with")
@@ -101,69 +104,43 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
 
 
 def _check(card: Card, frames: Sequence[Frame], device: Device) -> CheckReport:
-    from streamkit.models.session import Session
-
-    reads, tensors = family_of(card), _Tensors(card, device)
+    reads = family_of(card)
     plain, session = Session(card.file, Device()), Session(card.file, device)
     compare, judge = _COMPARISONS["semantic" if reads.regions else card.task]
     found: list[Any] = []
+    errors: list[tuple[float, float]] = []
     for frame in frames:
         size = (frame.width, frame.height)
         sizes = np.array([size], np.int64)
-        made, tensor, geometry = tensors.of(frame)
+        made, tensor, geometry = _tensor(card, frame, device)
+        errors.append(_tensor_errors(card, frame, tensor))
         outputs = session.run({session.image_input: made, **reads.extra_inputs(sizes, device.xp)})
         answers = plain.run({plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
         found += compare(_Results(card, reads, size, geometry, outputs, answers))
-    objects, same, worst, text, fits = judge(card, found)
-    return CheckReport(len(frames), tensors.worst, tensors.mean, objects, same, worst, text, tensors.passed and fits)
+    verdict, worst, mean = judge(card, found), max(error for error, _ in errors), np.mean([one for _, one in errors])
+    passed = verdict.passed and worst <= TENSOR_LEVELS and float(mean) <= OPENCV_LEVELS
+    return CheckReport(len(frames), worst, float(mean), *verdict[:-1], passed)
 
 
-class _Tensors:
-    """Makes the pipeline's tensors, and compares them with the exact rule (`preprocess_reference`) and with OpenCV.
+def _tensor(card: Card, frame: Frame, device: Device) -> tuple[Array, np.ndarray, np.ndarray]:
+    """Return a frame's tensor, (1, ...), on the device, which must be current, and on the host; and its geometry."""
+    surface = frame.surface
+    assert surface is not None
+    if device.kind != "cpu":
+        surface = Surface(device.xp.asarray(surface.data), surface.color)
+    made, geometry = preprocess.preprocess([surface], [(frame.width, frame.height)], card.input)
+    return made, fetch([made])()[0].copy(), geometry
 
-    Args:
-        card: the network.
-        device: where the tensors are made; if it is a GPU, it must be current.
 
-    Attributes:
-        worst: the largest error against the exact rule so far, in levels of 0..255.
-    """
-
-    def __init__(self, card: Card, device: Device) -> None:
-        self._spec, self._device = card.input, device
-        std = np.array(card.input.std).reshape((3, 1, 1) if card.input.layout == "nchw" else 3)
-        self._per_level = card.input.scale / std
-        self.worst = 0.0
-        self._means: list[float] = []
-
-    def of(self, frame: Frame) -> tuple[Array, np.ndarray, np.ndarray]:
-        """Return a frame's tensor, (1, ...), on the device and on the host, and its geometry, (1, 4)."""
-        from streamkit.ops.preprocess import preprocess, preprocess_reference
-        from streamkit.ops.transfer import fetch
-
-        surface, size = frame.surface, (frame.width, frame.height)
-        assert surface is not None
-        there = surface
-        if self._device.kind != "cpu":
-            there = Surface(self._device.xp.asarray(surface.data), surface.color)
-        made, geometry = preprocess([there], [size], self._spec)
-        tensor = fetch([made])()[0].copy()
-        wide = tensor.astype(np.float64)
-        exact = preprocess_reference([surface], [size], self._spec)
-        usual, _ = reference.tensor(reference.rgb(surface, *size), self._spec)
-        self.worst = max(self.worst, float((np.abs(wide - exact) / self._per_level).max()))
-        self._means.append(float((np.abs(wide - usual) / self._per_level).mean()))
-        return made, tensor, geometry
-
-    @property
-    def mean(self) -> float:
-        """The mean error against OpenCV's result, in levels."""
-        return float(np.mean(self._means))
-
-    @property
-    def passed(self) -> bool:
-        """Whether both errors are within the tolerances."""
-        return self.worst <= TENSOR_LEVELS and self.mean <= OPENCV_LEVELS
+def _tensor_errors(card: Card, frame: Frame, tensor: np.ndarray) -> tuple[float, float]:
+    """Return the largest error against the exact rule, and the mean error against OpenCV's result, in levels."""
+    surface, size, spec = frame.surface, (frame.width, frame.height), card.input
+    assert surface is not None
+    per_level = spec.scale / np.array(spec.std).reshape((3, 1, 1) if spec.layout == "nchw" else 3)
+    exact = preprocess.preprocess_reference([surface], [size], spec)
+    opencv, _ = reference.tensor(reference.rgb(surface, *size), spec)
+    errors = [np.abs(tensor.astype(np.float64) - other) / per_level for other in (exact, opencv)]
+    return float(errors[0].max()), float(errors[1].mean())
 
 
 class _Results(NamedTuple):
@@ -186,7 +163,7 @@ class _Results(NamedTuple):
     answers: Mapping[str, np.ndarray]
 
     @property
-    def place(self) -> tuple[float, float, float, float]:
+    def transform(self) -> tuple[float, float, float, float]:
         """The geometry as scale_x, scale_y, offset_x, offset_y."""
         scale_x, scale_y, offset_x, offset_y = self.geometry[0].tolist()
         return scale_x, scale_y, offset_x, offset_y
@@ -195,22 +172,19 @@ class _Results(NamedTuple):
         """Return the reference's objects; `margin` is added to the card's minimum score."""
         card = self.card
         return reference.objects(
-            card.family, self.answers, self.place, self.size, card.input, min_score=card.score + margin, iou=card.iou,
-            select=card.select,
+            card.family, self.answers, self.transform, self.size, card.input,
+            min_score=card.score + margin, iou=card.iou, select=card.select,
         )  # fmt: skip
 
     def table(self) -> Detections:
         """Decode the outputs as the pipeline does, with the card's thresholds; the table is on the host."""
-        from streamkit.models.families import ReadOptions, unpack
-        from streamkit.ops.transfer import fetch
-
         card, reads, sizes = self.card, self.reads, np.array([self.size], np.int64)
-        options = ReadOptions(np.full(max(1, len(card.labels)), card.score, np.float32), iou=card.iou)
+        options = families.ReadOptions(np.full(max(1, len(card.labels)), card.score, np.float32), iou=card.iou)
         packed = reads.read(self.outputs, self.geometry, sizes, card.input.size, options)
         rest = reads.rest(self.outputs, packed, self.geometry, sizes, card.input.size)
         buffer, *arrays = fetch([packed.buffer, *(rest.arrays if rest else ())])()
-        rows, counts, _ = packed.over(buffer)
-        made = unpack(rows, counts, card.labels, reads.columns)
+        rows, counts, _ = packed.over(buffer, packed.rows.shape)
+        made = families.unpack(rows, counts, card.labels, reads.columns)
         return rest.complete(made, arrays) if rest else made
 
 
@@ -234,7 +208,7 @@ def _boxes(one: _Results) -> list[tuple[bool, float, float]]:
         For each object clearly above the threshold: whether it is the reference's, and the largest errors of its box
         and its score; infinity if the other side does not have it.
     """
-    margin = _score_margin(one.card)
+    margin = SCORE_F16 if one.card.input.dtype == "f16" else SCORE
     table = one.table()
     theirs, rows = np.column_stack([table.xyxy, table.score, table.class_id]).astype(np.float64), one.rows(-margin)
     found = []
@@ -247,10 +221,6 @@ def _boxes(one: _Results) -> list[tuple[bool, float, float]]:
             else:
                 found.append((expected, float(np.abs(best[:4] - row[:4]).max()), float(abs(best[4] - row[4]))))
     return found
-
-
-def _score_margin(card: Card) -> float:
-    return SCORE_F16 if card.input.dtype == "f16" else SCORE
 
 
 def _judge_boxes(card: Card, found: list[tuple[bool, float, float]]) -> _Verdict:
@@ -270,8 +240,6 @@ def _shares(objects: int, same: float, worst: float, text: str) -> _Verdict:
 
 def _vectors(one: _Results) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the pipeline's vector and the reference's."""
-    from streamkit.ops.transfer import fetch
-
     ours = one.reads.finish(fetch([one.reads.vectors(one.outputs)])()[0])[0]
     return [(ours, reference.answer(one.card.family, one.answers))]
 
@@ -297,15 +265,13 @@ def _judge_embeddings(card: Card, found: list[tuple[np.ndarray, np.ndarray]]) ->
 
 def _masks(one: _Results) -> list[float]:
     """Return the IoU of each reference object's mask with the pipeline's; 0 if it is missing."""
-    from streamkit.ops import rle
-
     prototypes = next(value[0] for value in one.answers.values() if value.ndim == 4)
     made = []
     for row, masks in _with_alike(one, "mask"):
-        wanted = reference.mask(row[6:], prototypes, row[:4], one.place, one.size, one.card.input)
+        wanted = reference.mask(row[6:], prototypes, row[:4], one.transform, one.size, one.card.input)
         if np.count_nonzero(wanted) >= _LARGE:  # in a mask of few pixels, each pixel is a large share
             theirs = rle.encode(wanted, *one.size)
-            made.append(max((rle.overlap(mask, theirs) for mask in masks if mask is not None), default=0.0))
+            made.append(max((rle.iou(mask, theirs) for mask in masks if mask is not None), default=0.0))
     return made
 
 
@@ -316,8 +282,8 @@ def _keypoints(one: _Results) -> list[float]:
     for row, found in _with_alike(one, "keypoints"):
         points = row[6:].reshape(-1, 3)
         sure = points[:, 2] > _SURE
-        place = (points[sure, :2] - offset) / scale
-        errors = [np.abs(keypoints[sure, :2] - place).max(initial=0.0) for keypoints in found]
+        xy = (points[sure, :2] - offset) / scale
+        errors = [np.abs(keypoints[sure, :2] - xy).max(initial=0.0) for keypoints in found]
         made.append(-float(min(errors, default=np.inf)))
     return made
 
@@ -336,8 +302,6 @@ def _with_alike(one: _Results, column: str) -> list[tuple[np.ndarray, list[Any]]
 
 def _class_maps(one: _Results) -> list[float]:
     """Return the share of the map's places with the same class."""
-    from streamkit.ops.transfer import fetch
-
     classes = len(one.card.labels)
     ours = fetch([one.reads.maps(one.outputs, classes)])()[0][0]
     scores = next(value[0] for value in one.answers.values() if value.ndim >= 3)
@@ -366,9 +330,6 @@ _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, A
 # ------------------------------------------------------------------------------------------------------------ frames
 
 
-_Raw = tuple[Path, np.ndarray, Color, int, int]
-
-
 def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MAX_MEGAPIXELS) -> list[Frame]:
     """Read frames for a check from images and videos, at most `limit` of each file.
 
@@ -382,46 +343,39 @@ def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MA
     Raises:
         SourceError: a file cannot be read.
     """
-    found: list[_Raw] = []
+    found: list[Frame] = []
     for path in paths:
+        still = path.suffix.lower() in IMAGE_SUFFIXES
+        color = Color("bt601", full_range=True, chroma_x=0.5) if still else Color("bt709")
         try:
-            still = path.suffix.lower() in IMAGE_SUFFIXES
-            found += [_from_image(path, max_megapixels)] if still else _from_video(path, limit)
+            for rgb in [_image(path, max_megapixels)] if still else _video_frames(path, limit):
+                (height, width), surface = rgb.shape[:2], Surface(from_rgb(rgb, color), color)
+                found.append(Frame(path.name, len(found), 0.0, width, height, surface))
         except (OSError, ValueError) as error:
             raise SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return [
-        Frame(path.name, i, 0.0, width, height, Surface(data, color))
-        for i, (path, data, color, width, height) in enumerate(found)
-    ]
+    return found
 
 
-def _from_image(path: Path, max_megapixels: float) -> _Raw:
+def _image(path: Path, max_megapixels: float) -> np.ndarray:
     import cv2
-
-    from streamkit.ops.color import from_rgb
 
     rgb = read_rgb(str(path), max_megapixels, "--max-megapixels")
     share = _LONGEST / max(rgb.shape)
     if share < 1:  # the reference computes in float64: memory for 4,096 x 4,096 pixels, not for a whole scan
         smaller = (max(1, round(rgb.shape[1] * share)), max(1, round(rgb.shape[0] * share)))
         rgb = cv2.resize(rgb, smaller, interpolation=cv2.INTER_AREA)
-    color = Color("bt601", full_range=True, chroma_x=0.5)
-    return path, from_rgb(rgb, color), color, rgb.shape[1], rgb.shape[0]
+    return rgb
 
 
-def _from_video(path: Path, limit: int) -> list[_Raw]:
+def _video_frames(path: Path, limit: int) -> list[np.ndarray]:
     import av
 
-    from streamkit.ops.color import from_rgb
-
-    color = Color("bt709")
     with av.open(str(path), options=PIXEL_LIMIT) as container:
         if not container.streams.video:
             raise ValueError("it has no video")
         step = max(1, (container.streams.video[0].frames or limit) // limit)
-        rgb = [
+        return [
             frame.to_ndarray(format="rgb24")
             for i, frame in enumerate(container.decode(video=0))
             if i % step == 0 and i < step * limit
         ]
-    return [(path, from_rgb(image, color), color, image.shape[1], image.shape[0]) for image in rgb]

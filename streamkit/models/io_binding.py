@@ -13,9 +13,9 @@ from streamkit.core.data import Array
 from streamkit.models.network import ModelInfo
 from streamkit.ops import traffic
 
-_SETTLE_EVERY = 1024  # runs
+_DRAIN_EVERY = 1024  # runs
 
-# Streams of sessions that are not settled. The objects of a garbage cycle are finalized in any order: without this
+# Streams of sessions that are not drained. The objects of a garbage cycle are finalized in any order: without this
 # reference, a stream could be destroyed before its session's last run.
 _streams: dict[int, Any] = {}
 
@@ -26,26 +26,19 @@ class IoBinding:
     ONNX Runtime keeps small host buffers for work in flight. In version 1.27, if no run waits for completion, they
     accumulate until the session is destroyed, are then freed in a CUDA callback, and the process crashes (cudaFreeHost
     returns 800, not permitted in a callback). Therefore every 1,024 runs, and before destruction, a run waits: see
-    `settle`.
+    `drain`.
     """
 
     def __init__(self, session: Any, info: ModelInfo, index: int, cuda_graph: bool) -> None:
         import cupy
-        import onnxruntime as ort
 
         self.binding = session.io_binding()  # first, so that it is released before the session
         self.session, self.info, self.index, self.cuda_graph = session, info, index, cuda_graph
         self.stream = cupy.cuda.get_current_stream()
         _streams[id(self)] = self.stream
-        self.options = ort.RunOptions()
-        self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        if cuda_graph:
-            # -1: neither capture nor replay, for shapes that were not warmed.
-            self.options.add_run_config_entry("gpu_graph_id", "-1")
-        self._waiting = ort.RunOptions()
-        if cuda_graph:
-            self._waiting.add_run_config_entry("gpu_graph_id", "-1")
-        self._unsettled, self._like = 0, dict[str, tuple[tuple[int, ...], Any]]()
+        graph = -1 if cuda_graph else None  # -1: neither capture nor replay, for shapes that were not warmed
+        self.options, self._waiting = _run_options(graph), _run_options(graph, wait=True)
+        self._runs, self._last_feeds = 0, dict[str, tuple[tuple[int, ...], Any]]()  # since a run waited
         self.graphs: dict[tuple[tuple[int, ...], ...], _Graph] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -68,20 +61,20 @@ class IoBinding:
         self.stream.synchronize()
         return outputs
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait for the stream, and make ONNX Runtime free its buffers for work in flight, by a run that waits."""
         import cupy
 
-        if self._unsettled:
+        if self._runs:
             with cupy.cuda.Device(self.index), self.stream:
-                self._unsettled = _SETTLE_EVERY
-                self._run({name: cupy.zeros(*like) for name, like in self._like.items()})
+                self._runs = _DRAIN_EVERY
+                self._run({name: cupy.zeros(*like) for name, like in self._last_feeds.items()})
         self.stream.synchronize()
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
             with contextlib.suppress(Exception):  # a failed device has no work in flight
-                self.settle()
+                self.drain()
             _streams.pop(id(self), None)
 
     def _on_device(self, name: str, feed: Array) -> Array:
@@ -107,12 +100,12 @@ class IoBinding:
             if None not in shape and 0 not in shape:
                 outputs[name] = cupy.empty(shape, info.dtype)
         self.bind(self.binding, feeds, outputs)
-        self._unsettled += 1
-        settles = self._unsettled > _SETTLE_EVERY
-        self.session.run_with_iobinding(self.binding, self._waiting if settles else self.options)
-        if settles or not self._like:
-            self._unsettled = 0 if settles else 1
-            self._like = {name: (feed.shape, feed.dtype) for name, feed in feeds.items()}
+        self._runs += 1
+        waits = self._runs > _DRAIN_EVERY
+        self.session.run_with_iobinding(self.binding, self._waiting if waits else self.options)
+        if waits or not self._last_feeds:
+            self._runs = 0 if waits else 1
+            self._last_feeds = {name: (feed.shape, feed.dtype) for name, feed in feeds.items()}
         if len(outputs) < len(self.info.outputs):
             values = dict(zip(self.info.outputs, self.binding.get_outputs(), strict=True))
             for name in values.keys() - outputs.keys():
@@ -152,16 +145,12 @@ class _Graph:
     """A CUDA graph for one set of shapes, with its fixed buffers."""
 
     def __init__(self, bound: IoBinding, feeds: Mapping[str, Array], outputs: Mapping[str, Array], number: int) -> None:
-        import onnxruntime as ort
-
         self.binding = bound.session.io_binding()  # first, as in IoBinding
         self.session = bound.session
         self.feeds = {name: feed.copy() for name, feed in feeds.items()}
         self.outputs = {name: output.copy() for name, output in outputs.items()}
         bound.bind(self.binding, self.feeds, self.outputs)
-        self.options = ort.RunOptions()
-        self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        self.options.add_run_config_entry("gpu_graph_id", str(number))
+        self.options = _run_options(number)
         # ONNX Runtime runs once, captures in a second run, and replays from then on.
         self.session.run_with_iobinding(self.binding, self.options)
 
@@ -170,6 +159,18 @@ class _Graph:
             buffer[...] = feeds[name]
         self.session.run_with_iobinding(self.binding, self.options)
         return {name: output.copy() for name, output in self.outputs.items()}
+
+
+def _run_options(graph: int | None, *, wait: bool = False) -> Any:
+    """ONNX Runtime's options of a run: the id of its CUDA graph, and whether the run waits for its completion."""
+    import onnxruntime as ort
+
+    options = ort.RunOptions()
+    if not wait:
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if graph is not None:
+        options.add_run_config_entry("gpu_graph_id", str(graph))
+    return options
 
 
 def _shapes(feeds: Mapping[str, Array]) -> tuple[tuple[int, ...], ...]:

@@ -12,7 +12,6 @@ import os
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -30,12 +29,11 @@ _TOO_LARGE = (
 )
 
 
-def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, *, timeout_s: float = 60) -> Path:
+def pull(card: Card, *, timeout_s: float = 60) -> Path:
     """Download the card's file, unless it exists with the card's checksum.
 
     Args:
         card: the card.
-        progress: called with the bytes so far and the total bytes (None if the server does not say).
         timeout_s: how long the server may be silent, in seconds.
 
     Returns:
@@ -50,7 +48,7 @@ def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, 
         raise wrong(
             card, f"the card has no url. {card.note or 'Get the file from the authors'} (its place: {card.file})"
         )
-    _check_place(card)
+    _check_target(card)
     if card.file.is_file() and sha256(card.file) == card.sha256:
         return card.file
     try:
@@ -60,7 +58,7 @@ def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, 
         raise wrong(card, f"cannot write to {card.file.parent}: {error.strerror}") from None
     part = Path(name)
     try:
-        found = _fetch(card, handle, progress, timeout_s)
+        found = _fetch(card, handle, timeout_s)
         if found != card.sha256:
             raise wrong(
                 card,
@@ -74,7 +72,7 @@ def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, 
     return card.file
 
 
-def _check_place(card: Card) -> None:
+def _check_target(card: Card) -> None:
     """Check that the file is an ONNX file in the card's folder, with links resolved."""
     folder, file = card.path.parent.resolve(), card.file.resolve()
     if file.suffix.lower() == ".onnx" and file.is_relative_to(folder):
@@ -87,7 +85,7 @@ def _check_place(card: Card) -> None:
     raise ModelError([where.problem(text)])
 
 
-def _fetch(card: Card, handle: int, progress: Callable[[int, int | None], None] | None, timeout_s: float) -> str:
+def _fetch(card: Card, handle: int, timeout_s: float) -> str:
     """Stream the url into an open file; return its SHA-256."""
     digest, done = hashlib.sha256(), 0
     with os.fdopen(handle, "wb") as out:
@@ -104,8 +102,6 @@ def _fetch(card: Card, handle: int, progress: Callable[[int, int | None], None] 
                     if done > _MOST:
                         raise wrong(card, f"its url has more than {_MOST:,} bytes, and {_TOO_LARGE}")
                     _write(card, out, chunk)
-                    if progress:
-                        progress(done, total)
         except urllib.error.HTTPError as error:
             error.close()
             raise wrong(card, mask(f"{card.url} answers {error.code} {error.reason}")) from None

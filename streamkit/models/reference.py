@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from streamkit.ops.letterbox import InputSpec
 
 Outputs = Mapping[str, np.ndarray]
+Geometry = tuple[float, float, float, float]
+"""scale_x, scale_y, offset_x, offset_y: network pixel = source pixel x scale + offset."""
+Size = tuple[int, int]
+"""Width and height in pixels."""
 _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
 
 
@@ -44,7 +48,7 @@ def _sample(plane: np.ndarray, down: np.ndarray, across: np.ndarray) -> np.ndarr
     return np.array([np.interp(across, np.arange(len(row)), row) for row in rows])
 
 
-def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, tuple[float, float, float, float]]:
+def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, Geometry]:
     """Resize, pad and normalise a frame.
 
     Args:
@@ -52,8 +56,7 @@ def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, tuple[float, f
         spec: the network's input.
 
     Returns:
-        The tensor of one frame, in `spec`'s layout and dtype; and scale_x, scale_y, offset_x, offset_y:
-        network pixel = source pixel x scale + offset.
+        The tensor of one frame, in `spec`'s layout and dtype; and the geometry.
     """
     import cv2
 
@@ -94,8 +97,8 @@ def _middle(room: int, size: int) -> int:
 def objects(
     family: str,
     outputs: Outputs,
-    geometry: tuple[float, float, float, float],
-    size: tuple[int, int],
+    geometry: Geometry,
+    size: Size,
     spec: InputSpec,
     *,
     min_score: float,
@@ -161,7 +164,7 @@ def _cells(spec: InputSpec, stride: int) -> np.ndarray:
     return np.array([(x, y) for y in range(down) for x in range(across)], np.float64)
 
 
-def _yolox(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+def _yolox(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     (values,) = outputs.values()
     cells = np.concatenate([_cells(spec, stride) for stride in (8, 16, 32)])
     strides = np.concatenate([np.full((len(_cells(spec, stride)), 1), stride) for stride in (8, 16, 32)])
@@ -174,40 +177,32 @@ def _matrix(outputs: Outputs) -> np.ndarray:
     return next(value for value in outputs.values() if value.ndim == 2)
 
 
-def _yolov5(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+def _yolov5(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     values = _matrix(outputs)
     return _rows(values[:, :2], values[:, 2:4], values[:, 4:5] * values[:, 5:])
 
 
-def _yolov8(outputs: Outputs, spec: InputSpec, size: tuple[int, int], classes: int | None = None) -> np.ndarray:
+def _yolov8(outputs: Outputs, spec: InputSpec, size: Size, classes: int | None = None) -> np.ndarray:
     """Read the boxes and scores, and the values behind the scores of `classes` classes; None for all values."""
     values = _matrix(outputs).T
     end = values.shape[1] if classes is None else 4 + classes
     return np.column_stack([_rows(values[:, :2], values[:, 2:4], values[:, 4:end]), values[:, end:]])
 
 
-def _yolov8_pose(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
-    return _yolov8(outputs, spec, size, classes=1)
-
-
-def _yolov8_seg(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+def _yolov8_seg(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     coefficients = next(value for value in outputs.values() if value.ndim == 3).shape[0]
     return _yolov8(outputs, spec, size, classes=len(_matrix(outputs)) - 4 - coefficients)
 
 
-def _yolo_e2e(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+def _yolo_e2e(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     return _matrix(outputs).copy()
 
 
-def _detr(outputs: Outputs, spec: InputSpec, size: tuple[int, int], select: str = "top_k") -> np.ndarray:
+def _detr(outputs: Outputs, spec: InputSpec, size: Size, select: str = "top_k") -> np.ndarray:
     if {"labels", "boxes", "scores"} <= outputs.keys():
         return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
     boxes, logits = sorted(outputs.values(), key=lambda value: value.shape[1] != 4)
-    if select == "softmax":
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-        scores = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
-    else:
-        scores = 1 / (1 + np.exp(-logits))
+    scores = _softmax(logits)[:, :-1] if select == "softmax" else 1 / (1 + np.exp(-logits))
     queries, classes = scores.shape
     if select == "top_k":
         boxes, scores = np.repeat(boxes, classes, axis=0), scores.reshape(-1, 1)
@@ -218,7 +213,12 @@ def _detr(outputs: Outputs, spec: InputSpec, size: tuple[int, int], select: str 
     return rows
 
 
-def _ssd(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def _ssd(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     (wide, high), names = spec.size, outputs.keys()
     if {"detection_boxes", "detection_scores", "detection_classes"} <= names:
         boxes, scores, labels = (outputs[f"detection_{kind}"] for kind in ("boxes", "scores", "classes"))
@@ -235,7 +235,7 @@ def _ssd(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray
     return np.column_stack([rows[:, 3:] * (wide, high, wide, high), rows[:, 2], rows[:, 1]])
 
 
-def _yunet(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+def _yunet(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     found = []
     for stride in (8, 16, 32):
         cls, obj, box = (outputs[f"{kind}_{stride}"] for kind in ("cls", "obj", "bbox"))
@@ -249,12 +249,11 @@ def answer(family: str, outputs: Outputs) -> np.ndarray:
     (output,) = outputs.values()
     vector = np.asarray(output, np.float64).ravel()
     if family == "logits":
-        powers = np.exp(vector - vector.max())
-        return np.asarray(powers / powers.sum())
+        return _softmax(vector)
     return np.asarray(vector / np.sqrt((vector**2).sum())) if family == "embedding" else vector
 
 
-def _movenet(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+def _movenet(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     (value,) = outputs.values()
     points = value[0][:, [1, 0, 2]] * (*spec.size, 1)
     seen = points[points[:, 2] >= 0.2] if (points[:, 2] >= 0.2).any() else points
@@ -263,12 +262,7 @@ def _movenet(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.nda
 
 
 def mask(
-    coefficients: np.ndarray,
-    prototypes: np.ndarray,
-    box: np.ndarray,
-    geometry: tuple[float, float, float, float],
-    size: tuple[int, int],
-    spec: InputSpec,
+    coefficients: np.ndarray, prototypes: np.ndarray, box: np.ndarray, geometry: Geometry, size: Size, spec: InputSpec
 ) -> np.ndarray:
     """Return an object's mask, (height, width) bool: the logits sampled at the pixels in its box, above 0."""
     logits = np.tensordot(coefficients, np.asarray(prototypes, np.float64), 1)
@@ -280,7 +274,7 @@ def mask(
     return np.asarray((_sample(logits, down, across) > 0) & inside)
 
 
-READERS: dict[str, tuple[Callable[[Outputs, InputSpec, tuple[int, int]], np.ndarray], bool]] = {
+READERS: dict[str, tuple[Callable[[Outputs, InputSpec, Size], np.ndarray], bool]] = {
     "yolox": (_yolox, True),
     "yolov5": (_yolov5, True),
     "yolov8": (_yolov8, True),
@@ -288,7 +282,7 @@ READERS: dict[str, tuple[Callable[[Outputs, InputSpec, tuple[int, int]], np.ndar
     "detr": (_detr, False),
     "ssd": (_ssd, False),
     "yunet": (_yunet, True),
-    "yolov8_pose": (_yolov8_pose, True),
+    "yolov8_pose": (functools.partial(_yolov8, classes=1), True),
     "yolov8_seg": (_yolov8_seg, True),
     "movenet": (_movenet, False),
 }

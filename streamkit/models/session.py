@@ -14,10 +14,8 @@ from weakref import WeakValueDictionary
 from streamkit.core.data import Array, Device, array_module
 from streamkit.core.errors import DeviceError
 from streamkit.models.io_binding import IoBinding
-from streamkit.models.network import ModelInfo, TensorInfo, check_model, inspect
-from streamkit.models.providers import PROVIDERS, nodes_by_provider, open_session, provider_options
-
-__all__ = ["PROVIDERS", "ModelInfo", "Session", "TensorInfo", "check_model", "inspect", "on_this_stream"]
+from streamkit.models.network import inspect
+from streamkit.models.providers import nodes_by_provider, open_session, provider_options
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,7 +28,7 @@ class Session:
 
     Attributes:
         info: inputs and outputs of the file.
-        inputs, outputs, image_input, layout, dtype, batch, size: shortcuts to `info`.
+        inputs, outputs, image_input, layout, dtype: shortcuts to `info`.
         fixed_batch: the only batch size that the file supports; None for any. `run` then splits a batch into several
             steps, which is slower: the caller should log that once.
         nodes: number of the network's nodes per provider, by ONNX Runtime's names. Under `device: cuda`,
@@ -54,8 +52,8 @@ class Session:
             file: the ONNX file.
             device: where it runs. For a GPU, create the session while that GPU and a separate CuPy stream are current,
                 and use it only on that stream and thread.
-            providers: names from `PROVIDERS`, in order of preference; by default (`cuda`, `cpu`) for a GPU. Each must
-                load. Without `cpu` at the end, a network with a node that only the CPU can run is rejected.
+            providers: names from `providers.PROVIDERS`, in order of preference; by default (`cuda`, `cpu`) for a GPU.
+                Each must load. Without `cpu` at the end, a network with a node that only the CPU can run is rejected.
             threads: CPU threads for one run.
             cuda_graph: replay a CUDA graph for each batch size that was warmed (about a tenth faster for small
                 networks). Inputs and outputs are then copied through buffers at fixed addresses on the device.
@@ -71,8 +69,7 @@ class Session:
         self.info = inspect(file)
         self.device = device
         self.inputs, self.outputs, self.image_input = self.info.inputs, self.info.outputs, self.info.image_input
-        self.layout, self.dtype, self.size = self.info.layout, self.info.dtype, self.info.size
-        self.batch = self.fixed_batch = self.info.batch
+        self.layout, self.dtype, self.fixed_batch = self.info.layout, self.info.dtype, self.info.batch
         if cuda_graph and device.kind != "cuda":
             raise DeviceError("cuda_graph needs device: cuda")
         names = tuple(providers) or (("cuda", "cpu") if device.kind == "cuda" else ("cpu",))

@@ -15,6 +15,7 @@ import numpy as np
 
 from streamkit.core.data import Detections, Shown, Surface
 from streamkit.ops import figures
+from streamkit.ops.boxes import intersection_and_union
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import MARK
 from streamkit.ops.style import PALETTE, Style
@@ -63,11 +64,11 @@ def annotate(
     drawn, labels = _analytics(shown, layout, style)
     add(_SHAPE, *figures.shapes(drawn, layout))
     for table in tables:
-        table = _shown(table, layout, style)
+        table = _drawn_rows(table, layout, style)
         if not len(table):
             continue
         frame, (color, ink) = table.batch_row, _colors(table, layout, style)
-        boxes = _outlines(table, layout, color)
+        boxes = _box_marks(table, layout, color)
         if style.fill > 0:
             inside = boxes.copy()
             inside["border"] = 0
@@ -77,13 +78,13 @@ def annotate(
         if style.masks > 0 and "mask" in table.extra:
             add(_MASK, *figures.masks(table, style, color, atlas))
         if "keypoints" in table.extra:
-            points = figures.Points(table, layout, style)
+            points = figures.KeypointMarks(table, layout, style)
             add(_LINE, *points.lines(layout, color))
             add(_DOT, *points.dots(layout, color, atlas))
         if style.labels or style.scores or style.tracks:
             labels += _labels(table, style, boxes, ink)
     if labels:
-        add(_LABEL, *_written(labels, layout, atlas))
+        add(_LABEL, *_label_marks(labels, layout, atlas))
     if not any(layers):
         return np.zeros(0, MARK), [0] * len(surfaces)
     owner = np.concatenate([part for layer in owners for part in layer])
@@ -92,7 +93,7 @@ def annotate(
     return marks[order], np.searchsorted(owner[order], np.arange(len(surfaces)), side="right").tolist()
 
 
-def _shown(table: Detections, layout: figures.FrameLayout, style: Style) -> Detections:
+def _drawn_rows(table: Detections, layout: figures.FrameLayout, style: Style) -> Detections:
     """Return the rows to draw, by frame and then from far to near."""
     frame = table.batch_row
     x1, y1, x2, y2 = table.xyxy.T
@@ -120,7 +121,7 @@ def _colors(table: Detections, layout: figures.FrameLayout, style: Style) -> tup
     return layout.colors[table.batch_row, number], layout.inks[table.batch_row, number]
 
 
-def _outlines(table: Detections, layout: figures.FrameLayout, color: np.ndarray) -> np.ndarray:
+def _box_marks(table: Detections, layout: figures.FrameLayout, color: np.ndarray) -> np.ndarray:
     """Return a mark for each row: lines along the box's edges, rounded to even positions, inside the frame."""
     frame = table.batch_row
     line, size = layout.line[frame], layout.size[frame]
@@ -180,7 +181,7 @@ def _labels(table: Detections, style: Style, boxes: np.ndarray, ink: np.ndarray)
     return [_Label(*one) for one in zip(*columns, strict=True)]
 
 
-def _written(labels: Sequence[_Label], layout: figures.FrameLayout, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
+def _label_marks(labels: Sequence[_Label], layout: figures.FrameLayout, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
     """Return frames and marks of the labels; a label is a row of sprites on the box's colour."""
     sprites = [[atlas.text(piece, int(layout.text[one.frame])) for piece in one.pieces] for one in labels]
     frames = np.array([one.frame for one in labels], np.int64)
@@ -238,27 +239,21 @@ def separate_labels(labels: np.ndarray, boxes: np.ndarray, size: tuple[int, int]
         (n, 2) int64, each label's upper left corner, even.
     """
     corner = labels[:, :2].copy()
-    crowded = _common(labels, labels)
+    crowded, _ = intersection_and_union(labels, labels)
     np.fill_diagonal(crowded, 0)
     moving = crowded.any(axis=1)
     if not moving.any():
         return corner
     placed = labels[~moving]
     for i in np.flatnonzero(moving):
-        places = _around(labels[i], boxes[i], size)
-        best = places[np.argmin(_common(places, placed).sum(axis=1))]
+        places = _label_positions(labels[i], boxes[i], size)
+        best = places[np.argmin(intersection_and_union(places, placed)[0].sum(axis=1))]
         corner[i] = best[:2]
         placed = np.concatenate([placed, best[None]])
     return corner
 
 
-def _common(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return (n, m), the area that rectangles (n, 4) and (m, 4) have in common."""
-    sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
-    return np.asarray(np.clip(sides, 0, None).prod(axis=2))
-
-
-def _around(label: np.ndarray, box: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def _label_positions(label: np.ndarray, box: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Return (8, 4) positions for a label, the best first: above its box, on its upper edge, beside it, below it."""
     wide, (left, top, right, bottom) = label[2:] - label[:2], box
     width, height = wide.tolist()

@@ -50,10 +50,8 @@ def to_source(points: Array, geometry: Array) -> Array:
         points: (n, 2 k) float32, x and y alternating: boxes (k = 2) or landmarks.
         geometry: (n, 4) or (4,) float32 scale_x, scale_y, offset_x, offset_y, with network = source x scale + offset.
     """
-    xp = array_module(points)
     pairs = points.reshape(len(points), points.shape[1] // 2, 2)
-    geometry = xp.broadcast_to(geometry, (len(points), 4))
-    return ((pairs - geometry[:, None, 2:]) / geometry[:, None, :2]).reshape(points.shape)
+    return ((pairs - geometry[..., None, 2:]) / geometry[..., None, :2]).reshape(points.shape)
 
 
 def clip(xyxy: Array, size_wh: Array) -> Array:
@@ -64,9 +62,7 @@ def clip(xyxy: Array, size_wh: Array) -> Array:
         size_wh: (n, 2) or (2,) float32, the frames' width and height.
     """
     xp = array_module(xyxy)
-    size = xp.broadcast_to(size_wh, (len(xyxy), 2))
-    limit = xp.concatenate([size, size], axis=1)
-    return xp.minimum(xp.maximum(xyxy, np.float32(0)), limit)
+    return xp.minimum(xp.maximum(xyxy, np.float32(0)), xp.tile(size_wh, 2))
 
 
 def check_rects(rects: Sequence[Rect], sizes: Sequence[tuple[int, int]]) -> None:

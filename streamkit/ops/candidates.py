@@ -4,7 +4,7 @@ Four functions cover the detectors: `best_class` (a score per class and anchor, 
 `each_class` (the same, but each class of an anchor may be an object), `given_class` (one score and one label per row),
 `faces` (YuNet). Each takes the whole batch's output, as views with any strides, on the host or on the device;
 `streamkit.ops.nms.select` makes objects of the result. On the device each is one launch of `candidates.cu`, whatever
-the batch, and nothing waits for the device. Scratch memory returns to CuPy's pool while kernels may still run: the pool
+the batch, without waiting for the device. Scratch memory returns to CuPy's pool while kernels may still run: the pool
 reuses it on the same stream only, after them.
 
 Anchors that do not become candidates are counted:
@@ -16,7 +16,7 @@ Anchors that do not become candidates are counted:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -117,26 +117,33 @@ def best_class(
     if coding == Coding.GRID:
         check_cells(a, input_size)
     if array_module(scores) is not np:
-        way = 2 if softmax else int(logits)
-        return _best_class_on_device(boxes, scores, objectness, min_score, coding, input_size, unit, way, points, step)
-    found = _Found(n, a, min_score)
+        objects = scores[:, :, 0] if objectness is None else objectness
+        boxes, scores, objects, values = _common_dtype(boxes, scores, objects, boxes if points is None else points)
+        columns = 0 if points is None else points.shape[2]
+        arguments = (
+            *_strided(boxes, scores, objects), np.int32(objectness is not None), np.int32(2 if softmax else logits),
+            np.int32(coding), np.float32(unit[0]), np.float32(unit[1]), np.int32(input_size[0]),
+            np.int32(input_size[1]), *_strided(values), np.int32(columns),
+        )  # fmt: skip
+        return _launch("best_class", arguments, boxes.dtype, (n, a), min_score, columns, step)
+    found = _Selection(n, a, min_score)
     with np.errstate(all="ignore"):
         if objectness is not None:
-            objectness = float32(objectness)
-            frame, anchor = found.reach(objectness)  # class scores are at most 1, so no other anchor can reach it
-            rows = float32(scores[frame, anchor])
+            objectness = objectness.astype(np.float32, copy=False)
+            frame, anchor = found.above_floor(objectness)  # class scores are at most 1, so no other anchor can reach it
+            rows = scores[frame, anchor].astype(np.float32, copy=False)
             class_id = rows.argmax(axis=1)
             score = rows[np.arange(len(rows)), class_id] * objectness[frame, anchor]
         else:
             best = _softmax(scores) if softmax else scores.max(axis=2)
-            best = sigmoid(best) if logits else float32(best)
+            best = sigmoid(best) if logits else best.astype(np.float32, copy=False)
             scores = scores[:, :, : len(min_score)]
-            frame, anchor = found.reach(best)
+            frame, anchor = found.above_floor(best)
             class_id = scores[frame, anchor].argmax(axis=1)
             score = best[frame, anchor]
-        found.pick(frame, anchor, score, class_id)
-        xyxy = _decode(float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, input_size)
-        return found.done(xyxy, points, step)
+        found.select(frame, anchor, score, class_id)
+        xyxy = _decode(boxes[found.frame, found.anchor], found.anchor, coding, unit, input_size)
+        return found.candidates(xyxy, None if points is None else points[found.frame, found.anchor], step)
 
 
 def each_class(
@@ -157,14 +164,16 @@ def each_class(
     n, a, classes = scores.shape
     check_scores(classes, min_score)
     if array_module(scores) is not np:
-        return _each_class_on_device(boxes, scores, min_score, coding, unit)
-    found = _Found(n, a * classes, min_score)
+        boxes, scores = _common_dtype(boxes, scores)
+        arguments = *_strided(boxes, scores), np.int32(coding), np.float32(unit[0]), np.float32(unit[1])
+        return _launch("each_class", arguments, boxes.dtype, (n, a * classes), min_score)
+    found = _Selection(n, a * classes, min_score)
     with np.errstate(all="ignore"):
         score = sigmoid(scores.reshape(n, a * classes))
-        frame, anchor = found.reach(score)
-        found.pick(frame, anchor, score[frame, anchor], anchor % max(classes, 1))
+        frame, anchor = found.above_floor(score)
+        found.select(frame, anchor, score[frame, anchor], anchor % max(classes, 1))
         row = found.anchor // max(classes, 1)
-        return found.done(_decode(float32(boxes[found.frame, row]), row, coding, unit, (0, 0)))
+        return found.candidates(_decode(boxes[found.frame, row], row, coding, unit, (0, 0)))
 
 
 def given_class(
@@ -190,18 +199,27 @@ def given_class(
         points: (n, a, c) further values of each anchor, which its object keeps.
         step: layout of `points`, as in `Candidates`.
     """
-    if array_module(scores) is not np:
-        return _given_class_on_device(boxes, scores, labels, min_score, coding, unit, points, step)
     n, a = scores.shape
-    found = _Found(n, a, min_score)
+    if array_module(scores) is not np:
+        boxes, scores, values = _common_dtype(boxes, scores, boxes if points is None else points)
+        if labels.dtype not in (np.int64, np.int32, boxes.dtype):
+            labels = labels.astype(boxes.dtype if labels.dtype.kind == "f" else np.int64)
+        columns = 0 if points is None else points.shape[2]
+        arguments = (
+            *_strided(boxes, scores, labels), np.int32(coding), np.float32(unit[0]), np.float32(unit[1]),
+            *_strided(values), np.int32(columns),
+        )  # fmt: skip
+        whole = () if labels.dtype == boxes.dtype else (f"LABELS={8 * labels.itemsize}",)
+        return _launch("given_class", arguments, boxes.dtype, (n, a), min_score, columns, step, whole)
+    found = _Selection(n, a, min_score)
     with np.errstate(all="ignore"):
-        scores = float32(scores)
-        frame, anchor = found.reach(scores)
+        scores = scores.astype(np.float32, copy=False)
+        frame, anchor = found.above_floor(scores)
         label = labels[frame, anchor]
         class_id = np.where((label >= 0) & (label < len(min_score)), label, -1).astype(np.int64)
-        found.pick(frame, anchor, scores[frame, anchor], class_id)
-        xyxy = _decode(float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, (0, 0))
-        return found.done(xyxy, points, step)
+        found.select(frame, anchor, scores[frame, anchor], class_id)
+        xyxy = _decode(boxes[found.frame, found.anchor], found.anchor, coding, unit, (0, 0))
+        return found.candidates(xyxy, None if points is None else points[found.frame, found.anchor], step)
 
 
 def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_size: tuple[int, int]) -> Any:
@@ -217,17 +235,19 @@ def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_
     """
     a = sum(outputs[f"cls_{stride}"].shape[1] for stride in STRIDES)
     check_cells(a, input_size)
-    if array_module(outputs["cls_8"]) is not np:
-        return _faces_on_device(outputs, n, min_score, input_size)
+    if (xp := array_module(outputs["cls_8"])) is not np:
+        tensors = [xp.ascontiguousarray(one) for one in _common_dtype(*(outputs[name] for name in FACE_OUTPUTS))]
+        arguments = *tensors, np.int32(input_size[0]), np.int32(input_size[1])
+        return _launch("faces", arguments, tensors[0].dtype, (n, a), min_score, FACE_POINTS, 3)
     cls, obj, bbox, kps = (
-        np.concatenate([float32(outputs[f"{kind}_{stride}"][:n]) for stride in STRIDES], axis=1)
+        np.concatenate([outputs[f"{kind}_{stride}"][:n] for stride in STRIDES], axis=1, dtype=np.float32)
         for kind in ("cls", "obj", "bbox", "kps")
     )
-    found = _Found(n, a, min_score)
+    found = _Selection(n, a, min_score)
     with np.errstate(all="ignore"):
         score = np.sqrt(np.clip(cls[..., 0], 0, 1) * np.clip(obj[..., 0], 0, 1))
-        frame, anchor = found.reach(score)
-        found.pick(frame, anchor, score[frame, anchor], np.zeros(len(frame), np.int64))
+        frame, anchor = found.above_floor(score)
+        found.select(frame, anchor, score[frame, anchor], np.zeros(len(frame), np.int64))
         frame, anchor = found.frame, found.anchor
         x, y, stride = cells(input_size)[:, anchor]
         points = kps[frame, anchor].reshape(-1, 5, 2)
@@ -235,23 +255,23 @@ def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_
         sure = np.broadcast_to(found.score[:, None, None], (len(points), 5, 1))
         points = np.concatenate([points, sure], axis=2)
         boxes = _decode(bbox[frame, anchor], anchor, Coding.GRID, (1.0, 1.0), input_size)
-        return found.made(boxes, points.reshape(-1, FACE_POINTS), 3)
+        return found.candidates(boxes, points.reshape(-1, FACE_POINTS), 3)
 
 
-class _Found:
+class _Selection:
     """Narrows a batch's anchors down to candidates, and counts why the others are rejected."""
 
     def __init__(self, frames: int, anchors: int, min_score: np.ndarray) -> None:
         self.frames, self.anchors, self.min_score = frames, anchors, min_score
         self.floor = np.float32(min_score.min(initial=np.inf))
 
-    def reach(self, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def above_floor(self, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return frame and anchor of each of the (n, a) scores that reach the lowest threshold."""
         self.not_finite: np.ndarray = np.isnan(score).sum(axis=1)
         reached = np.flatnonzero(score >= self.floor)
         return np.divmod(reached, self.anchors) if self.anchors else (reached, reached)
 
-    def pick(self, frame: np.ndarray, anchor: np.ndarray, score: np.ndarray, class_id: np.ndarray) -> None:
+    def select(self, frame: np.ndarray, anchor: np.ndarray, score: np.ndarray, class_id: np.ndarray) -> None:
         """Apply the thresholds to final scores and classes (-1: no class of the list)."""
         self.not_finite = self.not_finite + self._count(frame[np.isnan(score)])
         least = np.append(self.min_score, np.float32(np.inf))[class_id]
@@ -262,14 +282,9 @@ class _Found:
         self.frame, self.anchor, self.score = frame[rows], anchor[rows], score[rows]
         self.class_id = class_id[rows].astype(np.int32)
 
-    def done(self, xyxy: np.ndarray, points: np.ndarray | None = None, step: int = 2) -> Candidates:
-        """Return the candidates, given the boxes of the picked anchors, and further values of all anchors."""
-        if points is None:
-            return self.made(xyxy, np.zeros((len(xyxy), 0), np.float32), step)
-        return self.made(xyxy, float32(points[self.frame, self.anchor]), step)
-
-    def made(self, xyxy: np.ndarray, points: np.ndarray, step: int) -> Candidates:
-        """Return the candidates, given the boxes and further values of the picked anchors."""
+    def candidates(self, xyxy: np.ndarray, points: np.ndarray | None = None, step: int = 2) -> Candidates:
+        """Return the candidates, given the boxes and further values of the selected anchors."""
+        points = np.zeros((len(xyxy), 0), np.float32) if points is None else points.astype(np.float32, copy=False)
         rows = np.isfinite(xyxy).all(axis=1) & np.isfinite(self.score)
         columns = (self.frame, self.score, self.class_id, xyxy, points)
         if not rows.all():
@@ -286,7 +301,8 @@ class _Found:
 def _decode(
     values: np.ndarray, anchor: np.ndarray, coding: Coding, unit: tuple[float, float], input_size: tuple[int, int]
 ) -> np.ndarray:
-    """Decode the (m, 4) float32 values of the anchors (m,) to boxes (m, 4) float32 in network pixels."""
+    """Decode the (m, 4) values of the anchors (m,) to boxes (m, 4) float32 in network pixels."""
+    values = values.astype(np.float32, copy=False)
     if coding == Coding.GRID:
         x, y, stride = cells(input_size)[:, anchor]
         centre = (values[:, :2] + np.stack([x, y], axis=1)) * stride[:, None]
@@ -305,11 +321,11 @@ def _decode(
 
 
 @lru_cache(maxsize=32)
-def cells(input_size: tuple[int, int], strides: Sequence[int] = STRIDES) -> np.ndarray:
+def cells(input_size: tuple[int, int]) -> np.ndarray:
     """Return column, row and stride of each anchor of a feature pyramid: (3, a) float32."""
     width, height = input_size
     levels = []
-    for stride in strides:
+    for stride in STRIDES:
         y, x = np.mgrid[: height // stride, : width // stride]
         levels.append(np.stack([x.ravel(), y.ravel(), np.full(x.size, stride)]))
     return np.concatenate(levels, axis=1).astype(np.float32)
@@ -329,11 +345,6 @@ def check_scores(classes: int, min_score: np.ndarray) -> None:
     """Check that an output has a score for each threshold; raise ValueError."""
     if classes != len(min_score):
         raise ValueError(f"the output has scores of {classes} classes, min_score has {len(min_score)}; they must match")
-
-
-def float32(array: np.ndarray) -> np.ndarray:
-    """Return the array as float32, without a copy if possible."""
-    return array if array.dtype == np.float32 else array.astype(np.float32)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
@@ -373,103 +384,28 @@ class DeviceCandidates:
     step: int = 2
 
 
-def _best_class_on_device(
-    boxes: Array,
-    scores: Array,
-    objectness: Array | None,
-    min_score: np.ndarray,
-    coding: Coding,
-    input_size: tuple[int, int],
-    unit: tuple[float, float],
-    logits: int,
-    points: Array | None,
-    step: int,
-) -> DeviceCandidates:
-    """As `best_class`; `logits` is 1 for the sigmoid, 2 for the softmax."""
-    objects = scores[:, :, 0] if objectness is None else objectness
-    boxes, scores, objects, values = _one_type(boxes, scores, objects, boxes if points is None else points)
-    columns = 0 if points is None else points.shape[2]
-    found = _room(scores.shape[0], scores.shape[1], columns, step)
-    arguments = (
-        *_strided(boxes), *_strided(scores), *_strided(objects),
-        np.int32(objectness is not None), np.int32(logits),
-        np.int32(coding), np.float32(unit[0]), np.float32(unit[1]), np.int32(input_size[0]), np.int32(input_size[1]),
-        *_strided(values), np.int32(columns),
-    )  # fmt: skip
-    _launch("best_class", _defines(boxes), arguments, found, min_score)
-    return found
-
-
-def _each_class_on_device(
-    boxes: Array, scores: Array, min_score: np.ndarray, coding: Coding, unit: tuple[float, float]
-) -> DeviceCandidates:
-    boxes, scores = _one_type(boxes, scores)
-    found = _room(scores.shape[0], scores.shape[1] * scores.shape[2])
-    arguments = (
-        *_strided(boxes), *_strided(scores), np.int32(coding), np.float32(unit[0]), np.float32(unit[1]),
-    )  # fmt: skip
-    _launch("each_class", _defines(boxes), arguments, found, min_score)
-    return found
-
-
-def _given_class_on_device(
-    boxes: Array,
-    scores: Array,
-    labels: Array,
-    min_score: np.ndarray,
-    coding: Coding,
-    unit: tuple[float, float],
-    points: Array | None,
-    step: int,
-) -> DeviceCandidates:
-    boxes, scores, values = _one_type(boxes, scores, boxes if points is None else points)
-    columns = 0 if points is None else points.shape[2]
-    if labels.dtype not in (np.int64, np.int32, boxes.dtype):
-        labels = labels.astype(boxes.dtype if labels.dtype.kind == "f" else np.int64)
-    whole = () if labels.dtype == boxes.dtype else (f"LABELS={8 * labels.itemsize}",)
-    found = _room(scores.shape[0], scores.shape[1], columns, step)
-    arguments = (
-        *_strided(boxes), *_strided(scores), *_strided(labels),
-        np.int32(coding), np.float32(unit[0]), np.float32(unit[1]),
-        *_strided(values), np.int32(columns),
-    )  # fmt: skip
-    _launch("given_class", _defines(boxes) + whole, arguments, found, min_score)
-    return found
-
-
-def _faces_on_device(
-    outputs: Mapping[str, Array], n: int, min_score: np.ndarray, input_size: tuple[int, int]
-) -> DeviceCandidates:
-    import cupy
-
-    tensors = [cupy.ascontiguousarray(tensor) for tensor in _one_type(*(outputs[name] for name in FACE_OUTPUTS))]
-    anchors = sum(tensor.shape[1] for tensor in tensors[: len(STRIDES)])
-    found = _room(n, anchors, FACE_POINTS, 3)
-    arguments = (*tensors, np.int32(input_size[0]), np.int32(input_size[1]))
-    _launch("faces", _defines(tensors[0]), arguments, found, min_score)
-    return found
-
-
 def _launch(
-    name: str, defines: tuple[str, ...], arguments: tuple[Any, ...], found: DeviceCandidates, min_score: np.ndarray
-) -> None:
-    n, anchors = found.class_id.shape
-    if not n or not anchors:
-        return
-    sink = (
-        upload(min_score), np.int32(len(min_score)), np.float32(min_score.min(initial=np.inf)),
-        np.int32(anchors), np.int32(found.keys.shape[1]),
-        found.keys, found.tallies, found.boxes, found.class_id, found.points,
-    )  # fmt: skip
-    kernel("candidates.cu", name, defines)(((anchors + _BLOCK - 1) // _BLOCK, n), (_BLOCK,), (*arguments, *sink))
+    name: str, arguments: tuple[Any, ...], dtype: Any, shape: tuple[int, int], min_score: np.ndarray,
+    columns: int = 0, step: int = 2, defines: tuple[str, ...] = (),
+) -> DeviceCandidates:  # fmt: skip
+    """Allocate the candidates, and launch the kernel `name` of `candidates.cu` to write them.
 
-
-def _room(n: int, anchors: int, columns: int = 0, step: int = 2) -> DeviceCandidates:
+    Args:
+        name: the kernel.
+        arguments: its arguments before those that all kernels have.
+        dtype: type of the outputs of the network, float16 or float32.
+        shape: number of frames, and of anchors per frame.
+        min_score: minimum score of each class.
+        columns: further values of an anchor.
+        step: layout of these, as in `Candidates`.
+        defines: constants of the kernel, besides the type.
+    """
     import cupy
 
+    n, anchors = shape
     if anchors > MAX_ANCHORS:
         raise ValueError(f"a network may have at most {MAX_ANCHORS} anchors per frame, got {anchors}")
-    return DeviceCandidates(
+    found = DeviceCandidates(
         cupy.empty((n, 1 << max(anchors - 1, 0).bit_length()), np.uint64),
         cupy.zeros((n, _TALLIES), np.int32),
         cupy.empty((n, anchors, 4), np.float32),
@@ -477,21 +413,31 @@ def _room(n: int, anchors: int, columns: int = 0, step: int = 2) -> DeviceCandid
         cupy.empty((n, anchors, columns), np.float32),
         step,
     )
+    if n and anchors:
+        common = (
+            upload(min_score), np.int32(len(min_score)), np.float32(min_score.min(initial=np.inf)),
+            np.int32(anchors), np.int32(found.keys.shape[1]),
+            found.keys, found.tallies, found.boxes, found.class_id, found.points,
+        )  # fmt: skip
+        defines = ("HALF=1", *defines) if dtype == np.float16 else defines
+        launch = kernel("candidates.cu", name, defines)
+        launch(((anchors + _BLOCK - 1) // _BLOCK, n), (_BLOCK,), (*arguments, *common))
+    return found
 
 
-def _one_type(*arrays: Array) -> list[Array]:
+def _common_dtype(*arrays: Array) -> list[Array]:
     """Return the arrays in one type that the kernels support: all float16, or all float32."""
     half = all(array.dtype == np.float16 for array in arrays)
     return list(arrays) if half else [array.astype(np.float32, copy=False) for array in arrays]
 
 
-def _defines(array: Array) -> tuple[str, ...]:
-    return ("HALF=1",) if array.dtype == np.float16 else ()
-
-
-def _strided(array: Array) -> tuple[Any, ...]:
-    """Return a view as kernel arguments: the address of its first value, and its strides in values."""
-    return (array, *(np.int64(stride // array.itemsize) for stride in array.strides))
+def _strided(*arrays: Array) -> list[Any]:
+    """Return views as kernel arguments: for each, the address of its first value, and its strides in values."""
+    return [
+        argument
+        for array in arrays
+        for argument in (array, *(np.int64(stride // array.itemsize) for stride in array.strides))
+    ]
 
 
 def upload(values: np.ndarray) -> Array:

@@ -9,25 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Color, Frame, Surface, array_module
-from streamkit.ops import traffic
+from streamkit.core.data import Color, Frame, Surface
 from streamkit.ops.resample import Axis, chroma_axis, resample
 from streamkit.ops.scratch import Scratch, scratch
+from streamkit.ops.transfer import host_pixels
 
-
-class Matrix(NamedTuple):
-    """Weights of red and blue in luma; green has the remainder."""
-
-    kr: float
-    kb: float
-
-
-MATRICES = {"bt601": Matrix(0.299, 0.114), "bt709": Matrix(0.2126, 0.0722), "bt2020": Matrix(0.2627, 0.0593)}
+MATRICES = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
+"""Weights of red and blue in luma; green has the remainder."""
 
 _BAND = 1 << 22
 """Pixels converted at a time."""
@@ -66,29 +58,19 @@ def rgb_to_yuv(color: Color) -> np.ndarray:
     return inverse
 
 
-def image_record(
-    color: Color, shape: Sequence[int], right: int, bottom: int, left: int = 0, top: int = 0
-) -> np.ndarray:
-    """Return an IMAGE record, () shaped, for a surface whose data has `shape`, or for a part of it.
-
-    Its `data` is the byte offset of the part in the surface: add the surface's address.
+def image_record(color: Color, shape: Sequence[int], width: int, height: int) -> np.ndarray:
+    """Return an IMAGE record, () shaped, for a surface whose data has `shape`; its `data` is 0.
 
     Args:
         color: the surface's colour.
         shape: the shape of its data.
-        right: the frame's true width in pixels, or the right end of the part.
-        bottom: its true height, or the lower end of the part.
-        left: left end of the part, even.
-        top: upper end of the part, even.
+        width: the frame's true width in pixels.
+        height: its true height.
     """
-    check_size(shape, right, bottom)
+    check_size(shape, width, height)
     (y, _, rv, r0), (_, gu, gv, g0), (_, bu, _, b0) = yuv_to_rgb(color).tolist()
-    # From the part's first luma row to its first chroma row: the luma rows below, and half of those above it.
-    rows = shape[0] * 2 // 3 - top // 2
-    size = right - left, bottom - top
-    first = top * shape[1] + left
-    values = (first, *size, shape[1], rows, color.chroma_x, color.chroma_y, y, rv, gu, gv, bu, r0, g0, b0)
-    return np.array(values, IMAGE)
+    size = width, height, shape[1], shape[0] * 2 // 3
+    return np.array((0, *size, color.chroma_x, color.chroma_y, y, rv, gu, gv, bu, r0, g0, b0), IMAGE)
 
 
 def check_size(shape: Sequence[int], width: int, height: int) -> None:
@@ -162,15 +144,8 @@ def to_rgb(surface: Surface, width: int, height: int, counters: Counters | None 
     """
     import cv2
 
-    data = surface.data
-    check_size(data.shape, width, height)
-    if array_module(data) is not np:
-        if surface.ready is not None:
-            surface.ready.synchronize()
-        data = data.get()
-        traffic.fetched(data.nbytes)
-        if counters is not None:
-            counters.add("pixels to host")
+    check_size(surface.data.shape, width, height)
+    data = host_pixels(surface, counters)
     a = yuv_to_rgb(surface.color)
     with scratch() as new:
         y, cb, cr = planes(data, surface.color, width, height, (width, height), new)

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Color, Surface, array_module
-from streamkit.ops import traffic
 from streamkit.ops.boxes import Rect, check_rects
+from streamkit.ops.cuda import driver
+from streamkit.ops.cuda.load import kernel
 from streamkit.ops.planes import nv12_shape
+from streamkit.ops.transfer import fetch, to_device
 
 PART = np.dtype(
     [
@@ -95,19 +97,15 @@ def to_host(surfaces: Sequence[Surface]) -> list[Surface]:
     """Return small surfaces on the host; from a GPU all of them are one copy, which is waited for."""
     if not surfaces or array_module(surfaces[0].data) is np:
         return list(surfaces)
-    from streamkit.ops.transfer import fetch
-
-    with at_device(surfaces):
+    with on_device_stream(surfaces):
         found = fetch([surface.data for surface in surfaces])()
     return [Surface(data, surface.color) for data, surface in zip(found, surfaces, strict=True)]
 
 
 @contextmanager
-def at_device(surfaces: Sequence[Surface]) -> Any:
+def on_device_stream(surfaces: Sequence[Surface]) -> Any:
     """Enter the device of these surfaces; yield its current stream, made to wait for their writers."""
     import cupy
-
-    from streamkit.ops.cuda import driver
 
     with surfaces[0].data.device:
         stream = cupy.cuda.get_current_stream()
@@ -115,10 +113,10 @@ def at_device(surfaces: Sequence[Surface]) -> Any:
         yield stream
 
 
-def parts_table(surfaces: Sequence[Surface], rects: Sequence[Rect], addresses: Sequence[int]) -> np.ndarray:
-    """Return the records of parts, (m,) PART; `to`, `step`, `width` and `height` are still 0."""
+def parts_table(surfaces: Sequence[Surface], rects: Sequence[Rect]) -> np.ndarray:
+    """Return the records of parts on a device, (m,) PART; `to`, `step`, `width` and `height` are still 0."""
     table = np.zeros(len(surfaces), PART)
-    table["source"] = addresses
+    table["source"] = [surface.data.data.ptr for surface in surfaces]
     table["pitch"] = [surface.width for surface in surfaces]
     table["rows"] = [surface.height for surface in surfaces]
     for name, values in zip(
@@ -128,16 +126,7 @@ def parts_table(surfaces: Sequence[Surface], rects: Sequence[Rect], addresses: S
     return table
 
 
-def send(table: np.ndarray) -> Any:
-    """Return the records on the current device, ordered on its current stream."""
-    import cupy
-
-    sent = cupy.asarray(np.ascontiguousarray(table).view(np.uint8))  # one copy, staged by CuPy in pinned memory
-    traffic.sent(sent.nbytes)
-    return sent
-
-
-# ------------------------------------------------------------------------------------------------------- both forms
+# -------------------------------------------------------------------------------------------- implementations
 
 
 def _cut_on_device(
@@ -145,18 +134,16 @@ def _cut_on_device(
 ) -> list[Surface]:
     import cupy
 
-    from streamkit.ops.cuda.load import kernel
-
-    with at_device(surfaces) as stream:
+    with on_device_stream(surfaces) as stream:
         made = [
             cupy.empty(nv12_shape(*cut_size(rect, step)), np.uint8) for rect, step in zip(rects, steps, strict=True)
         ]
-        table = parts_table(surfaces, rects, [surface.data.data.ptr for surface in surfaces])
+        table = parts_table(surfaces, rects)
         table["to"] = [data.data.ptr for data in made]
         table["step"] = steps
         table["width"] = [data.shape[1] for data in made]
         table["height"] = [data.shape[0] * 2 // 3 for data in made]
-        parts = send(table)
+        (parts,) = to_device(table)
         wide, high = int(table["width"].max()) // 2, int(table["height"].max()) // 2
         grid = (-(-wide // _BLOCK[0]), -(-high // _BLOCK[1]), len(made))
         kernel("cut.cu", "cut")(grid, _BLOCK, (parts,))
@@ -216,14 +203,14 @@ def sharpness(surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], rec
     if not surfaces:
         return np.zeros(0)
     on_host = array_module(surfaces[0].data) is np
-    sums = _on_host(surfaces, rects) if on_host else _on_device(surfaces, rects)
+    sums = _laplacian_sums_on_host(surfaces, rects) if on_host else _laplacian_sums_on_device(surfaces, rects)
     sides = np.array([(right - left - 2, bottom - top - 2) for left, top, right, bottom in rects], np.float64)
     count = np.maximum(sides, 0).prod(axis=1)
     some = np.maximum(count, 1)
     return np.where(count > 0, sums[:, 1] / some - (sums[:, 0] / some) ** 2, 0.0)
 
 
-def _on_host(surfaces: Sequence[Surface], rects: Sequence[Rect]) -> np.ndarray:
+def _laplacian_sums_on_host(surfaces: Sequence[Surface], rects: Sequence[Rect]) -> np.ndarray:
     """Return (m, 2) float64, integers: the sum of the Laplacian, and of its squares."""
     import cv2
 
@@ -235,15 +222,12 @@ def _on_host(surfaces: Sequence[Surface], rects: Sequence[Rect]) -> np.ndarray:
     return sums
 
 
-def _on_device(surfaces: Sequence[Surface], rects: Sequence[Rect]) -> np.ndarray:
-    """See `_on_host`."""
+def _laplacian_sums_on_device(surfaces: Sequence[Surface], rects: Sequence[Rect]) -> np.ndarray:
+    """See `_laplacian_sums_on_host`."""
     import cupy
 
-    from streamkit.ops.cuda.load import kernel
-    from streamkit.ops.transfer import fetch
-
-    with at_device(surfaces):
-        parts = send(parts_table(surfaces, rects, [surface.data.data.ptr for surface in surfaces]))
+    with on_device_stream(surfaces):
+        (parts,) = to_device(parts_table(surfaces, rects))
         sums = cupy.zeros((len(surfaces), 2), np.int64)
         kernel("sharpness.cu", "sharpness")((_BLOCKS, len(surfaces)), (_THREADS,), (parts, sums))
         (found,) = fetch([sums])()

@@ -12,7 +12,7 @@ from streamkit.core.data import Detections, Surface
 from streamkit.ops import rle
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import LINE, MARK, STENCIL
-from streamkit.ops.style import PALETTE, stored
+from streamkit.ops.style import PALETTE, palette_yuv
 
 if TYPE_CHECKING:
     from streamkit.ops.style import Style
@@ -31,10 +31,10 @@ class FrameLayout:
         sizes = [(0, 0) if s is None else (s.width, s.height) for s in surfaces]
         self.size = np.array(sizes, np.int64).reshape(-1, 2)
         self.width, self.height = self.size.T
-        self.line = np.array([style.line(min(size)) for size in sizes], np.int64)
-        self.text = np.array([style.text(min(size)) for size in sizes], np.int64)
+        self.line = np.array([style.line_width(min(size)) for size in sizes], np.int64)
+        self.text = np.array([style.text_height(min(size)) for size in sizes], np.int64)
         nothing = np.zeros(len(PALETTE), np.uint32)
-        colors = [(nothing, nothing) if s is None else stored(s.color) for s in surfaces]
+        colors = [(nothing, nothing) if s is None else palette_yuv(s.color) for s in surfaces]
         self.colors = np.array([c for c, _ in colors], np.uint32)
         self.inks = np.array([i for _, i in colors], np.uint32)
 
@@ -48,8 +48,8 @@ def regions(facts: Sequence[Mapping[str, Any]], layout: FrameLayout, style: Styl
     """Return the semantic classes; a class has the same colour in every frame and run."""
     found = (
         (frame, mask, int(layout.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]))
-        for frame, said in enumerate(facts)
-        for label, mask in said.get("segmentation", {}).items()
+        for frame, known in enumerate(facts)
+        for label, mask in known.get("segmentation", {}).items()
         if layout.width[frame] and (not style.only or label in style.only)
     )
     return _stencils(found, style, atlas)
@@ -68,7 +68,7 @@ def _stencils(shown: Iterable[tuple[int, rle.Rle | None, int]], style: Style, at
 
 def _stencil(mask: rle.Rle, color: int, style: Style, atlas: Atlas) -> tuple[int, ...] | None:
     """Return the mark of a mask: the blocks of 2x2 pixels that it covers by half or more. None if it is empty."""
-    part, left, top = rle.cut(mask)
+    part, left, top = rle.crop(mask)
     if not part.size:
         return None
     (high, wide), before = part.shape, ((top % 2, 0), (left % 2, 0))
@@ -100,7 +100,7 @@ def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], layout: FrameLayo
         return np.zeros(0, np.int32), np.zeros(0, MARK)
     of, inks = np.concatenate(frames), np.concatenate(colors)
     line = layout.line[of]
-    start, end, there = _clipped(np.concatenate(starts), np.concatenate(ends), layout.size[of], 2 * line[:, None])
+    start, end, there = _clip_lines(np.concatenate(starts), np.concatenate(ends), layout.size[of], 2 * line[:, None])
     marks = _segments(start, end, line[there], inks[there])
     _straighten(marks, line[there])
     return of[there], marks
@@ -115,7 +115,7 @@ def _straighten(marks: np.ndarray, line: np.ndarray) -> None:
         marks["border"][straight], marks["ink"][straight], marks["sprite"][straight] = 0, 0, -1
 
 
-def _clipped(
+def _clip_lines(
     start: np.ndarray, end: np.ndarray, size: np.ndarray, beyond: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Clip straight lines `beyond` their frames' borders (Liang and Barsky 1984): a shape may extend anywhere.
@@ -166,8 +166,8 @@ def _segments(start: np.ndarray, end: np.ndarray, line: np.ndarray, color: np.nd
     return marks
 
 
-class Points:
-    """The keypoints of a table that are drawn: those in the frame, with a score of at least `style.min_point`."""
+class KeypointMarks:
+    """The keypoints of a table that are drawn: in the frame, scored `style.min_keypoint_score` or more."""
 
     def __init__(self, table: Detections, layout: FrameLayout, style: Style) -> None:
         points = np.asarray(table.extra["keypoints"], np.float64)
@@ -175,7 +175,7 @@ class Points:
         size = layout.size[self.frame][:, None]
         self.shown = np.asarray(((self.xy >= 0) & (self.xy <= size)).all(axis=2))  # a NaN is in no frame
         if points.shape[2] > 2:
-            self.shown &= points[:, :, 2] >= style.min_point
+            self.shown &= points[:, :, 2] >= style.min_keypoint_score
         self.edges = table.skeleton.edges if table.skeleton is not None else ()
 
     def lines(self, layout: FrameLayout, color: np.ndarray) -> Marks:

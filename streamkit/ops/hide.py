@@ -9,7 +9,6 @@ and the kernels (cuda/hide.cu) produce equal bytes. `regions` derives the region
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,8 +16,9 @@ from functools import lru_cache
 import numpy as np
 
 from streamkit.core.data import Detections, Surface, array_module
-from streamkit.ops import traffic
-from streamkit.ops.overlay import FRAME, change_on_host
+from streamkit.ops.cuda.load import kernel
+from streamkit.ops.overlay import FRAME, change_on_host, set_ready
+from streamkit.ops.transfer import to_device
 
 REGION = np.dtype(
     [
@@ -82,10 +82,7 @@ def _hide_on_device(
 ) -> list[Surface]:
     import cupy
 
-    from streamkit.ops.cuda.load import kernel
-
     changed, frames = list(surfaces), []
-    done = cupy.cuda.Event(block=False, disable_timing=True)
     for i, (first, last) in enumerate(bounds):
         old = surfaces[i]
         if first < last and not in_place:
@@ -93,11 +90,7 @@ def _hide_on_device(
         where = changed[i].data.data.ptr
         frames.append((where, where, old.width, old.height, first, last))
     table = np.array(frames, FRAME)
-    parts = [table.view(np.uint8), np.ascontiguousarray(regions).view(np.uint8), np.append(masks, np.uint8(1))]
-    sent = cupy.asarray(np.concatenate(parts))  # one copy, staged by CuPy in pinned memory: nothing waits here
-    traffic.sent(sent.nbytes)
-    at = [0, *np.cumsum([part.nbytes for part in parts]).tolist()]
-    on_device = [sent[begin:end] for begin, end in itertools.pairwise(at)]
+    on_device = to_device(table, regions, np.append(masks, np.uint8(1)))
     last_region = regions[-1]
     count = int(last_region["first"] + last_region["columns"] * last_region["rows"])
     cells = cupy.empty((count, 4), np.uint8)
@@ -105,14 +98,11 @@ def _hide_on_device(
     kernel("hide.cu", "means")((count,), (_THREADS,), (*on_device[:2], *numbers, cells))
     tiles = (-(-int(table["width"].max()) // _WIDE), -(-int(table["height"].max()) // _HIGH), len(frames))
     kernel("hide.cu", "paint")(tiles, (_WIDE // 2, _HIGH // 2), (*on_device, cells))
-    done.record()
-    for surface, (first, last) in zip(changed, bounds, strict=True):
-        if first < last:
-            surface.ready = done
+    set_ready(changed, bounds)
     return changed
 
 
-# --------------------------------------------------------------------------------------------------------- the twin
+# ---------------------------------------------------------------------------------------------------- on the host
 
 
 def _hide_on_host(surface: Surface, regions: np.ndarray, masks: np.ndarray) -> None:
@@ -142,24 +132,24 @@ def _means(plane: np.ndarray, one: np.ndarray, step: int) -> np.ndarray:
 def _paint(plane: np.ndarray, means: np.ndarray, shown: np.ndarray | None, one: np.ndarray, step: int) -> None:
     x1, y1, x2, y2, cell = (int(one[name]) // step for name in ("x1", "y1", "x2", "y2", "cell"))
     if one["smooth"]:
-        values = _run(_run(means, y2 - y1, cell).swapaxes(0, 1), x2 - x1, cell).swapaxes(0, 1)
+        values = _interpolate(_interpolate(means, y2 - y1, cell).swapaxes(0, 1), x2 - x1, cell).swapaxes(0, 1)
         painted = ((values + (1 << 15)) >> 16).astype(np.uint8)
     else:
-        painted = _wide(means.astype(np.uint8), y2 - y1, x2 - x1, cell)
+        painted = _repeat_cells(means.astype(np.uint8), y2 - y1, x2 - x1, cell)
     under = plane[y1:y2, x1:x2]
     if shown is None:
         under[...] = painted
     else:
-        where = _wide(shown, y2 - y1, x2 - x1, cell)
+        where = _repeat_cells(shown, y2 - y1, x2 - x1, cell)
         under[where] = painted[where]
 
 
-def _wide(cells: np.ndarray, height: int, width: int, cell: int) -> np.ndarray:
+def _repeat_cells(cells: np.ndarray, height: int, width: int, cell: int) -> np.ndarray:
     """Repeat each cell for its samples: (height, width, ...)."""
     return np.asarray(cells.repeat(cell, axis=1)[:, :width].repeat(cell, axis=0)[:height])
 
 
-def _run(means: np.ndarray, size: int, cell: int) -> np.ndarray:
+def _interpolate(means: np.ndarray, size: int, cell: int) -> np.ndarray:
     """Interpolate between cells along the first axis: (size, ...) int32, times 256."""
     place = np.maximum((2 * np.arange(size) + 1) * 128 // cell - 128, 0)  # from the first cell's middle, in 1/256 cells
     before = np.minimum(place >> 8, len(means) - 1)
@@ -168,7 +158,7 @@ def _run(means: np.ndarray, size: int, cell: int) -> np.ndarray:
     return np.asarray(means[before] * (256 - share) + means[after] * share)
 
 
-_LEAST = 8  # pixels: smaller cells would leave a small face recognisable
+_MIN_CELL = 8  # pixels: smaller cells would leave a small face recognisable
 _ZONE_CELLS = 24  # cells of a zone per frame height; its edge is as coarse as they are
 
 Corners = tuple[tuple[float, float], ...]
@@ -269,7 +259,7 @@ def _objects(
     made["x2"], made["y2"] = end[there].T
     # By the whole box, not by its visible part: half a face gets cells as coarse as a whole one.
     longest = side[there].max(axis=1, initial=0) * (1 + one.grow)
-    made["cell"] = np.maximum(_LEAST, 2 * np.ceil(longest / one.cells / 2)).clip(max=4096)
+    made["cell"] = np.maximum(_MIN_CELL, 2 * np.ceil(longest / one.cells / 2)).clip(max=4096)
     made["columns"] = -(-(made["x2"] - made["x1"]) // made["cell"])
     made["rows"] = -(-(made["y2"] - made["y1"]) // made["cell"])
     return made
@@ -299,7 +289,7 @@ def _zone(
     x2, y2 = np.clip(end, 0, padded).astype(int).tolist()
     if x1 >= x2 or y1 >= y2:
         return None, np.zeros(0, np.uint8)
-    cell = max(_LEAST, 2 * round(padded[1] / _ZONE_CELLS / 2))
+    cell = max(_MIN_CELL, 2 * round(padded[1] / _ZONE_CELLS / 2))
     columns, rows = -(-(x2 - x1) // cell), -(-(y2 - y1) // cell)
     # Drawn in full resolution with a thick border, so that cells that the zone only touches are included.
     drawn = np.zeros((rows * cell, columns * cell), np.uint8)

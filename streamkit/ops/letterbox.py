@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -46,7 +47,7 @@ class InputSpec:
                 raise ValueError(f"InputSpec.{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         for name in ("mean", "std") if isinstance(self.pad, (int, float)) else ("mean", "std", "pad"):
             if len(getattr(self, name)) != 3:
-                raise ValueError(f"InputSpec.{name} must have 3 values, one a channel, got {getattr(self, name)}")
+                raise ValueError(f"InputSpec.{name} must have 3 values, one per channel, got {getattr(self, name)}")
         if min(self.size) < 1 or (self.resize_to is not None and self.resize_to < 1):
             raise ValueError(f"InputSpec sizes must be at least 1, got size {self.size}, resize_to {self.resize_to}")
         if self.scale <= 0 or min(self.std) <= 0:
@@ -82,9 +83,22 @@ class Placement(NamedTuple):
     width: int
     height: int
 
+    def visible(self, size: tuple[int, int]) -> tuple[int, int, int, int]:
+        """The part of it in an input of this width and height: left, top, right, bottom."""
+        return (
+            max(0, self.left), max(0, self.top),
+            min(size[0], self.left + self.width), min(size[1], self.top + self.height),
+        )  # fmt: skip
 
+
+@lru_cache(maxsize=4096)
 def placement(spec: InputSpec, width: int, height: int) -> Placement:
-    """Return the placement of a frame of `width` x `height` pixels.
+    """Return the placement of a frame of `width` x `height` pixels; see `placements`."""
+    return Placement(*placements(spec, np.array([width]), np.array([height]))[0].tolist())
+
+
+def placements(spec: InputSpec, width: np.ndarray, height: np.ndarray) -> np.ndarray:
+    """Return the placements of frames of (m,) widths and heights: (m, 4) int64, left, top, width, height.
 
     - `letterbox` as in Ultralytics: the ratio is the smaller of the two, the resized size is rounded to the nearest
       pixel, and of an odd number of padding rows or columns the extra one is at the bottom or right. `top_left` puts
@@ -94,25 +108,8 @@ def placement(spec: InputSpec, width: int, height: int) -> Placement:
     - `crop` as in torchvision's Resize(resize_to) and CenterCrop(size): the long side is truncated to a pixel; what
       the frame does not cover is padded.
     """
-    if width < 1 or height < 1:
-        raise ValueError(f"a frame is at least 1x1 pixels, got {width}x{height}")
-    across, down = spec.size
-    if spec.resize == "stretch":
-        return Placement(0, 0, across, down)
-    if spec.resize == "letterbox":
-        ratio = min(across / width, down / height)
-        new_width, new_height = max(1, round(width * ratio)), max(1, round(height * ratio))
-    else:
-        short = spec.resize_to or min(spec.size)
-        new_width = short if width <= height else int(short * width / height)
-        new_height = short if height <= width else int(short * height / width)
-    if spec.anchor == "top_left":
-        return Placement(0, 0, new_width, new_height)
-    return Placement(_middle(across, new_width), _middle(down, new_height), new_width, new_height)
-
-
-def placements(spec: InputSpec, width: np.ndarray, height: np.ndarray) -> np.ndarray:
-    """Return `placement` of many frames at once: (m,) widths and heights to (m, 4) int64, left, top, width, height."""
+    if min(width.min(initial=1), height.min(initial=1)) < 1:
+        raise ValueError(f"a frame is at least 1x1 pixels, got {width.min()}x{height.min()}")
     across, down = spec.size
     if spec.resize == "stretch":
         return np.tile(np.array([0, 0, across, down], np.int64), (len(width), 1))
@@ -122,30 +119,35 @@ def placements(spec: InputSpec, width: np.ndarray, height: np.ndarray) -> np.nda
     else:
         short = spec.resize_to or min(spec.size)
         new = [np.where(a <= b, short, np.floor(short * a / b)) for a, b in ((width, height), (height, width))]
-    if spec.anchor == "top_left":
-        return np.stack([np.zeros(len(width)), np.zeros(len(width)), *new], axis=1).astype(np.int64)
     room = [
-        np.where(size <= side, (side - size) // 2, -np.rint((size - side) / 2))
+        np.where(size <= side, (side - size) // 2, -np.rint((size - side) / 2)) * (spec.anchor == "center")
         for side, size in zip(spec.size, new, strict=True)
     ]
     return np.stack([*room, *new], axis=1).astype(np.int64)
 
 
-def _middle(room: int, size: int) -> int:
-    return (room - size) // 2 if size <= room else -round((size - room) / 2)
-
-
-def geometry(
-    spec: InputSpec, width: int, height: int, left: int = 0, top: int = 0
-) -> tuple[float, float, float, float]:
+def geometry(spec: InputSpec, width: int, height: int) -> tuple[float, float, float, float]:
     """Return scale_x, scale_y, offset_x, offset_y for a frame of `width` x `height` pixels.
-
-    For a part of a frame, `left` and `top` are its origin in the whole frame: source pixels are the whole frame's.
 
     Network = source * scale + offset, per axis, where coordinates count from the pixels' edges: the box
     (0, 0, width, height) maps to the frame's rectangle in the input. The scales are those of the resized frame with
     its size in whole pixels, so the two may differ slightly even for `letterbox`.
     """
     place = placement(spec, width, height)
-    scale_x, scale_y = place.width / width, place.height / height
-    return scale_x, scale_y, place.left - left * scale_x, place.top - top * scale_y
+    return place.width / width, place.height / height, place.left, place.top
+
+
+def rect_geometry(spec: InputSpec, rects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return placement and geometry of parts of frames, whose source pixels are those of the whole frame.
+
+    Args:
+        spec: the network's input.
+        rects: (m, 4) int64, the parts; see `boxes.Rect`.
+
+    Returns:
+        As from `placements`, (m, 4) int64; and as from `geometry`, (m, 4) float32.
+    """
+    size = rects[:, 2:] - rects[:, :2]
+    place = placements(spec, *size.T)
+    scale = place[:, 2:] / size
+    return place, np.concatenate([scale, place[:, :2] - rects[:, :2] * scale], axis=1).astype(np.float32)

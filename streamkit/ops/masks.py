@@ -17,6 +17,8 @@ import numpy as np
 from streamkit.core.data import Array, array_module
 from streamkit.ops import rle
 from streamkit.ops.candidates import upload
+from streamkit.ops.cuda.load import kernel
+from streamkit.ops.resample import bilinear
 from streamkit.ops.rle import Rle
 
 STEPS = 16
@@ -28,7 +30,7 @@ FULL_MAPS = 8
 _THREADS, _MOST = 128, 256  # as in cuda/masks.cu
 
 
-class Pieces(NamedTuple):
+class MaskCrops(NamedTuple):
     """The objects' crops of the mask maps of a batch of n frames with k rows each.
 
     Attributes:
@@ -41,7 +43,9 @@ class Pieces(NamedTuple):
     logits: Array
 
 
-def pieces(rows: Array, counts: Array, prototypes: Array, geometry: np.ndarray, input_size: tuple[int, int]) -> Pieces:
+def crop_logits(
+    rows: Array, counts: Array, prototypes: Array, geometry: np.ndarray, input_size: tuple[int, int]
+) -> MaskCrops:
     """Compute the logits within each object's box.
 
     On a device this is one launch on the current stream, not waited for.
@@ -62,12 +66,12 @@ def pieces(rows: Array, counts: Array, prototypes: Array, geometry: np.ndarray, 
     room = FULL_MAPS * high * wide
     to_map = _to_map(geometry, (wide, high), input_size)
     if array_module(rows) is not np:
-        return _pieces_on_device(rows, counts, prototypes, to_map, room)
-    found = Pieces(np.zeros((n, k, 4), np.int32), np.zeros((n, room), np.int8))
+        return _crop_logits_on_device(rows, counts, prototypes, to_map, room)
+    found = MaskCrops(np.zeros((n, k, 4), np.int32), np.zeros((n, room), np.int8))
     for frame in range(n):
         used = 0
         for i in range(int(counts[frame, 0])):
-            x, y, w, h = _piece(rows[frame, i, :4], to_map[frame], (wide, high))
+            x, y, w, h = _crop_rect(rows[frame, i, :4], to_map[frame], (wide, high))
             if used + w * h > room:
                 continue
             found.rects[frame, i] = x, y, w, h
@@ -86,8 +90,8 @@ def _to_map(geometry: np.ndarray, map_size: tuple[int, int], input_size: tuple[i
     return np.asarray(geometry.astype(np.float64) * np.tile(share, 2), np.float32)
 
 
-def _piece(box: np.ndarray, to_map: np.ndarray, map_size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return x, y, width, height of the places that the box's pixels are sampled from; `piece` of cuda/masks.cu."""
+def _crop_rect(box: np.ndarray, to_map: np.ndarray, map_size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Return x, y, width, height of the places that the box's pixels are sampled from; `crop_rect` of cuda/masks.cu."""
     low = box[:2] * to_map[:2] + to_map[2:] - np.float32(0.5)
     high = box[2:] * to_map[:2] + to_map[2:] - np.float32(0.5)
     x, y = (int(min(max(np.floor(low[i]), 0), map_size[i] - 1)) for i in (0, 1))
@@ -95,20 +99,18 @@ def _piece(box: np.ndarray, to_map: np.ndarray, map_size: tuple[int, int]) -> tu
     return x, y, x_end - x, y_end - y
 
 
-def _pieces_on_device(rows: Array, counts: Array, prototypes: Array, to_map: np.ndarray, room: int) -> Pieces:
+def _crop_logits_on_device(rows: Array, counts: Array, prototypes: Array, to_map: np.ndarray, room: int) -> MaskCrops:
     """Launch `masks.cu` once, with a block per object."""
     xp = array_module(rows)
     n, k, width = rows.shape
-    found = Pieces(xp.empty((n, k, 4), np.int32), xp.empty((n, room), np.int8))
+    found = MaskCrops(xp.empty((n, k, 4), np.int32), xp.empty((n, room), np.int8))
     if not n:
         return found
-    from streamkit.ops.cuda.load import kernel
-
     prototypes = xp.ascontiguousarray(prototypes)
     if prototypes.dtype != np.float16:
         prototypes = prototypes.astype(np.float32, copy=False)
     _, coefficients, high, wide = prototypes.shape
-    launch = kernel("masks.cu", "pieces", ("HALF=1",) if prototypes.dtype == np.float16 else ())
+    launch = kernel("masks.cu", "crop_logits", ("HALF=1",) if prototypes.dtype == np.float16 else ())
     arguments = (
         rows, np.int32(width), counts, np.int32(counts.shape[1]), prototypes, np.int32(coefficients), np.int32(wide),
         np.int32(high), upload(to_map), np.int32(k), np.int32(room), found.rects, found.logits,
@@ -121,7 +123,7 @@ def instance_masks(
     boxes: np.ndarray,
     frame: np.ndarray,
     rank: np.ndarray,
-    found: Pieces,
+    found: MaskCrops,
     map_size: tuple[int, int],
     geometry: np.ndarray,
     sizes_wh: np.ndarray,
@@ -135,9 +137,9 @@ def instance_masks(
         rank: (m,) its row within the frame.
         found: the pieces, on the host.
         map_size: width and height of the map.
-        geometry: as in `pieces`.
+        geometry: as in `crop_logits`.
         sizes_wh: (n, 2) width and height of each frame.
-        input_size: as in `pieces`.
+        input_size: as in `crop_logits`.
 
     Returns:
         (m,) objects: COCO's `Rle`, or None for objects beyond the memory limit.
@@ -168,16 +170,11 @@ def _mask(
     if right <= left or bottom <= top:
         return rle.encode(np.zeros((0, 0), bool), *size)
     roots = piece.astype(np.float32)
-    values = roots * np.abs(roots)
-    for axis, start, stop in ((1, left, right), (0, top, bottom)):
-        i = 1 - axis
-        at = (np.arange(start, stop) + 0.5) * to_map[i] + to_map[2 + i] - 0.5
-        at = np.clip(np.clip(at, 0, map_size[i] - 1) - corner[i], 0, piece.shape[axis] - 1)
-        lower = np.floor(at).astype(np.intp)
-        weight = np.expand_dims((at - lower).astype(np.float32), 1 - axis)
-        upper = np.minimum(lower + 1, piece.shape[axis] - 1)
-        values = values.take(lower, axis) * (1 - weight) + values.take(upper, axis) * weight
-    return rle.encode(values > 0, *size, int(left), int(top))
+    x, y = (
+        np.clip((np.arange(start, stop) + 0.5) * to_map[i] + to_map[2 + i] - 0.5, 0, map_size[i] - 1) - corner[i]
+        for i, start, stop in ((0, left, right), (1, top, bottom))
+    )
+    return rle.encode(bilinear(roots * np.abs(roots), x, y) > 0, *size, int(left), int(top))
 
 
 # --------------------------------------------------------------------------------------------------------- semantic

@@ -7,6 +7,7 @@ depend on the device or the batch.
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 from streamkit.core.data import Array, array_module
 from streamkit.ops.boxes import clip, intersection_and_union, to_source
 from streamkit.ops.candidates import Candidates, upload
+from streamkit.ops.cuda.load import kernel
 
 CAUSES = ("min_score", "label", "not_finite", "nms", "outside", "size", "top_k")
 """Why an anchor is no object, in the order of the tests:
@@ -47,36 +49,14 @@ class Packed(NamedTuple):
     @classmethod
     def empty(cls, n: int, k: int, columns: int, xp: Any = np) -> Packed:
         """Allocate k objects with 6 + `columns` values in each of n frames; not initialised."""
-        return cls._over(xp.empty(n * k * (6 + columns) + n * (1 + len(CAUSES)), np.float32), (n, k, 6 + columns))
-
-    def over(self, buffer: Array) -> Packed:
-        """Return the same tables in a copy of the buffer, such as one on the host."""
-        return self._over(buffer, self.rows.shape)
+        return cls.over(xp.empty(n * k * (6 + columns) + n * (1 + len(CAUSES)), np.float32), (n, k, 6 + columns))
 
     @classmethod
-    def _over(cls, buffer: Array, shape: tuple[int, ...]) -> Packed:
-        values = shape[0] * shape[1] * shape[2]
+    def over(cls, buffer: Array, shape: tuple[int, ...]) -> Packed:
+        """Return the tables in a buffer, such as a copy on the host; `shape` is that of the rows."""
+        values = math.prod(shape)
         counts = buffer[values:].view(np.int32).reshape(shape[0], 1 + len(CAUSES))
         return cls(buffer[:values].reshape(shape), counts, buffer)
-
-
-def nms(xyxy: np.ndarray, score: np.ndarray, class_id: np.ndarray | None = None, iou: float = 0.45) -> np.ndarray:
-    """Greedy non-max suppression on the host.
-
-    Args:
-        xyxy: (n, 4) float32.
-        score: (n,).
-        class_id: (n,) if only boxes of the same class suppress each other; None if all do.
-        iou: a box is removed if its IoU with a better one is above this.
-
-    Returns:
-        The rows that are kept, best first; of equal scores the earlier row first.
-    """
-    order = np.argsort(-score, kind="stable")
-    classes = None if class_id is None else class_id[order]
-    stay, _ = _greedy(xyxy[order], classes, iou, np.ones(len(order), bool), len(order))
-    kept: np.ndarray = order[stay]
-    return kept
 
 
 def select(
@@ -122,7 +102,7 @@ def select(
             size = ~outside & ((side.min(axis=1) < np.float32(min_size)) | (side.max(axis=1) > np.float32(max_size)))
             good = ~(outside | size)
             if iou is None:
-                stay, rest = _first(good, k)
+                stay, rest = _without_suppression(good, k)
             else:
                 stay, rest = _greedy(xyxy, None if agnostic else class_id, iou, good, k)
             kept = stay[good[stay]]
@@ -140,8 +120,8 @@ def select(
     return packed
 
 
-def _first(good: np.ndarray, top_k: int) -> tuple[np.ndarray, int]:
-    """Do as `_greedy`, without any suppression."""
+def _without_suppression(good: np.ndarray, top_k: int) -> tuple[np.ndarray, int]:
+    """Return the same as `_greedy`, without any suppression."""
     places = np.flatnonzero(good)
     stop = int(places[top_k - 1]) + 1 if 0 < top_k <= len(places) else len(good) if top_k else 0
     return np.arange(stop), len(good) - stop
@@ -206,8 +186,6 @@ def _select_on_device(
     packed = Packed.empty(n, k, columns, xp)
     if not n:
         return packed
-    from streamkit.ops.cuda.load import kernel
-
     arguments = (
         candidates.keys, candidates.tallies, candidates.boxes, candidates.class_id, candidates.points,
         np.int32(anchors), np.int32(candidates.keys.shape[1]), np.int32(columns), np.int32(candidates.step),

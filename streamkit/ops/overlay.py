@@ -14,8 +14,9 @@ from functools import lru_cache
 import numpy as np
 
 from streamkit.core.data import Surface, array_module
-from streamkit.ops import traffic
+from streamkit.ops.cuda.load import kernel
 from streamkit.ops.glyphs import Atlas
+from streamkit.ops.transfer import to_device
 
 MARK = np.dtype(
     [
@@ -71,7 +72,7 @@ def draw(
         ValueError: `ends` does not match, or a mark's position or border is odd.
     """
     if len(ends) != len(surfaces) or (len(ends) and ends[-1] != len(marks)):
-        raise ValueError(f"ends must have one end a surface, the last {len(marks)}, got {list(ends)}")
+        raise ValueError(f"ends must have one end per surface, the last {len(marks)}, got {list(ends)}")
     if (np.ascontiguousarray(marks).view(np.int32).reshape(-1, 8)[:, :5] & 1).any():
         raise ValueError("a mark's x1, y1, x2, y2 and border must be even: NV12 stores one colour for 2x2 pixels")
     if not len(marks):
@@ -103,10 +104,7 @@ def _draw_on_device(
 ) -> list[Surface]:
     import cupy
 
-    from streamkit.ops.cuda.load import kernel
-
     drawn, frames = list(surfaces), []
-    done = cupy.cuda.Event(block=False, disable_timing=True)
     for i, (first, last) in enumerate(bounds):
         if first < last:
             old = surfaces[i]
@@ -114,37 +112,41 @@ def _draw_on_device(
             frames.append((old.data.data.ptr, new.data.data.ptr, old.width, old.height, first, last))
             drawn[i] = new
     table = np.array(frames, FRAME)
-    # One copy for both tables; CuPy stages it in pinned memory, so nothing waits here.
-    sent = cupy.asarray(np.concatenate([table.view(np.uint8), np.ascontiguousarray(marks).view(np.uint8)]))
-    traffic.sent(sent.nbytes)
-    split = table.nbytes
+    on_device = to_device(table, marks)
     grid = (-(-int(table["width"].max()) // _TILE), -(-int(table["height"].max()) // _TILE), len(frames))
     stencils = atlas.stencils()
-    stencils = cupy.asarray(stencils) if len(stencils) else sent  # the kernel needs a valid pointer
-    traffic.sent(atlas.stencils().nbytes)
-    kernel("overlay.cu", "overlay")(grid, (_THREADS,), (sent[:split], sent[split:], atlas.on_device(), stencils))
-    done.record()
-    for new, (first, last) in zip(drawn, bounds, strict=True):
-        if first < last:
-            new.ready = done
+    stencils = to_device(stencils)[0] if len(stencils) else on_device[0]  # the kernel needs a valid pointer
+    kernel("overlay.cu", "overlay")(grid, (_THREADS,), (*on_device, atlas.on_device(), stencils))
+    set_ready(drawn, bounds)
     return drawn
 
 
-# --------------------------------------------------------------------------------------------------------- the twin
+def set_ready(surfaces: Sequence[Surface], bounds: Sequence[tuple[int, int]]) -> None:
+    """Record an event on the current stream, and set it as `ready` of each surface that has rows of a table."""
+    import cupy
+
+    done = cupy.cuda.Event(block=False, disable_timing=True)
+    done.record()
+    for surface, (first, last) in zip(surfaces, bounds, strict=True):
+        if first < last:
+            surface.ready = done
+
+
+# ---------------------------------------------------------------------------------------------------- on the host
 
 
 def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas) -> None:
     luma, chroma = surface.data[: surface.height], surface.data[surface.height :].view(_PAIR)
     for x1, y1, x2, y2, border, color, ink, sprite in marks.tolist():
         if sprite == LINE:
-            _cover(luma, chroma, x1, y1, *_line(x2 - x1, y2 - y1, border, bool(ink)), color)
+            _blend_blocks(luma, chroma, x1, y1, *_line(x2 - x1, y2 - y1, border, bool(ink)), color)
         elif sprite == STENCIL:
             row, column = np.nonzero(atlas.stencil_at(ink, (x2 - x1) // 2, (y2 - y1) // 2))
-            _cover(luma, chroma, x1, y1, row, column, color)
+            _blend_blocks(luma, chroma, x1, y1, row, column, color)
         elif sprite >= 0:
-            _stamp(luma, chroma, (x1, y1, x2, y2), color, ink, sprite, atlas)
+            _draw_sprite(luma, chroma, (x1, y1, x2, y2), color, ink, sprite, atlas)
         elif border:
-            for left, top, right, bottom in _strips(x1, y1, x2, y2, border):
+            for left, top, right, bottom in _border_rects(x1, y1, x2, y2, border):
                 _fill(luma, chroma, left, top, right, bottom, color)
         else:
             _fill(luma, chroma, x1, y1, x2, y2, color)
@@ -162,7 +164,7 @@ def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: i
         import cv2
 
         # The result of a byte depends on the byte alone, so a table of 256 per channel is enough.
-        y, cb, cr = (_mix(_BYTES, color >> shift, color >> 24).astype(np.uint8) for shift in (0, 8, 16))
+        y, cb, cr = (_blend(_BYTES, color >> shift, color >> 24).astype(np.uint8) for shift in (0, 8, 16))
         luma[y1:y2, x1:x2] = cv2.LUT(luma[y1:y2, x1:x2], y)
         halves = pairs.view(np.uint8).reshape(*pairs.shape, 2)
         halves[...] = cv2.LUT(halves, np.stack([cb, cr], axis=1)[None])
@@ -190,14 +192,14 @@ def _line(width: int, height: int, border: int, rises: bool) -> tuple[np.ndarray
     inside = (across >= 0) & (across < long // 2)
     row, column = (across[inside], along_it[inside]) if flat else (along_it[inside], across[inside])
     px, py = 2 * column + 1 - ax, 2 * row + 1 - ay
-    squared, along, beside = dx * dx + dy * dy, px * dx + py * dy, px * dy - py * dx
+    squared, along, across_it = dx * dx + dy * dy, px * dx + py * dy, px * dy - py * dx
     near = np.where(along <= 0, px**2 + py**2, (px - dx) ** 2 + (py - dy) ** 2) * 4 <= border**2
     between = (along > 0) & (along < squared)
-    on = np.where(between, 4 * beside**2 <= border**2 * squared, near)
+    on = np.where(between, 4 * across_it**2 <= border**2 * squared, near)
     return row[on], column[on]
 
 
-def _cover(
+def _blend_blocks(
     luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, row: np.ndarray, column: np.ndarray, color: int
 ) -> None:
     """Apply a colour to blocks of 2x2 pixels, relative to the one at x1, y1; blocks outside the frame are skipped."""
@@ -208,17 +210,17 @@ def _cover(
     opacity = color >> 24
     for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
         at = 2 * row + y, 2 * column + x
-        luma[at] = color & 255 if opacity == 255 else _mix(luma[at], color, opacity)
+        luma[at] = color & 255 if opacity == 255 else _blend(luma[at], color, opacity)
     if opacity == 255:
         chroma[row, column] = color >> 8 & 0xFFFF
         return
     halves = chroma.view(np.uint8)
     for i, shift in ((0, 8), (1, 16)):
         at = row, 2 * column + i
-        halves[at] = _mix(halves[at], color >> shift, opacity)
+        halves[at] = _blend(halves[at], color >> shift, opacity)
 
 
-def _stamp(
+def _draw_sprite(
     luma: np.ndarray,
     chroma: np.ndarray,
     box: tuple[int, int, int, int],
@@ -247,18 +249,18 @@ def _stamp(
         (halves[:, 0::2], pair_mask[half], 8),
         (halves[:, 1::2], pair_mask[half], 16),
     ):
-        ground = _mix(part, color >> shift, color >> 24) if color >> 24 else part
-        part[...] = _mix(ground, ink >> shift, mask)
+        ground = _blend(part, color >> shift, color >> 24) if color >> 24 else part
+        part[...] = _blend(ground, ink >> shift, mask)
 
 
-def _strips(x1: int, y1: int, x2: int, y2: int, border: int) -> tuple[tuple[int, int, int, int], ...]:
+def _border_rects(x1: int, y1: int, x2: int, y2: int, border: int) -> tuple[tuple[int, int, int, int], ...]:
     """Return the rim of a rectangle as four rectangles that share no pixel."""
     upper, left = min(y1 + border, y2), min(x1 + border, x2)
     lower, right = max(y2 - border, upper), max(x2 - border, left)
     return (x1, y1, x2, upper), (x1, lower, x2, y2), (x1, upper, left, lower), (right, upper, x2, lower)
 
 
-def _mix(under: np.ndarray, over: int, share: np.ndarray | int) -> np.ndarray:
+def _blend(under: np.ndarray, over: int, share: np.ndarray | int) -> np.ndarray:
     """Blend the low byte of `over` onto `under` with share / 255, rounded: bytes in, bytes as uint16 out."""
     share = np.asarray(share, np.uint16)
     return np.asarray((under.astype(np.uint16) * (255 - share) + (over & 255) * share + 127) // 255)
@@ -273,7 +275,7 @@ def _colored(atlas: Atlas, sprite: int, width: int, height: int, color: int, ink
             atlas.colored.clear()
         y_mask, pair_mask = atlas.masks(sprite, width, height)
         y, cb, cr = (
-            _mix(np.full_like(mask, color >> shift & 255), ink >> shift, mask)
+            _blend(np.full_like(mask, color >> shift & 255), ink >> shift, mask)
             for mask, shift in ((y_mask, 0), (pair_mask, 8), (pair_mask, 16))
         )
         found = atlas.colored[key] = y.astype(np.uint8), cb | cr << 8

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamkit.core.data import Array, Color, array_module
+from streamkit.ops.cuda.load import kernel
 
 
 def nv12_shape(width: int, height: int) -> tuple[int, int]:
@@ -123,8 +124,6 @@ def rotate(data: Array, width: int, height: int, rotation: int, out: Array, *, m
         return
     if width % 2 or height % 2:
         raise ValueError(f"the device rotates only frames of even size, got {width}x{height}")
-    from streamkit.ops.cuda.load import kernel
-
     turn = kernel("planes.cu", "rotate_nv12")
     blocks_x, blocks_y = new_width // 2, new_height // 2
     grid = ((blocks_x + 31) // 32, (blocks_y + 7) // 8)
@@ -163,8 +162,6 @@ def narrow_p016(data: Array, out: Array) -> None:
     if array_module(data) is np:
         out[:] = np.minimum((data.astype(np.uint32) + 128) >> 8, 255)
         return
-    from streamkit.ops.cuda.load import kernel
-
     if not (data.flags.c_contiguous and out.flags.c_contiguous):
         raise ValueError("narrow_p016 needs contiguous arrays on the device")
     count = out.size

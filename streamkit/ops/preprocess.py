@@ -20,7 +20,8 @@ import numpy as np
 from streamkit.core.data import Array, Color, Surface, array_module
 from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.color import check_size, planes, yuv_to_rgb
-from streamkit.ops.letterbox import InputSpec, geometry, placement
+from streamkit.ops.letterbox import InputSpec, Placement, geometry, placement, rect_geometry
+from streamkit.ops.resample import bilinear
 from streamkit.ops.scratch import Scratch, scratch, tensor
 
 __all__ = ["InputSpec", "geometry", "preprocess", "preprocess_reference"]
@@ -32,7 +33,6 @@ def preprocess(
     spec: InputSpec,
     *,
     batch: int | None = None,
-    out: Array | None = None,
     rects: Sequence[Rect] | None = None,
 ) -> tuple[Array, np.ndarray]:
     """Make the network's input from surfaces of any sizes and colours.
@@ -45,7 +45,6 @@ def preprocess(
         sizes: the true width and height of each.
         spec: the network's input.
         batch: rows of the tensor, at least the number of surfaces, which is the default. Further rows are padding.
-        out: the tensor to write to, C-contiguous and of the right shape and dtype; by default one from a pool.
         rects: the part of its frame that each row shows; all of it by default. A surface may occur in several rows.
 
     Returns:
@@ -54,7 +53,7 @@ def preprocess(
         whole frame's pixels.
 
     Raises:
-        ValueError: counts, sizes, rects, devices or `out` do not match.
+        ValueError: counts, sizes, rects or devices do not match.
     """
     rows = len(surfaces) if batch is None else batch
     if len(sizes) != len(surfaces) or rows < len(surfaces):
@@ -64,21 +63,15 @@ def preprocess(
         )
     if rects is not None:
         check_rects(rects, sizes)
-    xp = np if not surfaces and out is None else array_module(out if out is not None else surfaces[0].data)
+    xp = array_module(surfaces[0].data) if surfaces else np
     if any(array_module(surface.data) is not xp for surface in surfaces):
-        raise ValueError("preprocess needs all surfaces and `out` on one device, got some on the host, some on a GPU")
+        raise ValueError("preprocess needs all surfaces on one device, got some on the host, some on a GPU")
     if xp is np:
-        fill, new_tensor = _fill_host, tensor
-    else:
-        from streamkit.ops.preprocess_cuda import fill
-        from streamkit.ops.preprocess_cuda import tensor as new_tensor
-    shape, dtype = spec.shape(rows), spec.numpy_dtype
-    if out is None:
-        out = new_tensor(shape, dtype)
-    elif out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
-        raise ValueError(
-            f"preprocess needs `out` to be C-contiguous {dtype}{list(shape)}, got {out.dtype}{list(out.shape)}"
-        )
+        out = tensor(spec.shape(rows), spec.numpy_dtype)
+        return out, _fill_host(out, surfaces, sizes, spec, rects)
+    from streamkit.ops.preprocess_cuda import fill
+
+    out = xp.empty(spec.shape(rows), spec.numpy_dtype)
     return out, fill(out, surfaces, sizes, spec, rects)
 
 
@@ -112,8 +105,7 @@ def _sampled(surface: Surface, rect: Rect, spec: InputSpec) -> tuple[np.ndarray,
     check_size(surface.data.shape, x1, y1)
     width, height = x1 - x0, y1 - y0
     place, color = placement(spec, width, height), surface.color
-    left, right = max(0, place.left), min(spec.size[0], place.left + place.width)
-    top, bottom = max(0, place.top), min(spec.size[1], place.top + place.height)
+    left, top, right, bottom = place.visible(spec.size)
     x = np.clip((np.arange(left, right) + 0.5 - place.left) * width / place.width - 0.5, 0, width - 1)
     y = np.clip((np.arange(top, bottom) + 0.5 - place.top) * height / place.height - 0.5, 0, height - 1)
     data = surface.data.astype(np.float64)
@@ -121,23 +113,12 @@ def _sampled(surface: Surface, rect: Rect, spec: InputSpec) -> tuple[np.ndarray,
     chroma = chroma[y0 // 2 : (y1 + 1) // 2, x0 // 2 : (x1 + 1) // 2]
     at_x, at_y = (x - color.chroma_x) / 2, (y - color.chroma_y) / 2
     yuv1 = [
-        _bilinear(data[y0:y1, x0:x1], x, y),
-        _bilinear(chroma[..., 0], at_x, at_y),
-        _bilinear(chroma[..., 1], at_x, at_y),
+        bilinear(data[y0:y1, x0:x1], x, y),
+        bilinear(chroma[..., 0], at_x, at_y),
+        bilinear(chroma[..., 1], at_x, at_y),
         np.ones((len(y), len(x))),
     ]
     return np.clip(np.stack(yuv1, axis=-1) @ yuv_to_rgb(color).T, 0, 255), (left, top, right, bottom)
-
-
-def _bilinear(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Sample `plane` at the columns `x` and rows `y`, clamped to its edges; returns (len(y), len(x))."""
-    for axis, at in ((0, y), (1, x)):
-        last = plane.shape[axis] - 1
-        at = np.clip(at, 0, last)
-        lower = np.floor(at).astype(np.intp)
-        weight = np.expand_dims(at - lower, 1 - axis)
-        plane = plane.take(lower, axis) * (1 - weight) + plane.take(np.minimum(lower + 1, last), axis) * weight
-    return plane
 
 
 def _fill_host(
@@ -157,30 +138,30 @@ def _fill_host(
 
     pad = spec.affine()[2].astype(out.dtype)[:, None, None]
     parts = rects or [(0, 0, *size) for size in sizes]
-    for image, surface, rect in zip(out, surfaces, parts, strict=False):
+    places, scales = rect_geometry(spec, np.array(parts, np.int64).reshape(-1, 4))
+    for image, surface, rect, place in zip(out, surfaces, parts, map(Placement._make, places.tolist()), strict=False):
         with scratch() as new:
             if spec.layout == "nchw":
-                _fill_one(image, surface, rect, spec, pad, new)
+                _fill_one(image, surface, rect, place, spec, pad, new)
             else:
                 bits = np.int16 if out.dtype == np.float16 else out.dtype  # OpenCV 4 has no f16
                 channels = new((3, *image.shape[:2]), out.dtype.type)
-                _fill_one(channels, surface, rect, spec, pad, new)
+                _fill_one(channels, surface, rect, place, spec, pad, new)
                 cv2.merge(tuple(channels.view(bits)), dst=image.view(bits))
     out[len(surfaces) :] = pad if spec.layout == "nchw" else pad.reshape(3)
-    scales = [geometry(spec, right - left, bottom - top, left, top) for left, top, right, bottom in parts]
-    return np.array(scales, np.float32).reshape(-1, 4)
+    return scales
 
 
-def _fill_one(image: np.ndarray, surface: Surface, rect: Rect, spec: InputSpec, pad: np.ndarray, new: Scratch) -> None:
+def _fill_one(
+    image: np.ndarray, surface: Surface, rect: Rect, place: Placement, spec: InputSpec, pad: np.ndarray, new: Scratch
+) -> None:
     """Write one frame, or the part of it in `rect`, to `image`, (3, H, W)."""
     import cv2
 
     x, y, x_end, y_end = rect
     check_size(surface.data.shape, x_end, y_end)
     size = x_end - x, y_end - y
-    place = placement(spec, *size)
-    left, right = max(0, place.left), min(spec.size[0], place.left + place.width)
-    top, bottom = max(0, place.top), min(spec.size[1], place.top + place.height)
+    left, top, right, bottom = place.visible(spec.size)
     for edge in (np.s_[:, :top], np.s_[:, bottom:], np.s_[:, top:bottom, :left], np.s_[:, top:bottom, right:]):
         image[edge] = pad
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -19,7 +20,8 @@ from streamkit.ops import traffic
 from streamkit.ops.boxes import Rect
 from streamkit.ops.color import IMAGE, image_record
 from streamkit.ops.cuda import driver
-from streamkit.ops.letterbox import InputSpec, geometry, placement, placements
+from streamkit.ops.cuda.load import kernel
+from streamkit.ops.letterbox import InputSpec, geometry, placement, rect_geometry
 
 SPEC = np.dtype(
     [
@@ -39,14 +41,7 @@ FRAME = np.dtype(
 
 _BLOCK = (32, 8)
 _OUT = {"f32": "float", "f16": "__half", "u8": "u8"}
-_KINDS_KEPT = 4096  # sizes and colours; a run over frames of all sizes must not grow without end
-
-
-def tensor(shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Return an uninitialised tensor from CuPy's memory pool."""
-    import cupy
-
-    return cupy.empty(shape, dtype)
+_RECORDS_KEPT = 4096  # sizes and colours; a run over frames of all sizes must not grow without end
 
 
 def fill(
@@ -58,8 +53,6 @@ def fill(
 ) -> np.ndarray:
     """Write the batch to `out` and return its geometry; arguments as `preprocess` has checked them."""
     import cupy
-
-    from streamkit.ops.cuda.load import kernel
 
     if len(out) == 0:
         return np.zeros((0, 4), np.float32)
@@ -76,9 +69,6 @@ def fill(
     return scales
 
 
-_Kind = tuple[tuple[int, int], tuple[int, ...], Color]
-
-
 class Plan:
     """Makes the packed records of batches for one `InputSpec`. Needs no GPU."""
 
@@ -87,7 +77,7 @@ class Plan:
         factor, summand, pad = spec.affine()
         header = np.array((factor, summand, pad, *spec.size, int(spec.color == "bgr")), SPEC)
         self._header = header.tobytes()
-        self._kinds: dict[_Kind, tuple[bytes, tuple[float, ...]]] = {}
+        self._record = lru_cache(maxsize=_RECORDS_KEPT)(self._make_record)
 
     def pack(
         self,
@@ -100,11 +90,9 @@ class Plan:
         """Return the bytes of a SPEC and `batch` FRAMEs, and the geometry, (surfaces, 4) float32."""
         if rects is not None:
             return self._pack_parts(surfaces, addresses, batch, np.array(rects, np.int64).reshape(-1, 4))
-        kinds = self._kinds
         records, scales = [self._header], []
         for surface, size in zip(surfaces, sizes, strict=True):
-            key = (size, surface.data.shape, surface.color)
-            record, scale = kinds.get(key) or self._add(key)
+            record, scale = self._record(size, surface.data.shape, surface.color)
             records.append(record)
             scales.append(scale)
         packed = bytearray(b"".join(records)).ljust(SPEC.itemsize + batch * FRAME.itemsize, b"\0")
@@ -115,7 +103,7 @@ class Plan:
     def _pack_parts(
         self, surfaces: Sequence[Surface], addresses: list[int], batch: int, rects: np.ndarray
     ) -> tuple[bytearray, np.ndarray]:
-        """Do as `pack`, for parts of frames: objects have ever new sizes, so all records are computed at once."""
+        """Return the same as `pack`, for parts of frames: objects have ever new sizes, so no record is cached."""
         kinds: dict[tuple[tuple[int, ...], Color], int] = {}
         kind = [kinds.setdefault((surface.data.shape, surface.color), len(kinds)) for surface in surfaces]
         whole = [image_record(color, shape, shape[1], shape[0] * 2 // 3) for shape, color in kinds]
@@ -128,24 +116,20 @@ class Plan:
             part["rows"] -= top // 2
             part["width"], part["height"] = right - left, bottom - top
             part["data"] = np.array(addresses, np.uint64) + (top * part["pitch"] + left).astype(np.uint64)
-        place = placements(self.spec, right - left, bottom - top)
+        place, scales = rect_geometry(self.spec, rects)
         for name, values in zip(("left", "top", "new_width", "new_height"), place.T, strict=True):
             used[name] = values
-        size = rects[:, 2:] - rects[:, :2]
-        used["step_x"], used["step_y"] = (size / place[:, 2:]).T
-        scale = place[:, 2:] / size
-        scales = np.concatenate([scale, place[:, :2] - rects[:, :2] * scale], axis=1).astype(np.float32)
+        used["step_x"], used["step_y"] = ((rects[:, 2:] - rects[:, :2]) / place[:, 2:]).T
         return bytearray(self._header + frames.tobytes()), scales
 
-    def _add(self, key: _Kind) -> tuple[bytes, tuple[float, ...]]:
-        (width, height), shape, color = key
+    def _make_record(
+        self, size: tuple[int, int], shape: tuple[int, ...], color: Color
+    ) -> tuple[bytes, tuple[float, ...]]:  # fmt: skip
+        """Return the bytes of a FRAME without its address, and the geometry."""
+        width, height = size
         place = placement(self.spec, width, height)
         values = (image_record(color, shape, width, height), *place, width / place.width, height / place.height)
-        found = (np.array(values, FRAME).tobytes(), geometry(self.spec, width, height))
-        if len(self._kinds) >= _KINDS_KEPT:
-            self._kinds.clear()
-        self._kinds[key] = found
-        return found
+        return np.array(values, FRAME).tobytes(), geometry(self.spec, width, height)
 
 
 _plan = lru_cache(maxsize=64)(Plan)
@@ -176,13 +160,11 @@ class _Staging:
 
         key = (runtime.getDevice(), 1 << max(10, (size - 1).bit_length()))
         free = cls._free.setdefault(key, deque())
-        try:
+        with suppress(IndexError):  # none is free
             oldest = free.popleft()
-        except IndexError:
-            return cls(key)
-        if oldest._done.done:
-            return oldest
-        free.appendleft(oldest)
+            if oldest._done.done:
+                return oldest
+            free.appendleft(oldest)
         return cls(key)
 
     def send(self, packed: bytearray, stream: Any) -> None:

@@ -25,13 +25,13 @@ class Axis:
     Attributes:
         size: luma samples before.
         new_size: samples after.
-        way: `direct`, OpenCV's own mapping; `double`, the chroma sample i sits on luma sample 2i; `gather`.
+        method: `direct`, OpenCV's own mapping; `double`, the chroma sample i sits on luma sample 2i; `gather`.
         lower, upper, weight: for `gather`: output i is sample lower[i] * (1 - weight[i]) + upper[i] * weight[i].
     """
 
     size: int
     new_size: int
-    way: Literal["direct", "double", "gather"] = "direct"
+    method: Literal["direct", "double", "gather"] = "direct"
     lower: np.ndarray | None = None
     upper: np.ndarray | None = None
     weight: np.ndarray | None = None
@@ -57,13 +57,13 @@ def resample(plane: np.ndarray, across: Axis, down: Axis, new: Scratch) -> np.nd
 
     out = new((down.new_size, across.new_size))
     mark = new.used
-    if plane.shape == out.shape and across.way == down.way == "direct":
+    if plane.shape == out.shape and across.method == down.method == "direct":
         np.copyto(out, plane)
         return out
     values = new(plane.shape)
     np.copyto(values, plane)
     values = _rows(values, down, new)
-    if across.way != "direct" and down.new_size < len(values):  # fewer rows first: less for `_columns` to do
+    if across.method != "direct" and down.new_size < len(values):  # fewer rows first: less for `_columns` to do
         size = (values.shape[1], down.new_size)
         values = cv2.resize(values, size, dst=new(size[::-1]), interpolation=cv2.INTER_LINEAR)
     values = _columns(values, across, new)
@@ -72,8 +72,19 @@ def resample(plane: np.ndarray, across: Axis, down: Axis, new: Scratch) -> np.nd
     return out
 
 
+def bilinear(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Sample a plane of floats at the columns `x` and rows `y`, clamped to its edges: (len(y), len(x))."""
+    for axis, at in ((1, x), (0, y)):
+        last = plane.shape[axis] - 1
+        at = np.clip(at, 0, last)
+        lower = np.floor(at).astype(np.intp)
+        weight = np.expand_dims((at - lower).astype(plane.dtype), 1 - axis)
+        plane = plane.take(lower, axis) * (1 - weight) + plane.take(np.minimum(lower + 1, last), axis) * weight
+    return plane
+
+
 def _rows(plane: np.ndarray, axis: Axis, new: Scratch) -> np.ndarray:
-    if axis.way == "double":
+    if axis.method == "double":
         wide = new((2 * len(plane), plane.shape[1]))
         wide[0::2] = plane
         between = wide[1::2]
@@ -81,13 +92,13 @@ def _rows(plane: np.ndarray, axis: Axis, new: Scratch) -> np.ndarray:
         between[:-1] *= np.float32(0.5)
         between[-1] = plane[-1]
         return wide[: axis.size]
-    if axis.way == "gather":
+    if axis.method == "gather":
         return _gather(plane, axis, 0, new)
     return plane
 
 
 def _columns(plane: np.ndarray, axis: Axis, new: Scratch) -> np.ndarray:
-    if axis.way == "double":
+    if axis.method == "double":
         import cv2
 
         between = new(plane.shape)
@@ -97,7 +108,7 @@ def _columns(plane: np.ndarray, axis: Axis, new: Scratch) -> np.ndarray:
         wide = new((*plane.shape, 2))
         cv2.merge((plane, between), dst=wide)
         return wide.reshape(len(plane), -1)[:, : axis.size]
-    if axis.way == "gather":
+    if axis.method == "gather":
         return _gather(plane, axis, 1, new)
     return plane
 

@@ -75,7 +75,7 @@ def decode(rle: Rle) -> np.ndarray:
     return np.asarray(flat.reshape(width, height).T)
 
 
-def cut(rle: Rle) -> tuple[np.ndarray, int, int]:
+def crop(rle: Rle) -> tuple[np.ndarray, int, int]:
     """Return the bounding part of a mask, (h, w) bool, with its left and top; shape (0, 0) if the mask is empty."""
     height = rle["size"][0]
     start, end = runs(rle)
@@ -96,7 +96,7 @@ def area(rle: Rle) -> int:
     return int((end - start).sum())
 
 
-def overlap(a: Rle, b: Rle) -> float:
+def iou(a: Rle, b: Rle) -> float:
     """Return the IoU of two masks of one frame; 1 if both are empty."""
     first, second = decode(a), decode(b)
     union = np.count_nonzero(first | second)

@@ -26,7 +26,7 @@ class Style:
         fill: opacity of a box's inside, 0 to 1.
         only: names of the classes to draw; empty for all.
         masks: opacity of masks, 0 to 1.
-        min_point: minimum score of a keypoint to draw it.
+        min_keypoint_score: minimum score of a keypoint to draw it.
         analytics: draw lines and zones with their counts.
         untracked: draw objects without a track, in tables that have tracks.
     """
@@ -40,15 +40,15 @@ class Style:
     fill: float = 0.0
     only: tuple[str, ...] = ()
     masks: float = 0.4
-    min_point: float = 0.3
+    min_keypoint_score: float = 0.3
     analytics: bool = True
     untracked: bool = False
 
-    def line(self, short_side: int) -> int:
+    def line_width(self, short_side: int) -> int:
         """The thickness of lines, even, by the frame's shorter side in pixels: 2 at 360, 4 at 1080."""
         return _even(self.thickness) if self.thickness else 2 * max(1, round(short_side / 540))
 
-    def text(self, short_side: int) -> int:
+    def text_height(self, short_side: int) -> int:
         """The height of a label, even: 14 at 360, 26 at 1080."""
         return _even(self.text_size) if self.text_size else 2 * round(4.4 + short_side * 0.008)
 
@@ -87,7 +87,7 @@ def ink(rgb: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def stored(color: Color) -> tuple[np.ndarray, np.ndarray]:
+def palette_yuv(color: Color) -> tuple[np.ndarray, np.ndarray]:
     """Return the palette and its inks in a surface's own Y, Cb and Cr.
 
     Returns:

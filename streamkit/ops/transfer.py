@@ -1,13 +1,46 @@
-"""Copies of small results from the device to the host: one packed copy, waited for only when it is read."""
+"""Copies between host and device: tables for kernels, small results (waited for only when they are read), pixels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import numpy as np
 
-from streamkit.core.data import Array, array_module
+from streamkit.core.counters import Counters
+from streamkit.core.data import Array, Surface, array_module
 from streamkit.ops import traffic
+
+
+def host_pixels(surface: Surface, counters: Counters | None = None, into: Array | None = None) -> np.ndarray:
+    """Return the surface's NV12 array on the host; from a GPU a copy, counted under `pixels to host`.
+
+    Args:
+        surface: the surface.
+        counters: counts the copy.
+        into: pinned memory for the copy.
+    """
+    xp = array_module(surface.data)
+    if xp is np:
+        return surface.data  # type: ignore[no-any-return]
+    with surface.data.device:
+        stream = xp.cuda.get_current_stream()
+        if surface.ready is not None:
+            stream.wait_event(surface.ready)
+        if counters is not None:
+            counters.add("pixels to host")
+        traffic.fetched(surface.data.nbytes)
+        return surface.data.get(stream=stream, out=into)  # type: ignore[no-any-return]
+
+
+def to_device(*tables: np.ndarray) -> list[Array]:
+    """Copy tables to the current device in one copy, in the order of its current stream; return the bytes of each."""
+    import cupy
+
+    parts = [np.ascontiguousarray(table).reshape(-1).view(np.uint8) for table in tables]
+    sent = cupy.asarray(np.concatenate(parts))  # staged by CuPy in pinned memory, so nothing waits here
+    traffic.sent(sent.nbytes)
+    return [sent[end - part.size : end] for part, end in zip(parts, accumulate(map(len, parts)), strict=True)]
 
 
 def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:

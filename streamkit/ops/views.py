@@ -13,7 +13,7 @@ import numpy as np
 
 from streamkit.ops.boxes import Rect, intersection_and_union
 
-MOST = 1024
+MAX_TILES = 1024
 """Maximum number of tiles per frame."""
 
 _COVERED = np.float32(0.6)
@@ -26,7 +26,7 @@ _NEAR_NETWORK_PX = 4.0
 """Maximum distance from a view's border to a box that it cuts off, in network pixels."""
 
 
-def around(corners: np.ndarray, width: int, height: int) -> Rect | None:
+def bounding_rect(corners: np.ndarray, width: int, height: int) -> Rect | None:
     """Return the bounding rectangle of a polygon's (n, 2) corners in whole pixels, clipped; None if it is outside."""
     low, high = np.floor(corners.min(axis=0)), np.ceil(corners.max(axis=0))
     left, top = (max(0, int(v)) // 2 * 2 for v in low.tolist())
@@ -43,13 +43,13 @@ def tiles(rect: Rect, size: tuple[int, int], overlap: float) -> list[Rect]:
         overlap: minimum share of a tile that overlaps its neighbour, below 1.
 
     Raises:
-        ValueError: there would be more than `MOST`.
+        ValueError: there would be more than `MAX_TILES`.
     """
     across, down = (_starts(rect[2 + i] - rect[i], size[i], overlap) for i in (0, 1))
-    if len(across) * len(down) > MOST:
+    if len(across) * len(down) > MAX_TILES:
         raise ValueError(
             f"tiles of {size[0]}x{size[1]} with an overlap of {overlap:g} would be {len(across) * len(down)} in "
-            f"{rect[2] - rect[0]}x{rect[3] - rect[1]} pixels, more than {MOST}: make them larger"
+            f"{rect[2] - rect[0]}x{rect[3] - rect[1]} pixels, more than {MAX_TILES}: make them larger"
         )
     return [(rect[0] + x, rect[1] + y, rect[0] + x_end, rect[1] + y_end) for y, y_end in down for x, x_end in across]
 
@@ -65,7 +65,7 @@ def _starts(length: int, tile: int, overlap: float) -> list[tuple[int, int]]:
     return [(first, length if i == count - 1 else first + tile) for i, first in enumerate(firsts)]
 
 
-def cut_off(xyxy: np.ndarray, rects: np.ndarray, within: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def is_cut_off(xyxy: np.ndarray, rects: np.ndarray, within: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Return whether each box ends at a side of its view that is not a side of the part that the views cover.
 
     Args:
@@ -107,7 +107,7 @@ def merge(
         class_id: (n,).
         frame: (n,) the frame of each, ascending.
         view: (n,) the view that each was found in.
-        cut: (n,) bool, from `cut_off`.
+        cut: (n,) bool, from `is_cut_off`.
         iou: the threshold.
         agnostic: boxes suppress each other across classes.
         top_k: maximum number of boxes per frame; the best are kept.

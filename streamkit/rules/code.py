@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from streamkit.rules import kernel as k
-from streamkit.rules.language import BOOL, Fact, Typed, kind_of
+from streamkit.rules.language import BOOL, NUMBER, TEXT, Fact, Typed, kind_of
 from streamkit.rules.scope import Facts
 from streamkit.rules.syntax import Literal
 
@@ -41,8 +43,19 @@ class Words:
         return self._texts[int(code)]
 
 
+UNKNOWN_NUMBER = {BOOL: 0.5, NUMBER: np.nan, TEXT: np.nan}
+"""The number that stands for an unknown value of each kind."""
+
 Column = tuple[str, str]
 """A fact's key and kind."""
+
+
+def number_of(value: Any, kind: str, words: Words) -> float:
+    """Return the number that stands for a value in conditions; a missing value or one of another kind is unknown."""
+    if kind == TEXT:
+        return words[value] if isinstance(value, str) else np.nan
+    fits = isinstance(value, (int, float)) and isinstance(value, bool) == (kind == BOOL)
+    return float(value) if fits else UNKNOWN_NUMBER[kind]
 
 
 class Code:
@@ -51,26 +64,26 @@ class Code:
     Attributes:
         objects: the columns of objects' facts, in order; likewise `frames` for frames' facts.
         words: interned texts.
-        deepest: maximum stack depth.
     """
 
     def __init__(self, facts: Facts, words: Words) -> None:
         self.facts, self.words = facts, words
         self.objects: dict[Column, int] = {}
         self.frames: dict[Column, int] = {}
-        self.deepest = 1
+        self._deepest = 1
         self._ops: list[tuple[int, int, int]] = []
         self._constants: dict[float, int] = {}
 
-    @property
-    def ops(self) -> np.ndarray:
-        """(n, 3) int64: an operation and its two arguments per row."""
-        return np.array(self._ops or [(k.END, 0, 0)], np.int64)
+    @cached_property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """The code once it is complete: (n, 3) int64, an operation and its arguments; (c,) float64, the constants."""
+        ops = np.array(self._ops or [(k.END, 0, 0)], np.int64)
+        return ops, np.array(list(self._constants) or [0.0], np.float64)
 
-    @property
-    def constants(self) -> np.ndarray:
-        """(c,) float64."""
-        return np.array(list(self._constants) or [0.0], np.float64)
+    @cached_property
+    def stack(self) -> np.ndarray:
+        """Scratch space for the evaluation of the deepest condition."""
+        return np.empty(self._deepest + 2)
 
     def add(self, tree: Typed) -> int:
         """Add a condition; return its start."""
@@ -89,9 +102,13 @@ class Code:
         """Return the column of a fact of frames."""
         return self.frames.setdefault((key, kind), len(self.frames))
 
+    def row(self, values: Mapping[str, Any]) -> list[float]:
+        """Return the columns of frames' facts from values by key."""
+        return [number_of(values.get(key), kind, self.words) for key, kind in self.frames]
+
     def _part(self, tree: Any, depth: int) -> None:
         """Add code that pushes a value, at `depth`."""
-        self.deepest = max(self.deepest, depth)
+        self._deepest = max(self._deepest, depth)
         if isinstance(tree, Literal):
             self._add(k.CONST, self._constant(tree))
         elif isinstance(tree, Fact):
@@ -148,3 +165,20 @@ def _operation(tree: Any) -> tuple[int, int]:
     if tree.op in ("==", "!="):  # of two truths
         return (k.SAME if tree.op == "==" else k.OTHER), 0
     return _OPERATIONS[tree.op], int(tree.op == "?:" and kind_of(tree) == BOOL)
+
+
+class Condition:
+    """A condition on named values, evaluated in plain Python. An unknown condition is not satisfied."""
+
+    def __init__(self, tree: Typed) -> None:
+        self._code = code = Code(Facts(), Words())
+        code.add(tree)
+        self._known_words = len(code.words)
+
+    def __call__(self, values: Mapping[str, Any]) -> bool:
+        """Whether it is true; missing values, None and NaN are unknown."""
+        code = self._code
+        code.words.forget(self._known_words)
+        facts = np.array([code.row(values)])
+        with np.errstate(all="ignore"):
+            return k.value(*code.arrays, 0, facts, 0, facts, 0, code.stack) == 1.0

@@ -14,7 +14,8 @@ from streamkit.core.data import Batch, Frame
 from streamkit.rules import kernel
 from streamkit.rules.code import Code, Words
 from streamkit.rules.evaluation_context import ContextBuilder, EvaluationContext
-from streamkit.rules.language import BOOL, NUMBER, TEXT, facts_of, words
+from streamkit.rules.group import RuleGroup
+from streamkit.rules.language import BOOL, NUMBER, TEXT
 from streamkit.rules.rule import Rule
 from streamkit.rules.schedule import Schedule
 from streamkit.rules.scope import Facts, Scope
@@ -49,8 +50,8 @@ class RuleEngine:
         rules: the rules, made with the same `facts`.
         above: capabilities of the stages above them.
         facts: what they look up.
-        max_gap_s: how long an unseen track is remembered.
-        max_pause_s: after a longer time without a frame of its source, durations start again from zero.
+        track_ttl_s: how long an unseen track is remembered.
+        max_frame_gap_s: after a longer time without a frame of its source, durations start again from zero.
         predicted: whether objects that a tracker predicts count.
     """
 
@@ -60,28 +61,28 @@ class RuleEngine:
         above: Scope,
         facts: Facts,
         *,
-        max_gap_s: float = 2.0,
-        max_pause_s: float = 10.0,
+        track_ttl_s: float = 2.0,
+        max_frame_gap_s: float = 10.0,
         predicted: bool = True,
     ) -> None:
         self._code = code = Code(facts, Words())
         schedules = list(dict.fromkeys(rule.schedule for rule in rules if rule.schedule is not None))
         self._schedules = [_ScheduleCheck(one) for one in schedules]
-        self._on_frames = _RuleGroup([rule for rule in rules if not rule.per_object], code, schedules)
-        self._on_objects = _RuleGroup([rule for rule in rules if rule.per_object], code, schedules)
+        self._count_kernel, advance = kernel.kernels()
+        self._on_frames = RuleGroup([rule for rule in rules if not rule.per_object], code, schedules, advance)
+        self._on_objects = RuleGroup([rule for rule in rules if rule.per_object], code, schedules, advance)
         self._counts = np.array([code.add(tree) for tree in facts.counts.values()], np.int64)
         self._counted = np.array([code.frame_column(key, NUMBER) for key in facts.counts], np.int64)
-        self._run, self._stack = (code.ops, code.constants), np.empty(code.deepest + 2)
         self._known_words = len(code.words)
         state = self._on_objects.first() if self._on_objects.rules else {}
-        self._contexts = ContextBuilder(code, above, max_gap_s, predicted, **state)
+        self._contexts = ContextBuilder(code, above, track_ttl_s, predicted, **state)
         self._sources = Columns(
             seen_s=np.float64(np.nan),
             epoch=np.int64(0),
             counted=np.zeros(len(facts.counts)),
             **self._on_frames.first(),
         )
-        self._max_pause_s, self._most = max_pause_s, 0
+        self._max_frame_gap_s, self._most = max_frame_gap_s, 0
         self.pauses = 0
         self._on_frames.state, self._on_objects.state = self._sources, self._contexts.tracks
         none, no_facts, no_times = np.zeros(0, np.int64), np.zeros((0, len(code.frames))), np.zeros(0)
@@ -92,8 +93,7 @@ class RuleEngine:
     def begin(self, slot: int) -> None:
         """Begin the source of this slot."""
         self._most = max(self._most, slot + 1)
-        self._sources.reserve(slot + 1)
-        self._sources.reset(slot)
+        self._sources.begin(slot)
         self._contexts.begin(slot)
 
     def end(self, slot: int) -> list[tuple[str, int | None]]:
@@ -124,7 +124,7 @@ class RuleEngine:
         sources, slot, now_s = self._sources, one.slot, one.pts_s
         past_s = now_s - sources["seen_s"][slot]
         epochs = np.array([frame._state.epoch for frame in one.frames], np.int64)
-        paused = past_s > self._max_pause_s
+        paused = past_s > self._max_frame_gap_s
         self.pauses += int(paused.sum())
         broken = paused | one.back | (epochs != sources["epoch"][slot])
         if one.back.any():  # a jump back takes no time: the times since rules were raised or cleared do not change
@@ -148,14 +148,16 @@ class RuleEngine:
             return
         facts, counted = one.facts, self._counted
         with np.errstate(all="ignore"):
-            kernel.count(*self._run, self._counts, one.objects, one.owner, facts, self._stack, facts, counted)
-        kept = np.flatnonzero(~one.looked)
+            self._count_kernel(
+                *self._code.arrays, self._counts, one.objects, one.owner, facts, self._code.stack, facts, counted
+            )
+        kept = np.flatnonzero(~one.detected)
         facts[kept[:, None], counted] = self._sources["counted"][one.slot[kept]]
         self._sources["counted"][one.slot] = facts[:, counted]
 
     def _advance(
         self,
-        group: _RuleGroup,
+        group: RuleGroup,
         one: EvaluationContext,
         owner: np.ndarray,
         place: np.ndarray,
@@ -165,14 +167,8 @@ class RuleEngine:
         """Advance the rules of a group, for each row; yield the changes."""
         if not group.rules:
             return
-        room = group.room(len(owner))
-        with np.errstate(all="ignore"):
-            n = kernel.advance(
-                *self._run, *group.arrays, one.objects, owner, place, one.facts, one.pts_s, broken, opened,
-                group.state["raised"], group.state["times"], self._stack, room,
-            )  # fmt: skip
-        for row, rule, became in room[:n].tolist():
-            yield self._change(group, one, int(owner[row]), row, int(place[row]), rule, became)
+        for row, rule, outcome in group.advance(one.objects, owner, place, one.facts, one.pts_s, broken, opened):
+            yield self._change(group, one, int(owner[row]), row, int(place[row]), rule, outcome)
 
     def _lost(self, one: EvaluationContext) -> Iterator[Change]:
         """Clear the rules raised for tracks that are no longer remembered."""
@@ -186,12 +182,12 @@ class RuleEngine:
             yield Change(one.frames[frame], name, "cleared", track, label, data)
 
     def _change(
-        self, group: _RuleGroup, one: EvaluationContext, frame: int, row: int, place: int, number: int, became: int
+        self, group: RuleGroup, one: EvaluationContext, frame: int, row: int, place: int, number: int, outcome: int
     ) -> Change:
-        now_s, raised, state = float(one.pts_s[frame]), became == kernel.RAISED, group.state
-        since_s, raised_s = kernel.settle(state["raised"], state["times"], place, number, now_s, became)
+        now_s, raised = float(one.pts_s[frame]), outcome == kernel.RAISED
+        since_s, raised_s = group.store(place, number, now_s, outcome)
         data: dict[str, Any] = {"since_s": round(since_s, 6)} if raised else {"lasted_s": round(now_s - raised_s, 6)}
-        if became == kernel.CLOSED:
+        if outcome == kernel.CLOSED:
             data["closed"] = True
         data["values"] = values = {}
         for name, kind, of_object, column in group.shown[number][not raised]:
@@ -200,7 +196,7 @@ class RuleEngine:
                 values[name] = value
         track = label = None
         if group is self._on_objects:
-            track, label = int(one.track[row]), self._contexts.labels[int(state["label"][place])]
+            track, label = int(one.track[row]), self._contexts.labels[int(group.state["label"][place])]
         kind = "raised" if raised else "cleared"
         return Change(one.frames[frame], group.rules[number].name, kind, track, label, data)
 
@@ -213,48 +209,6 @@ class RuleEngine:
         if kind == TEXT:
             return self._code.words.text(value)
         return int(value) if value.is_integer() else round(value, 4)
-
-
-class _RuleGroup:
-    """Rules that are evaluated together: those about frames, or those about objects.
-
-    Attributes:
-        rules: the rules.
-        state: `raised` and `times` of each source, or of each track.
-        arrays: start of each rule's condition and clear condition, durations, and schedule, as `kernel.advance` takes
-            them.
-        shown: the facts that the event of each rule shows when it is raised, and when it is cleared: name, kind and
-            column of each.
-    """
-
-    state: Columns
-
-    def __init__(self, rules: list[Rule], code: Code, schedules: list[Schedule]) -> None:
-        self.rules = rules
-        durations = [(rule.for_s, rule.clear_s, rule.cooldown_s) for rule in rules]
-        self.arrays = (
-            np.array([code.add(rule.when) for rule in rules], np.int64),
-            np.array([-1 if rule.clear is None else code.add(rule.clear) for rule in rules], np.int64),
-            np.array(durations, np.float64).reshape(-1, 3),
-            np.array([-1 if r.schedule is None else schedules.index(r.schedule) for r in rules], np.int64),
-        )
-        self._room = np.zeros((0, 3), np.int64)
-        self.shown = [
-            [[(words(fact), fact.field.kind, *code.column(fact)) for fact in facts_of(tree)] for tree in trees]
-            for trees in ((rule.when, rule.clear or rule.when) for rule in rules)
-        ]
-
-    def first(self) -> dict[str, Any]:
-        """Return the initial state of a source, or of a track."""
-        times = np.full((len(self.rules), 3), np.nan)
-        times[:, 2] = -np.inf
-        return {"raised": np.zeros(len(self.rules), bool), "times": times}
-
-    def room(self, rows: int) -> np.ndarray:
-        """Return an array for the changes of so many rows."""
-        if len(self._room) < rows * len(self.rules):
-            self._room = np.empty((rows * len(self.rules), 3), np.int64)
-        return self._room
 
 
 class _ScheduleCheck:

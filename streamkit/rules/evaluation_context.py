@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from streamkit.analytics.occupancy import Occupancy
-from streamkit.analytics.per_source_steps import BatchTables, Clocks, Labels, SourceStep, rounds, times, turns
+from streamkit.analytics.per_source_steps import BatchTables, Clocks, Labels, SourceStep, source_steps, turns
 from streamkit.analytics.track_store import TrackStore
 from streamkit.core.data import Batch, Frame
-from streamkit.rules.code import Code, Column
-from streamkit.rules.language import BOOL, NUMBER, TEXT, value_of
+from streamkit.rules.code import UNKNOWN_NUMBER, Code, Column, Words, number_of
+from streamkit.rules.language import BOOL, NUMBER
 from streamkit.rules.scope import Area, DirectionScope, Happening, Scope, ZoneScope
 
 
@@ -43,7 +43,7 @@ class ZoneMembers:
     def __init__(self, zone: ZoneScope) -> None:
         self._zone, self._areas = zone, list(zone.areas)
         self._labels, self._clocks = Labels(zone.labels), Clocks()
-        self.occupancy = Occupancy(list(zone.areas.values()), hold_s=zone.hold_s, max_gap_s=zone.max_gap_s)
+        self.occupancy = Occupancy(list(zone.areas.values()), debounce_s=zone.debounce_s, track_ttl_s=zone.track_ttl_s)
         self._rows = self._memory = np.zeros(0, np.int64)
         self._now_s = np.zeros(0)
         self._counts: np.ndarray | None = None
@@ -55,11 +55,11 @@ class ZoneMembers:
 
     def rounds(self, batch: Batch, slots: Mapping[str, int]) -> Iterator[SourceStep]:
         """Return a batch as the stage sees it."""
-        return rounds(batch, slots, self._zone.view, self._labels, self._clocks)
+        return source_steps(batch, slots, self._zone.view, self._labels, self._clocks)
 
-    def step(self, given: SourceStep, most: int) -> None:
+    def step(self, given: SourceStep) -> None:
         """Process one frame of each of several sources."""
-        self.occupancy.step(given, given.margin(self._zone.margin), most)
+        self.occupancy.update(given, given.margin(self._zone.margin))
         self._rows = given.row
         self._memory, _ = self.occupancy.tracks.find(given.slot[given.frame], given.track)
         self._now_s = given.pts_s[given.frame]
@@ -95,7 +95,6 @@ _MEASURES: dict[str, Callable[..., np.ndarray]] = {
     "y2": lambda x1, y1, x2, y2: y2, "width": lambda x1, y1, x2, y2: x2 - x1, "height": lambda x1, y1, x2, y2: y2 - y1,
     "area": lambda x1, y1, x2, y2: (x2 - x1) * (y2 - y1),
 }  # fmt: skip
-_UNKNOWN = {BOOL: 0.5, NUMBER: np.nan, TEXT: np.nan}
 
 
 @dataclass(slots=True)
@@ -112,7 +111,7 @@ class EvaluationContext:
         place: (n,) int64, each tracked object's row in the track store; -1 for others, and for a track's second object.
         objects: (n, k) float64, the columns of `Code.objects`.
         facts: (f, a) float64, the columns of `Code.frames`; counts are still 0.
-        looked: (f,) bool, whether a detector ran on the frame.
+        detected: (f,) bool, whether a detector ran on the frame.
         lost: by column, the state of tracks dropped just now: unseen for too long, or from before a jump back in time.
     """
 
@@ -125,7 +124,7 @@ class EvaluationContext:
     place: np.ndarray
     objects: np.ndarray
     facts: np.ndarray
-    looked: np.ndarray
+    detected: np.ndarray
     lost: dict[str, np.ndarray] = field(default_factory=dict)
 
 
@@ -135,13 +134,13 @@ class ContextBuilder:
     Args:
         code: the columns needed.
         above: capabilities of the stages above.
-        max_gap_s: how long an unseen track is remembered.
+        track_ttl_s: how long an unseen track is remembered.
         predicted: whether objects that a tracker predicts count.
         state: further columns of the track store, with their initial values.
     """
 
-    def __init__(self, code: Code, above: Scope, max_gap_s: float, predicted: bool, **state: Any) -> None:
-        self.code, self.above, self._predicted, self._max_gap_s = code, above, predicted, max_gap_s
+    def __init__(self, code: Code, above: Scope, track_ttl_s: float, predicted: bool, **state: Any) -> None:
+        self.code, self.above, self._predicted, self._track_ttl_s = code, above, predicted, track_ttl_s
         self.tracks = TrackStore(first_s=np.float64(0), label=np.int64(-1), **state)
         self.labels, self._clocks = Labels(), Clocks()
         facts = code.facts
@@ -154,7 +153,7 @@ class ContextBuilder:
 
     def end(self, slot: int) -> None:
         """End a source: drop its tracks."""
-        self.tracks.forget(self.tracks.of(slot))
+        self.tracks.end(slot)
         for zone in self._zones.values():
             zone.occupancy.end(slot)
 
@@ -183,26 +182,26 @@ class ContextBuilder:
             new[mine] = np.arange(len(mine))
             owner = new[table.owner]
             for zone, given in zones:
-                zone.step(next(given), most)
+                zone.step(next(given))
             one = EvaluationContext(
                 [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine],
                 self._clocks.step(slot[mine], pts_s[mine]), owner, table.track, np.full(len(owner), -1, np.int64),
                 columns, np.zeros((len(mine), len(self.code.frames))),
-                np.array([_looked(frames[i], table, i) for i in mine.tolist()], bool),
+                np.array([_detector_ran(frames[i], table, i) for i in mine.tolist()], bool),
             )  # fmt: skip
             if self._remember:
-                self._forget(one, most)
+                self._forget(one)
                 self._tracked(one, table)
             self._changing(one)
             self._frame_facts(one, most)
             yield one
 
-    def _forget(self, one: EvaluationContext, most: int) -> None:
+    def _forget(self, one: EvaluationContext) -> None:
         """Drop tracks not seen for too long."""
-        gone = self.tracks.unseen(times(one.slot, one.pts_s, one.back, most), self._max_gap_s)
+        gone = self.tracks.unseen(one.slot, one.pts_s, one.back, self._track_ttl_s)
         if len(gone):
             one.lost = {name: self.tracks[name][gone].copy() for name in self._state}
-            self.tracks.forget(gone)
+            self.tracks.drop(gone)
 
     def _tracked(self, one: EvaluationContext, table: RuleTables) -> None:
         """Find the stored row of each tracked object."""
@@ -212,9 +211,9 @@ class ContextBuilder:
         _, first = np.unique(keys, return_index=True)
         first.sort()
         rows, slot, now_s = rows[first], slot[first], now_s[first]
-        places, fresh = self.tracks.find(slot, one.track[rows])
+        places, new = self.tracks.find(slot, one.track[rows])
         one.place[rows] = places
-        self.tracks["first_s"][places[fresh]] = now_s[fresh]
+        self.tracks["first_s"][places[new]] = now_s[new]
         self.tracks["seen_s"][places] = now_s
         self.tracks["label"][places] = table.labels[rows]
 
@@ -231,7 +230,7 @@ class ContextBuilder:
         key, kind = column
         what = self.code.facts.objects[key]
         if isinstance(what, tuple) or key == "age_s":
-            return self._attribute(what, table) if what[0] == "attributes" else _UNKNOWN[kind]
+            return self._attribute(what, table) if what[0] == "attributes" else UNKNOWN_NUMBER[kind]
         if key in _MEASURES:
             return _MEASURES[key](*table.clipped.T)
         if key == "label":
@@ -246,7 +245,7 @@ class ContextBuilder:
             return np.repeat(names, [len(one) for one in table.tables.values()]) if names else 0.0
         if key == "direction":
             return self._direction(table)
-        return table.extra(key, lambda values: _as_kind(values, kind, self.code.words), _UNKNOWN[kind])
+        return table.extra(key, lambda values: _as_kind(values, kind, self.code.words), UNKNOWN_NUMBER[kind])
 
     def _attribute(self, what: tuple[str, str, str], table: RuleTables) -> np.ndarray:
         _, name, part = what
@@ -303,9 +302,9 @@ class ContextBuilder:
             elif key == "source":
                 one.facts[:, at] = [self.code.words[frame.source] for frame in one.frames]
             elif key in facts.frames:
-                one.facts[:, at] = [self._told(frame, *facts.frames[key]) for frame in one.frames]
+                one.facts[:, at] = [self._attribute_number(frame, *facts.frames[key]) for frame in one.frames]
 
-    def _told(self, frame: Frame, name: str, part: str) -> float:
+    def _attribute_number(self, frame: Frame, name: str, part: str) -> float:
         found = frame.facts.get("attributes", {}).get(name)
         if found is None:
             return np.nan
@@ -316,11 +315,10 @@ class ContextBuilder:
         for number, frame in enumerate(frames):
             for event in frame.events:
                 if event.stage == what.stage and what.kind in (None, event.kind):
-                    fits = what.where is None or value_of(what.where, _flat(event.data)) is True
-                    yield number, event.track_id, int(fits)
+                    yield number, event.track_id, int(what.where is None or what.where(_flat(event.data)))
 
 
-def _looked(frame: Frame, table: RuleTables, number: int) -> bool:
+def _detector_ran(frame: Frame, table: RuleTables, number: int) -> bool:
     """Whether a detector ran on a frame; if none did, no objects does not mean that nothing is there."""
     skipped = frame._state.skipped_detectors
     return not skipped or not skipped.issuperset(table.tables) or bool((table.owner == number).any())
@@ -337,7 +335,7 @@ def _flat(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-def _as_kind(values: Any, kind: str, words: Any) -> np.ndarray:
+def _as_kind(values: Any, kind: str, words: Words) -> np.ndarray:
     """Convert a column's values to the numbers used in conditions."""
     column = np.asarray(values)
     if column.ndim == 1 and kind == NUMBER and column.dtype.kind in "fiu":
@@ -345,10 +343,4 @@ def _as_kind(values: Any, kind: str, words: Any) -> np.ndarray:
         return np.where(column == -1, np.nan, numbers) if column.dtype.kind == "i" else numbers  # -1: no value
     if column.ndim == 1 and kind == BOOL and column.dtype.kind == "b":
         return column.astype(np.float64)
-    found = np.full(len(column), _UNKNOWN[kind])
-    for i, value in enumerate(column.tolist()):
-        if kind == TEXT and isinstance(value, str):
-            found[i] = words[value]
-        elif (kind == BOOL) == isinstance(value, bool) and kind != TEXT and isinstance(value, (int, float)):
-            found[i] = value
-    return found
+    return np.array([number_of(value, kind, words) for value in column.tolist()], np.float64)

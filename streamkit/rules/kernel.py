@@ -1,4 +1,4 @@
-"""Evaluation and debouncing of many rules at once: compiled by Numba if it is installed, else plain Python.
+"""Evaluation and debouncing of many rules at once, in plain Python; `kernels` compiles it with Numba.
 
 A condition is true (1), false (0) or unknown (0.5): `and` is the minimum, `or` the maximum, `not` 1 minus the value. An
 unknown number is NaN.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
-from streamkit.tracking.jit import compiled, kept
+from streamkit.tracking.jit import kept
 
 EQ, NE, LT, LE, GT, GE = range(6)
 OBJECT_AND_CONST, FRAME_AND_CONST = 6, 12  # and one of the six above: a fact compared with a constant
@@ -23,7 +22,7 @@ NOTHING, RAISED, CLEARED, CLOSED = range(4)
 """Outcome of a step for a rule: no change, raised, cleared, cleared because its schedule ended."""
 
 
-def _compared(op: int, a: float, b: float) -> float:
+def _compare(op: int, a: float, b: float) -> float:
     """Compare two numbers."""
     if math.isnan(a) or math.isnan(b):
         return 0.5
@@ -42,7 +41,7 @@ def _compared(op: int, a: float, b: float) -> float:
     return 1.0 if true else 0.0
 
 
-def _combined(op: int, a: float, b: float) -> float:
+def _combine(op: int, a: float, b: float) -> float:
     """Combine two truths or numbers by an operator that is no comparison of numbers."""
     if op == AND:
         return min(a, b)
@@ -61,7 +60,7 @@ def _combined(op: int, a: float, b: float) -> float:
     return 1.0 if (a == b) == (op == SAME) else 0.0
 
 
-def _run(
+def value(
     ops: Any, constants: Any, at: int, objects: Any, row: int, frames: Any, frame: int, stack: Any
 ) -> float:  # fmt: skip
     """Return the value of the condition that starts at `at`, for one row of `objects` and one of `frames`."""
@@ -113,18 +112,7 @@ def _run(
         at += 1
 
 
-def _made(function: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
-    try:
-        return make(function)  # type: ignore[no-any-return]
-    except ImportError:
-        return function
-
-
-_compare, _combine = _made(_compared, compiled), _made(_combined, compiled)
-_value = _made(_run, compiled)
-
-
-def _count(
+def count(
     ops: Any, constants: Any, begins: Any, objects: Any, owner: Any, frames: Any, stack: Any, into: Any, columns: Any
 ) -> None:  # fmt: skip
     """Count for each frame and condition the objects for which the condition is true.
@@ -145,11 +133,11 @@ def _count(
         if frame < 0:
             continue
         for i in range(len(begins)):
-            if _value(ops, constants, begins[i], objects, row, frames, frame, stack) == 1.0:
+            if value(ops, constants, begins[i], objects, row, frames, frame, stack) == 1.0:
                 into[frame, columns[i]] += 1.0
 
 
-def _advance(
+def advance(
     ops: Any, constants: Any, when: Any, clear: Any, durations: Any, schedule: Any, objects: Any, owner: Any,
     state: Any, frames: Any, now_s: Any, broken: Any, opened: Any, raised: Any, times: Any, stack: Any, changes: Any,
 ) -> int:  # fmt: skip
@@ -193,10 +181,10 @@ def _advance(
             else:
                 lasts = counts
                 if counts and not (up and clear[rule] >= 0):
-                    true = _value(ops, constants, when[rule], objects, row, frames, frame, stack) == 1.0
+                    true = value(ops, constants, when[rule], objects, row, frames, frame, stack) == 1.0
                     lasts = true != up
                 if lasts and clear[rule] >= 0:
-                    over = _value(ops, constants, clear[rule], objects, row, frames, frame, stack) == 1.0
+                    over = value(ops, constants, clear[rule], objects, row, frames, frame, stack) == 1.0
                     lasts = over == up
                 if not lasts:
                     times[place, rule, 0] = math.nan
@@ -212,30 +200,13 @@ def _advance(
     return n
 
 
-count = _made(_count, kept)
-advance = _made(_advance, kept)
-
-
-def is_compiled() -> bool:
-    """Whether Numba is installed."""
-    return advance is not _advance
-
-
-def settle(
-    raised: np.ndarray, times: np.ndarray, place: int, rule: int, now_s: float, became: int
-) -> tuple[float, float]:
-    """Store the outcome for a rule; return the start of its condition, and when it was raised.
-
-    Args:
-        raised: as in `advance`.
-        times: as in `advance`.
-        place: row of both arrays.
-        rule: column of both arrays.
-        now_s: in seconds.
-        became: RAISED, or another outcome.
-    """
-    since_s, raised_s = float(times[place, rule, 0]), float(times[place, rule, 1])
-    raised[place, rule] = became == RAISED
-    times[place, rule, 0] = math.nan
-    times[place, rule, 1 if became == RAISED else 2] = now_s
-    return since_s, raised_s
+@lru_cache(maxsize=1)
+def kernels() -> tuple[Callable[..., None], Callable[..., int]]:
+    """Return `count` and `advance`: compiled, or as they are if Numba is not installed."""
+    try:
+        from numba.extending import register_jitable
+    except ImportError:
+        return count, advance
+    for inner in (_compare, _combine, value):
+        register_jitable(nogil=True, error_model="numpy")(inner)
+    return kept(count), kept(advance)

@@ -35,8 +35,10 @@ class Rule:
         name: its name.
         when: its condition.
         clear: the condition that clears it; None if it is cleared when `when` is no longer true.
-        for_s, clear_s, cooldown_s: as in `Debounce`.
-        schedule: when it is active; None for always.
+        for_s: how long `when` must be true at every step before it is raised, in seconds.
+        clear_s: how long the clear condition must be true before it is cleared.
+        cooldown_s: how long after it was cleared it is not raised again.
+        schedule: when it is active; None for always. Outside it nothing is raised, and a raised rule is cleared.
         per_object: whether it refers to one object, so that it is raised for each object.
     """
 

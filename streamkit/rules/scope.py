@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,15 +20,15 @@ class ZoneScope:
         areas: by name; '' for a single one without a name.
         labels: the classes it uses; empty for all.
         view: which point of an object counts, and in which units.
-        margin, hold_s, max_gap_s: its options.
+        margin, debounce_s, track_ttl_s: its options.
     """
 
     areas: Mapping[str, Shape]
     labels: tuple[str, ...] = ()
     view: PositionOptions = field(default_factory=PositionOptions)
     margin: float | None = None
-    hold_s: float = 0.0
-    max_gap_s: float = 2.0
+    debounce_s: float = 0.0
+    track_ttl_s: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Happening(NamedTuple):
 
     stage: str
     kind: str | None
-    where: Any = None
+    where: Callable[[Mapping[str, Any]], bool] | None = None
 
 
 @dataclass(slots=True)

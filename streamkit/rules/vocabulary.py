@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamkit.core.text import did_you_mean, nearest
+from streamkit.rules.code import Condition
 from streamkit.rules.language import (
     BOOL,
     NUMBER,
@@ -126,6 +127,9 @@ class DetectionVocabulary(Vocabulary):
         """Resolve one of `CALLS`."""
         if call.name not in CALLS:
             raise checker.unknown(call.at, f"there is no function {call.name!r}", call.name, CALLS)
+        if call.name in ("present", "absent"):
+            op = ">" if call.name == "present" else "=="
+            return Op(op, (self._count(call, checker), Literal(0.0, call.at)), call.at)
         made: Typed = getattr(self, f"_{call.name}")(call, checker)
         return made
 
@@ -176,32 +180,26 @@ class DetectionVocabulary(Vocabulary):
             return None
         return areas[0], labels[0] if labels else None
 
-    def _present(self, call: Call, checker: TypeChecker) -> Op:
-        return Op(">", (self._count(call, checker), Literal(0.0, call.at)), call.at)
-
-    def _absent(self, call: Call, checker: TypeChecker) -> Op:
-        return Op("==", (self._count(call, checker), Literal(0.0, call.at)), call.at)
-
     def _occupancy(self, call: Call, checker: TypeChecker) -> Fact:
-        area = self._area(self._one(call, checker, "zone.door"), checker)
+        area = self._area(self._one(call, checker), checker)
         key = f"count(in_zone({area}))"
         self.found.members[key] = area, None
         return Fact(key, RuleField(NUMBER), call.at, call.shown())
 
     def _in_zone(self, call: Call, checker: TypeChecker) -> Fact:
-        return self._in_area(self._one(call, checker, "zone.door"), call.at, checker)
+        return self._in_area(self._one(call, checker), call.at, checker)
 
     def _in_area(self, arg: Any, at: int, checker: TypeChecker) -> Fact:
         area = self._area(arg, checker)
         return self._object(f"in_zone({area})", BOOL, at, what=area)
 
     def _dwell_s(self, call: Call, checker: TypeChecker) -> Fact:
-        area = self._area(self._one(call, checker, "zone.door"), checker)
+        area = self._area(self._one(call, checker), checker)
         return self._object(f"dwell_s({area})", NUMBER, call.at, what=(area,))
 
-    def _one(self, call: Call, checker: TypeChecker, example: str) -> Any:
+    def _one(self, call: Call, checker: TypeChecker) -> Any:
         if len(call.args) != 1:
-            raise checker.wrong(call.at, f"{call.name} takes one name, as in {call.name}({example})")
+            raise checker.wrong(call.at, f"{call.name} takes one name, as in {call.name}(zone.door)")
         return call.args[0]
 
     def _area(self, arg: Any, checker: TypeChecker) -> Area:
@@ -268,11 +266,10 @@ class DetectionVocabulary(Vocabulary):
         if kind and known[stage] and kind not in known[stage]:
             own = [f"{stage}.{one}" for one in known[stage]]
             raise checker.unknown(arg.at, f"{stage} writes no event {kind!r}", event, own)
-        where = None
-        if len(call.args) > 1:
-            where = TypeChecker(checker.text, _Data()).condition(call.args[1], "the condition on an event's data")
-        shown = f"{event}, {words(where)}" if where is not None else event
-        return Happening(stage, kind or None, where), f"events({shown})"
+        if len(call.args) == 1:
+            return Happening(stage, kind or None), f"events({event})"
+        where = TypeChecker(checker.text, _Data()).condition(call.args[1], "the condition on an event's data")
+        return Happening(stage, kind or None, Condition(where)), f"events({event}, {words(where)})"
 
 
 class _Data(Vocabulary):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import threading
 import time
@@ -14,22 +15,22 @@ from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
+from streamkit.core.logs import stage_log
 from streamkit.core.stage import Context, RuntimeContext, Source
 from streamkit.core.tasks import Future
-from streamkit.core.text import printable
 from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.execution.channel import Aborted, Outlet
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
-from streamkit.runtime.execution.host import heap_trimmer, settle, share_cores
+from streamkit.runtime.execution.host import configure_process, heap_trimmer, pin_to_shared_cores
 from streamkit.runtime.execution.lane import LaneThread, connect, partition
 from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.execution.runners import runner
 from streamkit.runtime.execution.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
 from streamkit.runtime.ingest.batcher import LIVE_LATENCY_S, Batcher
-from streamkit.runtime.ingest.fault_injector import FaultySource, faults_told
+from streamkit.runtime.ingest.fault_injector import FaultySource, faults_message
 from streamkit.runtime.ingest.reconnect import reconnecting
 from streamkit.runtime.ingest.source_reader import Status
 from streamkit.runtime.ingest.source_status import SourceState
@@ -39,9 +40,11 @@ from streamkit.runtime.observe.health import Observer, emitters, folders
 from streamkit.runtime.observe.report_merge import headline
 from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.observe.watchdog import Watchdog, stacks
-from streamkit.runtime.shutdown import Stopwatch, wait
+from streamkit.runtime.shutdown import wait
 
-_LOOK_S = 1.0
+logger = logging.getLogger(__name__)
+
+_MONITOR_S = 1.0
 _QUICK_SOURCES = 4
 """Up to this number of live sources start while networks are still being tuned, which slows the networks tenfold."""
 
@@ -53,48 +56,48 @@ class Pipeline(Controls):
         graph: the graph to run.
         device: the device to run it on.
         limit: maximum number of frames per source.
-        say: receives messages for the user, each text once.
         trace: records the timeline of the run; `Trace.finish` writes it afterwards.
         keep_running: run until `stop`, even without sources: sources may be added later.
         realtime: play files at their own speed unless the YAML sets one, so that no file competes with cameras.
-        at_once: number of files to read at the same time; by default, the device decides.
+        parallel_files: number of files to read at the same time; by default, the device decides.
         own_cores: number of CPU cores to use; by default, all that the process may use.
-        apart: make batches of one source each, all full but the last of a source: the same batches in every run.
+        per_source: make batches of one source each, all full but the last of a source: the same batches in every run.
 
     Attributes:
         ready: whether every stage is open and frames are accepted.
         alarms: the alarms on the run itself.
         listen: passes the frames of each batch to a function; see `GraphOutputs.listen`.
-        left_behind: threads that hung in a call at the end of the run and were abandoned.
-        later: schedules work that need not be done before the first frame.
+        hung_threads: threads that hung in a call at the end of the run and were abandoned.
+        future_type: schedules work that need not be done before the first frame.
     """
 
-    later: type[Future[Any]] = ThreadFuture
+    future_type: type[Future[Any]] = ThreadFuture
 
     def __init__(
-        self, graph: Graph, device: Device, *, limit: int | None = None, say: Callable[[str], None] = print,
-        trace: Trace | None = None, keep_running: bool = False, at_once: int | None = None,
-        own_cores: int | None = None, apart: bool = False, realtime: bool = False,
+        self, graph: Graph, device: Device, *, limit: int | None = None, trace: Trace | None = None,
+        keep_running: bool = False, parallel_files: int | None = None,
+        own_cores: int | None = None, per_source: bool = False, realtime: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(graph, Messages(say))
+        super().__init__(graph)
         self.device, self.limit = device, limit
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
-        self.left_behind: list[threading.Thread] = []
+        self.hung_threads: list[threading.Thread] = []
         self.seconds = 0.0
-        self._lock = threading.Lock()
-        self._stopped_s = Stopwatch()
+        self._lock, self._stage_log = threading.Lock(), stage_log()
+        self._stopped_at_s: float | None = None
         self._trace = trace
-        self._spans: Callable[[], Spans] = Spans if trace is None else trace.here
+        self._spans: Callable[[], Spans] = Spans if trace is None else trace.current_track
         config = graph.config
         self._sizes = batch_sizes(config.batch.size, device)
         latency_s = LIVE_LATENCY_S if config.batch.max_latency is None else config.batch.max_latency
         self._batcher = Batcher(
-            self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, apart=apart
+            self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, per_source=per_source
         )  # fmt: skip
         self.sources = Sources(
-            graph.sources, self._batcher, self._make, limit=limit, at_once=at_once or files_at_once(device),
-            read=self._read, fail=self.fail, spans=self._spans, keep_running=keep_running, realtime=realtime,
+            graph.sources, self._batcher, self._make, limit=limit,
+            parallel_files=parallel_files or files_at_once(device), read=self._source_read, fail=self.fail,
+            spans=self._spans, keep_running=keep_running, realtime=realtime,
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
@@ -103,18 +106,18 @@ class Pipeline(Controls):
         for lane in self._lanes:
             lane.workers = instances(lane.nodes, device, own_cores)
         self._decoded = connect(graph, self._lanes)
-        self.ends = GraphOutputs(
-            graph, self._lanes, self.say, self.sources.count, self._batcher.through, self._whole
+        outputs = self.outputs = GraphOutputs(
+            graph, self._lanes, self.sources.count, self._batcher.batch_done, self._source_complete
         )  # fmt: skip
-        self.finished, self.detections, self.events = self.ends.finished, self.ends.detections, self.ends.events
-        self.latency, self.listen = self.ends.latency, self.ends.listen
+        self.finished, self.detections, self.events = outputs.finished, outputs.detections, outputs.events
+        self.latency, self.listen = outputs.latency, outputs.listen
         self._observer = Observer(wanted(config.alarms), lambda: self.states, self._runners, folders(graph), device)
         self.alarms = Alarms(
-            config.alarms, self._observer.look, self._runners, self.addresses, self.say, self.fail,
+            config.alarms, self._observer.snapshot, self._runners, self.addresses, self.fail,
             lambda: self.stopping or self.sources.over,
         )  # fmt: skip
-        self.alarms.listen(self.ends.count_event)
-        self._watchdog = Watchdog(config.watchdog_s, self._runners, self.say)
+        self.alarms.listen(outputs.count_event)
+        self._watchdog = Watchdog(config.watchdog_s, self._runners)
 
     # --------------------------------------------------------------------------------------------------- the run
 
@@ -124,15 +127,15 @@ class Pipeline(Controls):
         Raises:
             StreamkitError: the run could not start, or could not continue.
         """
-        settle()
+        configure_process()
         if self._faults:
-            self.say(faults_told(self._faults))
+            logger.warning(faults_message(self._faults))
         self._open_lanes()
         if self._trace is not None:
             self._trace.start(self._lanes, self._batcher)
         begun = time.perf_counter()
         threads = [thread for lane in self._lanes for thread in lane.threads]
-        with PeriodicTimer(_LOOK_S, self._look), self.alarms.watching():
+        with PeriodicTimer(_MONITOR_S, self._monitor), self.alarms.evaluating():
             if self.fatal is None:
                 if self._live:  # a full collection takes 0.1 s with everything loaded, and drops live frames
                     gc.collect()
@@ -167,9 +170,9 @@ class Pipeline(Controls):
         A separate thread stops the sources: a signal may have interrupted the main thread while it holds a lock.
         """
         self.stopping = True
-        self._stopped_s.start()
+        self._stopped_at_s = self._stopped_at_s or time.monotonic()
         for _, emitter in emitters(self._runners):
-            emitter.hurry()
+            emitter.begin_drain()
         start("stop", self.sources.stop)
 
     def fail(self, error: BaseException) -> None:
@@ -195,27 +198,26 @@ class Pipeline(Controls):
         """Wait for the lanes, then for the source threads, which may hang in a read until the grace period ends."""
 
         def drop() -> None:
-            self.say("shutdown takes too long: frames in flight are dropped and counted")
+            logger.warning("shutdown takes too long: frames in flight are dropped and counted")
             self._abort()
 
         def hangs(thread: threading.Thread) -> bool:
             return any(call[1] == thread.ident for one in self._runners if (call := one.call) is not None)
 
-        self.left_behind = wait(threads, self._stopped_s, drop, hangs)
-        over_s = Stopwatch()
-        over_s.start()
-        self.left_behind += wait(list(self.sources.threads), self._stopped_s if self.stopping else over_s)
-        if self.left_behind:
-            names = ", ".join(thread.name for thread in self.left_behind)
-            self.say(f"abandoned threads that hang: {names}\n{stacks(self.left_behind)}")
+        self.hung_threads = wait(threads, lambda: self._stopped_at_s, drop, hangs)
+        over_at_s = self._stopped_at_s or time.monotonic()
+        self.hung_threads += wait(list(self.sources.threads), lambda: over_at_s)
+        if self.hung_threads:
+            names = ", ".join(thread.name for thread in self.hung_threads)
+            logger.warning(f"abandoned threads that hang: {names}\n{stacks(self.hung_threads)}")
 
-    def _look(self) -> None:
+    def _monitor(self) -> None:
         """Update the rates and check for stages that hang."""
         now_s = time.monotonic()
         for state in self.states.values():
-            state.see(now_s)
-        self._watchdog.look()
-        heap_trimmer.look(now_s)
+            state.sample(now_s)
+        self._watchdog.check()
+        heap_trimmer.trim_if_due(now_s)
 
     def _open_lanes(self) -> None:
         """Open every stage before the first frame is decoded; lane by lane, so that models load one at a time."""
@@ -224,7 +226,7 @@ class Pipeline(Controls):
                 runners = [runner(node, self._context, self.fail, list(self.states)) for node in lane.nodes]
                 self._runners.extend(runners)
                 ready = threading.Event()
-                worker = LaneThread(lane, runners, self.device, ready.set, self.fail, self.ends.count, self._spans)
+                worker = LaneThread(lane, runners, self.device, ready.set, self.fail, self.outputs.count, self._spans)
                 lane.threads.append(start(f"{lane.nodes[0].id}/{number}", worker))
                 ready.wait()
                 if self.fatal is not None:
@@ -235,7 +237,7 @@ class Pipeline(Controls):
 
     def _make(self, config: SourceConfig, state: SourceState, status: Status) -> Source:
         """Create a source, ready to be opened, on the thread that will read it."""
-        share_cores(self.device)
+        pin_to_shared_cores(self.device)
         made = config.type(**config.options)
         assert isinstance(made, Source)
         if config.id in self._faults:
@@ -248,7 +250,7 @@ class Pipeline(Controls):
             packet_buffer=ring_for(self.graph, config),
             facts=state.facts,
         )
-        made.context = Context(config.id, self.device, self._sizes, 1, state.counters, self.say, runtime)
+        made.context = Context(config.id, self.device, self._sizes, 1, state.counters, self._stage_log, runtime)
         return made
 
     def _feed(self, outlet: Outlet) -> None:
@@ -256,7 +258,7 @@ class Pipeline(Controls):
 
         Live frames therefore wait in the batcher, which drops old ones, and not in the lanes' queues, which cannot.
         """
-        share_cores(self.device)
+        pin_to_shared_cores(self.device)
         spans = self._spans()
         room = spans.call("wait for output", outlet.wait_for_room, waiting=True)
         take = spans.call("wait for frames", self._batcher.next, waiting=True)
@@ -277,17 +279,18 @@ class Pipeline(Controls):
     # ------------------------------------------------------------------------------------------------- counting
 
     def _context(self, id_: str) -> Context:
-        future = Future if self._live > _QUICK_SOURCES else self.later  # tuning next to live sources drops their frames
+        # tuning next to live sources drops their frames
+        future = Future if self._live > _QUICK_SOURCES else self.future_type
         runtime = RuntimeContext(spans=self._spans(), future=future, addresses=self.addresses, streams=self.streams)
         threads = 1 if self.device.kind == "cpu" else cores()
-        return Context(id_, self.device, self._sizes, threads, Counters(), self.say, runtime)
+        return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)
 
-    def _read(self, source: str, state: SourceState) -> None:
+    def _source_read(self, source: str, state: SourceState) -> None:
         """Called after the last frame of a source was read."""
         if state.error is not None:
-            self.say(f"source {source} failed: {state.error}")
+            logger.error(f"source {source} failed: {state.error}")
 
-    def _whole(self, source: str) -> None:
+    def _source_complete(self, source: str) -> None:
         """Called when the last frame of a source has reached every end of the graph."""
 
     @property
@@ -318,7 +321,7 @@ class Pipeline(Controls):
         """The process ids of the run: this process only."""
         return (os.getpid(),)
 
-    def counted(self) -> list[tuple[int, float]]:
+    def frame_counts(self) -> list[tuple[int, float]]:
         """For each process, the frames that have reached the end of the graph and the monotonic time in seconds."""
         return [(self.frames, time.monotonic())]
 
@@ -336,30 +339,3 @@ class Pipeline(Controls):
             **({"removed": removed.report()} if removed.sources else {}),
             **({"alarms": alarms} if (alarms := self.alarms.report()) else {}),
         }
-
-
-_REMEMBERED = 1000
-
-
-class Messages:
-    """Log each text once, from any thread. Only the last 1,000 texts are remembered, so an older one may repeat."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._said: dict[str, None] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, text: str) -> None:
-        """Log a text unless it was logged before.
-
-        Control characters are escaped, and continuation lines are indented, so that a text cannot control the terminal
-        or imitate a second message.
-        """
-        text = printable(text).replace("\n", "\n    ")
-        with self._lock:
-            if text in self._said:
-                return
-            if len(self._said) >= _REMEMBERED:
-                del self._said[next(iter(self._said))]
-            self._said[text] = None
-        self._say(text)

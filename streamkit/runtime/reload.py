@@ -7,6 +7,7 @@ in flight drain, the files are closed, and the pipeline is rebuilt in this proce
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -25,41 +26,42 @@ from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.observe.report_merge import WorkerReport, add_up
 from streamkit.runtime.pipeline import Pipeline
 
-_LOOK_S = 0.5
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.5
 _SUMS = ("detections", "events", "counts", "stages", "latency")
 
 
-def watching(path: Path, load: Callable[[], Graph], limit: int | None, say: Callable[[str], None]) -> ReloadingPipeline:
+def watching(path: Path, load: Callable[[], Graph], limit: int | None) -> ReloadingPipeline:
     """Create a pipeline on one device that follows its YAML.
 
     Args:
         path: the YAML.
         load: reads and checks it.
         limit: maximum number of frames per source.
-        say: receives messages for the user.
 
     Raises:
         ConfigError: the YAML is invalid, or names several devices.
     """
 
-    def device_of(graph: Graph, say: Callable[[str], None]) -> Device:
+    def device_of(graph: Graph) -> Device:
         wanted = graph.config.device
         if isinstance(wanted, list) and len(wanted) > 1:
             raise ConfigError(
                 f"--watch supports one device, got {len(wanted)}; name one device, and start one pipeline per "
                 "device, each with its own sources"
             )
-        return choose(wanted, say)
+        return choose(wanted)
 
     def checked() -> Graph:
         graph = load()
-        device_of(graph, lambda text: None)  # an edit that names a missing device must not stop the running pipeline
+        device_of(graph)  # an edit that names a missing device must not stop the running pipeline
         return graph
 
     def make(graph: Graph) -> Pipeline:
-        return Pipeline(graph, device_of(graph, say), limit=limit, say=say, keep_running=True)
+        return Pipeline(graph, device_of(graph), limit=limit, keep_running=True)
 
-    return ReloadingPipeline(path, checked, make, say)
+    return ReloadingPipeline(path, checked, make)
 
 
 class ReloadingPipeline:
@@ -69,13 +71,10 @@ class ReloadingPipeline:
         path: the YAML.
         load: reads and checks it.
         make: creates a pipeline that keeps running without sources.
-        say: receives messages for the user.
     """
 
-    def __init__(
-        self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Pipeline], say: Callable[[str], None]
-    ) -> None:
-        self._path, self._load, self._make, self.say = path, load, make, say
+    def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Pipeline]) -> None:
+        self._path, self._load, self._make = path, load, make
         self._names: list[Path] = []  # the plugins that the YAML names, files and folders
         self._read: tuple[int, int, int] | None = None
         self._seen = self._applied = self._signature()
@@ -93,13 +92,13 @@ class ReloadingPipeline:
         Raises:
             StreamkitError: the run could not start, or could not continue.
         """
-        with PeriodicTimer(_LOOK_S, self.look):
+        with PeriodicTimer(_POLL_S, self.check_files):
             while True:
                 code = self._run_once()
                 with self._lock:
                     if self.stopping or self._next is None:
                         return code
-                    self._past.append((_tally(self._running), self._running.seconds))
+                    self._past.append((_worker_report(self._running), self._running.seconds))
                     graph, self._next = self._next, None
                     self._running = self._made(graph)
                 if self.stopping:
@@ -112,7 +111,7 @@ class ReloadingPipeline:
         except StreamkitError as error:
             if self._before is None:
                 raise
-            self.say(f"{self._path}: the edit cannot be applied; the previous pipeline continues: {error}")
+            logger.warning(f"{self._path}: the edit cannot be applied; the previous pipeline continues: {error}")
             self._graph, self._before = self._before, None
             return self._make(_copy(self._graph))
 
@@ -123,7 +122,7 @@ class ReloadingPipeline:
         except StreamkitError as error:
             if self._running.ready or self._before is None:
                 raise
-            self.say(f"{self._path}: the new stages cannot be opened; the previous pipeline continues: {error}")
+            logger.warning(f"{self._path}: the new stages cannot be opened; the previous pipeline continues: {error}")
             with self._lock:
                 self._next, self._graph, self._before = self._before, self._before, None
             return 1
@@ -133,7 +132,7 @@ class ReloadingPipeline:
         self.stopping = True
         self._running.stop()
 
-    def look(self) -> None:
+    def check_files(self) -> None:
         """Check for changed files; apply them once they have not changed between two checks."""
         found = self._signature()
         settled, self._seen = found == self._seen, found
@@ -143,8 +142,8 @@ class ReloadingPipeline:
         try:
             self._follow(self._load())
         except BaseException as error:  # a plugin may raise anything, even SystemExit; the next edit may fix it
-            told = error if isinstance(error, StreamkitError) else describe(error)
-            self.say(f"{self._path}: the edit is rejected; the pipeline continues unchanged:\n{told}")
+            text = error if isinstance(error, StreamkitError) else describe(error)
+            logger.warning(f"{self._path}: the edit is rejected; the pipeline continues unchanged:\n{text}")
 
     def _signature(self) -> tuple[Any, ...] | None:
         """Stamps of the YAML and of the plugins that it names; None while an editor replaces the file."""
@@ -163,23 +162,25 @@ class ReloadingPipeline:
         self._running.forget(edited, settings)
         self._graph = new
         if not _alike(old, new):
-            self.say(f"{self._path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained")
+            logger.info(
+                f"{self._path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"
+            )
             with self._lock:
                 self._before, self._next = old, new
                 self._running.stop()
             return
-        told: list[str] = []
+        changes: list[str] = []
         for id_, values in settings.items():
             self._running.apply(self._running.graph.nodes[id_], values)
-            told.append(f"options of {id_} changed: {', '.join(values)}")
+            changes.append(f"options of {id_} changed: {', '.join(values)}")
         now = {source.id: source for source in new.sources}
         for id_, what in edited.items():
             try:
                 self._running.follow(id_, now.get(id_))
-                told.append(f"source {id_} {what}")
+                changes.append(f"source {id_} {what}")
             except StreamkitError as error:  # the sinks do not support it next to sources added by API calls
-                told.append(f"source {id_} cannot be {what}: {error}")
-        self.say(f"{self._path}: {'; '.join(told) or 'no change that affects the pipeline'}")
+                changes.append(f"source {id_} cannot be {what}: {error}")
+        logger.info(f"{self._path}: {'; '.join(changes) or 'no change that affects the pipeline'}")
 
     # ------------------------------------------------------------------------------------------------- counting
 
@@ -190,14 +191,14 @@ class ReloadingPipeline:
     @property
     def frames(self) -> int:
         """Number of frames that reached the end of the graph, over all runs."""
-        return self._running.frames + sum(int(tally.report["frames"]) for tally, _ in self._past)
+        return self._running.frames + sum(int(report.report["frames"]) for report, _ in self._past)
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report: sums over all runs; the sources are those of the last run."""
         found: dict[str, Any] = self._running.report(exit_code)
         if not self._past:
             return found
-        sums = add_up([*(tally for tally, _ in self._past), _tally(self._running)])
+        sums = add_up([*(report for report, _ in self._past), _worker_report(self._running)])
         seconds = self._running.seconds + sum(seconds for _, seconds in self._past)
         found |= {key: sums[key] for key in _SUMS}
         found |= {"frames": self.frames, "seconds": round(seconds, 3), "restarts": len(self._past)}
@@ -210,7 +211,7 @@ def _stamp(file: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _tally(running: Pipeline) -> WorkerReport:
+def _worker_report(running: Pipeline) -> WorkerReport:
     return WorkerReport(running.report(0), dict(running.finished), dict(running.latency))
 
 

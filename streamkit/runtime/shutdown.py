@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 
 DRAIN_S, GRACE_S = 4.0, 5.0
 _CLOSE_S = 10.0  # for a file that is being closed, which may take its time
-_LOOK_S = 0.2  # awake often enough that signals are handled
+_POLL_S = 0.2  # awake often enough that signals are handled
 
 
 def wait(
     threads: Sequence[threading.Thread],
-    stopped_s: Callable[[], float | None],
+    stopped_at_s: Callable[[], float | None],
     drop: Callable[[], None] = lambda: None,
     hangs: Callable[[threading.Thread], bool] = lambda thread: True,
 ) -> list[threading.Thread]:
@@ -25,16 +25,17 @@ def wait(
 
     Args:
         threads: the threads to wait for.
-        stopped_s: seconds since the run was stopped; None while it has not been.
+        stopped_at_s: returns the monotonic time in seconds at which the run was stopped; None while it has not been.
         drop: called once when the drain time is over.
         hangs: whether a thread is in a call that may never return; other threads are closing their outputs.
     """
     dropped = False
     while alive := [thread for thread in threads if thread.is_alive()]:
-        alive[0].join(_LOOK_S)
-        since_s = stopped_s()
-        if since_s is None or not alive[0].is_alive():
+        alive[0].join(_POLL_S)
+        begun_s = stopped_at_s()
+        if begun_s is None or not alive[0].is_alive():
             continue
+        since_s = time.monotonic() - begun_s
         if since_s > DRAIN_S and not dropped:
             dropped = True
             drop()
@@ -42,19 +43,3 @@ def wait(
         if since_s > GRACE_S and (since_s > GRACE_S + _CLOSE_S or all(hangs(thread) for thread in left)):
             return left
     return []
-
-
-class Stopwatch:
-    """Measures the time since an event."""
-
-    def __init__(self) -> None:
-        self._begun_s: float | None = None
-
-    def start(self) -> None:
-        """Start measuring; later calls have no effect."""
-        if self._begun_s is None:
-            self._begun_s = time.monotonic()
-
-    def __call__(self) -> float | None:
-        """Seconds since `start`, or None before it."""
-        return None if self._begun_s is None else time.monotonic() - self._begun_s

@@ -27,29 +27,26 @@ class WarmPipeline(Pipeline):
         device: the device to run it on.
         slots: number of sources to read at the same time; others wait for a slot.
         own_cores: number of CPU cores to use; None for all.
-        say: receives messages for the user.
     """
 
-    later = Future
+    future_type = Future
 
-    def __init__(
-        self, graph: Graph, device: Device, *, slots: int = 1, own_cores: int | None = None, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, graph: Graph, device: Device, *, slots: int = 1, own_cores: int | None = None) -> None:
         super().__init__(
-            graph, device, say=say, keep_running=True, at_once=slots, own_cores=own_cores, apart=device.kind == "cpu"
-        )
+            graph, device, keep_running=True, parallel_files=slots, own_cores=own_cores,
+            per_source=device.kind == "cpu",
+        )  # fmt: skip
         if device.kind == "cuda":
             self._sizes = self._sizes[-1:]  # batches of files are full, and each size costs seconds at the start
-        self.alarms.off()  # each source is a job; its outcome is returned to the caller
-        self.ends.by_source = True
+        self.alarms.disable()  # each source is a job; its outcome is returned to the caller
+        self.outputs.by_source = True
         self._opened, self._over = threading.Event(), threading.Event()
         self._awaited: dict[str, tuple[threading.Event, Callable[[], None]]] = {}
         self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
         """Open every stage and run on a separate thread. Raises StreamkitError if a stage cannot be opened."""
-        self._thread = start("warm", self._run)
+        start("warm", self._run)
         self._opened.wait()
         if self._over.is_set():
             raise self._ended()
@@ -89,7 +86,7 @@ class WarmPipeline(Pipeline):
     def end(self) -> bool:
         """Stop the pipeline; return False if something hangs and is abandoned."""
         self.stop()
-        return self._thread is None or (self._over.wait(_CLOSE_S) and not self.left_behind)
+        return not self._opened.is_set() or (self._over.wait(_CLOSE_S) and not self.hung_threads)
 
     def _run(self) -> None:
         try:
@@ -108,10 +105,10 @@ class WarmPipeline(Pipeline):
     def _ended(self) -> BaseException:
         return self._error or StreamkitError("the pipeline was stopped")
 
-    def _read(self, source: str, state: SourceState) -> None:
+    def _source_read(self, source: str, state: SourceState) -> None:
         if (known := self._awaited.get(source)) is not None:
             known[1]()
 
-    def _whole(self, source: str) -> None:
+    def _source_complete(self, source: str) -> None:
         if (known := self._awaited.get(source)) is not None:
             known[0].set()

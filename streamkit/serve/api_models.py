@@ -123,7 +123,7 @@ class StageView:
 
 @dataclass(slots=True)
 class EventView:
-    """An event of one frame; `picture` is true if `/events/{number}/picture.jpg` has its image."""
+    """An event of one frame; `image` is true if `/events/{number}/image.jpg` has its image."""
 
     number: int
     time_s: float
@@ -134,7 +134,7 @@ class EventView:
     stage: str
     track_id: int | None
     data: dict[str, Any]
-    picture: bool
+    image: bool
 
 
 @dataclass(slots=True)

@@ -22,30 +22,33 @@ from streamkit import __version__
 from streamkit.media.uris import mask
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.gallery import told
-from streamkit.serve.guard import LARGEST, NO_TOKEN, Guard
+from streamkit.serve.guard import MAX_BODY_BYTES, NO_TOKEN, Guard
 from streamkit.serve.guesses import TooManyGuesses
-from streamkit.serve.live import VIEWERS, Watchers
+from streamkit.serve.live import MAX_VIEWERS, Watchers
 from streamkit.serve.metrics import registry
 from streamkit.serve.token import COOKIE, Token
 
 PAGE = Path(__file__).parent / "page"
 
 _BEARER = HTTPBearer(auto_error=False, description="The token that the server printed or was given")
-_NO = {"model": api_models.ErrorResponse}
-_LOCKED: dict[int | str, dict[str, Any]] = {
-    401: {**_NO, "description": "The token is missing or wrong"},
-    413: {**_NO, "description": f"The body is larger than {LARGEST:,} bytes"},
-    429: {**_NO, "description": "Too many wrong tokens were sent; `Retry-After` says how long to wait"},
+_ERRORS = {
+    401: "The token is missing or wrong",
+    403: "The source would read files of this machine",
+    404: "The source, stage or event does not exist",
+    409: "The pipeline's current state does not allow it; `error` says why",
+    413: f"The body is larger than {MAX_BODY_BYTES:,} bytes",
+    422: "The request is invalid; `error` says why",
+    429: "Too many wrong tokens were sent; `Retry-After` says how long to wait",
+    503: "There is no image at present; `error` says why",
 }
-_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {**_NO, "description": "The source, stage or event does not exist"}}
-_WRONG: dict[int | str, dict[str, Any]] = {422: {**_NO, "description": "The request is invalid; `error` says why"}}
-_CLASH: dict[int | str, dict[str, Any]] = {
-    409: {**_NO, "description": "The pipeline's current state does not allow it; `error` says why"}
-}
-_FILES: dict[int | str, dict[str, Any]] = {403: {**_NO, "description": "The source would read files of this machine"}}
+_LOCKED = (401, 413, 429)  # of requests that need the token
+_CHANGE = (*_LOCKED, 404, 409, 422)
 _JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "A JPEG image"}}
-_NONE: dict[int | str, dict[str, Any]] = {503: {**_NO, "description": "There is no image at present; `error` says why"}}
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI descriptions of error responses."""
+    return {status: {"model": api_models.ErrorResponse, "description": _ERRORS[status]} for status in statuses}
 
 
 def reply(data: Any, status: int = 200) -> Response:
@@ -55,7 +58,7 @@ def reply(data: Any, status: int = 200) -> Response:
 
 
 def create_app(
-    engine: ServeEngine, token: Token, *, allowed_hosts: Collection[str] = (), viewers: int = VIEWERS
+    engine: ServeEngine, token: Token, *, allowed_hosts: Collection[str] = (), viewers: int = MAX_VIEWERS
 ) -> FastAPI:  # fmt: skip
     """The application for one running pipeline.
 
@@ -77,7 +80,7 @@ def create_app(
             raise api_models.RequestRejected(401, NO_TOKEN)
 
     locked = [Depends(signed_in)]
-    _errors(app)
+    _error_handlers(app)
     _session(app, token)
     _reading(app, engine)
     _sources(app, engine, locked)
@@ -88,7 +91,7 @@ def create_app(
     return app
 
 
-def _errors(app: FastAPI) -> None:
+def _error_handlers(app: FastAPI) -> None:
     """Return every error as `{"error": text}`; the text never repeats request data, which may contain an address."""
 
     @app.exception_handler(api_models.RequestRejected)
@@ -118,12 +121,12 @@ def _session(app: FastAPI, token: Token) -> None:
         """Whether this browser is signed in."""
         return reply({"signed_in": request.state.signed_in})
 
-    @app.post("/session", tags=["session"], status_code=204, responses={**_LOCKED, **_WRONG})
+    @app.post("/session", tags=["session"], status_code=204, responses=_errors(*_LOCKED, 422))
     async def sign_in(given: api_models.Credentials, request: Request) -> Response:
         """Sign a browser in with a cookie that scripts cannot read."""
         address = request.client.host if request.client else ""
         try:
-            right = request.state.guesses.judge(address, given.token, lambda: token.fits(given.token))
+            right = request.state.guesses.judge(address, given.token, lambda: token.matches(given.token))
         except TooManyGuesses as error:
             raise api_models.RequestRejected(429, str(error), {"retry-after": str(error.wait_s)}) from None
         if not right:
@@ -162,14 +165,14 @@ def _reading(app: FastAPI, engine: ServeEngine) -> None:
         """The alarms on the pipeline itself, and where they are raised; raising and clearing are events as well."""
         return reply(engine.alarms())
 
-    @app.get("/events", tags=["events"], response_model=list[api_models.EventView], responses=_WRONG)
+    @app.get("/events", tags=["events"], response_model=list[api_models.EventView], responses=_errors(422))
     def events(
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         source: str | None = None,
         after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     ) -> Response:
         """The latest events, newest first, of one source or all, with a number above `after`."""
-        return reply([told(one) for one in engine.gallery.events(limit, source, after)])
+        return reply([one.view() for one in engine.gallery.events(limit, source, after)])
 
     @app.get("/", include_in_schema=False)
     def index() -> Response:
@@ -182,37 +185,35 @@ def _reading(app: FastAPI, engine: ServeEngine) -> None:
 
 def _sources(app: FastAPI, engine: ServeEngine, locked: list[Any]) -> None:
     change: dict[str, Any] = {"tags": ["sources"], "dependencies": locked, "response_model": api_models.SourceView}
-    asked = {**_LOCKED, **_WRONG, **_FILES, **_CLASH}
 
-    @app.post("/sources", status_code=201, responses=asked, **change)
+    @app.post("/sources", status_code=201, responses=_errors(*_LOCKED, 403, 409, 422), **change)
     def add(new: api_models.NewSource) -> Response:
         """Add a source."""
         return reply(engine.add(new), 201)
 
-    @app.post("/sources/{id:path}/pause", responses={**_LOCKED, **_UNKNOWN, **_CLASH, **_WRONG}, **change)
+    @app.post("/sources/{id:path}/pause", responses=_errors(*_CHANGE), **change)
     def pause(id: str) -> Response:  # noqa: A002
         """Pause a source until it is resumed."""
         return reply(engine.pause(id))
 
-    @app.post("/sources/{id:path}/resume", responses={**_LOCKED, **_UNKNOWN, **_CLASH, **_WRONG}, **change)
+    @app.post("/sources/{id:path}/resume", responses=_errors(*_CHANGE), **change)
     def resume(id: str) -> Response:  # noqa: A002
         """Resume a paused source."""
         return reply(engine.resume(id))
 
-    @app.post("/sources/{id:path}/record", responses={**_LOCKED, **_UNKNOWN, **_CLASH, **_WRONG}, **change)
+    @app.post("/sources/{id:path}/record", responses=_errors(*_CHANGE), **change)
     def record(id: str) -> Response:  # noqa: A002
         """Record a clip of a source now, with every stage that records."""
         return reply(engine.record(id))
 
-    @app.put("/sources/{id:path}", responses={**asked, **_UNKNOWN}, **change)
+    @app.put("/sources/{id:path}", responses=_errors(*_LOCKED, 403, 404, 409, 422), **change)
     def replace(id: str, new: api_models.ChangedSource) -> Response:  # noqa: A002
         """Change the address or options of a source, and restart it; omitted fields are kept."""
         return reply(engine.change(id, new))
 
     @app.delete(
-        "/sources/{id:path}", status_code=204, tags=["sources"], dependencies=locked,
-        responses={**_LOCKED, **_UNKNOWN, **_CLASH, **_WRONG},
-    )  # fmt: skip
+        "/sources/{id:path}", status_code=204, tags=["sources"], dependencies=locked, responses=_errors(*_CHANGE)
+    )
     def remove(id: str) -> Response:  # noqa: A002
         """Remove a source; its decoded frames are still processed."""
         engine.remove(id)
@@ -220,7 +221,7 @@ def _sources(app: FastAPI, engine: ServeEngine, locked: list[Any]) -> None:
 
     @app.patch(
         "/stages/{id}", tags=["stages"], dependencies=locked, response_model=api_models.StageView,
-        responses={**_LOCKED, **_UNKNOWN, **_WRONG},
+        responses=_errors(*_LOCKED, 404, 422),
     )  # fmt: skip
     def set_(id: str, values: dict[str, Any]) -> Response:  # noqa: A002
         """Change settings of a running stage: all of them, or none if one is invalid."""
@@ -231,7 +232,7 @@ def _images(app: FastAPI, engine: ServeEngine, locked: list[Any], viewers: int) 
     watchers = Watchers(engine, viewers)
     image: dict[str, Any] = {"tags": ["images"], "dependencies": locked, "response_class": Response}
 
-    @app.get("/sources/{id:path}/snapshot.jpg", responses={**_JPEG, **_LOCKED, **_UNKNOWN, **_NONE}, **image)
+    @app.get("/sources/{id:path}/snapshot.jpg", responses={**_JPEG, **_errors(*_LOCKED, 404, 503)}, **image)
     async def snapshot(id: str) -> Response:  # noqa: A002
         """The newest frame of a source as an image with its detections; waits up to two seconds for one."""
         found = await watchers.image(id)
@@ -241,16 +242,16 @@ def _images(app: FastAPI, engine: ServeEngine, locked: list[Any], viewers: int) 
         "/sources/{id:path}/live.mjpg",
         responses={
             200: {"content": {"multipart/x-mixed-replace": {}}, "description": "A sequence of JPEG images"},
-            **_LOCKED, **_UNKNOWN,
-            429: {**_NO, "description": "Too many live streams are open, or too many wrong tokens were sent"},
+            **_errors(*_LOCKED, 404),
+            429: {"model": api_models.ErrorResponse, "description": "Too many live streams, or too many wrong tokens"},
         },
         **image,
-    )  # fmt: skip
+    )
     async def live(id: str, request: Request) -> Response:  # noqa: A002
         """A live stream of the source's frames, at most five per second, for an image element."""
         return watchers.stream(id, request.is_disconnected)
 
-    @app.get("/events/{number}/picture.jpg", responses={**_JPEG, **_LOCKED, **_UNKNOWN, **_WRONG}, **image)
+    @app.get("/events/{number}/image.jpg", responses={**_JPEG, **_errors(*_LOCKED, 404, 422)}, **image)
     def event_image(number: int) -> Response:
         """The image of an event."""
         found = engine.gallery.event(number)

@@ -6,6 +6,7 @@ reading the response; if all connections are in use, the one that has waited lon
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,16 +17,18 @@ import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamkit.core.counters import Counters
-from streamkit.serve.live import VIEWERS
+from streamkit.serve.live import MAX_VIEWERS
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     import asyncio
 
-MOST = 256
+MAX_CONNECTIONS = 256
 """Maximum number of connections."""
 
-_LEAST = 8
-_TELL_EVERY_S = 60.0
+_MIN_CONNECTIONS = 8
+_LOG_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,17 @@ class Limits:
         read_s: seconds for which a client may stop reading while a response is pending.
     """
 
-    connections: int = MOST
+    connections: int = MAX_CONNECTIONS
     send_s: float = 10.0
     read_s: float = 30.0
 
     @property
     def viewers(self) -> int:
         """Maximum number of live streams: the other half of the connections stays free."""
-        return min(VIEWERS, self.connections // 2)
+        return min(MAX_VIEWERS, self.connections // 2)
 
 
-def allowed_connections(wanted: int = MOST) -> int:
+def allowed_connections(wanted: int = MAX_CONNECTIONS) -> int:
     """Limit connections to a quarter of the files that this process may open: the pipeline needs the rest."""
     try:
         import resource
@@ -56,7 +59,7 @@ def allowed_connections(wanted: int = MOST) -> int:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     except (ImportError, OSError):  # not Unix: there is no such limit
         return wanted
-    return wanted if files == resource.RLIM_INFINITY else max(_LEAST, min(wanted, files // 4))
+    return wanted if files == resource.RLIM_INFINITY else max(_MIN_CONNECTIONS, min(wanted, files // 4))
 
 
 class Connection(H11Protocol):
@@ -73,28 +76,28 @@ class Connection(H11Protocol):
         self._limits, self._refused = limits, refused
         self._phase: object = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None
+        self._read_deadline: asyncio.TimerHandle | None = None
         self._since_s = 0.0
-        self._cut_off = False
+        self._aborted = False
 
     @property
-    def waits(self) -> bool:
+    def waits_for_client(self) -> bool:
         """Whether the server waits for the client: for the rest of a request, or for it to read a response."""
-        return self._deadline is not None or self._stalled is not None or self.transport.is_closing()
+        return self._deadline is not None or self._read_deadline is not None or self.transport.is_closing()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the client; at the limit, close the connection that has waited longest for its client."""
         super().connection_made(transport)
-        here = [one for one in self.connections if isinstance(one, Connection) and not one._cut_off]
+        here = [one for one in self.connections if isinstance(one, Connection) and not one._aborted]
         if len(here) > self._limits.connections:
-            waiting = [one for one in here if one is not self and one.waits]
-            min(waiting, key=lambda one: one._since_s, default=self)._cut("too many connections")
-        if not self._cut_off:
+            waiting = [one for one in here if one is not self and one.waits_for_client]
+            min(waiting, key=lambda one: one._since_s, default=self)._abort("too many connections")
+        if not self._aborted:
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers."""
-        for timer in (self._deadline, self._stalled):
+        for timer in (self._deadline, self._read_deadline):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -112,15 +115,15 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """Start the deadline for a client that does not read."""
         super().pause_writing()
-        if self._stalled is None:
-            self._stalled = self.loop.call_later(self._limits.read_s, self._cut, "answer not read")
+        if self._read_deadline is None:
+            self._read_deadline = self.loop.call_later(self._limits.read_s, self._abort, "answer not read")
 
     def resume_writing(self) -> None:
         """Cancel the deadline for a client that reads again."""
         super().resume_writing()
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+        if self._read_deadline is not None:
+            self._read_deadline.cancel()
+            self._read_deadline = None
 
     def send_400_response(self, msg: str) -> None:
         """Count a request that is not HTTP."""
@@ -140,9 +143,9 @@ class Connection(H11Protocol):
         if phase is not None and not self.transport.is_closing():
             self._since_s = self.loop.time()
             words = "headers" if state is h11.IDLE else "body"
-            self._deadline = self.loop.call_later(self._limits.send_s, self._late, words)
+            self._deadline = self.loop.call_later(self._limits.send_s, self._on_deadline, words)
 
-    def _late(self, part: str) -> None:
+    def _on_deadline(self, part: str) -> None:
         if self.transport.is_closing():
             return
         self._refused.add(f"{part} too slow")
@@ -154,30 +157,29 @@ class Connection(H11Protocol):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
-    def _cut(self, why: str) -> None:
+    def _abort(self, why: str) -> None:
         self._refused.add(why)
-        self._cut_off = True
+        self._aborted = True
         self.transport.abort()
 
 
-def failed_accepts(refused: Counters, say: Callable[[str], None]) -> Callable[[asyncio.AbstractEventLoop, Any], None]:
-    """An event loop's error handler that counts failed accepts instead of printing a traceback for each.
+def failed_accepts(refused: Counters) -> Callable[[asyncio.AbstractEventLoop, Any], None]:
+    """An event loop's error handler that counts failed accepts, and logs a message at most once a minute.
 
     Args:
         refused: counts connections that could not be accepted.
-        say: receives a message for the user, at most once a minute.
     """
-    told_s = -_TELL_EVERY_S
+    logged_s = -_LOG_EVERY_S
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal told_s
+        nonlocal logged_s
         if not str(context.get("message", "")).startswith("socket.accept()"):
             loop.default_exception_handler(context)
             return
         refused.add("not accepted")
-        if (now_s := time.monotonic()) - told_s >= _TELL_EVERY_S:
-            told_s = now_s
-            say(
+        if (now_s := time.monotonic()) - logged_s >= _LOG_EVERY_S:
+            logged_s = now_s
+            logger.warning(
                 f"the server cannot accept a connection: {context.get('exception')}; {refused['not accepted']} times "
                 "so far. Raise the limit of open files, as with ulimit -n 4096, or lower --max-connections"
             )

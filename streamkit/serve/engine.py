@@ -23,22 +23,13 @@ from streamkit.core.stage import options
 from streamkit.media.uris import is_path, scheme
 from streamkit.runtime.ingest.source_status import SourceState, short
 from streamkit.runtime.pipeline import Pipeline
-from streamkit.serve.api_models import (
-    AlarmView,
-    ChangedSource,
-    NewSource,
-    RaisedAlarm,
-    RequestRejected,
-    Setting,
-    SourceView,
-    StageView,
-    Status,
-)  # fmt: skip
+from streamkit.serve import api_models
+from streamkit.serve.api_models import RequestRejected, SourceView, StageView
 from streamkit.serve.gallery import Gallery
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
-_BACK = "reconnects: "
+_RECONNECTS = "reconnects: "
 _FIXED = frozenset({"uri", "stage", "fault"})  # options that the API may not change
 
 
@@ -86,7 +77,7 @@ class ServeEngine:
             raise RequestRejected(404, f"there is no source {id_!r}")
         return state
 
-    def add(self, new: NewSource) -> SourceView:
+    def add(self, new: api_models.NewSource) -> SourceView:
         """Add a source. Raises RequestRejected."""
         if not _ID.fullmatch(new.id) or ".." in new.id:
             raise RequestRejected(
@@ -96,34 +87,32 @@ class ServeEngine:
         known = self.running.states.get(new.id)
         if known is not None and not known.removed:
             raise RequestRejected(409, f"the source {new.id!r} exists already; change it, or remove it first")
-        config = self._config(new.id, new.uri, new.options)
-        self._do(self.running.add, config)
+        self._apply(self.running.add, self._config(new.id, {}, new.uri, new.options))
         return self.source(new.id)
 
-    def change(self, id_: str, new: ChangedSource) -> SourceView:
+    def change(self, id_: str, new: api_models.ChangedSource) -> SourceView:
         """Change the address or options of a source, and restart it. Raises RequestRejected."""
         self.state(id_)
-        config = self._changed(id_, new)
-        self._do(self.running.change, config)
+        self._apply(self.running.change, self._changed(id_, new))
         self.gallery.forget(id_)
         return self.source(id_)
 
     def remove(self, id_: str) -> None:
         """Remove a source; its decoded frames are still processed. Raises RequestRejected."""
         self.state(id_)
-        self._do(self.running.remove, id_)
+        self._apply(self.running.remove, id_)
         self.gallery.forget(id_)
 
     def pause(self, id_: str) -> SourceView:
         """Pause a source until it is resumed. Raises RequestRejected."""
         self.state(id_)
-        self._do(self.running.pause, id_)
+        self._apply(self.running.pause, id_)
         return self.source(id_)
 
     def resume(self, id_: str) -> SourceView:
         """Resume a paused source. Raises RequestRejected."""
         self.state(id_)
-        self._do(self.running.resume, id_)
+        self._apply(self.running.resume, id_)
         return self.source(id_)
 
     def record(self, id_: str) -> SourceView:
@@ -143,7 +132,7 @@ class ServeEngine:
                 409, f"{id_} delivers no frames: it is {source.state}{why}; record it when it is running"
             )
         for name in recorders:
-            self._do(self.running.trigger, name, id_)
+            self._apply(self.running.trigger, name, id_)
         return self.source(id_)
 
     def _configured(self, id_: str) -> SourceConfig | None:
@@ -152,35 +141,37 @@ class ServeEngine:
     def _recorders(self) -> list[str]:
         return [node.id for node in self._nodes() if hasattr(node.type, "trigger")]
 
-    def _changed(self, id_: str, new: ChangedSource) -> SourceConfig:
+    def _changed(self, id_: str, new: api_models.ChangedSource) -> SourceConfig:
         """A source with its changes applied; everything else is kept."""
         config = self._configured(id_)
         if config is None:
             raise RequestRejected(404, f"there is no source {id_!r}")
         entry = source_entry(config)
         kept = sorted(entry.keys() - _FIXED) if new.options is None else []
-        if new.options is not None:
-            self._check_options(new.options)
-            entry = {**{name: value for name, value in entry.items() if name in _FIXED}, **new.options}
-        if new.uri is not None:
-            self._check_address(new.uri)
-            entry["uri"] = new.uri
         try:
-            return self._read(id_, entry)
+            return self._config(id_, entry, new.uri, new.options)
         except RequestRejected as error:
-            way = f"; it keeps the options {', '.join(kept)}: send `options` to replace them" if kept else ""
-            raise RequestRejected(error.status, error.text + way) from None
+            if not kept or error.status != 422:
+                raise
+            way = f"; it keeps the options {', '.join(kept)}: send `options` to replace them"
+            raise RequestRejected(422, error.text + way) from None
 
-    def _config(self, id_: str, uri: str, given: dict[str, Any]) -> SourceConfig:
-        """A requested source, checked like a YAML entry."""
-        self._check_options(given)
-        self._check_address(uri)
-        return self._read(id_, {"uri": uri, **given})
-
-    @staticmethod
-    def _check_options(given: dict[str, Any]) -> None:
-        if clash := sorted(_FIXED & given.keys()):
-            raise RequestRejected(422, f"the option {clash[0]} cannot be set here")
+    def _config(self, id_: str, entry: dict[str, Any], uri: str | None, options: dict[str, Any] | None) -> SourceConfig:
+        """A source's entry with another address and other options, each unless None, checked like a YAML entry."""
+        if options is not None:
+            if clash := sorted(_FIXED & options.keys()):
+                raise RequestRejected(422, f"the option {clash[0]} cannot be set here")
+            entry = {**{name: value for name, value in entry.items() if name in _FIXED}, **options}
+        if uri is not None:
+            self._check_address(uri)
+            entry = {**entry, "uri": uri}
+        try:
+            found = read_source(self.graph.config, id_, entry)
+        except ConfigError as error:
+            raise RequestRejected(422, mask("; ".join(problem.text for problem in error.problems))) from None
+        if len(found) != 1:
+            raise RequestRejected(422, f"the address matches {len(found)} videos; add each video separately")
+        return found[0]
 
     def _check_address(self, uri: str) -> None:
         if not self.allow_files and not (uri == "test://" or scheme(uri) in _NETWORK):
@@ -191,17 +182,8 @@ class ServeEngine:
                 "or start the server with --allow-files",
             )
 
-    def _read(self, id_: str, entry: dict[str, Any]) -> SourceConfig:
-        try:
-            found = read_source(self.graph.config, id_, entry)
-        except ConfigError as error:
-            raise RequestRejected(422, mask("; ".join(problem.text for problem in error.problems))) from None
-        if len(found) != 1:
-            raise RequestRejected(422, f"the address matches {len(found)} videos; add each video separately")
-        return found[0]
-
     @staticmethod
-    def _do(call: Callable[..., Any], *given: Any) -> None:
+    def _apply(call: Callable[..., Any], *given: Any) -> None:
         try:
             call(*given)
         except StreamkitError as error:
@@ -258,13 +240,13 @@ class ServeEngine:
             settings=self._settings(node),
         )
 
-    def _settings(self, node: Node) -> list[Setting]:
+    def _settings(self, node: Node) -> list[api_models.Setting]:
         live = self.running.changeable(node.id)
         if not live:
             return []
         schema = model_of(node.type).json_schema()["properties"]
         return [
-            Setting(option.name, _shown(live[option.name]), option.help, schema.get(option.name, {}))
+            api_models.Setting(option.name, _masked(live[option.name]), option.help, schema.get(option.name, {}))
             for option in options(node.type)
             if option.name in live
         ]
@@ -287,28 +269,28 @@ class ServeEngine:
 
     # ------------------------------------------------------------------------------------------------------ whole
 
-    def alarms(self) -> list[AlarmView]:
+    def alarms(self) -> list[api_models.AlarmView]:
         """The alarms on the pipeline itself."""
         raised, rules = self._raised(), self.running.alarms.rules()
         return [
-            AlarmView(name, rule, count, [one for one in raised if one.alarm == name])
+            api_models.AlarmView(name, rule, count, [one for one in raised if one.alarm == name])
             for name, (rule, count) in rules.items()
         ]
 
-    def _raised(self) -> list[RaisedAlarm]:
+    def _raised(self) -> list[api_models.RaisedAlarm]:
         now_s = time.time()
         return [
-            RaisedAlarm(one.alarm, one.source, round(max(0.0, now_s - one.since_s), 1), one.text)
+            api_models.RaisedAlarm(one.alarm, one.source, round(max(0.0, now_s - one.since_s), 1), one.text)
             for one in self.running.alarms.raised
         ]
 
-    def status(self) -> Status:
+    def status(self) -> api_models.Status:
         """The pipeline as a whole."""
         from streamkit import __version__
 
         running = self.running
         newest = self.gallery.events(1)
-        return Status(
+        return api_models.Status(
             version=__version__,
             device=str(running.device),
             ready=self.ready,
@@ -332,18 +314,18 @@ class ServeEngine:
 def reconnects(state: SourceState) -> dict[str, int]:
     """How often a source has reconnected, by the cause of the loss."""
     counts = sorted(dict(state.counters.values).items())
-    found = {name.removeprefix(_BACK): n for name, n in counts if name.startswith(_BACK)}
+    found = {name.removeprefix(_RECONNECTS): n for name, n in counts if name.startswith(_RECONNECTS)}
     return found or ({"unknown": state.reconnects} if state.reconnects else {})
 
 
 def _options(config: SourceConfig) -> dict[str, Any]:
     """The options given for a source, with secrets masked."""
-    return {name: _shown(value) for name, value in source_entry(config).items() if name not in _FIXED}
+    return {name: _masked(value) for name, value in source_entry(config).items() if name not in _FIXED}
 
 
-def _shown(value: Any) -> Any:
+def _masked(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _shown(one) for name, one in value.items()}
+        return {name: _masked(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_shown(one) for one in value]
+        return [_masked(one) for one in value]
     return mask(value) if isinstance(value, str) else value

@@ -11,11 +11,11 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from streamkit.core.data import Event
+from streamkit.serve.api_models import EventView
 
-ASKED_FOR_S = 3.0
+REQUESTED_FOR_S = 3.0
 """Seconds for which images of a source are still made after the last request."""
 
 
@@ -54,6 +54,14 @@ class GalleryEvent:
     event: Event
     jpeg: bytes | None
 
+    def view(self) -> EventView:
+        """The event as the API returns it."""
+        event, pts_s = self.event, round(self.event.pts_s, 6)
+        return EventView(
+            self.number, self.time_s, event.source, event.frame, pts_s, event.kind, event.stage, event.track_id,
+            event.data, self.jpeg is not None,
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class Gallery:
@@ -68,24 +76,24 @@ class Gallery:
     images_per_s: float = 5.0
     event_images_per_s: float = 4.0
     keep: int = 200
-    _asked: dict[str, float] = field(default_factory=dict)
+    _requested: dict[str, float] = field(default_factory=dict)
     _newest: dict[str, Thumbnail] = field(default_factory=dict)
     _last_event: dict[str, float] = field(default_factory=dict)
     _events: deque[GalleryEvent] = field(default_factory=deque)
     _images: int = 0
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def ask(self, source: str) -> None:
-        """Request images of `source` for the next `ASKED_FOR_S` seconds."""
-        self._asked[source] = time.monotonic() + ASKED_FOR_S
+    def request(self, source: str) -> None:
+        """Request images of `source` for the next `REQUESTED_FOR_S` seconds."""
+        self._requested[source] = time.monotonic() + REQUESTED_FOR_S
 
     def wants(self, source: str, now_s: float) -> bool:
         """Whether an image of `source` should be made now; cheap while it is not watched."""
-        until = self._asked.get(source)
+        until = self._requested.get(source)
         if until is None:
             return False
         if until < now_s:
-            self._asked.pop(source, None)
+            self._requested.pop(source, None)
             self._newest.pop(source, None)
             return False
         newest = self._newest.get(source)
@@ -104,7 +112,7 @@ class Gallery:
         self._images += 1
         self._newest[source] = Thumbnail(jpeg, self._images, frame, pts_s, time.monotonic())
 
-    def tell(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:
+    def add_events(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:
         """Store the events of one frame, with its image."""
         for event in events:
             self._events.append(GalleryEvent(next(self._numbers), time_s, event, jpeg))
@@ -117,31 +125,21 @@ class Gallery:
 
     def forget(self, source: str) -> None:
         """Discard the images of a removed source; its events are kept."""
-        for kept in (self._asked, self._newest, self._last_event):
+        for kept in (self._requested, self._newest, self._last_event):
             kept.pop(source, None)  # type: ignore[attr-defined]
 
     def events(self, limit: int, source: str | None = None, after: int = 0) -> list[GalleryEvent]:
         """The latest events, newest first: at most `limit`, of one source or all, with a number above `after`."""
-        found = [one for one in self._copied() if one.number > after and source in (None, one.event.source)]
+        found = [one for one in self._snapshot() if one.number > after and source in (None, one.event.source)]
         return found[::-1][:limit]
 
     def event(self, number: int) -> GalleryEvent | None:
         """The event with that number, while it is stored."""
-        return next((one for one in self._copied() if one.number == number), None)
+        return next((one for one in self._snapshot() if one.number == number), None)
 
-    def _copied(self) -> list[GalleryEvent]:
+    def _snapshot(self) -> list[GalleryEvent]:
         while True:
             try:
                 return list(self._events)
             except RuntimeError:  # the pipeline appended meanwhile
                 continue
-
-
-def told(seen: GalleryEvent) -> dict[str, Any]:
-    """An event as a plain dict; `picture` says whether `/events/{number}/picture.jpg` has its image."""
-    event = seen.event
-    return {
-        "number": seen.number, "time_s": seen.time_s, "source": event.source, "frame": event.frame,
-        "pts_s": round(event.pts_s, 6), "kind": event.kind, "stage": event.stage, "track_id": event.track_id,
-        "data": event.data, "picture": seen.jpeg is not None,
-    }  # fmt: skip

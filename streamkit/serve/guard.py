@@ -14,13 +14,13 @@ from streamkit.core.counters import Counters
 from streamkit.serve.guesses import Guesses, TooManyGuesses
 from streamkit.serve.token import SAFE, Token
 
-LARGEST = 1_000_000
+MAX_BODY_BYTES = 1_000_000
 """Maximum size of a request's body, in bytes."""
 
 NO_TOKEN = "this request needs the token: send Authorization: Bearer TOKEN, or sign in"
 
 _HOST = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
-_PATIENCE = 16 * LARGEST  # of a rejected body, this much is read and discarded, so that the client gets the response
+_MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES  # of a rejected body, so that the client gets the response
 
 _HEADERS = {
     "content-security-policy": (
@@ -62,8 +62,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         send = _guarded(send)
-        asked = HTTPConnection(scope)
-        if not may_ask(asked.headers.get("host", ""), self._hosts):
+        request = HTTPConnection(scope)
+        if not host_allowed(request.headers.get("host", ""), self._hosts):
             self._refused.add("host")
             text = "unknown host name: use the server's IP address, or start the server with --allowed-host"
             await _refuse(receive, send, 421, text)
@@ -72,7 +72,7 @@ class Guard:
         state = scope.setdefault("state", {})
         state["signed_in"], state["guesses"] = False, self._guesses
         try:
-            state["signed_in"] = self._signed_in(scope["method"], asked)
+            state["signed_in"] = self._signed_in(scope["method"], request)
         except TooManyGuesses as error:
             self._refused.add("too many wrong tokens")
             state["wait_s"] = error.wait_s
@@ -87,29 +87,29 @@ class Guard:
         else:
             await self._with_body(scope, receive, send)
 
-    def _signed_in(self, method: str, asked: HTTPConnection) -> bool:
-        given = self._token.given(asked.headers, asked.cookies)
+    def _signed_in(self, method: str, request: HTTPConnection) -> bool:
+        given = self._token.given(request.headers, request.cookies)
         if not given:
             return False
-        address = asked.client.host if asked.client else ""
-        right = self._guesses.judge(address, given, lambda: self._token.shown(asked.headers, asked.cookies))
-        return right and self._token.allows(method, asked.headers, asked.cookies)
+        address = request.client.host if request.client else ""
+        right = self._guesses.judge(address, given, lambda: self._token.presented_in(request.headers, request.cookies))
+        return right and self._token.allows(method, request.headers, request.cookies)
 
     async def _with_body(self, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on with its whole body, or refuse the body as soon as it is too large."""
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         body, last = bytearray(), False
-        while not last and int(announced) <= LARGEST and len(body) <= LARGEST:
+        while not last and int(announced) <= MAX_BODY_BYTES and len(body) <= MAX_BODY_BYTES:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
             body += message.get("body", b"")
             last = not message.get("more_body", False)
-        if not last or len(body) > LARGEST:
+        if not last or len(body) > MAX_BODY_BYTES:
             self._refused.add("body too large")
             body.clear()
             await _refuse(
-                receive, send, 413, f"the body of a request may have at most {LARGEST:,} bytes", more=not last
+                receive, send, 413, f"the body of a request may have at most {MAX_BODY_BYTES:,} bytes", more=not last
             )
             return
         left: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
@@ -145,7 +145,7 @@ async def _refuse(
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": body, "more_body": True})
     size = 0
-    while more and size <= _PATIENCE:
+    while more and size <= _MAX_DISCARDED_BYTES:
         message = await receive()
         size += len(message.get("body", b""))
         more = message["type"] == "http.request" and message.get("more_body", False)
@@ -159,7 +159,7 @@ def host_of(header: str) -> str:
     return text if found is None else (found[1] or found[2]).removesuffix(".")
 
 
-def may_ask(header: str, allowed: Collection[str] = ()) -> bool:
+def host_allowed(header: str, allowed: Collection[str] = ()) -> bool:
     """Whether a `Host` header names an IP address, localhost or an allowed name.
 
     Against DNS rebinding: another site may point its name at this machine.

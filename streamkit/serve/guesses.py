@@ -22,7 +22,7 @@ _OTHERS = "others"
 
 @dataclass(slots=True)
 class _Address:
-    left: float
+    allowance: float
     at_s: float
     wrong: deque[bytes] = field(default_factory=lambda: deque(maxlen=FREE))
 
@@ -55,24 +55,24 @@ class Guesses:
         key, now_s = _network(address), self._clock()
         known = self._known.get(key)
         if known is None and len(self._known) >= _ADDRESSES:
-            self._tidy(now_s)
+            self._discard_expired(now_s)
             if len(self._known) >= _ADDRESSES:
                 key, known = _OTHERS, self._known.get(_OTHERS)
         if known is not None:
             if digest in known.wrong:
                 return False
-            if (left := _left(known, now_s)) < 1:
-                raise TooManyGuesses(math.ceil((1 - left) * EVERY_S))
+            if (allowance := _allowance(known, now_s)) < 1:
+                raise TooManyGuesses(math.ceil((1 - allowance) * EVERY_S))
         if right():
             return True
         if known is None:
             known = self._known[key] = _Address(FREE, now_s)
-        known.left, known.at_s = _left(known, now_s) - 1, now_s
+        known.allowance, known.at_s = _allowance(known, now_s) - 1, now_s
         known.wrong.append(digest)
         return False
 
-    def _tidy(self, now_s: float) -> None:
-        self._known = {key: one for key, one in self._known.items() if _left(one, now_s) < FREE}
+    def _discard_expired(self, now_s: float) -> None:
+        self._known = {key: one for key, one in self._known.items() if _allowance(one, now_s) < FREE}
 
 
 class TooManyGuesses(Exception):
@@ -87,8 +87,8 @@ class TooManyGuesses(Exception):
         self.wait_s = wait_s
 
 
-def _left(one: _Address, now_s: float) -> float:
-    return min(FREE, one.left + (now_s - one.at_s) / EVERY_S)
+def _allowance(one: _Address, now_s: float) -> float:
+    return min(FREE, one.allowance + (now_s - one.at_s) / EVERY_S)
 
 
 def _network(address: str) -> str:

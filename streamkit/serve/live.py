@@ -13,10 +13,10 @@ from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.gallery import Thumbnail
 
-VIEWERS = 64
+MAX_VIEWERS = 64
 """Maximum number of live streams at the same time."""
 
-_WAIT_S, _LOOK_S, _FRESH_S = 2.0, 0.05, 0.5
+_WAIT_S, _POLL_S, _MAX_AGE_S = 2.0, 0.05, 0.5
 
 
 class Watchers:
@@ -27,9 +27,9 @@ class Watchers:
         most: maximum number of live streams watched at once.
     """
 
-    def __init__(self, engine: ServeEngine, most: int = VIEWERS) -> None:
-        self._engine, self._most = engine, most
-        self._watched = 0
+    def __init__(self, engine: ServeEngine, most: int = MAX_VIEWERS) -> None:
+        self._engine, self._max_streams = engine, most
+        self._streams = 0
 
     async def image(self, source: str) -> Thumbnail:
         """Wait for the newest image of a source, at most half a second old.
@@ -41,13 +41,13 @@ class Watchers:
         until_s = time.monotonic() + _WAIT_S
         while True:
             self._engine.state(source)
-            gallery.ask(source)
+            gallery.request(source)
             found, now_s = gallery.newest(source), time.monotonic()
-            if found is not None and now_s - found.made_s <= _FRESH_S:
+            if found is not None and now_s - found.made_s <= _MAX_AGE_S:
                 return found
             if now_s >= until_s or self._engine.running.stopping:
                 break
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_POLL_S)
         if found is not None:
             return found
         state = self._engine.source(source)
@@ -65,13 +65,13 @@ class Watchers:
             RequestRejected: there is no such source, or the limit of streams is reached.
         """
         self._engine.state(source)
-        if self._watched >= self._most:
-            raise RequestRejected(429, f"the maximum of {self._most} live streams is reached; close one of them")
-        self._watched += 1  # counted before the first image: otherwise many could start at once
-        return LiveResponse(self._parts(source, gone), self._left)
+        if self._streams >= self._max_streams:
+            raise RequestRejected(429, f"the maximum of {self._max_streams} live streams is reached; close one of them")
+        self._streams += 1  # counted before the first image: otherwise many could start at once
+        return LiveResponse(self._parts(source, gone), self._release)
 
-    def _left(self) -> None:
-        self._watched -= 1
+    def _release(self) -> None:
+        self._streams -= 1
 
     async def _parts(self, source: str, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
         shown, gallery, running = 0, self._engine.gallery, self._engine.running
@@ -79,13 +79,13 @@ class Watchers:
             state = running.states.get(source)
             if state is None or state.removed:
                 return
-            gallery.ask(source)
+            gallery.request(source)
             found = gallery.newest(source)
             if found is not None and found.number != shown:
                 shown = found.number
                 head = f"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {len(found.jpeg)}\r\n\r\n"
                 yield head.encode() + found.jpeg + b"\r\n"
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_POLL_S)
 
 
 class LiveResponse(StreamingResponse):
@@ -98,11 +98,11 @@ class LiveResponse(StreamingResponse):
 
     def __init__(self, images: AsyncIterator[bytes], left: Callable[[], None]) -> None:
         super().__init__(images, media_type="multipart/x-mixed-replace; boundary=frame")
-        self._left = left
+        self._release = left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the images, then call `left`."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._left()
+            self._release()

@@ -5,6 +5,7 @@ On a GPU the image is scaled on the device, and only the small one is copied to 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,26 +19,30 @@ from streamkit.config.checks.hiding import frame_ancestors, hiding
 from streamkit.config.plan import DECODE, Graph, Node, RunOptions, StageConfig, stages_above
 from streamkit.core.data import Batch, Color, Detections, Event, Frame, Surface, array_module
 from streamkit.core.errors import describe
+from streamkit.core.logs import LogOnce
 from streamkit.core.stage import BatchStage, Sink
 from streamkit.core.yaml_tree import YamlNode
+from streamkit.io.still_images import jpeg
 from streamkit.ops.letterbox import InputSpec
 from streamkit.serve.gallery import Gallery
 
 if TYPE_CHECKING:
     from streamkit.runtime.pipeline import Pipeline
 
+logger = logging.getLogger(__name__)
+
 WIDTH, HEIGHT = 640, 480
 """Maximum size of a small image, in pixels."""
 
 _QUALITY = 75
-_MOST_BYTES = 200_000
+_MAX_BYTES = 200_000
 _COLOR = Color("bt601", full_range=True, chroma_x=0.5)
 
 
 class Preview(BatchStage, name="preview"):
     """Make small images of the watched frames, with their detections, and pass all frames on.
 
-    Options:
+    Args:
         gallery: receives images and events.
         draw: the tables whose objects are drawn: those that no stage above has drawn.
         sinks: ids of the sinks that emit events. A stage may be below a sink, so that the sink's events also arrive
@@ -46,6 +51,7 @@ class Preview(BatchStage, name="preview"):
 
     def __init__(self, gallery: Gallery, draw: tuple[str, ...] = (), sinks: tuple[str, ...] = ()) -> None:
         self.gallery, self.draw, self.sinks = gallery, draw, sinks
+        self._warn = LogOnce(logger.warning)
 
     def open(self) -> None:
         """Prepare the glyphs for drawing."""
@@ -57,29 +63,29 @@ class Preview(BatchStage, name="preview"):
         """Pass the batch on unchanged; an error while making an image never affects a frame."""
         now_s = time.monotonic()
         gallery = self.gallery
-        looked = [row for row, frame in enumerate(batch.frames) if gallery.wants(frame.source, now_s)]
-        looked = list({batch.frames[row].source: row for row in looked}.values())  # the newest of each source
-        happened = [row for row, frame in enumerate(batch.frames) if self._own(frame)]
-        pictured = [row for row in happened if self._event_wanted(batch.frames[row], now_s)]
+        # the newest frame of each watched source
+        watched = {frame.source: row for row, frame in enumerate(batch.frames) if gallery.wants(frame.source, now_s)}
+        with_events = [row for row, frame in enumerate(batch.frames) if self._stage_events(frame)]
+        wanted = {*watched.values(), *(row for row in with_events if self._event_wanted(batch.frames[row], now_s))}
         made: dict[int, bytes] = {}
-        if looked or pictured:
+        if wanted:
             try:
-                made = self._images(batch, sorted({*looked, *pictured}))
+                made = self._images(batch, sorted(wanted))
             except Exception as error:
                 self.context.counters.add("previews failed")
-                self.context.log(f"preview: an image for the web page cannot be made: {describe(error)}")
-        for row in looked:
+                self._warn(f"preview: an image for the web page cannot be made: {describe(error)}")
+        for row in watched.values():
             if row in made:
                 frame = batch.frames[row]
                 gallery.put(frame.source, made[row], frame.index, frame.pts_s)
-        for row in happened:
+        for row in with_events:
             frame = batch.frames[row]
-            gallery.tell(frame.time_s or time.time(), self._own(frame), made.get(row))
+            gallery.add_events(frame.time_s or time.time(), self._stage_events(frame), made.get(row))
         for frame in batch.failed:
-            gallery.tell(frame.time_s or time.time(), self._own(frame), None)
+            gallery.add_events(frame.time_s or time.time(), self._stage_events(frame), None)
         return batch
 
-    def _own(self, frame: Frame) -> list[Event]:
+    def _stage_events(self, frame: Frame) -> list[Event]:
         return [event for event in frame.events if event.stage not in self.sinks]
 
     def _event_wanted(self, frame: Frame, now_s: float) -> bool:
@@ -106,7 +112,7 @@ class Preview(BatchStage, name="preview"):
             self.context.counters.add("previews to host", len(small))
         tables = [table for name in self.draw if name in batch.tables and len(table := batch.table(name))]
         return {
-            row: _jpeg(self._drawn(image[0], batch.frames[row], row, tables))
+            row: jpeg(self._drawn(image[0], batch.frames[row], row, tables), _QUALITY)
             for row, image in zip(rows, fetch(small)(), strict=True)
         }
 
@@ -149,22 +155,13 @@ def _scaled(table: Detections, scale: np.ndarray) -> Detections:
     return replace(table, **columns)
 
 
-def _jpeg(rgb: np.ndarray) -> bytes:
-    import cv2
-
-    done, data = cv2.imencode(".jpg", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
-    if not done:
-        raise ValueError(f"an image of {rgb.shape[1]}x{rgb.shape[0]} pixels cannot be encoded as JPEG")
-    return bytes(data)
-
-
 def tap(graph: Graph, gallery: Gallery) -> StageConfig:
     """The `Preview` stage to add to a graph's configuration.
 
     It reads from the last stages that are not sinks, and shows the pixels of the first: a stage with hidden objects
     comes before one that only draws. It draws the tables that none of them has drawn.
     """
-    ends = _ends(graph)
+    ends = _leaves(graph)
     tables = [node.table for node in graph.nodes.values() if "detections" in node.type.spec.writes]
     drawn = _drawn_tables(graph, ends[0].id) if ends else set()
     names = {*graph.nodes, *graph.aliases}
@@ -175,17 +172,17 @@ def tap(graph: Graph, gallery: Gallery) -> StageConfig:
     return StageConfig(id_, Preview, options, inputs, RunOptions(instances=1), [], YamlNode({}, "serve", 0, 0))
 
 
-def _ends(graph: Graph) -> list[Node]:
+def _leaves(graph: Graph) -> list[Node]:
     ends = [node for node in graph.nodes.values() if not issubclass(node.type, Sink)]
     ends = [node for node in ends if all(issubclass(graph.nodes[one].type, Sink) for one in node.readers)]
 
     def rank(node: Node) -> tuple[bool, int, bool]:
-        return "pixels" not in node.available, len(_shown_clear(graph, node)), not _drawn_tables(graph, node.id)
+        return "pixels" not in node.available, len(_not_hidden(graph, node)), not _drawn_tables(graph, node.id)
 
     return sorted(ends, key=rank)
 
 
-def _shown_clear(graph: Graph, node: Node) -> list[str]:
+def _not_hidden(graph: Graph, node: Node) -> list[str]:
     """The stages whose blur or mosaic is missing from a stage's frames."""
     above = {node.id, *frame_ancestors(graph, node)}
     return [one.id for one in hiding(graph) if one.id not in above]
@@ -193,8 +190,8 @@ def _shown_clear(graph: Graph, node: Node) -> list[str]:
 
 def hidden_elsewhere(graph: Graph) -> list[str]:
     """The stages that hide something which the page shows, because it shows the frames of another branch."""
-    ends = _ends(graph)
-    return _shown_clear(graph, ends[0]) if ends else []
+    ends = _leaves(graph)
+    return _not_hidden(graph, ends[0]) if ends else []
 
 
 def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
@@ -208,7 +205,7 @@ def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
         for frame, events in shown:
             for event in events:
                 if event.stage in sinks:
-                    gallery.tell(frame.time_s or time.time(), [event], _saved(event))
+                    gallery.add_events(frame.time_s or time.time(), [event], _saved(event))
 
     if sinks:
         running.listen(seen)
@@ -224,7 +221,7 @@ def _saved(event: Event) -> bytes | None:
     if event.kind != "saved" or not isinstance(path, str) or not path.endswith((".jpg", ".jpeg")):
         return None
     try:
-        return Path(path).read_bytes() if Path(path).stat().st_size <= _MOST_BYTES else None
+        return Path(path).read_bytes() if Path(path).stat().st_size <= _MAX_BYTES else None
     except OSError:
         return None
 

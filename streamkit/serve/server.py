@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -64,8 +64,7 @@ def address(host: str, listening: socket.socket) -> str:
 
 @contextmanager
 def serving(
-    app: Any, listening: socket.socket, limits: Limits | None = None, *, refused: Counters | None = None,
-    say: Callable[[str], None] = print,
+    app: Any, listening: socket.socket, limits: Limits | None = None, *, refused: Counters | None = None
 ) -> Iterator[None]:  # fmt: skip
     """Serve `app` on the socket while the block runs; stop within two seconds after it.
 
@@ -74,7 +73,6 @@ def serving(
         listening: a listening socket; closed at the end.
         limits: limits for clients.
         refused: counts refused and closed connections, by cause.
-        say: receives messages for the user.
     """
     import uvicorn
 
@@ -93,7 +91,7 @@ def serving(
             listening.listen(
                 _WAITING
             )  # uvicorn uses one number for both; a burst of this size would open as many files
-            self.servers[0].get_loop().set_exception_handler(failed_accepts(counts, say))
+            self.servers[0].get_loop().set_exception_handler(failed_accepts(counts))
 
     server = Server(config)
     thread = start("serve", lambda: server.run(sockets=[listening]))

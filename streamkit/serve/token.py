@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 COOKIE = "streamkit"
-SHORTEST = 16
+MIN_LENGTH = 16
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
@@ -26,12 +26,12 @@ class Token:
     """
 
     def __init__(self, text: str | None = None) -> None:
-        self.made = text is None
+        self.generated = text is None
         self.text = secrets.token_urlsafe(24) if text is None else text
-        if len(self.text) < SHORTEST:
-            raise ValueError(f"a token has at least {SHORTEST} characters, got {len(self.text)}")
+        if len(self.text) < MIN_LENGTH:
+            raise ValueError(f"a token has at least {MIN_LENGTH} characters, got {len(self.text)}")
 
-    def fits(self, given: str) -> bool:
+    def matches(self, given: str) -> bool:
         """Whether `given` is the token."""
         return _same(given, self.text)
 
@@ -46,11 +46,11 @@ class Token:
         header = headers.get("authorization", "")
         return header if header.partition(" ")[2] else cookies.get(COOKIE, "")
 
-    def shown(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
+    def presented_in(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
         """Whether a request has the token, in `Authorization: Bearer TOKEN` or the page's cookie."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if given:
-            return scheme.lower() == "bearer" and self.fits(given.strip())
+            return scheme.lower() == "bearer" and self.matches(given.strip())
         return _same(cookies.get(COOKIE, ""), self.cookie)
 
     def allows(self, method: str, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
@@ -59,7 +59,7 @@ class Token:
         A browser also sends the cookie with requests from a page on another port of this host; so a request with only
         the cookie must come from this origin to change anything.
         """
-        if not self.shown(headers, cookies):
+        if not self.presented_in(headers, cookies):
             return False
         origin = headers.get("origin")
         if method in SAFE or origin is None or headers.get("authorization", "").partition(" ")[2]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -130,7 +130,7 @@ def plugin_stages(path: str | Path) -> dict[str, type[Stage]]:
 
     registry = Registry()
     load_plugins(Path(path), registry)
-    return {name: kind for name in registry.names() if (kind := registry.get(name)) is not None}
+    return dict(registry)
 
 
 def run_stage(
@@ -167,17 +167,13 @@ def run_stage(
         return _run_source(stage, name)
     options = {f.name: getattr(stage, f.name) for f in dataclasses.fields(stage) if f.init}  # type: ignore[arg-type]
     run, place = RunOptions(on_error=on_error), YamlNode({}, "test", 0, 0)
-    if isinstance(stage, Composite):
-        parts = [(f"{name}.{part.name}", part.type, part.options) for part in stage.parts()]
-    else:
-        before = [(f"{name}.{part.name}", part.type, part.options) for part in parts_before(type(stage), options)]
-        parts = [*before, (name, type(stage), options)]
-    nodes = [Node(one, kind, values, [], run, place) for one, kind, values in parts]
+    parts = stage.parts() if isinstance(stage, Composite) else parts_before(type(stage), options)
+    nodes = [Node(f"{name}.{part.name}", part.type, part.options, [], run, place) for part in parts]
+    if not isinstance(stage, Composite):
+        nodes.append(Node(name, type(stage), options, [], run, place))
     for above, node in itertools.pairwise(nodes):
         node.inputs = [above.id]
-    return run_nodes(
-        nodes, frames, batch=batch, first=None if len(parts) > 1 or isinstance(stage, Composite) else stage
-    )
+    return run_nodes(nodes, frames, batch=batch, first=None if parts else stage)
 
 
 def run_nodes(
@@ -273,26 +269,16 @@ def _batches(frames: Sequence[Frame], sizes: Sequence[int]) -> Iterator[Batch]:
             ordinals[frame.source] += 1
         for name in dict.fromkeys(name for frame in whole.frames for name in frame.tables):
             tables = [frame.tables.get(name, Detections.empty()) for frame in whole.frames]
-            same = [_with_labels(table, labels[name]) for table in tables]
-            whole.tables[name] = Detections.concat(same, rows=range(len(same)))
+            first = Detections.empty(tuple(labels[name]))  # numbers the classes of all tables
+            whole.tables[name] = Detections.concat([first, *tables], rows=[0, *range(len(tables))])
         yield whole
         begin, sequence = end, sequence + 1
 
 
-def _all_labels(frames: Sequence[Frame]) -> dict[str, tuple[str, ...]]:
+def _all_labels(frames: Sequence[Frame]) -> dict[str, dict[str, None]]:
     """The class names of each detector over all frames: in a pipeline, a detector has the same on every frame."""
     found: dict[str, dict[str, None]] = {}
     for frame in frames:
         for name, table in frame.tables.items():
             found.setdefault(name, {}).update(dict.fromkeys(table.labels))
-    return {name: tuple(labels) for name, labels in found.items()}
-
-
-def _with_labels(table: Detections, labels: tuple[str, ...]) -> Detections:
-    """Renumber the table's classes as in `labels`."""
-    if table.labels == labels[: len(table.labels)]:
-        return table.with_columns(labels=labels)
-    number: Mapping[int, int] = {i: labels.index(name) for i, name in enumerate(table.labels)}
-    return table.with_columns(
-        labels=labels, class_id=np.array([number.get(c, c) for c in table.class_id.tolist()], np.int32)
-    )
+    return found

@@ -18,25 +18,23 @@ compared. `extract_from` names a later stage whose output is compared instead.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from streamkit.config.graph import build
 from streamkit.config.plan import Config, Graph, Node
-from streamkit.config.validate import got, meant, told
+from streamkit.config.validate import OptionValidator
 from streamkit.core.data import Event, Frame
 from streamkit.core.errors import ConfigError, Problem, StageError
 from streamkit.core.stage import Sink
-from streamkit.core.text import did_you_mean, nearest
+from streamkit.core.text import did_you_mean
 from streamkit.core.units import Count, Score, Seconds, WallClock
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.testing.kit import detections, gray, run_nodes
 
 _STEP_S = 0.04
-_UNKNOWN = "unexpected_keyword_argument"
-_FORBID: dict[str, Any] = {"extra": "forbid"}
 
 
 def run_tests(config: Config, echo: Callable[[str], None]) -> int:
@@ -138,8 +136,6 @@ def _rounded(value: Any) -> Any:
 class ObjectColumns:
     """The objects of one frame, a list for each column; of an expectation, the columns to compare."""
 
-    __pydantic_config__: ClassVar[Any] = _FORBID
-
     xyxy: list[tuple[float, float, float, float]] | None = None
     score: list[Score] | None = None
     label: list[str] | None = None
@@ -156,7 +152,7 @@ class ObjectColumns:
         lengths = {name: len(column) for name, column in self.columns().items()}
         if len(set(lengths.values())) > 1:
             found = ", ".join(f"{name} {n}" for name, n in lengths.items())
-            raise ValueError(f"must have columns of one length, a value for each object; these have: {found}")
+            raise ValueError(f"has columns of different lengths: {found}; give a value for each object")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,14 +171,12 @@ class GivenFrame(ObjectColumns):
         if self.xyxy is None and self.columns():
             raise ValueError("needs xyxy: [[x1, y1, x2, y2]], a box for each object")
         if any(x1 > x2 or y1 > y2 for x1, y1, x2, y2 in self.xyxy or ()):
-            raise ValueError("xyxy must be x1, y1, x2, y2 with x1 <= x2 and y1 <= y2")
+            raise ValueError("needs boxes x1, y1, x2, y2 with x1 <= x2 and y1 <= y2")
 
 
 @dataclass(slots=True, kw_only=True)
 class ExpectedEvent:
     """One expected event; a field that is None or missing from `data` is not compared."""
-
-    __pydantic_config__: ClassVar[Any] = _FORBID
 
     kind: str | None = None
     stage: str | None = None
@@ -195,8 +189,6 @@ class ExpectedEvent:
 @dataclass(slots=True, kw_only=True)
 class Expect:
     """The expected output: all events in order, objects and their number per frame, or the number in all frames."""
-
-    __pydantic_config__: ClassVar[Any] = _FORBID
 
     events: list[ExpectedEvent] | None = None
     objects: list[ObjectColumns] | None = None
@@ -211,8 +203,6 @@ class Expect:
 @dataclass(slots=True, kw_only=True)
 class WrittenTest:
     """One test as written in the YAML."""
-
-    __pydantic_config__: ClassVar[Any] = _FORBID
 
     name: str
     insert_at: str
@@ -270,46 +260,12 @@ def form_problems(tests: Sequence[YamlNode]) -> list[Problem]:
 
 def _written(place: YamlNode, problems: list[Problem]) -> WrittenTest | None:
     """Check the form of one test; None if it is wrong."""
-    from pydantic import TypeAdapter, ValidationError
-
     if not isinstance(place.value, dict):
         keys = ", ".join(f.name for f in dataclasses.fields(WrittenTest))
-        problems.append(place.problem(f"a test must be a mapping with the keys {keys}{got(place)}"))
+        problems.append(place.problem(f"a test must be a mapping with the keys {keys}, got {place.plain()!r}"))
         return None
-    try:
-        return TypeAdapter(WrittenTest).validate_json(json.dumps(place.plain()), strict=True)
-    except ValidationError as error:
-        found = error.errors(include_url=False)
-        misspelt = {
-            (*loc[:-1], nearest(str(loc[-1]), _keys(place, loc)))
-            for loc in (one["loc"] for one in found if one["type"] == _UNKNOWN)
-        }
-        problems.extend(_problem(place, one) for one in found if one["type"] != "missing" or one["loc"] not in misspelt)
-        return None
-
-
-def _problem(place: YamlNode, error: Any) -> Problem:
-    found, path = place.follow(error["loc"])
-    steps = [step for step in path if not step.isdigit()]
-    name = ".".join(steps) or "a test"
-    if error["type"] == "missing":
-        return found.problem(f"{name} needs {error['loc'][-1]}")
-    if error["type"] == _UNKNOWN:
-        holder, _ = place.follow(error["loc"][:-1])
-        keys = _keys(place, error["loc"])
-        text = f"{'.'.join(steps[:-1]) or 'a test'} has no key {error['loc'][-1]!r}"
-        return holder.problem(text + did_you_mean(str(error["loc"][-1]), keys, all_if_few=True), error["loc"][-1])
-    asked = told(error)
-    return found.problem(f"{name} {asked}{got(found) if asked.startswith('must be') else ''}{meant(error, found)}")
-
-
-def _keys(place: YamlNode, path: tuple[Any, ...]) -> list[str]:
-    """The valid keys at the end of `path`."""
-    _, above = place.follow(path[:-1])
-    kind = {"given": GivenFrame, "objects": ObjectColumns, "events": ExpectedEvent, "expect": Expect}.get(
-        next((step for step in reversed(above) if not step.isdigit()), ""), WrittenTest
-    )
-    return [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    values = OptionValidator(Path(), problems)(WrittenTest, place, "test")
+    return None if values is None else WrittenTest(**values)
 
 
 @dataclass(slots=True)

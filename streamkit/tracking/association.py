@@ -9,7 +9,7 @@ import numpy as np
 from streamkit.tracking.assign import assign
 from streamkit.tracking.jit import compiled
 from streamkit.tracking.settings import TrackerSettings
-from streamkit.tracking.similarity import fit, looks_alike, overlap, straightness
+from streamkit.tracking.similarity import box_similarity, cosine_similarity, overlap, straightness
 
 _NEAR = 0.5  # minimum overlap from which appearance may replace overlap, as in BoT-SORT
 _SAME = 0.6  # two boxes of a frame with a larger IoU are of the same object
@@ -27,13 +27,13 @@ class TrackerDetections(NamedTuple):
         box: (n, 4) float32, x1, y1, x2, y2 in source pixels.
         score: (n,) float32.
         class_id: (n,) int32.
-        look: (n, d) float32, embeddings; d is 0 where there are none.
+        embedding: (n, d) float32; d is 0 where there are none.
     """
 
     box: np.ndarray
     score: np.ndarray
     class_id: np.ndarray
-    look: np.ndarray
+    embedding: np.ndarray
 
 
 class AssociationPass(NamedTuple):
@@ -47,7 +47,7 @@ class AssociationPass(NamedTuple):
         least: minimum similarity of a pair.
         last_box: compare with the last seen box, not with the expected one.
         unseen_s: a track not seen for longer does not take part.
-        by_looks: compare appearance only.
+        by_appearance: compare appearance only.
         heading: weight of keeping a track's direction.
     """
 
@@ -58,14 +58,14 @@ class AssociationPass(NamedTuple):
     least: float
     last_box: bool
     unseen_s: float
-    by_looks: bool
+    by_appearance: bool
     heading: float
 
 
 @compiled
 def _gains(
     tracks: np.ndarray,
-    looks: np.ndarray,
+    embeddings: np.ndarray,
     expected: np.ndarray,
     objects: TrackerDetections,
     first: int,
@@ -92,14 +92,14 @@ def _gains(
             if st.class_aware and objects.class_id[i] != kinds[b]:
                 continue
             j = columns[b]
-            if part.by_looks:
-                like = looks_alike(objects.look[i], looks[j])
+            if part.by_appearance:
+                like = cosine_similarity(objects.embedding[i], embeddings[j])
             else:
-                like = fit(objects.box, i, where, b)
+                like = box_similarity(objects.box, i, where, b)
                 if like == 0:
                     continue
                 if st.appearance and like >= _NEAR:
-                    alike = looks_alike(objects.look[i], looks[j])
+                    alike = cosine_similarity(objects.embedding[i], embeddings[j])
                     if alike >= st.min_similarity:
                         like = max(like, (1 + alike) / 2)
             if like >= part.least and like > 0:
@@ -112,7 +112,7 @@ def _gains(
 @compiled
 def match(
     tracks: np.ndarray,
-    looks: np.ndarray,
+    embeddings: np.ndarray,
     expected: np.ndarray,
     objects: TrackerDetections,
     first: int,
@@ -126,7 +126,7 @@ def match(
 
     Args:
         tracks: (most,) TRACK.
-        looks: (most, d) float32.
+        embeddings: (most, d) float32.
         expected: (m, 4) float64, expected boxes of the first m tracks, which are the lane's.
         objects: the frame's objects are those from `first` on.
         first: index of the frame's first object.
@@ -149,7 +149,7 @@ def match(
             m += 1
     if n == 0 or m == 0:
         return
-    gain = _gains(tracks, looks, expected, objects, first, part, st, rows[:n], columns[:m])
+    gain = _gains(tracks, embeddings, expected, objects, first, part, st, rows[:n], columns[:m])
     column_of = assign(gain)
     for a in range(n):
         if column_of[a] >= 0:
@@ -158,7 +158,7 @@ def match(
 
 
 @compiled
-def leave_out(objects: TrackerDetections, first: int, st: TrackerSettings, track_of: np.ndarray) -> None:
+def exclude_boxes(objects: TrackerDetections, first: int, st: TrackerSettings, track_of: np.ndarray) -> None:
     """Exclude boxes that can have no track: empty boxes, and a detector's duplicate boxes of one object.
 
     A duplicate would hide that a neighbouring object is not seen, and mislead that object's track.

@@ -38,7 +38,7 @@ def begin(mean: np.ndarray, cov: np.ndarray, box: np.ndarray) -> None:
 
 
 @compiled
-def expect(mean: np.ndarray, cov: np.ndarray, dt_s: float, resize: bool) -> None:
+def predict(mean: np.ndarray, cov: np.ndarray, dt_s: float, resize: bool) -> None:
     """Predict ahead by `dt_s` seconds; without `resize`, width and height stay constant."""
     wander = _WANDER * _unit(mean) * dt_s
     for k in range(4):
@@ -67,7 +67,7 @@ def correct(mean: np.ndarray, cov: np.ndarray, box: np.ndarray, score: float) ->
 
 
 @compiled
-def bend(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarray, score: float, gap_s: float) -> None:
+def reupdate(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarray, score: float, gap_s: float) -> None:
     """Replay a straight line from the box `seen`, with the filter of that time, to `box`, `gap_s` seconds later.
 
     The re-update of Cao et al., "Observation-Centric SORT", 2023: the predictions made while the track was lost are
@@ -77,7 +77,7 @@ def bend(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarray, s
     steps = max(1, round(gap_s * _RATE))
     between = np.empty(4)
     for i in range(1, steps + 1):
-        expect(mean, cov, gap_s / steps, True)
+        predict(mean, cov, gap_s / steps, True)
         for k in range(4):
             between[k] = seen[k] + (box[k] - seen[k]) * i / steps
         correct(mean, cov, between, score)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 class TrackerSettings(NamedTuple):
     """The steps of `update_frame` that are used, and their thresholds.
 
-    Overlaps are those of `similarity.fit`, 0 to 1; scores are a detector's, 0 to 1; durations are in seconds.
+    Overlaps are those of `similarity.box_similarity`, 0 to 1; scores are 0 to 1; durations are in seconds.
 
     Attributes:
         motion: expect a track where its motion leads, not at its last position.
@@ -26,8 +26,8 @@ class TrackerSettings(NamedTuple):
         min_iou_new: minimum overlap with an unconfirmed track.
         min_similarity: minimum cosine of two embeddings of one object.
         confirm_s: how long a track must be seen before it is confirmed.
-        max_lost_s: how long an unseen track is remembered.
-        max_gap_s: a longer gap between two frames of a source ends all its tracks.
+        track_ttl_s: how long an unseen track is remembered.
+        max_frame_gap_s: a longer gap between two frames of a source ends all its tracks.
         show_lost_s: how long a lost track is output as a predicted row.
         smooth: replace objects' boxes by those of the filter.
     """
@@ -46,7 +46,7 @@ class TrackerSettings(NamedTuple):
     min_iou_new: float
     min_similarity: float
     confirm_s: float
-    max_lost_s: float
-    max_gap_s: float
+    track_ttl_s: float
+    max_frame_gap_s: float
     show_lost_s: float
     smooth: bool

@@ -34,7 +34,7 @@ def overlap(a: np.ndarray, i: int, b: np.ndarray, j: int) -> float:
 
 
 @compiled
-def fit(a: np.ndarray, i: int, b: np.ndarray, j: int) -> float:
+def box_similarity(a: np.ndarray, i: int, b: np.ndarray, j: int) -> float:
     """Similarity of two boxes: their IoU, times the third power of the share of height that they have in common.
 
     People side by side overlap, but stand at different depths; swinging legs change a box's width, not its height.
@@ -74,7 +74,7 @@ def straightness(track: Any, box: np.ndarray) -> float:
 
 
 @compiled
-def looks_alike(a: np.ndarray, b: np.ndarray) -> float:
+def cosine_similarity(a: np.ndarray, b: np.ndarray) -> float:
     """Cosine of two embeddings; -1 if one is unknown."""
     both = aa = bb = 0.0
     for i in range(len(a)):

@@ -34,7 +34,7 @@ LANE = np.dtype(
         ("count", np.int64),  # number of tracks
         ("time_s", np.float64),  # time of its last frame; NaN before the first
         ("epoch", np.int64),  # restarts of its source until then
-        ("looked", np.int64),  # whether the detector has run on a frame since the lane began
+        ("detected", np.int64),  # whether the detector has run on a frame since the lane began
     ],
     align=True,
 )
@@ -49,14 +49,14 @@ class TrackPool:
     Attributes:
         lanes: (lanes,) LANE.
         tracks: (lanes, most) TRACK; a lane's `count` tracks come first, oldest first.
-        looks: (lanes, most, d) float32, appearance of each track, of length 1; all 0 if unknown.
+        embeddings: (lanes, most, d) float32, appearance of each track, of length 1; all 0 if unknown.
         last_id: (sources,) int64, the last track id of each source.
     """
 
     def __init__(self) -> None:
         self.lanes = _empty_lanes(1)
         self.tracks = np.zeros((1, _FIRST_TRACKS), TRACK)
-        self.looks = np.zeros((1, _FIRST_TRACKS, 0), np.float32)
+        self.embeddings = np.zeros((1, _FIRST_TRACKS, 0), np.float32)
         self.last_id = np.zeros(1, np.int64)
         self._lanes: dict[tuple[str, str], int] = {}
         self._free: list[int] = [0]
@@ -84,7 +84,7 @@ class TrackPool:
                 self.last_id = np.concatenate([self.last_id, np.zeros_like(self.last_id)])
         return found
 
-    def fit(self, most: int, features: int) -> None:
+    def reserve(self, most: int, features: int) -> None:
         """Make room for `most` tracks in each lane, and for embeddings of length `features`.
 
         The appearance of tracks is dropped if that length changes.
@@ -92,14 +92,15 @@ class TrackPool:
         lanes, have = self.tracks.shape
         if most > have:
             self._grow(lanes, 1 << (most - 1).bit_length())
-        if features != self.looks.shape[2]:
-            self.looks = np.zeros((*self.tracks.shape, features), np.float32)
+        if features != self.embeddings.shape[2]:
+            self.embeddings = np.zeros((*self.tracks.shape, features), np.float32)
 
     def _grow(self, lanes: int, most: int) -> None:
         have = self.tracks.shape
-        tracks, looks = np.zeros((lanes, most), TRACK), np.zeros((lanes, most, self.looks.shape[2]), np.float32)
-        tracks[: have[0], : have[1]], looks[: have[0], : have[1]] = self.tracks, self.looks
-        self.tracks, self.looks = tracks, looks
+        tracks = np.zeros((lanes, most), TRACK)
+        embeddings = np.zeros((lanes, most, self.embeddings.shape[2]), np.float32)
+        tracks[: have[0], : have[1]], embeddings[: have[0], : have[1]] = self.tracks, self.embeddings
+        self.tracks, self.embeddings = tracks, embeddings
 
     def end(self, source: str) -> None:
         """End a source: drop its tracks."""

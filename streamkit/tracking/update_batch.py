@@ -11,7 +11,7 @@ from streamkit.tracking.jit import compiled, kept, sources_stamp
 from streamkit.tracking.kalman import as_box, moved
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.track_state import LOST, SEEN
-from streamkit.tracking.update_frame import go_on, look
+from streamkit.tracking.update_frame import predict_tracks, update_frame
 
 FRAME = np.dtype(
     [
@@ -19,7 +19,7 @@ FRAME = np.dtype(
         ("counter", np.int64),  # its source's place in `last_id`
         ("time_s", np.float64),  # presentation time
         ("epoch", np.int64),  # restarts of its source so far
-        ("looked", np.int64),  # whether the detector ran on it; if not, its objects are predicted
+        ("detected", np.int64),  # whether the detector ran on it; if not, its objects are predicted
         ("width", np.float64),
         ("height", np.float64),
         ("end", np.int64),  # end of its objects in the batch's; they begin at the end of the previous frame's
@@ -42,14 +42,14 @@ PREDICTED = np.dtype(
 
 
 @compiled
-def _predict(
+def _write_predicted(
     lane: Any, tracks: np.ndarray, frame: Any, number: int, st: TrackerSettings, predicted: np.ndarray, at: int
 ) -> int:
     """Write rows for the lane's tracks not seen in this frame, from row `at` on; return the end of the rows."""
     for j in range(lane.count):
         track = tracks[j]
         unseen_s = frame.time_s - track.seen_s
-        if not ((track.state == SEEN and not frame.looked) or (track.state == LOST and unseen_s <= st.show_lost_s)):
+        if not ((track.state == SEEN and not frame.detected) or (track.state == LOST and unseen_s <= st.show_lost_s)):
             continue
         row = predicted[at]
         if track.state == LOST and st.motion:
@@ -69,7 +69,7 @@ def _advance(stamp: int) -> Any:
     def advance(
         lanes: np.ndarray,
         tracks: np.ndarray,
-        looks: np.ndarray,
+        embeddings: np.ndarray,
         last_id: np.ndarray,
         frames: np.ndarray,
         objects: TrackerDetections,
@@ -85,15 +85,17 @@ def _advance(stamp: int) -> Any:
             frame = frames[f]
             lane, mine = lanes[frame.lane], tracks[frame.lane]
             gone_s = frame.time_s - lane.time_s
-            if gone_s > st.max_gap_s or gone_s < 0 or lane.epoch != frame.epoch:
-                lane.count = lane.looked = 0
+            if gone_s > st.max_frame_gap_s or gone_s < 0 or lane.epoch != frame.epoch:
+                lane.count = lane.detected = 0
             lane.epoch = frame.epoch
-            go_on(lane, mine, frame.time_s, st)
-            if frame.looked:
+            predict_tracks(lane, mine, frame.time_s, st)
+            if frame.detected:
                 before = last_id[frame.counter]
-                last_id[frame.counter] = look(lane, mine, looks[frame.lane], objects, first, frame.end, st, before, ids)
-            if st.show_lost_s > 0 or not frame.looked:
-                rows = _predict(lane, mine, frame, f, st, predicted, rows)
+                last_id[frame.counter] = update_frame(
+                    lane, mine, embeddings[frame.lane], objects, first, frame.end, st, before, ids
+                )
+            if st.show_lost_s > 0 or not frame.detected:
+                rows = _write_predicted(lane, mine, frame, f, st, predicted, rows)
             first = frame.end
         return rows  # type: ignore[no-any-return]
 
@@ -106,7 +108,7 @@ advance = kept(_advance(sources_stamp()))
 Args:
     lanes: (lanes,) LANE, changed in place.
     tracks: (lanes, most) TRACK, changed in place; a lane has room for its tracks and all objects of its frames.
-    looks: (lanes, most, d) float32, changed in place.
+    embeddings: (lanes, most, d) float32, changed in place.
     last_id: (sources,) int64, the last track id of each source; changed in place.
     frames: (f,) FRAME.
     objects: their objects.

@@ -5,7 +5,7 @@ the remaining tracks that were just seen; remaining high ones with unconfirmed t
 (Bewley et al. 2016), OC-SORT (Cao et al. 2023) and BoT-SORT without its camera motion compensation (Aharon et al.
 2022).
 
-`lane` is a record of `track_state.LANE`, `tracks` (most,) of `track_state.TRACK`, `looks` (most, d) float32.
+`lane` is a record of `track_state.LANE`, `tracks` (most,) of `track_state.TRACK`, `embeddings` (most, d) float32.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.tracking.association import NONE, AssociationPass, TrackerDetections, leave_out, match
+from streamkit.tracking.association import NONE, AssociationPass, TrackerDetections, exclude_boxes, match
 from streamkit.tracking.jit import compiled
-from streamkit.tracking.kalman import as_box, begin, bend, copy, correct, expect
+from streamkit.tracking.kalman import as_box, begin, copy, correct, predict, reupdate
 from streamkit.tracking.settings import TrackerSettings
-from streamkit.tracking.similarity import fit
+from streamkit.tracking.similarity import box_similarity
 from streamkit.tracking.track_state import HISTORY, LOST, NEW, SEEN
 
 _SLACK_S = 1e-6
@@ -28,20 +28,20 @@ _KEEP_LOOK = 0.9  # weight of a track's appearance so far when it is seen again
 
 
 @compiled
-def go_on(lane: Any, tracks: np.ndarray, time_s: float, st: TrackerSettings) -> None:
+def predict_tracks(lane: Any, tracks: np.ndarray, time_s: float, st: TrackerSettings) -> None:
     """Advance a lane's tracks to a later time by prediction."""
     gone_s = time_s - lane.time_s
     if st.motion and gone_s > 0:
         for j in range(lane.count):
-            expect(tracks[j].mean, tracks[j].cov, gone_s, tracks[j].state != LOST)
+            predict(tracks[j].mean, tracks[j].cov, gone_s, tracks[j].state != LOST)
     lane.time_s = time_s
 
 
 @compiled
-def look(
+def update_frame(
     lane: Any,
     tracks: np.ndarray,
-    looks: np.ndarray,
+    embeddings: np.ndarray,
     objects: TrackerDetections,
     first: int,
     end: int,
@@ -53,15 +53,15 @@ def look(
 
     Writes the objects' `ids` and, with `smooth`, their boxes; returns the last track id.
     """
-    confirm_s = 0.0 if lane.looked == 0 else st.confirm_s
-    lane.looked = 1
-    _forget(lane, tracks, looks, st.max_lost_s, np.inf)
+    confirm_s = 0.0 if lane.detected == 0 else st.confirm_s
+    lane.detected = 1
+    _drop_unseen(lane, tracks, embeddings, st.track_ttl_s, np.inf)
     count = lane.count
     expected = np.empty((count, 4))
     for j in range(count):
         as_box(tracks[j].mean, expected[j])
     track_of, free = np.full(end - first, NONE, np.int64), np.ones(count, np.bool_)
-    leave_out(objects, first, st, track_of)
+    exclude_boxes(objects, first, st, track_of)
     high, low, top = st.high_score, st.low_score if st.two_rounds else np.inf, np.inf
     again, alike = high if st.recover else np.inf, high if st.appearance else np.inf
     for part in (
@@ -71,7 +71,7 @@ def look(
         AssociationPass(NEW, NEW, high, top, st.min_iou_new, not st.motion, np.inf, False, 0.0),
         AssociationPass(SEEN, LOST, again, top, _AGAIN_IOU, True, _AGAIN_S + _SLACK_S, False, 0.0),
     ):
-        match(tracks, looks, expected, objects, first, part, st, lane.time_s, track_of, free)
+        match(tracks, embeddings, expected, objects, first, part, st, lane.time_s, track_of, free)
     for j in range(count):
         if free[j] and tracks[j].state == SEEN:
             tracks[j].state = LOST
@@ -83,11 +83,11 @@ def look(
             j = lane.count
             lane.count += 1
             _begin(tracks[j], objects.box[first + i], lane.time_s)
-            looks[j].fill(0)
+            embeddings[j].fill(0)
         else:
             continue
-        _note(tracks[j], objects, first + i, lane.time_s, st)
-        _note_look(looks[j], objects.look[first + i])
+        _store_observation(tracks[j], objects, first + i, lane.time_s, st)
+        _update_embedding(embeddings[j], objects.embedding[first + i])
         if tracks[j].state == NEW and lane.time_s - tracks[j].begun_s >= confirm_s - _SLACK_S:
             last_id += 1
             tracks[j].id, tracks[j].state = last_id, SEEN
@@ -95,7 +95,7 @@ def look(
             ids[first + i] = tracks[j].id
             if st.smooth:
                 as_box(tracks[j].mean, objects.box[first + i])
-    _forget(lane, tracks, looks, st.max_lost_s, st.confirm_s)
+    _drop_unseen(lane, tracks, embeddings, st.track_ttl_s, st.confirm_s)
     return last_id
 
 
@@ -107,7 +107,7 @@ def _correct(track: Any, box: np.ndarray, score: float, now_s: float, st: Tracke
     elif st.recover and track.state == LOST:
         copy(track.mean, track.seen_mean)
         copy(track.cov, track.seen_cov)
-        bend(track.mean, track.cov, track.box, box, score, now_s - track.seen_s)
+        reupdate(track.mean, track.cov, track.box, box, score, now_s - track.seen_s)
     else:
         correct(track.mean, track.cov, box, score)
     if track.state == LOST:
@@ -121,7 +121,7 @@ def _overlaps(track: Any, box: np.ndarray) -> bool:
     as_box(track.mean, where[0])
     for k in range(4):
         where[1, k], where[2, k] = track.box[k], box[k]
-    return bool(fit(where, 0, where, 2) > 0 or fit(where, 1, where, 2) > 0)
+    return bool(box_similarity(where, 0, where, 2) > 0 or box_similarity(where, 1, where, 2) > 0)
 
 
 @compiled
@@ -132,7 +132,7 @@ def _begin(track: Any, box: np.ndarray, now_s: float) -> None:
 
 
 @compiled
-def _note(track: Any, objects: TrackerDetections, i: int, now_s: float, st: TrackerSettings) -> None:
+def _store_observation(track: Any, objects: TrackerDetections, i: int, now_s: float, st: TrackerSettings) -> None:
     """Store the last observation."""
     box = objects.box[i]
     for k in range(4):
@@ -147,20 +147,20 @@ def _note(track: Any, objects: TrackerDetections, i: int, now_s: float, st: Trac
 
 
 @compiled
-def _note_look(known: np.ndarray, look: np.ndarray) -> None:
+def _update_embedding(known: np.ndarray, embedding: np.ndarray) -> None:
     """Blend an object's embedding into its track's; both have length 1, or are unknown."""
     length = before = 0.0
-    for k in range(len(look)):
-        length += look[k] * look[k]
+    for k in range(len(embedding)):
+        length += embedding[k] * embedding[k]
         before += known[k] * known[k]
     if length > 0:  # a NaN is not
         keep = _KEEP_LOOK if before > 0 else 0.0
-        for k in range(len(look)):
-            known[k] = keep * known[k] + (1 - keep) * look[k] / np.sqrt(length)
+        for k in range(len(embedding)):
+            known[k] = keep * known[k] + (1 - keep) * embedding[k] / np.sqrt(length)
 
 
 @compiled
-def _forget(lane: Any, tracks: np.ndarray, looks: np.ndarray, lost_s: float, new_s: float) -> None:
+def _drop_unseen(lane: Any, tracks: np.ndarray, embeddings: np.ndarray, lost_s: float, new_s: float) -> None:
     """Drop tracks not seen for too long, confirmed or new ones; the others keep their order."""
     kept = 0
     for j in range(lane.count):
@@ -168,7 +168,7 @@ def _forget(lane: Any, tracks: np.ndarray, looks: np.ndarray, lost_s: float, new
             continue
         if kept < j:
             tracks[kept] = tracks[j]
-            for k in range(looks.shape[1]):
-                looks[kept, k] = looks[j, k]
+            for k in range(embeddings.shape[1]):
+                embeddings[kept, k] = embeddings[j, k]
         kept += 1
     lane.count = kept

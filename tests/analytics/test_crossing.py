@@ -69,9 +69,9 @@ def test_the_line_drawn_the_other_way_turns_in_and_out():
 def test_hold_waits_for_flicker_to_pass():
     jump = [(80, 150)] * 5 + [(120, 150)] * 2 + [(80, 150)] * 5  # a box that is somewhere else for two frames
     assert counted(jump) == [(5, "in"), (7, "out")]
-    assert counted(jump, hold=0.1) == []
+    assert counted(jump, debounce=0.1) == []
     stays = [(80, 150)] * 5 + [(120, 150)] * 5
-    events = told(LineCounter(line=UP, margin=5, hold=0.1), walk({7: stays}))
+    events = told(LineCounter(line=UP, margin=5, debounce=0.1), walk({7: stays}))
     assert [(frame, data["at_s"]) for frame, _, _, data in events] == [(8, 0.2)]  # 0.12 s after it passed
 
 
@@ -79,7 +79,7 @@ def test_a_track_that_is_away_for_too_long_begins_anew():
     there = [(80, 150), (120, 150)]
     assert counted(there, times=[0, 9]) == [(1, "in")]
     assert counted(there, times=[0, 11]) == []
-    assert counted(there, times=[0, 11], max_gap=20.0) == [(1, "in")]
+    assert counted(there, times=[0, 11], track_ttl=20.0) == [(1, "in")]
 
 
 def test_only_these_classes():
@@ -135,12 +135,12 @@ def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, line):
     seen = [None if not len(f.detections) else tuple(f.detections.foot[0].astype(float).tolist()) for f in given_]
     found = counted_from(given_, line, margin, hold)
     assert found == [
-        (i, "in" if way > 0 else "out") for i, way in crossings(line, seen, times, margin=margin, hold=hold)
+        (i, "in" if way > 0 else "out") for i, way in crossings(line, seen, times, margin=margin, debounce=hold)
     ]
 
 
 def counted_from(given_, line, margin, hold):
-    return ways(told(LineCounter(line=line, margin=margin, hold=hold), given_, batch=(1, 3, 7)))
+    return ways(told(LineCounter(line=line, margin=margin, debounce=hold), given_, batch=(1, 3, 7)))
 
 
 @settings(max_examples=150, deadline=None)
@@ -248,7 +248,7 @@ def test_a_source_that_ends_is_forgotten_and_the_report_has_the_counts():
 def test_months_of_tracks_do_not_add_up():
     from streamkit.core.data import Batch
 
-    stage = LineCounter(line=UP, max_gap=1.0)
+    stage = LineCounter(line=UP, track_ttl=1.0)
     stage.open()
     states = {"test": stage.new_state("test")}
     for i in range(400):
@@ -261,14 +261,14 @@ def test_months_of_tracks_do_not_add_up():
 def test_a_step_back_into_the_margin_begins_the_hold_again():
     places = [(80, 150), (120, 150), (103, 150), (120, 150), (120, 150), (120, 150)]
     times = [0, 1, 1.25, 1.5, 1.75, 2.0]
-    assert counted(places, times=times, hold=0.5) == [(5, "in")]  # far since 1.5, and half a second later counts
-    assert counted(places, times=[0, 1, 1.25, 1.5, 1.75, 1.9375], hold=0.5) == []
-    assert counted(places[:2] + places[3:], times=times[:2] + times[3:], hold=0.5) == [(2, "in")]
+    assert counted(places, times=times, debounce=0.5) == [(5, "in")]  # far since 1.5, and half a second later counts
+    assert counted(places, times=[0, 1, 1.25, 1.5, 1.75, 1.9375], debounce=0.5) == []
+    assert counted(places[:2] + places[3:], times=times[:2] + times[3:], debounce=0.5) == [(2, "in")]
 
 
 def test_a_pass_back_and_forth_begins_the_hold_again():
     places = [(80, 150), (120, 150), (80, 150), (120, 150), (120, 150), (120, 150)]
-    assert counted(places, times=[0, 1, 1.25, 1.5, 1.75, 2.0], hold=0.5) == [(5, "in")]
+    assert counted(places, times=[0, 1, 1.25, 1.5, 1.75, 2.0], debounce=0.5) == [(5, "in")]
 
 
 def test_the_margin_itself_is_far():

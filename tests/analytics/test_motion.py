@@ -5,16 +5,16 @@ from hypothesis import strategies as st
 from support.walks import walk
 
 from streamkit.analytics.motion import Motion
-from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, rounds
+from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, source_steps
 from streamkit.core.data import Batch
 
 
-def velocities(places, times, over_s=1.0):
-    motion, labels, clocks, found = Motion(over_s, 5.0), Labels(), Clocks(), []
+def velocities(places, times, smoothing_s=1.0):
+    motion, labels, clocks, found = Motion(smoothing_s, 5.0), Labels(), Clocks(), []
     for frame in walk({7: places}, times=times):
         batch = Batch([frame], tables={"detect": frame.detections})
-        for one in rounds(batch, {"test": 0}, PositionOptions(), labels, clocks):
-            _, velocity = motion.step(one, one.xy, 1)
+        for one in source_steps(batch, {"test": 0}, PositionOptions(), labels, clocks):
+            _, velocity = motion.update(one, one.xy)
             found += velocity.tolist()
     return np.array(found)
 
@@ -25,7 +25,7 @@ def velocities(places, times, over_s=1.0):
     st.tuples(st.floats(-20, 20), st.floats(-10, 10)),
     st.sampled_from([0.3, 1.0, 3.0]),
 )
-def test_a_steady_motion_is_found_exactly_at_any_frame_rate(steps, velocity, over_s):
+def test_a_steady_motion_is_found_exactly_at_any_frame_rate(steps, velocity, smoothing_s):
     times = np.cumsum(steps)
     places = [(320 + velocity[0] * (t - times[0]), 200 + velocity[1] * (t - times[0])) for t in times]
     places = [(float(np.clip(x, 10, 630)), float(np.clip(y, 30, 350))) for x, y in places]
@@ -33,10 +33,10 @@ def test_a_steady_motion_is_found_exactly_at_any_frame_rate(steps, velocity, ove
         (320 + velocity[0] * (times[-1] - times[0]), 200 + velocity[1] * (times[-1] - times[0]))
     ):
         return  # it would leave the picture
-    found = velocities(places, times.tolist(), over_s)
+    found = velocities(places, times.tolist(), smoothing_s)
     known = ~np.isnan(found[:, 0])
     assert np.allclose(found[known], velocity, atol=2e-3)  # boxes are float32
-    assert known.tolist() == [i >= 2 and t - times[0] >= over_s / 2 for i, t in enumerate(times)]
+    assert known.tolist() == [i >= 2 and t - times[0] >= smoothing_s / 2 for i, t in enumerate(times)]
 
 
 def test_it_equals_weighted_least_squares_over_all_places():

@@ -55,17 +55,17 @@ def test_the_events_say_it_all():
 
 
 def test_who_is_lost_and_comes_back_enters_again():
-    events = said([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], max_gap=2.0)
+    events = said([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], track_ttl=2.0)
     assert [(f, k, d.get("lost"), d.get("dwell_s")) for f, k, _, d in events] == [
         (0, "entered", None, None), (2, "left", True, 1.0), (3, "entered", None, None), (4, "left", None, 1.0),
     ]  # fmt: skip
-    assert kinds(said([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], max_gap=3.0)) == [(0, "entered"), (4, "left")]
+    assert kinds(said([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], track_ttl=3.0)) == [(0, "entered"), (4, "left")]
 
 
 def test_hold_waits_and_then_counts_from_the_beginning():
     times = [0.0, 1.0, 1.2, 2.0, 3.0, 4.0, 4.2, 5.0, 6.0]
     places = [OUT, IN, OUT, IN, IN, IN, OUT, OUT, OUT]
-    events = said(places, times=times, hold=0.9)
+    events = said(places, times=times, debounce=0.9)
     assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(4, "entered", 2.0), (8, "left", 4.2)]
     assert events[1][3]["dwell_s"] == pytest.approx(2.2)
 
@@ -97,8 +97,8 @@ def test_windows_of_occupancy():
     given_ = walk(two, times=[0, 1, 2, 3, 6, 11])
     events = [(f, d) for f, k, _, d in told(Zone(polygon=BOX, margin=5, window=5), given_) if k == "occupancy"]
     assert events == [
-        (4, {"mean": 1.0, "most": 2, "entered": 2, "left": 1, "from_s": 0.0, "to_s": 5.0}),  # 1 + 2 + 1 + 1 of 5
-        (5, {"mean": 0.2, "most": 1, "entered": 0, "left": 1, "from_s": 5.0, "to_s": 10.0}),
+        (4, {"mean": 1.0, "max": 2, "entered": 2, "left": 1, "from_s": 0.0, "to_s": 5.0}),  # 1 + 2 + 1 + 1 of 5
+        (5, {"mean": 0.2, "max": 1, "entered": 0, "left": 1, "from_s": 5.0, "to_s": 10.0}),
     ]
 
 
@@ -123,11 +123,11 @@ PLACE = st.one_of(st.none(), st.tuples(st.integers(60, 330), st.integers(30, 330
 )
 def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, polygon):
     times = np.round(np.cumsum(steps), 6)[: len(places)].tolist()
-    events = told(Zone(polygon=polygon, margin=margin, hold=hold), walk({7: places}, times=times), batch=(1, 3, 7))
+    events = told(Zone(polygon=polygon, margin=margin, debounce=hold), walk({7: places}, times=times), batch=(1, 3, 7))
     entered = [d["at_s"] for _, k, _, d in events if k == "entered"]
     left = [(d["at_s"], d.get("lost", False)) for _, k, _, d in events if k == "left"]
     found = [(a, *b) for a, b in zip(entered, [*left, (None, False)], strict=False)]
-    assert found == stays(polygon, places, times, margin=margin, hold=hold)
+    assert found == stays(polygon, places, times, margin=margin, debounce=hold)
 
 
 @settings(max_examples=60, deadline=None)
@@ -144,7 +144,7 @@ def test_counts_add_up(seed, hold, sizes):
         sources[source] = walk(places, source=source, step_s=0.3)
     mixed = [frame for pair in zip(*sources.values(), strict=True) for frame in pair]
     zones = {"box": BOX, "notch": NOTCH}
-    stage = Zone(polygon=zones, hold=hold, max_gap=0.7, more_than=3, window=1.0)
+    stage = Zone(polygon=zones, debounce=hold, track_ttl=0.7, more_than=3, window=1.0)
     inside, since = {}, {}
     for frame in run_stage(stage, mixed, batch=sizes):
         for event in frame.events:
@@ -190,7 +190,7 @@ def test_any_frame_rate_with_noise_and_lost_frames_gives_the_same_stays(seed, fp
     kept = rng.random(len(times)) >= lost
     kept[0] = kept[-1] = True
     places = [(float(a), 150.0) if k else None for a, k in zip(x, kept, strict=True)]
-    events = said(places, times=times.tolist(), margin=7.0, max_gap=5.0)
+    events = said(places, times=times.tolist(), margin=7.0, track_ttl=5.0)
     assert [kind for _, kind, _, _ in events] == ["entered", "left", "entered"]
     near = 8 / 27.5 + 1.5  # noise and margin, and the frames that may be missing
     for (_, _, _, data), middle in zip(events, (4 * 60 / 110, 8 + 4 * 50 / 110, 12 + 4 * 60 / 110), strict=True):
@@ -199,16 +199,16 @@ def test_any_frame_rate_with_noise_and_lost_frames_gives_the_same_stays(seed, fp
 
 def test_a_step_back_into_the_margin_begins_the_hold_again():
     places, times = [IN, OUT, EDGE, OUT, OUT, OUT], [0, 1, 1.25, 1.5, 1.75, 2.0]
-    events = said([IN, *places], times=[-1, *times], hold=0.5)
+    events = said([IN, *places], times=[-1, *times], debounce=0.5)
     assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(1, "entered", -1.0), (6, "left", 1.5)]
     assert events[1][3]["dwell_s"] == 2.5
-    later = said([IN, *places], times=[-1, *times[:-1], 1.9375], hold=0.5)
+    later = said([IN, *places], times=[-1, *times[:-1], 1.9375], debounce=0.5)
     assert kinds(later) == [(1, "entered")]
 
 
 def test_a_step_back_into_the_area_begins_the_hold_again():
     places, times = [OUT, IN, OUT, IN, IN, IN], [0, 1, 1.25, 1.5, 1.75, 2.0]
-    assert [(f, d["at_s"]) for f, _, _, d in said(places, times=times, hold=0.5)] == [(5, 1.5)]
+    assert [(f, d["at_s"]) for f, _, _, d in said(places, times=times, debounce=0.5)] == [(5, 1.5)]
 
 
 def test_the_margin_itself_is_outside():
@@ -218,9 +218,9 @@ def test_the_margin_itself_is_outside():
 
 def test_who_is_leaving_is_not_loitering():
     times = [0, 1, 1.5, 2.0, 2.5]
-    events = said([IN, IN, OUT, OUT, OUT], times=times, hold=1.0, loitering=2.0)
+    events = said([IN, IN, OUT, OUT, OUT], times=times, debounce=1.0, loitering=2.0)
     assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(1, "entered", 0.0), (4, "left", 1.5)]
-    back = said([IN, IN, OUT, OUT, IN], times=times, hold=1.0, loitering=2.0)
+    back = said([IN, IN, OUT, OUT, IN], times=times, debounce=1.0, loitering=2.0)
     assert [(f, k) for f, k, _, _ in back] == [(1, "entered"), (4, "loitering")], "it did not leave after all"
     assert back[1][3]["dwell_s"] == 2.5
 
@@ -239,9 +239,9 @@ def test_a_crowd_is_more_than_the_number():
 
 def test_a_window_begins_with_who_is_still_there():
     given_ = walk({1: [IN, IN, IN, OUT]}, times=[0, 5.5, 10, 11])
-    stage = Zone(polygon=BOX, margin=5, window=5, max_gap=20.0)
+    stage = Zone(polygon=BOX, margin=5, window=5, track_ttl=20.0)
     events = [d for _, kind, _, d in told(stage, given_) if kind == "occupancy"]
-    assert [(d["mean"], d["most"], d["entered"], d["left"]) for d in events] == [(1.0, 1, 1, 0), (1.0, 1, 0, 0)]
+    assert [(d["mean"], d["max"], d["entered"], d["left"]) for d in events] == [(1.0, 1, 1, 0), (1.0, 1, 0, 0)]
 
 
 DAY_AND_MORE = 2**33 / 90_000  # the range of the clock of an MPEG transport stream, in seconds
@@ -266,7 +266,7 @@ def test_each_of_several_that_are_over_is_told():
 def test_a_leap_ahead_tells_the_one_that_was_open_and_begins_anew(leap_s):
     events = windows([IN, OUT, OUT, IN, OUT], [0, 2, leap_s, leap_s + 1, leap_s + 5], 5.0)
     assert spans(events) == [(2, 0.0, 5.0), (4, round(leap_s, 6), round(leap_s + 5, 6))]
-    assert [(d["mean"], d["most"], d["entered"], d["left"]) for _, d in events] == [(0.4, 1, 1, 1), (0.8, 1, 1, 0)]
+    assert [(d["mean"], d["max"], d["entered"], d["left"]) for _, d in events] == [(0.4, 1, 1, 1), (0.8, 1, 1, 0)]
     stage = LineCounter(line=((0, 100), (640, 100)), window=5.0)
     times = [0, 2, leap_s, leap_s + 5]
     counted = told(stage, walk({7: [(9, 50), (9, 150), (9, 150), (9, 150)]}, times=times))
@@ -276,12 +276,12 @@ def test_a_leap_ahead_tells_the_one_that_was_open_and_begins_anew(leap_s):
 def test_time_that_goes_back_cuts_the_window_short():
     events = windows([IN, IN, OUT, OUT, IN, OUT], [10, 11, 12, 2, 3, 7], 5.0)
     assert spans(events) == [(3, 10.0, 12.0), (5, 2.0, 7.0)]
-    assert [(d["mean"], d["most"], d["entered"], d["left"]) for _, d in events] == [(1.0, 1, 1, 1), (0.8, 1, 1, 0)]
+    assert [(d["mean"], d["max"], d["entered"], d["left"]) for _, d in events] == [(1.0, 1, 1, 1), (0.8, 1, 1, 0)]
 
 
 def test_a_window_of_one_frame_has_its_number_as_mean():
     assert windows([IN, OUT], [10, 2], 5.0) == [
-        (1, {"mean": 1.0, "most": 1, "entered": 1, "left": 0, "from_s": 10.0, "to_s": 10.0})
+        (1, {"mean": 1.0, "max": 1, "entered": 1, "left": 0, "from_s": 10.0, "to_s": 10.0})
     ]
 
 
@@ -308,7 +308,7 @@ def test_nothing_is_told_twice_and_nothing_is_left_out(steps, seed, sizes):
         if kind == "occupancy":
             assert {name: data[name] for name in waiting} == waiting
             assert 0 <= data["to_s"] - data["from_s"] <= 2.0
-            assert 0 <= data["mean"] <= data["most"] <= 1
+            assert 0 <= data["mean"] <= data["max"] <= 1
             waiting = dict.fromkeys(waiting, 0)
         else:
             later[kind] = later.get(kind, 0) + 1

@@ -1,6 +1,7 @@
 import numpy as np
 
-from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, anchors, rounds
+from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, anchors, source_steps
+from streamkit.analytics.track_store import TrackStore
 from streamkit.core.data import Batch, Detections
 from streamkit.testing.kit import detections, frames
 
@@ -20,7 +21,7 @@ def batch_of(sources, tables):
 def test_each_source_s_frames_come_in_order_one_a_round():
     parts = [detections([[i, 0, i + 2, 9]], track_id=[i]) for i in range(6)]
     batch = batch_of("abacab", {"detect": parts})
-    found = list(rounds(batch, {"a": 0, "b": 1, "c": 2}, PositionOptions(), Labels(), Clocks()))
+    found = list(source_steps(batch, {"a": 0, "b": 1, "c": 2}, PositionOptions(), Labels(), Clocks()))
     assert [[frame.source for frame in one.frames] for one in found] == [["a", "b", "c"], ["a", "b"], ["a"]]
     assert [one.slot.tolist() for one in found] == [[0, 1, 2], [0, 1], [0]]
     assert [one.track.tolist() for one in found] == [[0, 1, 3], [2, 5], [4]]
@@ -35,15 +36,15 @@ def test_what_is_left_out():
     first = first.with_columns(xyxy=boxes)
     second = detections([[0, 0, 4, 9]], track_id=[3], label=["car"])
     batch = batch_of("a", {"detect": [first], "untracked": [detections([[5, 5, 9, 9]])], "faces": [second]})
-    (one,) = rounds(batch, {"a": 0}, PositionOptions(), Labels(), Clocks())
+    (one,) = source_steps(batch, {"a": 0}, PositionOptions(), Labels(), Clocks())
     assert one.track.tolist() == [1, 3]
     assert one.row.tolist() == [0, 5]
-    (one,) = rounds(batch, {"a": 0}, PositionOptions(), Labels(["dog"]), Clocks())
+    (one,) = source_steps(batch, {"a": 0}, PositionOptions(), Labels(["dog"]), Clocks())
     assert len(one) == 0
 
 
 def test_a_frame_with_nothing_on_it_is_there_all_the_same():
-    (one,) = rounds(batch_of("ab", {}), {"a": 0, "b": 1}, PositionOptions(), Labels(), Clocks())
+    (one,) = source_steps(batch_of("ab", {}), {"a": 0, "b": 1}, PositionOptions(), Labels(), Clocks())
     assert len(one.frames) == 2
     assert len(one) == 0
 
@@ -74,10 +75,14 @@ def test_where_time_goes_back_all_of_before_is_over():
     clocks = Clocks()
     found = [
         one for part in (given[:2] + given[4:6], given[2:4] + given[6:])
-        for one in rounds(Batch(part), {"a": 0, "b": 2}, PositionOptions(), Labels(), clocks)
+        for one in source_steps(Batch(part), {"a": 0, "b": 2}, PositionOptions(), Labels(), clocks)
     ]  # fmt: skip
     assert [one.back.tolist() for one in found] == [[False] * 2] * 3 + [[True, False]]
-    np.testing.assert_array_equal(found[2].times(3), [2, np.nan, 9])
-    np.testing.assert_array_equal(found[3].times(3), [np.inf, np.nan, 10])
+    tracks = TrackStore()
+    tracks.find(np.array([0, 1, 2]), np.array([5, 6, 7]))
+    tracks["seen_s"][:3] = 1.5, 0.0, 8.5
+    assert tracks["track"][found[2].unseen(tracks, 0.6)].tolist() == []
+    assert tracks["track"][found[2].unseen(tracks, 0.4)].tolist() == [5, 7]
+    assert tracks["track"][found[3].unseen(tracks, 2.0)].tolist() == [5]
     clocks.begin(2)  # another source has the number
     assert clocks.step(np.array([0, 2]), np.array([0.25, 0.25])).tolist() == [True, False]

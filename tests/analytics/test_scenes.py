@@ -87,7 +87,7 @@ stages:
   detect: {{model: demo}}
   track: {{}}
   lines: {{stage: line_counter, line: {lines}}}
-  zones: {{stage: zone, polygon: {zones}, hold: {hold}}}
+  zones: {{stage: zone, polygon: {zones}, debounce: {hold}}}
   collect: {{}}
 """
 
@@ -111,7 +111,7 @@ def test_counts_with_the_demo_detector_are_within_2_percent_in_sum(run_pipeline,
             for line in LINES.values():
                 true["crossed"] += len(crossings(line, places, times, margin=3.6))
             for area in BANDS.values():
-                true["entered"] += len(stays(area, places, times, margin=3.6, hold=HOLD_S))
+                true["entered"] += len(stays(area, places, times, margin=3.6, debounce=HOLD_S))
         shapes = {"lines": json.dumps(LINES), "zones": json.dumps(BANDS), "hold": HOLD_S, "film": film}
         outcome = run_pipeline(WHOLE.format(**shapes))
         assert outcome.code == 0

@@ -91,7 +91,7 @@ def test_which_shapes_are_outside_of_a_picture(shape, closed, beside):
         ("proximity", {"distance": 5, "units": "share", "points": [[0.1, 0.1], [0.2, 0.1], [0.3, 0.9], [0.05, 0.9]],
                        "ground": [[0, 0], [4, 0], [4, 20], [0, 20]]}),
         ("direction", {"min_speed": 2, "units": "share"}),
-        ("direction", {"min_speed": 20, "units": "share", "over": 0.2}),
+        ("direction", {"min_speed": 20, "units": "share", "smoothing": 0.2}),
         ("direction", {"min_speed": 0.02}),
         ("zone", {"polygon": [[100, 100], [200, 100], [300, 300]], "margin": 0.5}),
     ],
@@ -167,7 +167,7 @@ METRES = [[0, 0], [4, 0], [4, 20], [0, 20]]
             {"points": FOUR, "ground": [METRES[i] for i in (0, 2, 1, 3)]},
             "9:13: it.ground must be four points in",
         ),
-        ("speed", {"points": FOUR, "ground": METRES, "over": 0}, "over must be longer than 0s"),
+        ("speed", {"points": FOUR, "ground": METRES, "smoothing": 0}, "smoothing must be longer than 0s"),
         (
             "direction",
             {"directions": {"north": [[9, 9], [9, 9]]}},

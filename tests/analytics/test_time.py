@@ -18,11 +18,11 @@ from streamkit.testing.kit import run_stage
 BOX = ((100.0, 100.0), (250.0, 100.0), (250.0, 250.0), (100.0, 250.0))
 FLAT = {"points": ((0, 0), (640, 0), (640, 360), (0, 360)), "ground": ((0, 0), (64, 0), (64, 36), (0, 36))}
 STAGES = {
-    "zone": lambda: Zone(polygon=BOX, hold=0.2, max_gap=1.5, loitering=1.0),
-    "line": lambda: LineCounter(line=((180.0, 0.0), (180.0, 360.0)), margin=5, hold=0.2),
-    "proximity": lambda: Proximity(distance=80, near_for=0.3, max_gap=1.5),
-    "direction": lambda: Direction(over=0.5, hold=0.2),
-    "speed": lambda: Speed(**FLAT, over=0.5, limit_kmh=10, hold=0.2),
+    "zone": lambda: Zone(polygon=BOX, debounce=0.2, track_ttl=1.5, loitering=1.0),
+    "line": lambda: LineCounter(line=((180.0, 0.0), (180.0, 360.0)), margin=5, debounce=0.2),
+    "proximity": lambda: Proximity(distance=80, near_for=0.3, track_ttl=1.5),
+    "direction": lambda: Direction(smoothing=0.5, debounce=0.2),
+    "speed": lambda: Speed(**FLAT, smoothing=0.5, limit_kmh=10, debounce=0.2),
 }
 
 

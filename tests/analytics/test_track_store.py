@@ -34,16 +34,16 @@ class Remembering(RuleBasedStateMachine):
 
     @rule(gap=st.integers(0, 3))
     def forget_the_unseen(self, gap):
-        rows = self.tracks.unseen(np.full(4, self.now), gap)
+        rows = self.tracks.unseen(np.arange(4), np.full(4, self.now), np.zeros(4, bool), gap)
         found = set(zip(self.tracks["slot"][rows].tolist(), self.tracks["track"][rows].tolist(), strict=True))
         assert found == {key for key, (_, seen) in self.known.items() if self.now - seen > gap}
-        self.tracks.forget(rows)
+        self.tracks.drop(rows)
         for key in found:
             del self.known[key]
 
     @rule(slot=st.integers(0, 3))
     def end(self, slot):
-        self.tracks.forget(self.tracks.of(slot))
+        self.tracks.end(slot)
         self.known = {key: value for key, value in self.known.items() if key[0] != slot}
 
 
@@ -54,7 +54,7 @@ TestRemembering = Remembering.TestCase
 def test_sources_whose_time_is_not_given_are_left_alone():
     tracks = TrackStore()
     tracks.find(np.array([0, 1]), np.array([5, 5]))
-    gone = tracks.unseen(np.array([100.0, np.nan]), 1.0)
+    gone = tracks.unseen(np.array([0]), np.array([100.0]), np.array([False]), 1.0)
     assert tracks["slot"][gone].tolist() == [0]
 
 
@@ -64,9 +64,9 @@ def test_tracks_that_are_gone_come_in_an_order_that_nothing_before_them_changes(
         tracks = TrackStore()
         earlier = np.arange(before, dtype=np.int64)
         rows, _ = tracks.find(np.zeros(before, np.int64), earlier + 50)
-        tracks.forget(rows)  # the rows are free again, in another order
+        tracks.drop(rows)  # the rows are free again, in another order
         tracks.find(np.array([1, 0, 0, 1]), np.array([8, 9, 4, 2]))
-        gone = tracks.unseen(np.array([100.0, 100.0]), 1.0)
+        gone = tracks.unseen(np.arange(2), np.array([100.0, 100.0]), np.zeros(2, bool), 1.0)
         orders.append(list(zip(tracks["slot"][gone].tolist(), tracks["track"][gone].tolist(), strict=True)))
     assert orders[0] == orders[1] == [(0, 4), (0, 9), (1, 2), (1, 8)]
 
@@ -75,6 +75,7 @@ def test_a_track_is_gone_after_more_than_the_gap():
     tracks = TrackStore()
     rows, _ = tracks.find(np.zeros(2, np.int64), np.array([1, 2]))
     tracks["seen_s"][rows] = [10.0, 9.75]
-    assert tracks.unseen(np.array([12.0]), 2.0).tolist() == [rows[1]]
-    assert tracks.unseen(np.array([np.inf]), 2.0).tolist() == rows.tolist()
-    assert tracks.unseen(np.array([np.nan]), 2.0).tolist() == []
+    slot, now_s = np.array([0]), np.array([12.0])
+    assert tracks.unseen(slot, now_s, np.array([False]), 2.0).tolist() == [rows[1]]
+    assert tracks.unseen(slot, now_s, np.array([True]), 2.0).tolist() == rows.tolist()
+    assert tracks.unseen(slot[:0], now_s[:0], np.zeros(0, bool), 2.0).tolist() == []

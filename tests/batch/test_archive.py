@@ -212,12 +212,12 @@ if __name__ == "__main__":
     files = sorted(find([videos]), key=lambda file: file.size)[int(part)::int(of)]
     worker = BatchWorker(BatchSettings(Path(pipeline), (), Path(out), ("parquet",), FrameSelection()), "cpu", 1, 1)
     jobs = [BatchJob(file, f"video-{number:016x}") for number, file in enumerate(files)]
-    worker.do(jobs[0])  # warms up
+    worker.process(jobs[0])  # warms up
     print("ready", flush=True)
     sys.stdin.readline()
     begun = time.perf_counter()
     for job in jobs:
-        worker.do(job)
+        worker.process(job)
     print(time.perf_counter() - begun)
     worker.close()
 """

@@ -16,12 +16,12 @@ from support.made import HERE, PLAIN, ROOT, TRACKED, do, graph_of, run, settings
 
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import BatchJob, Outcome, VideoFile
-from streamkit.batch.parts import check_formats, found, is_whole
+from streamkit.batch.parts import all_parts, check_formats, is_complete
 from streamkit.batch.pipeline import attach, ignored
 from streamkit.batch.tables import comparable
 from streamkit.batch.work import commit, open_folder
 from streamkit.core.errors import ConfigError, OutputError
-from streamkit.io.outputs import PartFile
+from streamkit.io.outputs import AtomicFile
 from streamkit.testing.kit import detections, frames
 
 # ---------------------------------------------------------------------------------------------- its place in a graph
@@ -139,7 +139,7 @@ def test_a_parquet_file_is_whole_when_it_ends_with_a_footer_that_fits_in(tmp_pat
     for suffix, told in [("parquet", whole), ("jsonl", True)]:
         path = tmp_path / f"a.{suffix}"
         path.write_bytes(data)
-        assert is_whole(path) is told
+        assert is_complete(path) is told
 
 
 def test_a_video_that_did_not_come_to_its_end_leaves_nothing(tmp_path):
@@ -174,10 +174,10 @@ def test_a_file_is_there_when_its_row_is_and_its_parts_were_before(tmp_path, mon
 def test_a_file_that_failed_has_its_cause_and_nothing_else(tmp_path):
     made = settings(tmp_path, PLAIN, "parquet", "jsonl", "video")
     (key,) = do(made, limit=10)
-    assert len([path for other, path in found(made.out) if other == key]) == 3
+    assert len([path for other, path in all_parts(made.out) if other == key]) == 3
     facts = {"codec": "h264", "width": 640, "concealed_errors": 3, "failed_frames": 2}
     commit(made, Outcome(BatchJob(HERE, key, 2), "failed", "it is cut off", "truncated", frames=7, facts=facts))
-    assert [path for other, path in found(made.out) if other == key] == []
+    assert [path for other, path in all_parts(made.out) if other == key] == []
     (row,) = pq.read_table(made.out / "files").to_pylist()
     names = (
         "status",
@@ -222,7 +222,7 @@ def free(folder):
 
 
 def test_a_part_file_is_written_by_nobody_else(tmp_path):
-    one, two = PartFile(tmp_path / "x.json"), PartFile(tmp_path / "x.json")
+    one, two = AtomicFile(tmp_path / "x.json", unique=True), AtomicFile(tmp_path / "x.json", unique=True)
     assert one.part != two.part
     assert one.part.name.startswith(".x.json.")
     assert one.part.name.endswith(".part")

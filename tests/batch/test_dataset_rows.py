@@ -73,8 +73,8 @@ stages:
   kind: {stage: classify, model: color, of: detect.car, attribute: again}
   look: {stage: embed, model: look, of: detect, record: true}
   speed: {points: [[0, 0], [640, 0], [640, 360], [0, 360]], ground: [[0, 0], [10, 0], [10, 8], [0, 8]],
-    over: 100ms}
-  direction: {over: 100ms}
+    smoothing: 100ms}
+  direction: {smoothing: 100ms}
   outline: {stage: segment, model: seg, of: detect.bike}
   points: {stage: pose, model: tiny, from: decode}
   whole: {stage: classify, model: color, from: decode}
@@ -256,7 +256,7 @@ def test_files_whose_frames_take_turns_in_a_batch_have_their_own_rows():
     rows = np.array([0, 1, 2, 3, 3], np.int32)
     table = detections([[n, 2, 30, 40] for n in range(5)], track_id=range(5)).with_columns(batch_row=rows)
     found = spans(Batch(frames(5), tables={"d": table}))
-    assert [[span[1:] for span in one] for one in found] == [[(0, 1)], [(1, 2)], [(2, 3)], [(3, 5)], []]
+    assert [[span[2:] for span in one] for one in found] == [[(0, 1)], [(1, 2)], [(2, 3)], [(3, 5)], []]
     mine, other = objects(DatasetTables((ObjectColumn("track_id", "int"),))), objects(DatasetTables())
     assert [mine.add(found[n]) for n in (0, 2, 3, 4)] == [1, 1, 2, 0]
     assert other.add(found[1]) == 1

@@ -27,9 +27,9 @@ def told(files, out, look=FrameSelection(), **how):  # noqa: B008
 
 
 def of(given, files, **how):
-    said = []
-    code = dry_run(config_for(given, "cpu"), given, files, said.append, **how)
-    return code, said
+    shown = []
+    code = dry_run(config_for(given, "cpu"), given, files, shown.append, **how)
+    return code, shown
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +38,13 @@ def made(tmp_path_factory, test_data):
 
 
 def test_what_would_be_done(made, tmp_path):
-    code, said = told(find([str(made.folder)]), tmp_path / "out")
+    code, shown = told(find([str(made.folder)]), tmp_path / "out")
     good = sum(made.good.values()) / 25
-    text = "\n".join(said)
+    text = "\n".join(shown)
     assert code == 1
     # two that are broken within, the header alone and a cut one, are taken for good by their headers
-    assert re.search(r"to do +9 files   [\d.]+ (s|min) of video, [\d.]+ (kB|MB)", said[0])
-    amount, unit = re.search(r"([\d.]+) (s|min) of video", said[0]).groups()
+    assert re.search(r"to do +9 files   [\d.]+ (s|min) of video, [\d.]+ (kB|MB)", shown[0])
+    amount, unit = re.search(r"([\d.]+) (s|min) of video", shown[0]).groups()
     assert float(amount) * (60 if unit == "min" else 1) >= good - 3
     for codec in corpus.FORMS:
         assert re.search(rf"^  {codec} +\d files   [\d.]+ (s|min), 320x192$", text, re.M)
@@ -52,26 +52,26 @@ def test_what_would_be_done(made, tmp_path):
     assert "the file is empty" in text
     assert "its index is missing (moov atom not found)" in text
     assert re.search(
-        r"^about .*: (\d workers, each|one worker) at [\d.]+ times real time, measured on a few seconds", said[-1]
+        r"^about .*: (\d workers, each|one worker) at [\d.]+ times real time, measured on a few seconds", shown[-1]
     )
-    assert re.search(r"of a few files, and [\d.]+ s to start$", said[-1])
+    assert re.search(r"of a few files, and [\d.]+ s to start$", shown[-1])
     assert not (tmp_path / "out").exists()
 
 
 def test_only_good_files(tmp_path):
-    code, said = told(
+    code, shown = told(
         find([str(ROOT / "samples" / "street.mp4")]), tmp_path / "out", FrameSelection(1.0, 9.0, keyframes=True)
     )
     assert code == 0
-    assert said[0].startswith("to do          1 files   8.0 s of video, 459.0 kB")
-    assert "cannot         0 files   by their headers; damage after the header is found by the run" in said
+    assert shown[0].startswith("to do          1 files   8.0 s of video, 459.0 kB")
+    assert "cannot         0 files   by their headers; damage after the header is found by the run" in shown
 
 
 def test_nothing_that_can_be_read(tmp_path):
     (tmp_path / "a.mp4").touch()
-    code, said = told(find([str(tmp_path)]), tmp_path / "out")
+    code, shown = told(find([str(tmp_path)]), tmp_path / "out")
     assert code == 1
-    assert said == [
+    assert shown == [
         "to do          0 files   0.0 s of video, 0 bytes", "cannot         1 files   empty 1",
         "  a.mp4: empty: the file is empty",
     ]  # fmt: skip
@@ -80,13 +80,13 @@ def test_nothing_that_can_be_read(tmp_path):
 def test_files_that_are_over_before_the_start(tmp_path):
     street = str(ROOT / "samples" / "street.mp4")
     short = str(clip(tmp_path / "v" / "short.mp4"))
-    code, said = told(find([short, street]), tmp_path / "out", FrameSelection(start_s=10.0))
+    code, shown = told(find([short, street]), tmp_path / "out", FrameSelection(start_s=10.0))
     assert code == 0
-    assert said[0].startswith("to do          2 files   6.0 s of video, ")
-    assert said[1] == "  shorter than --start 10 s, so that none of their frames is processed: 1"
-    assert said[-1].startswith("about ")
-    code, said = told(find([short]), tmp_path / "out", FrameSelection(start_s=10.0))
-    assert (code, said[-1]) == (0, "no estimate: no file has frames to process")
+    assert shown[0].startswith("to do          2 files   6.0 s of video, ")
+    assert shown[1] == "  shorter than --start 10 s, so that none of their frames is processed: 1"
+    assert shown[-1].startswith("about ")
+    code, shown = told(find([short]), tmp_path / "out", FrameSelection(start_s=10.0))
+    assert (code, shown[-1]) == (0, "no estimate: no file has frames to process")
 
 
 def test_the_workers_that_are_asked_for_and_their_start_count(tmp_path):
@@ -94,11 +94,11 @@ def test_the_workers_that_are_asked_for_and_their_start_count(tmp_path):
         clip(tmp_path / "v" / f"{name}.mp4")
     files = find([str(tmp_path / "v")])
     for workers, words in ((1, "one worker at"), (2, "2 workers, each at")):
-        _, said = told(files, tmp_path / "out", workers=workers)
-        found = re.fullmatch(rf"about ([\d.]+) s: {words} [\d.]+ times .*, and ([\d.]+) s to start", said[-1])
+        _, shown = told(files, tmp_path / "out", workers=workers)
+        found = re.fullmatch(rf"about ([\d.]+) s: {words} [\d.]+ times .*, and ([\d.]+) s to start", shown[-1])
         assert float(found[1]) >= float(found[2]) > 0.1
-    _, said = told(files, tmp_path / "out", cluster=True)
-    assert said[-1].startswith("no estimate: the speed of the cluster is unknown; without --ray")
+    _, shown = told(files, tmp_path / "out", cluster=True)
+    assert shown[-1].startswith("no estimate: the speed of the cluster is unknown; without --ray")
 
 
 LOOKING = '''
@@ -107,11 +107,7 @@ from streamkit import FrameStage, stage
 
 @stage("looking")
 class Looking(FrameStage):
-    """Write down what is being written below a folder.
-
-    Options:
-        folder: which.
-    """
+    """Write down what is being written below a folder."""
 
     folder: str
 
@@ -134,8 +130,8 @@ def test_samples_are_written_as_in_a_run_and_nothing_of_them_is_left(tmp_path, m
     )
     monkeypatch.chdir(home)
     before = set(tree(home))
-    code, said = of(BatchSettings(Path("p.yaml"), (), Path("out"), ("jsonl", "video"), FrameSelection()), files)
-    assert (code, said[-1][:5]) == (0, "about")
+    code, shown = of(BatchSettings(Path("p.yaml"), (), Path("out"), ("jsonl", "video"), FrameSelection()), files)
+    assert (code, shown[-1][:5]) == (0, "about")
     seen = (tmp_path / "temporary.txt").read_text()
     assert re.search(r"streamkit-\w+/out/video/\.sample1\.mp4", seen)
     assert re.search(r"streamkit-\w+/out/jsonl/\.sample1\.jsonl", seen)
@@ -179,12 +175,12 @@ def test_of_many_files_elsewhere_some_are_looked_at(monkeypatch, tmp_path):
     memory, data = MemoryFileSystem(), (ROOT / "samples" / "street.mp4").read_bytes()
     for number in range(12):
         memory.pipe_file(f"/gates/{number}.mp4", data)
-    code, said = told(find(["memory://gates/*.mp4"]), tmp_path / "out", FrameSelection(keyframes=True))
+    code, shown = told(find(["memory://gates/*.mp4"]), tmp_path / "out", FrameSelection(keyframes=True))
     memory.rm("/gates", recursive=True)
     assert code == 0
-    assert said[0] == "the headers of 4 of 12 files were read; the following lines are about these"
-    assert said[1].startswith("to do          4 files   1.1 min of video")
-    assert "all files together: about 3.2 min of video, extrapolated from these" in said
+    assert shown[0] == "the headers of 4 of 12 files were read; the following lines are about these"
+    assert shown[1].startswith("to do          4 files   1.1 min of video")
+    assert "all files together: about 3.2 min of video, extrapolated from these" in shown
 
 
 def test_all_files_together_are_judged_by_their_number_where_their_bytes_are_not_known():

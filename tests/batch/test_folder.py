@@ -137,7 +137,7 @@ def test_the_row_says_all_that_is_known_of_a_file(tmp_path):
     assert found == {
         "key": KEYS[0], "source": "gate.mp4", "path": "/v/gate.mp4", "size": 1000, "version": "v7", "status": "done",
         "cause": None, "cause_kind": None, "frames": 40, "frames_failed": 3, "frames_damaged": 2, "objects": 12,
-        "looked_s": 8.0, "codec": "h264", "width": 640, "height": 480, "fps": 25.0, "duration_s": 8.5,
+        "processed_s": 8.0, "codec": "h264", "width": 640, "height": 480, "fps": 25.0, "duration_s": 8.5,
         "frames_in_file": 200, "concealed_errors": 5, "parts_bytes": len(PARQUET) + 12, "pipeline": folder.pipeline,
         "models": [{"name": "demo", "sha256": "ab"}], "streamkit": "0.1.0", "attempts": 2, "seconds": 0.5,
     }  # fmt: skip

@@ -42,7 +42,7 @@ def test_a_write_that_takes_only_some_of_the_bytes_goes_on_behind_them(part, tmp
         def write(self, data):
             return self.file.write(data[:3])
 
-    part._out = Short(part._out)
+    part._file._out = Short(part._file._out)
     part.put(b"0123456789")
     part.end("key")
     assert (tmp_path / "x" / "key.txt").read_bytes() == b"0123456789"
@@ -56,7 +56,7 @@ def test_a_file_that_could_not_be_written_once_stays_broken_and_leaves_nothing(p
         def write(self, data):
             raise OSError(28, "No space left on device")
 
-    part._out = Full(part._out)
+    part._file._out = Full(part._file._out)
     with pytest.raises(OutputError, match="the disk is full") as first:
         part.put(b"a" * 65536)
     for again in (lambda: part.put(b"b"), lambda: part.end("key")):

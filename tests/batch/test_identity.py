@@ -56,7 +56,7 @@ def test_what_changes_no_answer_changes_no_key(tmp_path, text):
         (PLAIN.replace("model: demo", "model: demo, min_score: 0.6"), ["parquet"], FrameSelection(),
          "stages.detect.min_score is 0.6 and was not set"),
         (PLAIN, ["parquet", "csv"], FrameSelection(), "formats was parquet and is csv, parquet"),
-        (PLAIN, ["parquet"], FrameSelection(every=2), "look.every was 1 and is 2"),
+        (PLAIN, ["parquet"], FrameSelection(every=2), "selection.every was 1 and is 2"),
         (PLAIN.replace("  draw", "  track: {}\n  draw"), ["parquet"], FrameSelection(), "stages.track is new"),
     ],
     ids=["option", "format", "look", "stage"],

@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.messages import collect
 from support.rights import without_rights
 from support.s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
 
@@ -85,15 +86,15 @@ def test_what_the_run_itself_has_written_is_left_out(archive, patterns, out):
     (archive / "out").symlink_to("videos/out")
     (archive / "again.mp4").symlink_to("videos/out/video/a.mp4")
     (archive / "all.txt").write_text("linked\nvideos/out/video/*.mp4\n")
-    said = []
+    logged = collect()
     folder = Path(out.format(archive))
-    assert len(find(patterns, folder, said.append)) > 5, "it is no data set: whoever opens it refuses it"
+    assert len(find(patterns, folder)) > 5, "it is no data set: whoever opens it refuses it"
     (archive / "videos" / "out" / "streamkit.json").touch()
-    found = find(patterns, folder, said.append)
+    found = find(patterns, folder)
     assert {file.name.rpartition("/")[2] for file in found} == {"a.mp4", "b.MKV", "clip9.avi", "clip10.avi"}
     assert len(found) == 5
     count = 1 + ("again.mp4" in patterns)
-    assert said == [f"{count} file{'s' * (count > 1)} in {folder} skipped: it is the output folder of this run"]
+    assert logged == [f"{count} file{'s' * (count > 1)} in {folder} skipped: it is the output folder of this run"]
     with pytest.raises(ConfigError, match=r"all files found are in .*out, the output folder of this run"):
         find(["videos/out"], folder)
     assert len(find(["videos"], archive / "videos" / "ou")) == 6

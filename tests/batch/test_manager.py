@@ -31,23 +31,27 @@ class FakePool:
     def __init__(self, what: Callable[[BatchJob, bool], Any] = lambda job, alone: done(job), slots: int = 2) -> None:
         self.slots, self.what = slots, what
         self.given: list[tuple[str, int, bool]] = []
+        self.queue: list[tuple[BatchJob, bool]] = []
         self.in_hand: list[tuple[BatchJob, bool]] = []
-        self.most = 0
         self.open = self.aborted = False
 
     def start(self) -> None:
         self.open = True
 
-    def give(self, job: BatchJob, alone: bool = False) -> None:
-        self.given.append((job.key, job.attempt, alone))
-        self.in_hand.append((job, alone))
-        self.most = max(self.most, len(self.in_hand))
+    def submit(self, *jobs: BatchJob, alone: bool = False) -> None:
+        self.given += [(job.key, job.attempt, alone) for job in jobs]
+        self.queue += [(job, alone) for job in jobs]
+
+    def fill(self) -> None:
+        while self.queue and len(self.in_hand) < self.slots:
+            self.in_hand.append(self.queue.pop(0))
 
     def recall(self) -> list[BatchJob]:
-        left, self.in_hand = self.in_hand[1:], self.in_hand[:1]
+        left, self.queue, self.in_hand = [*self.queue, *self.in_hand[1:]], [], self.in_hand[:1]
         return [job for job, _ in left]
 
     def wait(self, timeout_s: float) -> list[Outcome | WorkerDied]:
+        self.fill()
         return [self.what(*self.in_hand.pop(0))] if self.in_hand else []
 
     def workers(self) -> list[WorkerState]:
@@ -67,11 +71,10 @@ def run(pool: FakePool, jobs: list[BatchJob], **options: Any) -> tuple[RunCounts
     return counts, committed
 
 
-def test_the_largest_goes_first_and_only_so_many_are_in_hand():
+def test_the_largest_goes_first():
     pool = FakePool(slots=3)
     counts, committed = run(pool, [job("a", 1), job("b", 30), job("c", 20), job("d", 2)])
     assert [key for key, _, _ in pool.given] == ["b", "c", "d", "a"]
-    assert pool.most == 3
     assert [one.job.key for one in committed] == ["b", "c", "d", "a"]
     assert (counts.files, counts.done, counts.failed, counts.left) == (4, 4, 0, 0)
     assert (counts.video_s, counts.frames, counts.objects) == (8.0, 40, 12)
@@ -254,6 +257,7 @@ class Halfway(FakePool):
     """Workers that are half through whatever they have; the file that was given last ends first."""
 
     def wait(self, timeout_s: float) -> list[Outcome | WorkerDied]:
+        self.fill()
         return [done(self.in_hand.pop()[0])]
 
     def workers(self) -> list[WorkerState]:
@@ -302,7 +306,6 @@ def test_the_time_left_is_known_after_a_hundredth_and_three_seconds(clock, share
     manager = Manager(pool, [job("a", 1000)], lambda outcome: None)
     assert (manager.elapsed_s, manager.left_s) == (0.0, None)
     pool.workers = lambda: [WorkerState("cpu worker 1", 0, (FileProgress("a", "a", 1, share),), True)]  # type: ignore[method-assign]
-    manager._give()
     manager._show()
     clock.now_s += elapsed_s
     assert manager.elapsed_s == pytest.approx(elapsed_s)

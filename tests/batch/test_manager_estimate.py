@@ -25,7 +25,7 @@ def test_by_bytes_where_nobody_tells_more():
     some = jobs(600, 300, 0)
     lengths = WorkEstimate(some, None)
     lengths.add(some[1])
-    assert (lengths.total, lengths.done, lengths.of(some[0])) == (901, 300, 600)
+    assert (lengths.total, lengths.done, lengths.of(some[0].key)) == (901, 300, 600)
 
 
 def test_a_file_of_unknown_size_counts_as_the_others_do():
@@ -33,7 +33,7 @@ def test_a_file_of_unknown_size_counts_as_the_others_do():
     assert (WorkEstimate(some, None).total, WorkEstimate(jobs(None, None), None).total) == (1350, 2)
     lengths = WorkEstimate(some, lambda file: 10.0)
     settled(lengths)
-    assert [lengths.of(job) for job in some] == [10.0, 10.0, 10.0]
+    assert [lengths.of(job.key) for job in some] == [10.0, 10.0, 10.0]
 
 
 def test_by_seconds_as_soon_as_they_are_known_with_what_was_done_before():

@@ -7,7 +7,7 @@ import av
 import numpy as np
 import pytest
 
-from streamkit.batch.processed_duration import LOOKED, MeasuredSource
+from streamkit.batch.processed_duration import PROCESSED_S, MeasuredSource
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
 from streamkit.core.stage import Context
@@ -20,8 +20,8 @@ def looked(path: Path, **options) -> float:
     source = MeasuredSource(uri=str(path), **options)
     source.context = Context("a", Device("cpu"))
     with suppress(SourceError):
-        assert all(LOOKED not in source.context.runtime.facts for _ in source.frames())
-    return source.context.runtime.facts[LOOKED]
+        assert all(PROCESSED_S not in source.context.runtime.facts for _ in source.frames())
+    return source.context.runtime.facts[PROCESSED_S]
 
 
 def encoded(path: Path, codec: str = "libx264") -> Path:
@@ -98,4 +98,4 @@ def test_what_cannot_be_opened_was_not_looked_at(tmp_path):
     source.context = Context("a", Device("cpu"))
     with pytest.raises(SourceError):
         next(iter(source.frames()))
-    assert source.context.runtime.facts == {LOOKED: 0.0}
+    assert source.context.runtime.facts == {PROCESSED_S: 0.0}

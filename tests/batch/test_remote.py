@@ -213,8 +213,8 @@ def test_a_header_is_read_only_where_a_part_of_the_file_can_be_asked_for(web):
 
 def test_a_dry_run_says_what_it_cannot_know(web, tmp_path, monkeypatch):
     monkeypatch.setattr(dryrun, "_REMOTE", 2)
-    web.tells, said = False, list[str]()
+    web.tells, shown = False, list[str]()
     made = settings(tmp_path / "set", PLAIN)
-    assert dry_run(config_for(made, "cpu"), made, find([f"{web.address}/v/**/*.mp4"]), said.append) == 0
-    assert said[1].endswith("2 of them have no known duration; 2 of them have no known size")
-    assert said[2] == "  unknown        2 files   their server cannot send a part of a file"
+    assert dry_run(config_for(made, "cpu"), made, find([f"{web.address}/v/**/*.mp4"]), shown.append) == 0
+    assert shown[1].endswith("2 of them have no known duration; 2 of them have no known size")
+    assert shown[2] == "  unknown        2 files   their server cannot send a part of a file"

@@ -61,7 +61,7 @@ def test_every_table_has_the_types_that_readers_rely_on():
               "parts_bytes")  # fmt: skip
     assert types_in(files_schema()) == {
         **dict.fromkeys(texts, "string"), **dict.fromkeys(counts, "int64"),
-        **dict.fromkeys(("looked_s", "duration_s", "fps", "seconds"), "double"),
+        **dict.fromkeys(("processed_s", "duration_s", "fps", "seconds"), "double"),
         **dict.fromkeys(("width", "height", "attempts"), "int32"),
         "models": "list<item: struct<name: string, sha256: string>>", "finished_at": "timestamp[ms, tz=UTC]",
     }  # fmt: skip

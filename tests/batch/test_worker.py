@@ -32,12 +32,7 @@ from streamkit import BatchStage, stage
 
 @stage("opened", writes="detections")
 class Opened(BatchStage):
-    """Write down when it is opened, and find one object a frame; fail where it is told to.
-
-    Options:
-        file: where to.
-        fail: the indices of frames to fail on; -1 for all.
-    """
+    """Write down in a file when it is opened, and find one object a frame; fail on these frames, -1 for all."""
 
     file: str
     fail: tuple[int, ...] = ()
@@ -97,7 +92,8 @@ def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root
     street = root / "samples" / "street.mp4"
     (tmp_path / "text.mp4").write_text("no video at all\n" * 100)
     first, missing, text, again = (
-        worker.do(job(path, n)) for n, path in enumerate([street, tmp_path / "gone.mp4", tmp_path / "text.mp4", street])
+        worker.process(job(path, n))
+        for n, path in enumerate([street, tmp_path / "gone.mp4", tmp_path / "text.mp4", street])
     )
     assert (tmp_path / "opened.txt").read_text() == "opened\n" * len(os.sched_getaffinity(0))
     for one in (first, again):
@@ -122,7 +118,7 @@ def test_what_the_decoder_concealed_stands_in_the_files_row(settings, work, root
     (tmp_path / "flipped.mp4").write_bytes(data)
     made = settings()
     with opened(graph_for(made, "cpu"), made, list(find([str(tmp_path / "flipped.mp4")]))) as todo:
-        outcome = work(made, "cpu").do(todo.jobs[0])
+        outcome = work(made, "cpu").process(todo.jobs[0])
         todo.commit(outcome)
     (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == todo.jobs[0].key]
     assert outcome.facts["concealed_errors"] > 0
@@ -134,7 +130,7 @@ def test_a_file_with_damaged_frames_keeps_the_rows_of_all_it_has_and_says_how_ma
     made = settings(stages__jsonl__path="unused/{source}.jsonl")
     with opened(graph_for(made, "cpu"), made, list(find([str(path)]))) as todo:
         (one,) = todo.jobs
-        outcome = work(made, "cpu").do(one)
+        outcome = work(made, "cpu").process(one)
         todo.commit(outcome)
     assert (outcome.status, outcome.cause, outcome.again) == ("done", "", False)
     (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == one.key]
@@ -150,7 +146,7 @@ def test_strict_puts_a_file_with_damaged_frames_aside_as_a_whole(settings, work,
     made = replace(settings(), strict=True)
     with opened(graph_for(made, "cpu"), made, list(find([str(path)]))) as todo:
         (one,) = todo.jobs
-        outcome = work(made, "cpu").do(one)
+        outcome = work(made, "cpu").process(one)
         todo.commit(outcome)
     assert (outcome.status, outcome.cause_kind, outcome.again) == ("failed", "damaged", False)
     assert outcome.cause == "is damaged: 1 frame was lost or concealed"
@@ -165,13 +161,13 @@ def test_a_damaged_file_of_which_no_frame_came_has_failed(settings, work, tmp_pa
     begin, end = data.index(b"mdat") + 4, data.index(b"moov") - 4
     data[begin:end] = bytes(end - begin)
     (tmp_path / "zeros.mp4").write_bytes(data)
-    outcome = work(settings(), "cpu").do(job(tmp_path / "zeros.mp4"))
+    outcome = work(settings(), "cpu").process(job(tmp_path / "zeros.mp4"))
     assert (outcome.status, outcome.cause_kind, outcome.frames) == ("failed", "damaged", 0)
 
 
 def test_what_is_looked_at(settings, work, root):
     look = FrameSelection(start_s=2.0, end_s=4.0, every=5)
-    done = work(settings(look), "cpu").do(job(root / "samples" / "street.mp4"))
+    done = work(settings(look), "cpu").process(job(root / "samples" / "street.mp4"))
     assert (done.frames, done.duration_s) == (10, 2.0)
     lines = (settings().out / "jsonl").glob("*.jsonl")
     assert sum(path.read_text().count("\n") for path in lines) == 10
@@ -180,26 +176,26 @@ def test_what_is_looked_at(settings, work, root):
 def test_of_a_file_that_was_cut_short_what_was_there_was_looked_at(settings, work, tmp_path):
     data = clip(tmp_path / "whole.mkv", 200).read_bytes()
     (tmp_path / "cut.mkv").write_bytes(data[: len(data) // 2])
-    cut = work(settings(FrameSelection(every=40)), "cpu").do(job(tmp_path / "cut.mkv"))
+    cut = work(settings(FrameSelection(every=40)), "cpu").process(job(tmp_path / "cut.mkv"))
     assert (cut.cause_kind, cut.facts["duration_s"]) == ("truncated", 20.0)
     assert f" {cut.duration_s:.1f} of 20.0 s could be read" in cut.cause
     assert 0.0 < cut.duration_s < 15.0
-    assert "looked_s" not in cut.facts
+    assert "processed_s" not in cut.facts
 
 
 def test_a_file_that_is_over_before_the_start_is_done_with_no_frame(settings, work, root, tmp_path):
     worker = work(settings(FrameSelection(start_s=10.0)), "cpu")
-    short = worker.do(job(clip(tmp_path / "short.mp4")))
+    short = worker.process(job(clip(tmp_path / "short.mp4")))
     assert (short.status, short.frames, short.duration_s, short.facts["codec"]) == ("done", 0, 0.0, "h264")
-    assert worker.do(job(root / "samples" / "street.mp4", 1)).frames == 150
+    assert worker.process(job(root / "samples" / "street.mp4", 1)).frames == 150
     (tmp_path / "cut.mkv").write_bytes(clip(tmp_path / "whole.mkv", 200).read_bytes()[:2000])
-    cut = worker.do(job(tmp_path / "cut.mkv", 2))
+    cut = worker.process(job(tmp_path / "cut.mkv", 2))
     assert (cut.status, cut.frames) == ("failed", 0)  # its header says that there is something
 
 
 def test_a_pipe_fails_and_is_not_waited_for(settings, work, tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
-    done = work(settings(), "cpu").do(job(tmp_path / "pipe.mp4"))
+    done = work(settings(), "cpu").process(job(tmp_path / "pipe.mp4"))
     assert (done.status, done.cause_kind, done.cause) == (
         "failed", "no_video", "this is a named pipe, not a video file",
     )  # fmt: skip
@@ -207,17 +203,17 @@ def test_a_pipe_fails_and_is_not_waited_for(settings, work, tmp_path):
 
 def test_a_cause_can_be_printed_whatever_names_are_in_it(settings, work, tmp_path):
     (tmp_path / "link.mp4").symlink_to(os.fsdecode(b"caf\xe9.mp4"))
-    done = work(settings(), "cpu").do(job(tmp_path / "link.mp4"))
+    done = work(settings(), "cpu").process(job(tmp_path / "link.mp4"))
     assert done.cause == "there is no such file: the link points to caf\\xe9.mp4, which does not exist"
 
 
 def test_a_file_is_read_while_the_end_of_the_one_before_is_under_way(settings, work, root):
     worker = work(settings(), "cpu", 1, 1)
     street, read, outcomes = root / "samples" / "street.mp4", threading.Event(), list[Outcome]()
-    first = threading.Thread(target=lambda: outcomes.append(worker.do(job(street, 1), read.set)))
+    first = threading.Thread(target=lambda: outcomes.append(worker.process(job(street, 1), read.set)))
     first.start()
     assert read.wait(60)
-    outcomes.append(worker.do(job(street, 2)))
+    outcomes.append(worker.process(job(street, 2)))
     first.join()
     assert [one.frames for one in outcomes] == [400, 400]
 
@@ -226,7 +222,9 @@ def test_several_files_side_by_side_have_their_own_results(settings, work, root)
     worker = work(settings(FrameSelection(every=8)), "cpu", slots=3)
     outcomes = dict[int, Outcome]()
     threads = [
-        threading.Thread(target=lambda n=n: outcomes.update({n: worker.do(job(root / "samples" / "street.mp4", n))}))
+        threading.Thread(
+            target=lambda n=n: outcomes.update({n: worker.process(job(root / "samples" / "street.mp4", n))})
+        )
         for n in range(5)
     ]
     for thread in threads:
@@ -240,9 +238,9 @@ def test_several_files_side_by_side_have_their_own_results(settings, work, root)
 
 def test_frames_that_fail_are_counted_and_all_of_them_are_a_failure(settings, work, root):
     street = root / "samples" / "street.mp4"
-    some = work(settings(stages__opened__fail="[3, 7]"), "cpu").do(job(street))
+    some = work(settings(stages__opened__fail="[3, 7]"), "cpu").process(job(street))
     assert (some.status, some.frames, some.facts["failed_frames"]) == ("done", 400, 2)
-    every = work(settings(FrameSelection(end_s=1.0), stages__opened__fail="[-1]"), "cpu").do(job(street))
+    every = work(settings(FrameSelection(end_s=1.0), stages__opened__fail="[-1]"), "cpu").process(job(street))
     assert (every.status, every.cause_kind, every.again) == ("failed", "stage", False)
     assert "no such luck" in every.cause
 
@@ -251,10 +249,10 @@ def test_a_stage_that_ends_the_run_ends_the_worker(settings, work, root):
     worker = work(
         settings(FrameSelection(end_s=1.0), stages__opened__fail="[3]", stages__opened__run="{on_error: stop}"), "cpu"
     )
-    first = worker.do(job(root / "samples" / "street.mp4"))
+    first = worker.process(job(root / "samples" / "street.mp4"))
     assert (first.status, first.cause_kind, first.again) == ("failed", "stage", True)
     assert worker.over
-    after = worker.do(job(root / "samples" / "street.mp4", 1))
+    after = worker.process(job(root / "samples" / "street.mp4", 1))
     assert (after.status, after.cause_kind) == ("failed", "stage")
 
 
@@ -263,7 +261,7 @@ def test_an_output_that_cannot_be_written_is_told_as_that(settings, work, root):
     worker = work(made, "cpu")
     made.out.mkdir(exist_ok=True)
     (made.out / "jsonl").write_text("in the way")
-    outcome = worker.do(job(root / "samples" / "street.mp4"))
+    outcome = worker.process(job(root / "samples" / "street.mp4"))
     assert (outcome.status, outcome.cause_kind, outcome.again) == ("failed", "output", False)
     assert "cannot write" in outcome.cause
 
@@ -282,7 +280,7 @@ def test_memory_is_flat_over_2000_files(settings, work, tmp_path):
     rss: list[int] = []
     for number in range(2300):
         one = job(tmp_path / "text.mp4" if number % 20 == 0 else path, number)
-        assert worker.do(one).status == ("failed" if number % 20 == 0 else "done")
+        assert worker.process(one).status == ("failed" if number % 20 == 0 else "done")
         if number % 100 == 99:
             rss.append(process.memory_info().rss >> 20)
     print("MiB after each 100 files:", *rss)
@@ -309,8 +307,6 @@ def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker,
     done = []
 
     class Told:
-        say = print
-
         def send(self, kind, value=None):
             if kind != "progress":
                 done.append(kind if value is None else f"{kind} {value}")
@@ -325,9 +321,9 @@ def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker,
         over = worker.get("over", False)
 
         def __init__(self, *given):
-            assert given == (settings, "cpu", 3, 2, Told.say, (1, 4))
+            assert given == (settings, "cpu", 3, 2, (1, 4))
 
-        def do(self, job, read):
+        def process(self, job, read):
             done.append(f"do {job.key}")
             read()
             return job.key

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.messages import collect
 from support.small_clips import clip, job
 
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome
@@ -23,11 +24,7 @@ from streamkit import FrameStage, stage
 
 @stage("trouble")
 class Trouble(FrameStage):
-    """Does with a file what its name says.
-
-    Options:
-        folder: where it notes what it has done.
-    """
+    """Does with a file what its name says; notes in a folder what it has done."""
 
     folder: str
 
@@ -72,11 +69,11 @@ def pools() -> Iterator:
     made: list[LocalWorkerPool] = []
 
     def make(settings: BatchSettings, count: int = 2, **options) -> LocalWorkerPool:
-        made.append(LocalWorkerPool(settings, ["cpu"] * count, cores=1, say=options.pop("say", said.append), **options))
+        made.append(LocalWorkerPool(settings, ["cpu"] * count, cores=1, **options))
         return made[-1]
 
-    said: list[str] = []
-    make.said = said  # type: ignore[attr-defined]
+    logged = collect()
+    make.logged = logged  # type: ignore[attr-defined]
     yield make
     for pool in made:
         pool.close()
@@ -105,7 +102,7 @@ def test_a_file_that_kills_its_worker_is_found_and_the_worker_replaced(settings,
     assert (killer.cause_kind, killer.job.attempt) == ("killed", 2)
     assert killer.cause == "the worker was killed by SIGKILL, also when processed alone"
     assert counts.workers_lost == {"the worker was killed by SIGKILL": 2}
-    assert pools.said == ["the worker was killed by SIGKILL; a new worker replaces it"] * 2
+    assert pools.logged == ["the worker was killed by SIGKILL; a new worker replaces it"] * 2
     assert {name: text.count("\n") for name, text in records(settings).items()} == dict.fromkeys("abcd", 8)
     assert threading.active_count() == threads
 
@@ -178,17 +175,17 @@ def test_workers_that_die_as_they_open_end_the_run(settings, pools, tmp_path):
 )
 def test_a_core_for_each_worker(cores, workers, files, count, each, monkeypatch):
     monkeypatch.setattr("streamkit.batch.worker_pool.all_cores", lambda: cores)
-    shares = plan_workers("cpu", workers, files, print)
+    shares = plan_workers("cpu", workers, files)
     assert (shares.devices, shares.slots, shares.cores) == (["cpu"] * count, 1, each)
 
 
 def test_three_workers_for_each_gpu(monkeypatch):
     from streamkit.core.data import Device
 
-    monkeypatch.setattr("streamkit.batch.worker_pool.choose", lambda name, say: Device("cuda", int(name[5:] or 0)))
-    one = plan_workers("cuda:0", None, 1000, print)
+    monkeypatch.setattr("streamkit.batch.worker_pool.choose", lambda name: Device("cuda", int(name[5:] or 0)))
+    one = plan_workers("cuda:0", None, 1000)
     assert (one.devices, one.slots, one.cores) == (["cuda:0"] * 3, 11, None)
-    two = plan_workers(["cuda:0", "cuda:1"], None, 1000, print)
+    two = plan_workers(["cuda:0", "cuda:1"], None, 1000)
     assert (two.devices, two.slots) == (["cuda:0", "cuda:1"] * 3, 11)
-    few = plan_workers("cuda:0", None, 1, print)
+    few = plan_workers("cuda:0", None, 1)
     assert (few.devices, few.slots) == (["cuda:0"], 32)

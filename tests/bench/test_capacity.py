@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streamkit.bench.capacity import Attempt, CapacityOptions, Search, capacity, gives_out, largest, used
+from streamkit.bench.capacity import Attempt, CapacityOptions, Search, bottleneck, capacity, largest, used
 from streamkit.bench.trial import TrialResult
 from streamkit.core.errors import ConfigError, SourceError
 
@@ -51,8 +51,8 @@ def search(tmp_path, rates=(25.0, 10.0), **options):
     ],
 )
 def test_what_keeps_three_streams_of_two_kinds_from_fitting(found, told, tmp_path):
-    trouble = search(tmp_path)._trouble(3, found)
-    assert trouble is None if told is None else told in trouble
+    problem = search(tmp_path)._problem(3, found)
+    assert problem is None if told is None else told in problem
 
 
 def test_shares_that_could_be_measured_come_in_order():
@@ -65,7 +65,7 @@ def test_shares_that_could_be_measured_come_in_order():
 
 
 @pytest.mark.parametrize(
-    ("trouble", "found", "shares", "told"),
+    ("problem", "found", "shares", "told"),
     [
         ("late", TrialResult(), {"decoder": 0.97, "cores": 0.4}, "decoder"),
         (
@@ -80,21 +80,21 @@ def test_shares_that_could_be_measured_come_in_order():
         (None, TrialResult(), {"cores": 0.99}, "nothing up to 8 streams"),
     ],
 )
-def test_what_gives_out_first(trouble, found, shares, told):
-    assert gives_out(Attempt(8, trouble, found), shares).startswith(told)
+def test_what_gives_out_first(problem, found, shares, told):
+    assert bottleneck(Attempt(8, problem, found), shares).startswith(told)
 
 
 def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "samples").symlink_to(root / "samples")
     told, out = [], tmp_path / "answer.json"
-    options = CapacityOptions(fps=2.0, max_latency_s=30.0, seconds=1.5, settle_s=0.2, max_streams=2)
+    options = CapacityOptions(fps=2.0, max_latency_s=30.0, seconds=1.5, warmup_s=0.2, max_streams=2)
     code = capacity(root / "pipeline.yaml", {"batch.max_wait": "10ms"}, "cpu", options, out, told.append)
     assert code == 0, told
     answer = json.loads(out.read_text())
     assert answer["streams"] == 2
     assert [attempt["streams"] for attempt in answer["attempts"]] == [1, 2]
-    assert answer["gives_out"] == "nothing up to 2 streams"
+    assert answer["bottleneck"] == "nothing up to 2 streams"
     assert 0 < answer["shares"]["cores"] <= 1.1
     assert told[-1].startswith("2 streams fit; the bottleneck: nothing up to 2 streams")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.json", "samples"]
@@ -103,7 +103,7 @@ def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tm
 def test_not_one_stream_in_no_time(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     told = []
-    options = CapacityOptions(fps=2.0, max_latency_s=0.0001, seconds=0.5, settle_s=0.1)
+    options = CapacityOptions(fps=2.0, max_latency_s=0.0001, seconds=0.5, warmup_s=0.1)
     assert capacity(root / "pipeline.yaml", {}, "cpu", options, None, told.append) == 1
     assert "late" in told[1]
     assert told[-1].startswith("0 streams fit")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.bench.copies import due_a_second, multiply
+from streamkit.bench.copies import due_fps, multiply
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Frame
@@ -42,7 +42,7 @@ def test_copies_take_turns_and_keep_their_own_options(root, tmp_path):
           test: {stage: test_pattern, uri: "test://"}
         stages: {jsonl: {path: "out/all.jsonl"}}
     """)  # fmt: skip
-    multiply(made, 3, 10.0, tmp_path, print)
+    multiply(made, 3, 10.0, tmp_path)
     assert [source.id for source in made.sources] == ["street-0", "test-1", "street-2"]
     street, test, _ = (source.options for source in made.sources)
     assert (street["pace"], street["loop"], street["every"]) == (10.0, True, 2)
@@ -56,9 +56,9 @@ def test_the_yaml_has_a_say_in_the_pace(root, tmp_path):
         "{a: {uri: samples/street.mp4, pace: 5}, b: samples/street.mp4, c: {uri: samples/street.mp4, pace: unpaced}}"
     )
     made = config(root, f"{{sources: {sources}, stages: {{jsonl: {{path: a.jsonl}}}}}}")
-    multiply(made, 3, None, tmp_path, print)
+    multiply(made, 3, None, tmp_path)
     assert [source.options["pace"] for source in made.sources] == [5, "realtime", "realtime"]
-    assert due_a_second(made.sources[2], None) == due_a_second(made.sources[1], None)
+    assert due_fps(made.sources[2], None) == due_fps(made.sources[1], None)
 
 
 def test_files_go_to_a_folder_and_other_sinks_are_left_out(root, tmp_path):
@@ -71,7 +71,7 @@ def test_files_go_to_a_folder_and_other_sinks_are_left_out(root, tmp_path):
           jsonl: {from: [send], path: "-"}
     """)  # fmt: skip
     told = []
-    multiply(made, 2, None, tmp_path, told.append)
+    told += multiply(made, 2, None, tmp_path)
     graph = build(made)
     paths = {node.id: node.options["path"] for node in graph.nodes.values() if "path" in node.options}
     assert paths == {"video": str(tmp_path / "video" / "{source}.mp4"), "jsonl": str(tmp_path / "jsonl" / "{source}")}
@@ -84,7 +84,7 @@ def test_a_source_without_a_pace_is_refused(root, tmp_path):
     made = config(root, "{sources: {a: {stage: still, uri: x}}, stages: {jsonl: {path: a.jsonl}}}")
     assert not made.problems
     with pytest.raises(ConfigError, match="source a is a still, which has no pace"):
-        multiply(made, 2, None, tmp_path, print)
+        multiply(made, 2, None, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_frames_that_are_due(root, options, pace, due):
     text = (
         f"{{sources: {{a: {{uri: {Path(root)}/samples/street.mp4{options}}}}}, stages: {{jsonl: {{path: a.jsonl}}}}}}"
     )
-    assert due_a_second(config(root, text).sources[0], pace) == pytest.approx(due)
+    assert due_fps(config(root, text).sources[0], pace) == pytest.approx(due)

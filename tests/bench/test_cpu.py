@@ -100,7 +100,7 @@ def test_plain_loop_and_pipeline_find_the_same(name, test_data, tmp_path):
         assert side["seconds"] > 0
         assert side["start_s"] > 0
         assert 30 < side["memory_mb"] < 2_000
-    mine, plain = (objects_by_frame(side["out"]) for side in sides)
+    mine, plain = (objects_by_frame(bench.output(name, side)) for side in ("streamkit", "plain"))
     same = agreement(mine, plain)
     assert min(same.objects) > 100
     assert min(same.first_found, same.second_found) > 0.95

@@ -29,10 +29,10 @@ def brisk(monkeypatch):
     monkeypatch.setattr(trial, "_UNTUNED_S", 0.05)
     measure, measured = trial.measure, []
 
-    def measured_here(spec, folder, until_s=None):
-        spec.seconds, spec.settle_s, spec.begun_s = min(spec.seconds, 0.5), 0.05, time.monotonic()
+    def measured_here(spec, until_s=None):
+        spec.seconds, spec.warmup_s, spec.begun_s = min(spec.seconds, 0.5), 0.05, time.monotonic()
         measured.append(spec)
-        return trial.run(spec) if len(measured) > 1 else measure(spec, folder, until_s)
+        return trial.run(spec) if len(measured) > 1 else measure(spec, until_s)
 
     monkeypatch.setattr(trial, "measure", measured_here)
 
@@ -80,7 +80,7 @@ def test_a_file_without_stages_of_its_own_is_refused(tmp_path):
 
 
 def test_parts_that_take_too_much_of_the_time_are_left_out(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "_FOR_PARTS", 0.0)
+    monkeypatch.setattr(gpu, "_PARTS_SHARE", 0.0)
     told = []
     made = gpu.GpuBenchmark(options(root, max_s=120), tmp_path, told.append)
     made.clips = made.options.clips
@@ -109,7 +109,7 @@ def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
 
 
 def test_a_run_for_which_the_time_is_over_is_stopped_and_its_outputs_are_gone(root, tmp_path, monkeypatch):
-    def measure(spec, folder, until_s):
+    def measure(spec, until_s):
         assert until_s == made._until_s
         (tmp_path / "out").mkdir()
         raise TimeoutError

@@ -21,7 +21,7 @@ from streamkit.models.session import Session
 def shown(path):
     """A hash and the time of every picture; the reader complains where any is lost."""
     device = Device("cpu")
-    with closing(VideoReader(str(path), device, SurfacePool(device), Counters(), print, threads=2)) as reader:
+    with closing(VideoReader(str(path), device, SurfacePool(device), Counters(), threads=2)) as reader:
         return [(hash(picture.surface.data.tobytes()), picture.pts_s) for _, picture in reader.frames()]
 
 

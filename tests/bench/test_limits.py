@@ -6,7 +6,7 @@ import time
 import pytest
 
 from streamkit.bench import limits
-from streamkit.bench.child import lines
+from streamkit.bench.child import results
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device
@@ -54,16 +54,7 @@ def test_more_pictures_than_the_clip_has(street):
 def test_the_child_tells_the_machine_and_each_part(street, tmp_path, root):
     path = tmp_path / "pipeline.yaml"
     path.write_text(plan(street, {"detect": {"model": str(root / "models" / "demo.yaml")}}))
-    spec = {
-        "clips": {"h264": street},
-        "sources": [1],
-        "batches": [2],
-        "pipeline": str(path),
-        "device": "cpu",
-        "seconds": 0.2,
-    }
-    (tmp_path / "limits.json").write_text(json.dumps(spec))
-    machine, *found = lines("streamkit.bench.limits", str(tmp_path / "limits.json"))
+    machine, *found = results(limits.LimitsSpec({"h264": street}, [1], [2], str(path), {}, "cpu", 0.2))
     assert machine["machine"]["gpu"] is None
     assert machine["machine"]["cores"] >= 1
     assert [one["what"] for one in found] == ["decode", "preprocess", "infer", "postprocess"]
@@ -72,15 +63,14 @@ def test_the_child_tells_the_machine_and_each_part(street, tmp_path, root):
 def test_a_child_whose_time_is_over_is_killed_and_what_it_told_is_kept(street, tmp_path, root):
     path = tmp_path / "pipeline.yaml"
     path.write_text(plan(street, {"detect": {"model": str(root / "models" / "demo.yaml")}}))
-    spec = {"clips": {"h264": street}, "sources": [1], "batches": [2], "pipeline": str(path), "device": "cpu"}
-    (tmp_path / "limits.json").write_text(json.dumps({**spec, "seconds": 60.0}))
+    spec = limits.LimitsSpec({"h264": street}, [1], [2], str(path), {}, "cpu", 60.0)
     begun_s, found = time.monotonic(), []
     with pytest.raises(TimeoutError, match=r"streamkit\.bench\.limits was stopped"):
-        found.extend(lines("streamkit.bench.limits", str(tmp_path / "limits.json"), until_s=begun_s + 5.0))
+        found.extend(results(spec, until_s=begun_s + 5.0))
     assert 5.0 <= time.monotonic() - begun_s < 30.0
     assert len(found) <= 1
     with pytest.raises(TimeoutError):
-        list(lines("streamkit.bench.limits", str(tmp_path / "limits.json"), until_s=time.monotonic() - 1.0))
+        list(results(spec, until_s=time.monotonic() - 1.0))
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from streamkit.bench.load import LockWatch, RunSnapshot
+from streamkit.bench.load import GilSampler, RunSnapshot
 from streamkit.runtime.execution.future import side_by_side
 from streamkit.runtime.execution.meters import Histogram
 
@@ -41,7 +41,7 @@ class Holder:
 
 
 def watched(*works, seconds=1.5):
-    watch = LockWatch()
+    watch = GilSampler()
     with side_by_side(watch, *works):
         time.sleep(seconds)
     return watch
@@ -51,7 +51,7 @@ def watched(*works, seconds=1.5):
 @needs_counts
 def test_alone_the_lock_is_free():
     watch = watched(seconds=0.5)
-    assert watch.turns > 50
+    assert watch.samples > 50
     assert watch.free > 0.95
 
 
@@ -77,7 +77,7 @@ def test_it_tells_the_share_that_is_held():
 
 def test_before_it_has_looked_it_says_nothing():
     if getattr(sys, "_is_gil_enabled", lambda: True)():
-        assert LockWatch().free is None
+        assert GilSampler().free is None
 
 
 # -------------------------------------------------------------------------------------------------------- snapshots

@@ -24,8 +24,8 @@ def came(found):
 
 
 def test_frames_a_second_are_those_of_the_pace_and_every_one_is_written(tmp_path):
-    spec = trial.TrialSpec(pipeline(tmp_path, pace="realtime"), seconds=1.0, settle_s=0.2)
-    found = trial.measure(spec, tmp_path)
+    spec = trial.TrialSpec(pipeline(tmp_path, pace="realtime"), seconds=1.0, warmup_s=0.2)
+    found = trial.measure(spec)
     assert found.error is None
     assert came(found) == pytest.approx(50, rel=0.2)
     assert found.seconds == pytest.approx(1.0, abs=0.3)
@@ -43,8 +43,8 @@ def test_several_processes_are_measured_together(tmp_path):
     plan = json.loads(Path(pipeline(tmp_path, pace="realtime")).read_text())
     plan["sources"]["b"] = plan["sources"]["a"]
     (tmp_path / "two.yaml").write_text(json.dumps(plan))
-    spec = trial.TrialSpec(str(tmp_path / "two.yaml"), device="cpu,cpu", seconds=2.0, settle_s=0.6)
-    found = trial.measure(spec, tmp_path)
+    spec = trial.TrialSpec(str(tmp_path / "two.yaml"), device="cpu,cpu", seconds=2.0, warmup_s=0.6)
+    found = trial.measure(spec)
     assert found.error is None
     assert came(found) == pytest.approx(100, rel=0.2)
     assert sum(len((tmp_path / f"{id_}.jsonl").read_text().splitlines()) for id_ in "ab") == found.frames_in_all
@@ -56,7 +56,7 @@ def test_several_processes_are_measured_together(tmp_path):
 
 def test_copies_write_to_their_folder(tmp_path):
     outputs = tmp_path / "out"
-    spec = trial.TrialSpec(pipeline(tmp_path), streams=3, pace=20.0, outputs=str(outputs), seconds=0.5, settle_s=0.1)
+    spec = trial.TrialSpec(pipeline(tmp_path), streams=3, pace=20.0, outputs=str(outputs), seconds=0.5, warmup_s=0.1)
     found = trial.run(spec)
     assert found.error is None
     assert came(found) == pytest.approx(60, rel=0.25)
@@ -72,13 +72,13 @@ def test_copies_write_to_their_folder(tmp_path):
     ],
 )
 def test_a_run_that_cannot_be_measured_says_so(source, start_s, told, tmp_path):
-    found = trial.run(trial.TrialSpec(pipeline(tmp_path, phase=3, **source), seconds=0.5, start_s=start_s))
+    found = trial.run(trial.TrialSpec(pipeline(tmp_path, pace_seed=3, **source), seconds=0.5, start_s=start_s))
     assert found.fps == 0
     assert told in found.error
 
 
 def test_what_is_wrong_in_the_child_is_the_answer(tmp_path):
-    found = trial.measure(trial.TrialSpec(pipeline(tmp_path, stages={"detekt": {}})), tmp_path)
+    found = trial.measure(trial.TrialSpec(pipeline(tmp_path, stages={"detekt": {}})))
     assert "unknown stage 'detekt'" in found.error
 
 
@@ -86,4 +86,4 @@ def test_a_child_that_dies_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
     monkeypatch.setattr("streamkit.bench.child._ROOT", tmp_path)  # else the checkout's own packages come first
-    assert "ended with 3" in trial.measure(trial.TrialSpec("pipeline.yaml"), tmp_path).error
+    assert "ended with 3" in trial.measure(trial.TrialSpec("pipeline.yaml")).error

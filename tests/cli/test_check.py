@@ -75,7 +75,7 @@ def test_of_a_wrong_graph_the_form_of_the_tests_is_told():
         "tests:\n  - {name: 5, insert_at: drow, given: [{}], expect: {count: 0}}\n"
     )
     assert told(text) == [
-        "3:3: unknown stage 'drow'; did you mean 'draw'?", "5:12: name must be text, got 5",
+        "3:3: unknown stage 'drow'; did you mean 'draw'?", "5:12: test.name must be text, got 5",
     ]  # fmt: skip
 
 

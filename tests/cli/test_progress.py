@@ -97,7 +97,7 @@ def test_plain_lines_have_the_total_where_it_is_known(states, limit, line):
 
 @pytest.mark.parametrize("text", ["plain", "a [bold]tag[/bold] stays", "[red]"])
 def test_text_is_shown_as_it_is(text, capsys):
-    Display().say(text)
+    Display().log(text)
     assert capsys.readouterr().err == f"{text}\n"
 
 
@@ -132,7 +132,7 @@ def test_bars_on_a_terminal(capsys):
     display = Display()
     display.console = Console(stderr=True, force_terminal=True, width=100, highlight=False)
     with display.watching(running()):
-        display.say("note [x]")
+        display.log("note [x]")
         text, until = "", time.monotonic() + 30
         while "3 frames" not in text and time.monotonic() < until:
             time.sleep(0.02)
@@ -164,7 +164,7 @@ def test_labels_and_ids_neither_act_on_a_terminal_nor_make_lines_of_their_own(ca
 
 
 def test_a_message_does_not_act_on_a_terminal(capsys):
-    Display().say("a\x1b[31m\u2066b\nc")
+    Display().log("a\x1b[31m\u2066b\nc")
     assert capsys.readouterr().err == "a\\x1b[31m\\u2066b\nc\n"
 
 

@@ -43,7 +43,7 @@ def test_the_pipeline_of_the_document_passes(monkeypatch):
     assert config.problems == []
     assert [one.name for one in config.alarms][:2] == ["camera_down", "dropping"]
     assert [one.per_source for one in config.alarms] == [True, True, True, False, False, False, False, True]
-    assert config.alarms[1].program.for_s == 60
+    assert config.alarms[1].rule.for_s == 60
 
 
 def test_an_editor_knows_the_key():

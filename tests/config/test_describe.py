@@ -32,15 +32,10 @@ with Collecting(Registry()):  # not among the built-in stages of other tests
 
         It counts both ways,
         one track once.
-
-        Options:
-            line: the gate's two ends.
-            wait: after this, a track counts
-                again.
         """
 
-        line: tuple[Point, Point]
-        wait: Seconds = 2.0
+        line: Annotated[tuple[Point, Point], "the gate's two ends."]
+        wait: Annotated[Seconds, "after this, a track counts again."] = 2.0
         only: list[str] | None = None
 
     @stage("paper")
@@ -67,7 +62,7 @@ def test_faults_are_explained_as_an_option_of_every_source() -> None:
         assert f"\n  {name}: " in told
     assert "away: {at: duration or list of them, every: duration, such as 10s, random: true | false, for:" in told
     assert max(map(len, told.split("\n"))) <= 110
-    for name in ("source", "pictures", "test_pattern"):
+    for name in ("source", "images", "test_pattern"):
         assert "`explain fault` shows how" in " ".join(explain(BUILT_IN, name).split())
     assert "`fault`" not in explain(BUILT_IN, "draw")
 

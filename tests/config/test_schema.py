@@ -57,7 +57,7 @@ GOOD = {
     "devices": "device: ['cuda:0']\nbatch: 16\n" + DETECT % "",
     "the environment": "batch: ${SIZE:-4}\n"
     + SOURCES
-    + "stages:\n  detect:\n    model: demo\n    min_score: ${SCORE:-0.5}\n    agnostic: ${AG:-true}\n",
+    + "stages:\n  detect:\n    model: demo\n    min_score: ${SCORE:-0.5}\n    class_agnostic: ${AG:-true}\n",
     "lines and zones": SOURCES
     + "stages: {detect: {model: demo}, track: {stage: track}, line_counter: {line: [[0, 5], [9, 5], [9, 90]]}, "
     "more: {stage: line_counter, line: {door: [[0, 5], [9, 5]]}, margin: 3}, "

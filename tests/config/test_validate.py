@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -29,13 +29,9 @@ with Collecting(Registry()):
 
     @stage("probe")
     class Probe(FrameStage):
-        """Take options of every kind.
+        """Take options of every kind."""
 
-        Options:
-            line: two points.
-        """
-
-        line: tuple[Point, Point]
+        line: Annotated[tuple[Point, Point], "two points."]
         n: Count = 1
         share: Score = 0.5
         each: Score | dict[str, Score] | None = None

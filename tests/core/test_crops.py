@@ -46,17 +46,17 @@ def test_answers_follow_their_crops():
     asked = []
     whole.crops = Crops(whole.crops.rects, whole.crops.row_id, lambda: asked.append(1) or np.eye(3, dtype=np.float32))
     parts = [whole.take([row]) for row in range(3)]
-    assert parts[2].crops.answered().tolist() == [[0, 1, 0], [0, 0, 1]]
+    assert parts[2].crops.wait().tolist() == [[0, 1, 0], [0, 0, 1]]
     joined = Batch.join(parts, whole)
-    assert joined.crops.answered().tolist() == np.eye(3).tolist()
+    assert joined.crops.wait().tolist() == np.eye(3).tolist()
     assert asked
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"got \[2, 4\] and \[3\]"):
         Crops(np.zeros((2, 4), np.int32), np.zeros(3, np.int32))
-    with pytest.raises(ValueError, match="no answers yet"):
-        Crops(np.zeros((2, 4), np.int32), np.zeros(2, np.int32)).answered()
+    with pytest.raises(ValueError, match="no results yet"):
+        Crops(np.zeros((2, 4), np.int32), np.zeros(2, np.int32)).wait()
 
 
 def test_rows_are_made_when_they_are_asked_for():

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from jsonschema import Draft202012Validator
 
 from streamkit.core.data import Batch, Detections, Event, Frame
-from streamkit.core.records import SCHEMA, batch_lines, line, lines, record, wall_clock
+from streamkit.core.records import SCHEMA, batch_lines, line, record, wall_clock
 from streamkit.io.formats.schemas import json_schema
 
 JSON_SCHEMA = Draft202012Validator(json_schema())
@@ -186,7 +186,7 @@ def test_a_source_named_by_stray_bytes():
 
 
 def test_lines_are_lines():
-    made = lines([frame(error="a\nb"), frame()])
+    made = [line(frame(error="a\nb")), line(frame())]
     assert [text.count(b"\n") for text in made] == [1, 1]
     assert all(text.endswith(b"\n") for text in made)
 
@@ -281,7 +281,7 @@ def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, shuffle
     for name, one in tables.items():
         for each, part in zip(frames, one.split(len(frames)), strict=True):
             each.tables[name] = part
-    assert whole == lines(frames)
+    assert whole == list(map(line, frames))
 
 
 def test_a_batch_of_nothing_has_no_lines():

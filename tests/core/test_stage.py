@@ -23,18 +23,13 @@ def make(name="probe", **words):
         More about it.
 
         Options:
-            line: the line's two ends,
-                in pixels: x, then y.
-            min_score: the least score.
-            color: one of two.
-
-        After the options.
+            wait: a docstring gives no help.
         """
 
-        line: tuple[Point, Point]
-        min_score: Score = 0.25
+        line: Annotated[tuple[Point, Point], "the line's two ends, in pixels: x, then y."]
+        min_score: Annotated[Score, "the least score."] = 0.25
         wait: Seconds | None = None
-        color: Literal["class", "track"] = "class"
+        color: Annotated[Literal["class", "track"], "one of two."] = "class"
         names: list[str] = field(default_factory=list)
         seen: int = field(default=0, init=False)
 
@@ -77,13 +72,9 @@ def test_instances_do_not_share_defaults(registry):
 def test_options_of_a_base_class_are_there_too(registry):
     @stage("child")
     class Child(make()):
-        """Look closer.
+        """Look closer."""
 
-        Options:
-            depth: how close.
-        """
-
-        depth: int = 1
+        depth: Annotated[int, "how close."] = 1
 
     assert {o.name: o.help for o in options(Child)}["depth"] == "how close."
     assert {o.name: o.help for o in options(Child)}["min_score"] == "the least score."
@@ -143,7 +134,7 @@ def test_collecting_ends_also_when_something_raises():
 
 def test_the_built_in_stages_are_there():
     assert {
-        "source", "pictures", "test_pattern", "detect", "preprocess", "infer", "postprocess", "draw", "video",
+        "source", "images", "test_pattern", "detect", "preprocess", "infer", "postprocess", "draw", "video",
         "jsonl", "csv",
     } <= set(default_registry().names())  # fmt: skip
 

@@ -3,6 +3,7 @@
 import threading
 from pathlib import Path
 
+from support.messages import collect
 from support.rtsp import wait_until
 from support.smtp import PASSWORD, USER, mail_server, mail_tls, text_of  # noqa: F401  fixtures
 
@@ -29,8 +30,8 @@ def test_a_mail_comes_when_a_camera_dies_and_another_when_it_is_back(
         "stages.mail.tls": f"{{ca: {ca}}}", "stages.mail.batch_window": "0s",
         "alarms.camera_down.when": "down_s > 1", "alarms.camera_down.clear": "0s",
     }  # fmt: skip
-    said = []
-    running = Pipeline(build(read(EXAMPLE, set_=quick)), Device("cpu"), say=said.append)
+    logged = collect()
+    running = Pipeline(build(read(EXAMPLE, set_=quick)), Device("cpu"))
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     try:
@@ -51,6 +52,6 @@ def test_a_mail_comes_when_a_camera_dies_and_another_when_it_is_back(
     assert dead["Subject"].endswith((" s (lost)", " s (refused)", " s (timeout)"))
     assert back["Subject"].startswith('camera "gate" is back after ')
     assert dead["Subject"] in text_of(dead)
-    assert "hunter2" not in str(dead) + str(back) + "".join(said)
-    assert PASSWORD not in "".join(said)
+    assert "hunter2" not in str(dead) + str(back) + "".join(logged)
+    assert PASSWORD not in "".join(logged)
     assert running.report(0)["counts"]["mails sent"] == 2

@@ -67,4 +67,6 @@ def test_every_duration_and_size_of_every_stage_is_bounded():
         with pytest.raises(ConfigError, match="must be at most 73000d"):
             build(read_text(f"sources: {{a: 'test://'}}\nstages: {{out: {{stage: jsonl, path: x}}}}\n{text}"))
     with pytest.raises(ConfigError, match="at most 73000d"):
-        build(read_text("sources: {a: {uri: 'rtsp://h/', reconnect: {max_wait: 1e308}}}\nstages: {jsonl: {path: x}}"))
+        build(
+            read_text("sources: {a: {uri: 'rtsp://h/', reconnect: {max_backoff: 1e308}}}\nstages: {jsonl: {path: x}}")
+        )

@@ -200,7 +200,7 @@ def test_colors(folder):
     small = [one for one in cars if min(np.diff(np.reshape(one["box"], (2, 2)), axis=0)[0]) < 19.9]
     assert not any("attributes" in one for one in small)
     counts = json.loads((folder / "report.json").read_text())["counts"]
-    assert counts["objects asked about"] + counts.get("objects not asked about: too small", 0) == len(cars)
+    assert counts["objects inferred"] + counts.get("objects skipped: too small", 0) == len(cars)
     assert len(pictures(folder / "out" / "street-colors.mp4")[0]) == LIMIT
 
 
@@ -210,7 +210,7 @@ def test_small_objects(folder):
     assert hits(tiled) == 1
     assert len(pictures(folder / "out" / "street-small.mp4")[0]) == LIMIT
     counts = json.loads((folder / "report.json").read_text())["counts"]
-    assert counts["views seen"] == 5 * LIMIT
+    assert counts["regions inferred"] == 5 * LIMIT
     run("examples/small_objects.yaml", folder, "--set", "stages.detect.tiles.size=[640, 360]")
     whole = records(folder / "out" / "street-small.jsonl")
     assert small(tiled) > small(whole)
@@ -234,7 +234,7 @@ def test_region(folder):
     assert len(feet) > LIMIT
     assert min(feet) >= 0.45 * 360
     assert max(feet) <= 0.8 * 360
-    assert json.loads((folder / "report.json").read_text())["counts"]["views seen"] == LIMIT
+    assert json.loads((folder / "report.json").read_text())["counts"]["regions inferred"] == LIMIT
 
 
 def test_blurred(folder):

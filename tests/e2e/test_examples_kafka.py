@@ -102,9 +102,9 @@ def test_what_an_earlier_run_left_of_another_kind_is_given_up_alone_and_told(bro
     there = {"stage": "kafka", "url": f"kafka://127.0.0.1:{broker.port}", "spool": {"path": str(tmp_path / "s")}}
     away = {**there, "url": f"kafka://127.0.0.1:{free_port()}", "drain_timeout": 0.1, "timeout": 0.1}
     run(away, count=2, sources=("gate",))
-    code, counts, said = run({**there, "send": "objects", "format": "avro"}, count=2, sources=("yard",), above=TEN)
+    code, counts, logged = run({**there, "send": "objects", "format": "avro"}, count=2, sources=("yard",), above=TEN)
     assert code == 1
     assert counts["records given up: refused by the broker"] == 2
     assert counts["records sent"] == len(consumed(broker.port, ["streamkit"], 20)) == 20
-    (told,) = {text for text in said if "refuses" in text}
+    (told,) = {text for text in logged if "refuses" in text}
     assert "it cannot be converted to the format: ObjectRecord must have object" in told

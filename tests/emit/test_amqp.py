@@ -4,9 +4,10 @@ import time
 
 import pytest
 from support.brokers import free_port, place  # noqa: F401  a fixture
+from support.messages import collect
 
 from streamkit.emit.amqp import SCHEMES, AmqpClient
-from streamkit.emit.client import Lost, Message, address
+from streamkit.emit.client import Message, SendError, address
 
 FULL_DISK = "rabbit_disk_monitor set_disk_free_limit [{}]"
 
@@ -30,8 +31,7 @@ def client(there):
 
 def connected(url, *, timeout_s=30.0, mandatory=True, tls=None):
     made = AmqpClient(address(url, SCHEMES, tls), tls, mandatory)
-    made.timeout_s, made.said = timeout_s, []
-    made.say = made.said.append
+    made.timeout_s, made.logged = timeout_s, collect()
     made.connect()
     return made
 
@@ -42,8 +42,8 @@ def ids(there):
 
 def test_many_are_sent_before_their_acknowledgements_are_waited_for(there, client):
     turns = []
-    turn = client._turn
-    client._turn = lambda wait_s: (turns.append(wait_s), turn(wait_s))
+    turn = client._run_loop
+    client._run_loop = lambda wait_s: (turns.append(wait_s), turn(wait_s))
     assert client.deliver([message(n) for n in range(1000)]) == {}
     assert ids(there) == [f"s-{n}" for n in range(1000)]
     assert len(turns) * 2 < 1000
@@ -69,7 +69,7 @@ def test_a_broker_may_be_let_drop_what_no_queue_takes(there):
 
 
 def test_an_exchange_that_is_missing_is_told_with_the_way_out(there, client):
-    with pytest.raises(Lost, match=r"no exchange 'nowhere' in vhost '/' \(404\); create it: records in the spool"):
+    with pytest.raises(SendError, match=r"no exchange 'nowhere' in vhost '/' \(404\); create it: records in the spool"):
         client.deliver([message(0, exchange="nowhere"), message(1)])
     client.close()
     client.connect()
@@ -81,7 +81,7 @@ def test_a_message_that_is_too_large_is_refused_once_the_broker_has_told_its_lim
     try:
         client = connected(there.options()["url"])
         sent = [message(0), message(1, size=30_000), message(2)]
-        with pytest.raises(Lost, match="larger than"):
+        with pytest.raises(SendError, match="larger than"):
             client.deliver(sent)
         client.close()
         client.connect()
@@ -101,7 +101,7 @@ def test_a_full_queue_that_rejects_is_waited_for(there, client):
         channel.queue_declare(there.queue, durable=True, arguments=limits)
         channel.queue_bind(there.queue, "amq.topic", "streamkit.#")
     assert client.deliver([message(0), message(1)]) == {}
-    with pytest.raises(Lost, match="does not accept a record now: a queue may be full") as caught:
+    with pytest.raises(SendError, match="does not accept a record now: a queue may be full") as caught:
         client.deliver([message(n) for n in range(2, 20)])
     arrived = ids(there)
     assert arrived[: 2 + caught.value.done] == [f"s-{n}" for n in range(2 + caught.value.done)]
@@ -113,10 +113,10 @@ def test_a_broker_whose_disk_is_full_is_waited_for_and_loses_nothing(there):
     try:
         begun_s = time.monotonic()
         client.over = lambda: time.monotonic() > begun_s + 2.0  # twice the timeout: it is not lost for that
-        with pytest.raises(Lost, match="the run ends") as caught:
+        with pytest.raises(SendError, match="the run ends") as caught:
             client.deliver([message(0), message(1)])
         assert caught.value.done == 0
-        assert client.said == [f"{client.where} accepts nothing for now: low on disk; records wait in the spool"]
+        assert client.logged == [f"{client.where} accepts nothing for now: low on disk; records wait in the spool"]
         freed = []
 
         def free():
@@ -126,7 +126,7 @@ def test_a_broker_whose_disk_is_full_is_waited_for_and_loses_nothing(there):
 
         client.over = free
         assert client.deliver([message(2)]) == {}, "on the same connection, once there is room"
-        assert client.said[1:] == [f"{client.where} accepts records again"]
+        assert client.logged[1:] == [f"{client.where} accepts records again"]
     finally:
         there.broker.control(FULL_DISK.format(1_000_000))
         client.close()
@@ -137,8 +137,8 @@ def test_a_blocked_connection_is_left_without_waiting_for_the_broker(there):
     there.broker.control(FULL_DISK.format(10**15))
     try:
         client = connected(there.options()["url"])
-        client.over = lambda: bool(client.said)
-        with pytest.raises(Lost, match="the run ends"):
+        client.over = lambda: bool(client.logged)
+        with pytest.raises(SendError, match="the run ends"):
             client.deliver([message(0)])
         begun_s = time.monotonic()
         client.close()
@@ -151,10 +151,10 @@ def test_a_broker_that_stands_still_is_left_after_the_timeout(there, client):
     client.timeout_s = 0.3
     there.broker.freeze()
     try:
-        with pytest.raises(Lost, match=r"no acknowledgement within 0\.3 s"):
+        with pytest.raises(SendError, match=r"no acknowledgement within 0\.3 s"):
             client.deliver([message(0)])
         client.close()
-        with pytest.raises(Lost, match=r"no answer within 0\.3 s"):
+        with pytest.raises(SendError, match=r"no answer within 0\.3 s"):
             client.connect()
         client.close()
     finally:
@@ -183,7 +183,7 @@ def test_a_connection_is_kept_while_there_is_nothing_to_send(there, monkeypatch)
 )
 def test_what_does_not_let_us_in_is_told_in_the_brokers_words(change, told, there):
     client = AmqpClient(address(change(there.options()["url"]), SCHEMES))
-    with pytest.raises(Lost, match=told) as caught:
+    with pytest.raises(SendError, match=told) as caught:
         client.connect()
     client.close()
     assert "pika" not in str(caught.value).lower()
@@ -201,6 +201,6 @@ def test_a_broker_is_talked_to_only_if_its_certificate_is_good(there, certificat
     good.close()
     assert ids(there) == ["s-0"]
     strange = AmqpClient(address(url, SCHEMES))
-    with pytest.raises(Lost, match="certificate verify failed"):
+    with pytest.raises(SendError, match="certificate verify failed"):
         strange.connect()
     strange.close()

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from streamkit.emit.client import Client, Lost, address, tls_context
+from streamkit.emit.client import Client, SendError, address, tls_context
 from streamkit.media.uris import mask
 
 PORT = "the port in url must be a number from 1 to 65535, as in mqtt"
@@ -60,12 +60,12 @@ def test_certificates_need_an_encrypted_address():
 
 
 def test_certificates_that_cannot_be_read_are_told(tmp_path):
-    with pytest.raises(Lost, match=r"the certificates cannot be used \(.*nowhere.pem\)"):
+    with pytest.raises(SendError, match=r"the certificates cannot be used \(.*nowhere.pem\)"):
         tls_context({"ca": str(tmp_path / "nowhere.pem")})
 
 
 def test_secrets_are_hidden_wherever_they_stand():
     client = Client()
     client.secrets = ["hunter2", ""]
-    told = client.hide("cannot log in\n at amqp://me:other@host with hunter2 and token=abc or ?token=abc")
+    told = client.redact("cannot log in\n at amqp://me:other@host with hunter2 and token=abc or ?token=abc")
     assert told == "cannot log in at amqp://me:***@host with *** and token=abc or ?token=***"

@@ -15,7 +15,7 @@ from streamkit.core.data import Color, Surface
 from streamkit.core.errors import ConfigError
 from streamkit.core.stage import default_registry
 from streamkit.ops.color import from_rgb
-from streamkit.runtime.multiprocess.partition import share_out
+from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.stages.sinks.databases import SqliteSink
 from streamkit.testing.kit import detections, frames, run_stage
 
@@ -140,7 +140,7 @@ def planned(root, crops="true", above="draw", send="objects", device="cpu"):
         ({"crops": "{quality: 101}"}, "must be 1 to 100, got 101"),
         (
             {"above": "detect"},
-            r"sqlite would show what draw hides; write from: draw, .*crops: {clear: true} where that",
+            r"sqlite would show what draw hides; write from: draw, .*crops: {show_hidden: true} where that",
         ),
         ({"above": "detect", "crops": "{pad: 0}"}, "sqlite would show what draw hides"),
     ],
@@ -152,7 +152,7 @@ def test_what_cannot_work_is_refused(root, options, told):
 
 
 def test_what_is_meant_to_be_clear_may_be(root):
-    for given in ({"above": "detect", "crops": "{clear: true}"}, {"above": "detect", "crops": "false"}, {}):
+    for given in ({"above": "detect", "crops": "{show_hidden: true}"}, {"above": "detect", "crops": "false"}, {}):
         assert "sqlite" in planned(root, **given).nodes
 
 
@@ -160,8 +160,8 @@ def test_pixels_do_not_leave_their_device(root):
     with pytest.raises(
         ConfigError, match="pixels are never copied between devices; leave out crops, or name one device"
     ):
-        share_out(planned(root, device="[cuda:0, cuda:1]"))
-    assert len(share_out(planned(root, crops="false", device="[cuda:0, cuda:1]"))) == 2
+        assign_sources(planned(root, device="[cuda:0, cuda:1]"))
+    assert len(assign_sources(planned(root, crops="false", device="[cuda:0, cuda:1]"))) == 2
     told = "sqlite: the crops that are sent go from device to host, one copy a batch"
     assert told in as_text(planned(root), "cuda:0")
     assert told not in as_text(planned(root, crops="false"), "cuda:0")

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.emit.client import Message
@@ -12,8 +13,8 @@ from streamkit.emit.sender import UNKEPT, DeadLetters
 
 @pytest.fixture
 def made(tmp_path):
-    counters, said = Counters(), []
-    return DeadLetters(tmp_path / "d.jsonl", 1000, counters, said.append), counters, said
+    counters, logged = Counters(), collect()
+    return DeadLetters(tmp_path / "d.jsonl", 1000, counters), counters, logged
 
 
 def messages(*numbers, size=1):
@@ -21,7 +22,7 @@ def messages(*numbers, size=1):
 
 
 def test_each_record_is_a_line_with_time_reason_topic_and_key(made):
-    dead, counters, said = made
+    dead, counters, logged = made
     dead.add(messages(1, 2), "too large")
     dead.add(messages(3), 'a "reason"')
     one, two, three = map(json.loads, dead.path.read_text().splitlines())
@@ -29,11 +30,11 @@ def test_each_record_is_a_line_with_time_reason_topic_and_key(made):
     assert one == {"why": "too large", "topic": "t/1", "key": "k", "record": {"id": "s-1", "x": "y"}}
     assert (two["record"]["id"], two["why"]) == ("s-2", "too large")
     assert (three["topic"], three["why"]) == ("t/3", 'a "reason"')
-    assert (counters.values, said) == ({}, [])
+    assert (counters.values, logged) == ({}, [])
 
 
 def test_it_does_not_grow_beyond_its_limit_and_counts_what_it_cannot_keep(made):
-    dead, counters, said = made
+    dead, counters, logged = made
     dead.add(messages(1), "no")
     size = dead.path.stat().st_size
     fits = (1000 - size) // size
@@ -41,7 +42,7 @@ def test_it_does_not_grow_beyond_its_limit_and_counts_what_it_cannot_keep(made):
     assert len(dead.path.read_text().splitlines()) == 1 + fits
     assert dead.path.stat().st_size <= 1000
     assert counters.values == {UNKEPT: 3}
-    assert said == [
+    assert logged == [
         f"{dead.path} has reached its limit of 0.001 MB; further rejected records are counted, and not kept. "
         "Move the file away to make room"
     ]
@@ -51,10 +52,10 @@ def test_a_line_that_just_fits_is_kept(made, tmp_path):
     dead, counters, _ = made
     dead.add(messages(1), "no")
     size = dead.path.stat().st_size
-    exact = DeadLetters(tmp_path / "e.jsonl", size, counters, print)
+    exact = DeadLetters(tmp_path / "e.jsonl", size, counters)
     exact.add(messages(1), "no")
     assert counters.values == {}
-    short = DeadLetters(tmp_path / "f.jsonl", size - 1, counters, lambda text: None)
+    short = DeadLetters(tmp_path / "f.jsonl", size - 1, counters)
     short.add(messages(1), "no")
     assert counters.values == {UNKEPT: 1}
 
@@ -69,7 +70,7 @@ def test_half_a_line_of_a_crash_does_not_spoil_the_next(made):
 
 
 def test_a_full_disk_keeps_whole_lines_and_is_counted(made, monkeypatch):
-    dead, counters, said = made
+    dead, counters, logged = made
     dead.add(messages(1), "no")
     before, write = dead.path.read_bytes(), os.write
 
@@ -82,4 +83,4 @@ def test_a_full_disk_keeps_whole_lines_and_is_counted(made, monkeypatch):
     dead.add(messages(2, 3), "no")
     assert dead.path.read_bytes() == before
     assert counters.values == {UNKEPT: 2}
-    assert said == [f"cannot write {dead.path}: the disk is full; rejected records are counted, and not kept"]
+    assert logged == [f"cannot write {dead.path}: the disk is full; rejected records are counted, and not kept"]

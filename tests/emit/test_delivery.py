@@ -25,7 +25,7 @@ def soaks(*kinds):
 
 
 class Life:
-    """A pipeline's process, and what it has said it has written into its spool."""
+    """A pipeline's process, and what it says it has written into its spool."""
 
     def __init__(self, options, names, frames, rate):
         self.safe: dict[str, int] = {}
@@ -33,7 +33,7 @@ class Life:
             [sys.executable, str(LIFE), json.dumps(options), ",".join(names), str(frames), str(rate)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self._said: list[str] = []
+        self._logged: list[str] = []
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._listen)]
         for one in self._readers:
             one.start()
@@ -45,13 +45,13 @@ class Life:
                 self.safe[source] = int(index)
 
     def _listen(self):
-        self._said += self.process.stderr
+        self._logged += self.process.stderr
 
     def wait_for_first(self):
         until_s = time.monotonic() + 300
         while not self.safe and time.monotonic() < until_s and self.process.poll() is None:
             time.sleep(0.01)
-        assert self.safe, self.said
+        assert self.safe, self.logged
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
@@ -66,8 +66,8 @@ class Life:
         return code
 
     @property
-    def said(self):
-        return "".join(self._said)
+    def logged(self):
+        return "".join(self._logged)
 
 
 def once(records):
@@ -94,9 +94,9 @@ def bring_the_rest(options):
     for n in itertools.count():
         last = Life({**options, "timeout": "30s", "drain_timeout": "30s"}, [f"last{n}"], 1, 1)
         assert last.end(900) == 0
-        if "are left in" not in last.said:
+        if "are left in" not in last.logged:
             return
-        assert time.monotonic() < until_s, last.said
+        assert time.monotonic() < until_s, last.logged
         time.sleep(0.5)
 
 
@@ -171,7 +171,7 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
     there.gate.cut()
     there.gate.swallow = False
     assert life.end() == 0
-    if "are left in" in life.said:  # a broker that is slow to let one in again
+    if "are left in" in life.logged:  # a broker that is slow to let one in again
         bring_the_rest(options)
     found, repeats = once(there.got())
     assert found["gate"] == list(range(1500))
@@ -182,7 +182,7 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
 @pytest.mark.parametrize("kind", ["mqtt", "redis", *soaks("webhook", "amqp", "nats")])
 def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
-    life = Life(with_spool(there, tmp_path, max_wait="500ms", drain_timeout="60s"), ["gate"], 2500, 1000)
+    life = Life(with_spool(there, tmp_path, max_backoff="500ms", drain_timeout="60s"), ["gate"], 2500, 1000)
     life.wait_for_first()
     time.sleep(0.1)
     there.broker.freeze()
@@ -190,8 +190,8 @@ def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_pat
     there.broker.thaw()
     assert life.end() == 0
     found, _ = once(there.got())
-    assert found == {"gate": list(range(2500))}, life.said
-    assert "records wait in the spool" in life.said
+    assert found == {"gate": list(range(2500))}, life.logged
+    assert "records wait in the spool" in life.logged
 
 
 @pytest.mark.parametrize("kind", ["mqtt", "redis", *soaks("postgres", "amqp", "nats")])
@@ -200,13 +200,13 @@ def test_a_wrong_password_is_told_without_it_and_nothing_is_lost(kind, place, tm
     wrong = {**with_spool(there, tmp_path, drain_timeout="500ms"), **there.options("wr0ng/secret")}
     life = Life(wrong, ["gate"], 50, 500)
     assert life.end() == 0, "a broker that does not let us in is a warning"
-    assert "50 records are left" in life.said
-    assert "records wait in the spool; the emitter retries" in life.said
+    assert "50 records are left" in life.logged
+    assert "records wait in the spool; the emitter retries" in life.logged
     for secret in ("wr0ng/secret", "wr0ng%2Fsecret", "wr0ng"):
-        assert secret not in life.said
+        assert secret not in life.logged
         assert not any(secret.encode() in path.read_bytes() for path in (tmp_path / "spool").iterdir())
     again = Life(with_spool(there, tmp_path), ["last"], 1, 1)
     assert again.end() == 0
     found, _ = once(there.got())
     assert found == {"gate": list(range(50)), "last": [0]}
-    assert "50 records of an earlier run are in" in again.said
+    assert "50 records of an earlier run are in" in again.logged

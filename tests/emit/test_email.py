@@ -9,7 +9,7 @@ from support.mails import HEAD, event, mailing_fixture  # noqa: F401  a fixture
 from support.rtsp import wait_until
 from support.smtp import PASSWORD, USER, mail_server, mail_tls, text_of  # noqa: F401  fixtures
 
-from streamkit.emit.client import Lost, RecordRejected
+from streamkit.emit.client import RecordRejected, SendError
 from streamkit.emit.email import GIVEN_UP, REFUSED_TO
 from streamkit.emit.email import SENT as MAILS
 from streamkit.emit.segment_file import SpoolRecord
@@ -22,7 +22,7 @@ def test_a_mail_tells_what_happened_and_comes_encrypted_with_a_password(mail_ser
     context, ca = mail_tls
     server = mail_server(context, auth=True)
     made = mailing(
-        server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", plain=False, tls={"ca": str(ca)},
+        server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", unencrypted=False, tls={"ca": str(ca)},
         to=["ops@example.com", "Boss <boss@example.com>"], link="https://10.0.0.2:8000/",
     )  # fmt: skip
     made.flow(event(direction="in"))
@@ -36,14 +36,14 @@ def test_a_mail_tells_what_happened_and_comes_encrypted_with_a_password(mail_ser
     assert lines[0].startswith("2026-08-0")
     assert lines[0].endswith("  crossed at gate (line, track 7, direction in)")
     assert lines[-2] == "https://10.0.0.2:8000/"
-    assert made.said == []
+    assert made.logged == []
     assert made.counters.values == {MAILS: 1, SENT: 1}
 
 
 def test_encrypted_from_the_first_byte(mail_server, mail_tls, mailing):  # noqa: F811
     context, ca = mail_tls
     server = mail_server(context, implicit=True)
-    made = mailing(server, url=f"smtps://127.0.0.1:{server.port}", plain=False, tls={"ca": str(ca)})
+    made = mailing(server, url=f"smtps://127.0.0.1:{server.port}", unencrypted=False, tls={"ca": str(ca)})
     made.flow(event())
     assert len(server.got) == 1
 
@@ -61,23 +61,23 @@ def test_nobody_else_gets_the_password_and_a_wrong_one_is_told_without_it(
     context, ca = mail_tls
     server = mail_server(context, auth=True)
     url = f"smtp://{quote(USER)}:{quote(password, safe='')}@127.0.0.1:{server.port}"
-    made = mailing(server, url=url, plain=False, tls={"ca": str(ca)} if known else None)
+    made = mailing(server, url=url, unencrypted=False, tls={"ca": str(ca)} if known else None)
     made.put(event())
     made.once()
-    assert told in made.said[0]
-    assert "records wait in the spool" in made.said[0]
-    said = made.said[0].replace(str(server.port), "")
-    assert not any(part in said for part in (*password.split("/"), quote(password, safe="")))
+    assert told in made.logged[0]
+    assert "records wait in the spool" in made.logged[0]
+    shown = made.logged[0].replace(str(server.port), "")
+    assert not any(part in shown for part in (*password.split("/"), quote(password, safe="")))
     assert server.got == []
     assert bool(server.logins) == known
 
 
 def test_a_server_without_encryption_gets_nothing(mail_server, mailing):  # noqa: F811
     server = mail_server(auth=True)
-    made = mailing(server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", plain=False)
+    made = mailing(server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", unencrypted=False)
     made.put(event())
     made.once()
-    assert "it offers no encryption (STARTTLS)" in made.said[0]
+    assert "it offers no encryption (STARTTLS)" in made.logged[0]
     assert (server.logins, server.got) == (0, [])
     assert made.stage.queue.waiting == 1
 
@@ -89,13 +89,13 @@ def test_a_mail_that_is_put_off_is_sent_again_and_one_that_is_refused_is_given_u
     made.flow(event("first"))
     assert len(server.got) == 1
     assert made.counters[LOST] == 2
-    assert "ops@example.com is not accepted: 451 4.7.1 greylisted, try again later; records wait" in made.said[0]
+    assert "ops@example.com is not accepted: 451 4.7.1 greylisted, try again later; records wait" in made.logged[0]
     made.flow(event("second"), event("third"))
     made.flow(event("fourth"))
     assert server.subjects == ["first at gate (line, track 7)", "fourth at gate (line, track 7)"]
     assert made.counters[REFUSED] == 2
     told = "refuses 2 records: ops@example.com is not accepted: 550 5.1.1 no such user; they are given up, counted, and"
-    assert told in made.said[-1]
+    assert told in made.logged[-1]
     server.data = ["451 4.3.0 busy", "554 5.7.1 this is spam"]
     made.flow(event("fifth"))
     assert made.counters[REFUSED] == 3
@@ -139,7 +139,7 @@ def test_a_recipient_put_off_for_ever_is_given_up_where_others_have_the_mail(
     assert (made.counters[GIVEN_UP], made.counters[SENT], made.counters[MAILS]) == (1, 2, 2)
     assert (
         "has deferred a recipient for too long: full@example.com is not accepted: 452 full; the recipient is skipped"
-        in made.said[-1]
+        in made.logged[-1]
     )
     lost = made.counters[LOST]
     made.flow(event("third"))
@@ -147,7 +147,7 @@ def test_a_recipient_put_off_for_ever_is_given_up_where_others_have_the_mail(
     del server.refuses["full@example.com"]
     made.flow(event("fourth"))
     assert server.to[-1] == ["ops@example.com", "full@example.com"]
-    assert made.stage.sender._client._since_s == {}
+    assert made.stage.sender._client._deferred_since_s == {}
     other = mailing(server, to=["full@example.com", "gone@example.com"], spool={"path": f"{made.stage.folder}-other"})
     server.refuses["full@example.com"] = "452 full"
     other.put(event("fifth"))
@@ -168,9 +168,10 @@ def test_a_record_that_cannot_be_told_is_given_up_alone(mail_server, mailing):  
     assert len(server.got) == 1
     assert made.counters.values == {MAILS: 1, SENT: 3, REFUSED: 2}
     assert (
-        "it cannot be described in a mail (KeyError: 'class_id'); another stage, or the same stage with" in made.said[0]
+        "it cannot be described in a mail (KeyError: 'class_id'); another stage, or the same stage with"
+        in made.logged[0]
     )
-    assert "(ValueError: zip() argument 2 is shorter" in made.said[1]
+    assert "(ValueError: zip() argument 2 is shorter" in made.logged[1]
     made.flow(event("fourth", snapshot="no\0path.jpg"), event("fifth"))
     assert server.subjects[1:] == ["fifth at gate (line, track 7)"]
     assert made.counters[REFUSED] == 3
@@ -182,18 +183,20 @@ def test_a_password_may_have_letters_beyond_ascii(password, mail_server, mail_tl
     monkeypatch.setattr("support.smtp.PASSWORD", password)
     server = mail_server(context, auth=True)
     url = f"smtp://{quote(USER)}:{quote(password, safe='')}@127.0.0.1:{server.port}"
-    made = mailing(server, url=url, plain=False, tls={"ca": str(ca)})
+    made = mailing(server, url=url, unencrypted=False, tls={"ca": str(ca)})
     made.flow(event())
     assert len(server.got) == 1
     wrong = url.replace(quote(password, safe=""), quote("é" + password, safe=""))
-    other = mailing(server, url=wrong, plain=False, tls={"ca": str(ca)}, spool={"path": f"{made.stage.folder}-other"})
+    other = mailing(
+        server, url=wrong, unencrypted=False, tls={"ca": str(ca)}, spool={"path": f"{made.stage.folder}-other"}
+    )
     other.put(event())
     other.once()
-    assert "the user or the password is refused (535 " in other.said[0]
+    assert "the user or the password is refused (535 " in other.logged[0]
     server.stop()
     server._options["auth_exclude_mechanism"] = ["PLAIN"]
     server.start()
-    with pytest.raises(Lost, match=r"characters beyond ASCII, which need AUTH PLAIN, .* set an ASCII password"):
+    with pytest.raises(SendError, match=r"characters beyond ASCII, which need AUTH PLAIN, .* set an ASCII password"):
         other.stage.sender._client.connect()
 
 
@@ -208,21 +211,21 @@ def test_a_server_that_breaks_off_or_is_gone_gets_the_same_mail_later(mail_serve
     made.put(event("second"))
     client = made.stage.sender._client
     client.close()
-    with pytest.raises(Lost, match="no connection"):
+    with pytest.raises(SendError, match="no connection"):
         client.connect()
     server.start()
     made.flow()
     assert server.subjects[1:] == ["second at gate (line, track 7)"]
-    assert made.said[-1].endswith("accepts records again; 1 are waiting")
+    assert made.logged[-1].endswith("accepts records again; 1 are waiting")
 
 
 def test_what_is_in_the_spool_comes_after_the_pipeline_was_killed(mail_server, tmp_path):  # noqa: F811
     server = mail_server()
     server.refuses["ops@example.com"] = "451 later"
     options = {
-        "stage": "email", "url": f"smtp://127.0.0.1:{server.port}", "plain": True, "mail_from": "a@b.c",
+        "stage": "email", "url": f"smtp://127.0.0.1:{server.port}", "unencrypted": True, "mail_from": "a@b.c",
         "to": "ops@example.com", "send": "frames", "body": "{source} {text}", "batch_window": "100ms",
-        "max_wait": "300ms", "spool": {"path": str(tmp_path / "spool")},
+        "max_backoff": "300ms", "spool": {"path": str(tmp_path / "spool")},
     }  # fmt: skip
     first = Life(options, ["gate"], 10**6, 20)
     first.wait_for_first()
@@ -232,7 +235,7 @@ def test_what_is_in_the_spool_comes_after_the_pipeline_was_killed(mail_server, t
     server.refuses.clear()
     again = Life(options, ["last"], 1, 1)
     assert again.end() == 0
-    assert "are left in" not in again.said
+    assert "are left in" not in again.logged
     lines = [line for mail in server.got for line in text_of(mail).splitlines()]
     assert lines.count("gate nothing at gate") > first.safe["gate"]
     assert lines.count("last nothing at last") == 1
@@ -243,6 +246,6 @@ def test_a_refused_login_is_no_reason_to_give_records_up(mail_server, mailing): 
     made = mailing(server)
     client = made.stage.sender._client
     client._session = lambda: (_ for _ in ()).throw(RecordRejected("no"))
-    with pytest.raises(Lost) as caught:
+    with pytest.raises(SendError) as caught:
         client.connect()
-    assert type(caught.value) is Lost
+    assert type(caught.value) is SendError

@@ -6,7 +6,7 @@ import pytest
 from support.mails import HEAD, event, mailing_fixture  # noqa: F401  a fixture
 from support.smtp import mail_server, text_of  # noqa: F401  fixtures
 
-from streamkit.emit.client import Lost
+from streamkit.emit.client import SendError
 from streamkit.emit.email import OVER
 from streamkit.emit.sender import SENT
 
@@ -39,7 +39,7 @@ def test_a_phone_is_not_flooded_and_nothing_is_silent(mail_server, mailing, monk
     server = mail_server()
     now = [1_000_000.0]
     monkeypatch.setattr("streamkit.emit.email.time.time", lambda: now[0])
-    made = mailing(server, limit=3)
+    made = mailing(server, max_per_hour=3)
     for n in range(8):
         now[0] += 1
         made.flow(event("crossed" if n % 2 else "entered"))
@@ -47,7 +47,7 @@ def test_a_phone_is_not_flooded_and_nothing_is_silent(mail_server, mailing, monk
     assert "This is the last of 3 mails within an hour." in text_of(server.got[2])
     assert "This is the last" not in text_of(server.got[1])
     assert made.counters[OVER] == 5
-    assert any("the limit of 3 mails within an hour is reached" in text for text in made.said)
+    assert any("the limit of 3 mails within an hour is reached" in text for text in made.logged)
     client = made.stage.sender._client
     client.connect()
     client.idle()
@@ -68,16 +68,16 @@ def test_what_was_left_out_is_tried_no_more_often_than_any_mail(mail_server, mai
     server = mail_server()
     now = [1_000_000.0]
     monkeypatch.setattr("streamkit.emit.email.time.time", lambda: now[0])
-    made = mailing(server, limit=1)
+    made = mailing(server, max_per_hour=1)
     made.flow(event("first"))
     made.flow(event("second"))
     now[0] += 3600
     client = made.stage.sender._client
     server.answers = ["451 later", "550 never"]
-    with pytest.raises(Lost, match="451 later"):
+    with pytest.raises(SendError, match="451 later"):
         client.idle()
     client.idle()
-    assert "refuses the mail that reports omitted events: ops@example.com is not accepted: 550 never" in made.said[-1]
+    assert "refuses the mail that reports omitted events: ops@example.com is not accepted: 550 never" in made.logged[-1]
     client.idle()
     assert server.answers == []
     assert len(server.got) == 1
@@ -86,7 +86,7 @@ def test_what_was_left_out_is_tried_no_more_often_than_any_mail(mail_server, mai
 
 def test_the_picture_of_an_event_is_attached_where_it_is_there(mail_server, mailing, tmp_path):  # noqa: F811
     server = mail_server()
-    made = mailing(server, pictures=2)
+    made = mailing(server, max_images=2)
     paths = [tmp_path / name for name in ("one.jpg", "two.jpeg", "three.png", "no.jpg", "key.txt")]
     paths[0].write_bytes(JPEG)
     paths[1].write_bytes(JPEG + b"2")

@@ -1,4 +1,4 @@
-"""Emitters in a pipeline: what is checked beforehand, what is said, what is counted."""
+"""Emitters in a pipeline: what is checked beforehand, what is logged, what is counted."""
 
 import builtins
 import errno
@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from support.brokers import free_port
+from support.messages import collect
 
 from benchmarks.emitters import add_stages
 from streamkit.config.graph import build
@@ -31,9 +32,9 @@ def graph(sink, *, count=20, sources=("gate", "yard"), above=None):
 
 
 def run(sink, **options):
-    said = []
-    pipeline = Pipeline(graph(sink, **options), Device("cpu"), say=said.append)
-    return pipeline.run(), pipeline.report(0)["counts"], said
+    logged = collect()
+    pipeline = Pipeline(graph(sink, **options), Device("cpu"))
+    return pipeline.run(), pipeline.report(0)["counts"], logged
 
 
 def problems(sink):
@@ -51,9 +52,9 @@ def rows(path, text):
 
 def test_all_sources_go_into_one_table_in_order(tmp_path):
     out = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "send": "objects", "spool": {"path": str(tmp_path / "s")}}
-    code, counts, said = run(out, above={"stage": "ten_objects"})
+    code, counts, logged = run(out, above={"stage": "ten_objects"})
     assert (code, counts["records sent"]) == (0, 400)
-    assert not any("spool" in text for text in said)
+    assert not any("spool" in text for text in logged)
     found = rows(tmp_path / "x.db", "SELECT source, frame, label FROM objects ORDER BY rowid")
     for source in ("gate", "yard"):
         assert [row[1] for row in found if row[0] == source] == [n // 10 for n in range(200)]
@@ -69,15 +70,15 @@ def test_the_spool_is_named_after_the_stage_where_nothing_else_is_said(tmp_path,
 def test_a_broker_that_is_not_there_is_a_warning_and_the_records_wait(tmp_path):
     sink = {"stage": "redis", "url": f"redis://:pa55@127.0.0.1:{free_port()}", "spool": {"path": str(tmp_path / "s")},
             "drain_timeout": "1s"}  # fmt: skip
-    code, counts, said = run(sink)
+    code, counts, logged = run(sink)
     assert code == 0
     assert counts["records left in the spool"] == 40
     assert counts["connections lost or refused"] >= 1
-    (told,) = [text for text in said if "no connection" in text]
+    (told,) = [text for text in logged if "no connection" in text]
     assert told.startswith("redis://127.0.0.1:")
     assert "records wait in the spool; the emitter retries until it succeeds" in told
-    assert "40 records are left in" in said[-1]
-    assert not any("pa55" in text for text in said)
+    assert "40 records are left in" in logged[-1]
+    assert not any("pa55" in text for text in logged)
 
 
 def test_a_required_broker_that_is_not_there_ends_the_run_with_exit_code_2(tmp_path, root):
@@ -111,13 +112,13 @@ def test_what_is_dropped_sent_and_left_adds_up(tmp_path):
         "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}",
         "spool": {"path": str(tmp_path / "s"), "size": "1MB"}, "drain_timeout": "0.5s",
     }  # fmt: skip
-    code, counts, said = run(sink, count=6000)
+    code, counts, logged = run(sink, count=6000)
     assert code == 1, "records that are lost are a failure"
     dropped = counts["records dropped: spool full"]
     assert dropped > 0
     assert dropped + counts["records left in the spool"] == 12_000
-    assert sum("the oldest records are dropped, and counted" in text for text in said) == 1
-    assert said[-1] == f"out lost records: {dropped:,} records dropped: spool full"
+    assert sum("the oldest records are dropped, and counted" in text for text in logged) == 1
+    assert logged[-1] == f"out lost records: {dropped:,} records dropped: spool full"
     out = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
     _, counts, _ = run(out, count=1, sources=("last",))
     assert counts["records sent"] == 12_000 - dropped + 1, "a spool may also be sent elsewhere"
@@ -142,10 +143,10 @@ def full_disk(monkeypatch, folder):
 def test_a_full_disk_is_told_from_a_full_spool(tmp_path, monkeypatch):
     full_disk(monkeypatch, tmp_path / "s")
     sink = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
-    code, counts, said = run(sink, count=10)
+    code, counts, logged = run(sink, count=10)
     assert (code, counts["records dropped: disk full"]) == (1, 20)
     assert "records dropped: spool full" not in counts
-    assert said == [
+    assert logged == [
         f"the disk of the spool {tmp_path}/s is full, or its quota is used up; new records are dropped, and counted",
         "out lost records: 20 records dropped: disk full",
     ]
@@ -157,17 +158,17 @@ def test_records_that_are_too_old_or_refused_are_a_failure_as_well(tmp_path):
     columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
     made.execute(f"CREATE TABLE frames ({columns}, CHECK (frame <> 3))")
     made.close()
-    code, counts, said = run({"stage": "sqlite", "path": str(path), "spool": {"path": str(tmp_path / "s")}}, count=10)
+    code, counts, logged = run({"stage": "sqlite", "path": str(path), "spool": {"path": str(tmp_path / "s")}}, count=10)
     assert (code, counts["records sent"]) == (1, 18)
-    assert said[-1] == "out lost records: 2 records given up: refused by the broker"
+    assert logged[-1] == "out lost records: 2 records given up: refused by the broker"
     away = {
         "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}", "drain_timeout": "0s",
         "spool": {"path": str(tmp_path / "t"), "age": "0s"},
     }  # fmt: skip
-    code, counts, said = run(away, count=10)
+    code, counts, logged = run(away, count=10)
     assert code == 1
     assert counts["records dropped: over age"] > 0
-    assert "records dropped: over age" in said[-1]
+    assert "records dropped: over age" in logged[-1]
 
 
 def test_two_emitters_cannot_have_one_spool(tmp_path):
@@ -176,7 +177,7 @@ def test_two_emitters_cannot_have_one_spool(tmp_path):
     stages = {name: {"stage": "sqlite", "path": f"{tmp_path}/{name}.db", "from": "decode", **spool} for name in "ab"}
     made = build(read_text(json.dumps({"device": "cpu", "sources": {"x": each}, "stages": stages}), registry=REGISTRY))
     with pytest.raises(OutputError, match=r"is in use by another run or emitter; set a different spool\.path for each"):
-        Pipeline(made, Device("cpu"), say=lambda text: None).run()
+        Pipeline(made, Device("cpu")).run()
 
 
 def test_frames_that_failed_are_told_of_as_well(tmp_path):
@@ -196,7 +197,7 @@ def test_frames_that_failed_are_told_of_as_well(tmp_path):
     each = {"stage": "numbered_frames", "uri": "none", "count": 9}
     sink = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
     text = json.dumps({"device": "cpu", "sources": {"a": each}, "stages": {"fails": {}, "out": sink}})
-    Pipeline(build(read_text(text, registry=registry)), Device("cpu"), say=lambda text: None).run()
+    Pipeline(build(read_text(text, registry=registry)), Device("cpu")).run()
     found = rows(tmp_path / "x.db", "SELECT frame, error FROM frames ORDER BY rowid")
     assert [row[0] for row in found] == list(range(9))
     assert [bool(row[1]) for row in found] == [n % 3 == 0 for n in range(9)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamkit.emit.client import Client, EncodingClient, Lost, Message, RecordRejected
+from streamkit.emit.client import Client, EncodingClient, Message, RecordRejected, SendError
 
 
 class Scripted(Client):
@@ -12,7 +12,7 @@ class Scripted(Client):
         self.got, self.answer, self.idled, self.closed = [], answer, 0, 0
 
     def connect(self):
-        self.as_connected = (self.timeout_s, self.over(), self.say)
+        self.as_connected = (self.timeout_s, self.over())
 
     def deliver(self, messages):
         self.got += messages
@@ -52,11 +52,11 @@ def test_what_has_no_such_form_is_refused_alone_and_places_are_those_of_what_was
 
 
 def test_where_nothing_is_left_nothing_is_sent():
-    inner = Scripted(Lost("away"))
+    inner = Scripted(SendError("away"))
     assert list(EncodingClient(inner, encode).deliver(messages(b"odd"))) == [0]
 
 
-@pytest.mark.parametrize("kind", [Lost, RecordRejected])
+@pytest.mark.parametrize("kind", [SendError, RecordRejected])
 @pytest.mark.parametrize(
     ("bodies", "done", "expected"),
     [
@@ -77,12 +77,11 @@ def test_how_many_have_arrived_is_never_too_many(bodies, done, expected, kind):
 def test_the_client_behind_it_has_what_the_sender_gives():
     inner = Scripted()
     made = EncodingClient(inner, encode)
-    said = []
-    made.timeout_s, made.over, made.say = 3.0, lambda: True, said.append
+    made.timeout_s, made.over = 3.0, lambda: True
     made.connect()
-    assert inner.as_connected == (3.0, True, said.append)
+    assert inner.as_connected == (3.0, True)
     assert made.where == "kafka://broker:9092"
-    assert made.hide("a hunter2 b") == "a *** b"
+    assert made.redact("a hunter2 b") == "a *** b"
     made.idle()
     made.close()
     assert (inner.idled, inner.closed) == (1, 1)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from support.brokers import PLACES
+from support.messages import collect
 
 from benchmarks import emitters
 from streamkit.core.counters import Counters
-from streamkit.emit.client import Client, Lost
+from streamkit.emit.client import Client, SendError
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import LOST, SENT, Sender
 from streamkit.emit.spool import FULL, OLD, Spool
@@ -28,7 +29,7 @@ class Back(Client):
     def connect(self):
         self.tries -= 1
         if self.tries >= 0:
-            raise Lost("not there")
+            raise SendError("not there")
 
     def deliver(self, messages):
         self.got += [json.loads(one.body)["n"] for one in messages]
@@ -39,14 +40,12 @@ class Hour:
     """A spool into which records come in, a second after the other of its own clock."""
 
     def __init__(self, folder, **options):
-        self.now_s, self.count, self.counters, self.said = 1e9, 0, Counters(), []
+        self.now_s, self.count, self.counters, self.logged = 1e9, 0, Counters(), collect()
         self._folder, self._options = folder / "s", options
         self.spool = self._open()
 
     def _open(self):
-        return Spool(
-            self._folder, **self._options, counters=self.counters, say=self.said.append, clock=lambda: self.now_s
-        )
+        return Spool(self._folder, **self._options, counters=self.counters, clock=lambda: self.now_s)
 
     def passes(self, seconds=HOUR_S):
         for _ in range(seconds):
@@ -61,7 +60,7 @@ class Hour:
         self.spool = self._open()
 
     def send(self, client):
-        Sender(self.spool, client, 0.3, self.counters, self.said.append).run(lambda: not self.spool.waiting)
+        Sender(self.spool, client, 0.3, self.counters).run(lambda: not self.spool.waiting)
         return client.got
 
 
@@ -91,7 +90,7 @@ def test_an_hour_waits_in_the_spool_and_goes_in_order_with_what_comes_meanwhile(
     assert one.send(client) == list(range(ALL + 30 * PER_S))
     assert one.counters.values == {SENT: ALL + 30 * PER_S, LOST: 2}
     assert sum(
-        "not there; records wait in the spool; the emitter retries until it succeeds" in text for text in one.said
+        "not there; records wait in the spool; the emitter retries until it succeeds" in text for text in one.logged
     )
 
 

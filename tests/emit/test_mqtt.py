@@ -7,6 +7,7 @@ import threading
 import pytest
 from support.brokers import place  # noqa: F401  a fixture
 from support.listener import Listener
+from support.messages import collect
 
 from streamkit.emit.client import Message, RecordRejected, address
 from streamkit.emit.mqtt import SCHEMES, MqttClient
@@ -19,8 +20,7 @@ def there(place):  # noqa: F811
 
 def connected(there):
     made = MqttClient(address(there.options()["url"], SCHEMES), status="house/status")
-    made.said = []
-    made.say = made.said.append
+    made.logged = collect()
     made.connect()
     return made
 
@@ -53,10 +53,10 @@ def test_the_broker_says_that_we_have_gone_where_the_connection_is_cut(there):
 
 def test_what_is_to_stand_is_told_when_it_comes_and_again_after_each_connection(there):
     client = connected(there)
-    client.standing["house/a"] = b"1"
+    client.retained["house/a"] = b"1"
     client.idle()
     kept(there, "house/a", "1")
-    client.standing["house/b"] = b"2"
+    client.retained["house/b"] = b"2"
     client.deliver([Message("s-1", "streamkit/x", "", b'{"id":"s-1","source":"x"}')])
     kept(there, "house/b", "2")
     client.close()
@@ -64,7 +64,7 @@ def test_what_is_to_stand_is_told_when_it_comes_and_again_after_each_connection(
     client.connect()
     for topic, text in (("house/a", "1"), ("house/b", "2"), ("house/status", "online")):
         kept(there, topic, text)
-    assert client.said == []
+    assert client.logged == []
     client.close()
 
 
@@ -86,7 +86,7 @@ def test_what_may_not_stand_is_said_and_records_go_all_the_same(there):
     there.broker.start()
     there._subscribe()
     client = connected(there)
-    assert client.said == [f"{client.where} does not accept house/status: reason code 0x87; it is not published"]
+    assert client.logged == [f"{client.where} does not accept house/status: reason code 0x87; it is not published"]
     client.close()  # Mosquitto 2.0 closes it, too
     client.connect()
     client.deliver([Message("s-1", "streamkit/x", "", b'{"id":"s-1","source":"x"}')])

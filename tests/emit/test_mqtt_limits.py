@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 from support.brokers import place  # noqa: F401  a fixture
 from support.listener import Listener
+from support.messages import collect
 
-from streamkit.emit.client import Lost, Message, address
+from streamkit.emit.client import Message, SendError, address
 from streamkit.emit.mqtt import SCHEMES, MqttClient
 from streamkit.stages.sinks.mqtt import MqttSink
 
@@ -38,8 +39,7 @@ def client(there):
 
     def make(**options):
         made.append(MqttClient(address(there.options()["url"], SCHEMES), **options))
-        made[-1].said = []
-        made[-1].say = made[-1].said.append
+        made[-1].logged = collect()
         made[-1].connect()
         return made[-1]
 
@@ -92,10 +92,10 @@ def test_records_share_a_message_only_as_far_as_the_broker_takes_it(client, ther
 
 def test_what_stands_and_is_too_large_is_said_once_and_does_not_cost_the_connection(client):
     made = client()
-    made.standing = {"house/large": b"x" * LIMIT, "house/b": b"1"}
+    made.retained = {"house/large": b"x" * LIMIT, "house/b": b"1"}
     made.idle()
     made.idle()
-    assert made.said == [
+    assert made.logged == [
         f"{made.where} does not accept house/large: the message has {LIMIT + 19} bytes, and the broker accepts "
         f"{LIMIT}; it is not published"
     ]
@@ -104,18 +104,18 @@ def test_what_stands_and_is_too_large_is_said_once_and_does_not_cost_the_connect
 
 def test_what_stands_and_ends_the_connection_is_given_up_after_three_tries(client):
     made = client()
-    made.standing = {"house/\x1b": b"1"}
+    made.retained = {"house/\x1b": b"1"}
     for _ in range(3):
-        with pytest.raises(Lost, match="the connection is lost"):
+        with pytest.raises(SendError, match="the connection is lost"):
             made.idle()
         made.close()
-        standing, made.standing = made.standing, {}
+        retained, made.retained = made.retained, {}
         made.connect()
-        made.standing = standing
+        made.retained = retained
     made.idle()
     assert made.deliver([message(1, 100)]) == {}
-    assert len(made.said) == 1
-    assert "it is not published" in made.said[0]
+    assert len(made.logged) == 1
+    assert "it is not published" in made.logged[0]
 
 
 def test_no_more_are_under_way_than_the_broker_announces(client, monkeypatch):
@@ -184,7 +184,7 @@ def test_labels_of_every_odd_letter_go_through_a_real_broker(there):
         **there.options(), send="objects", topic="streamkit/{label}/a", spool={"path": str(there.folder / "s")}
     )
     counters = Counters()
-    stage.context = Context("out", counters=counters, log=lambda text: None)
+    stage.context = Context("out", counters=counters)
     stage.open()
     stage.queue.append([
         SpoolRecord(stage._topics.fill(("a", letter, "detect", "7"))[0], b"", json.dumps({"source": "_/a"}).encode())
@@ -208,17 +208,17 @@ def test_a_broker_that_is_slow_is_told_again_what_stands(client, monkeypatch):
     wait = made._wait
 
     def late(there, what, arrived=b""):
-        raise Lost("no acknowledgement within 10 s")
+        raise SendError("no acknowledgement within 10 s")
 
-    made.standing = {"house/a": b"1"}
+    made.retained = {"house/a": b"1"}
     monkeypatch.setattr(made, "_wait", late)
     for _ in range(4):
-        with pytest.raises(Lost):
+        with pytest.raises(SendError):
             made.idle()
     monkeypatch.setattr(made, "_wait", wait)
     made.idle()
-    assert made.said == []
-    assert made._stands["house/a"] == b"1"
+    assert made.logged == []
+    assert made._published["house/a"] == b"1"
 
 
 @pytest.mark.parametrize(("less", "parts"), [(0, [[0, 1], [2, 3]]), (1, [[0], [1], [2], [3]])])

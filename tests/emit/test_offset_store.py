@@ -112,9 +112,9 @@ def test_on_a_full_disk_a_spool_that_is_there_is_opened_and_sent(tmp_path, monke
     def full(path, flags):
         if not path.exists():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return segment_file.private(path, flags)
+        return segment_file.open_private(path, flags)
 
-    monkeypatch.setattr(offset_store, "private", full)
+    monkeypatch.setattr(offset_store, "open_private", full)
     again = Spool(tmp_path / "s")
     assert ids(again, drain(again)) == before
     again.close()
@@ -126,7 +126,7 @@ def test_what_a_power_cut_takes_of_the_acknowledged_costs_no_row(tmp_path):
         body = b'{"source":"gate","frame":%d,"pts_s":0.0}'
         spool.append([SpoolRecord(b"", b"", body % frame) for frame in range(first, first + 30)])
         client = SqliteClient(str(tmp_path / "rows.db"), "frames", "frames")
-        Sender(spool, client, 1.0, Counters(), print).run(lambda: not spool.waiting)
+        Sender(spool, client, 1.0, Counters()).run(lambda: not spool.waiting)
         spool.close()
 
     send(0)

@@ -23,7 +23,7 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device
 from streamkit.emit import parquet
-from streamkit.emit.client import Lost, Message
+from streamkit.emit.client import Message, SendError
 from streamkit.emit.parquet import ParquetClient
 from streamkit.io.formats.columns import arrow_schema
 from streamkit.runtime.pipeline import Pipeline
@@ -52,9 +52,9 @@ def leftovers(folder):
 
 
 def test_every_object_is_a_row_when_the_run_has_ended(tmp_path):
-    code, counts, said = run(sink(tmp_path, send="objects"), above=TEN)
+    code, counts, logged = run(sink(tmp_path, send="objects"), above=TEN)
     assert (code, counts["records sent"]) == (0, 400)
-    assert said == []
+    assert logged == []
     assert "records left in the spool" not in counts
     (path,) = files(tmp_path / "out")
     assert path.stem.split("-")[1:] == ["000000000001", "000000000400"]
@@ -72,7 +72,7 @@ def test_rows_say_what_the_records_say_that_a_database_gets(tmp_path):
     other = {"path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "other")}}
     stages = {"ten_objects": {}, "parquet": sink(tmp_path, send="frames"), "sqlite": other}
     text = json.dumps({"device": "cpu", "sources": {"gate": each, "yard": each}, "stages": stages})
-    assert Pipeline(build(read_text(text, registry=REGISTRY)), Device("cpu"), say=pytest.fail).run() == 0
+    assert Pipeline(build(read_text(text, registry=REGISTRY)), Device("cpu")).run() == 0
     with sqlite3.connect(tmp_path / "x.db") as made:
         wanted = [orjson.loads(text) for (text,) in made.execute("SELECT record FROM frames")]
     made.close()
@@ -138,9 +138,9 @@ def test_a_missing_package_is_told(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_made_is_told_and_records_wait(tmp_path):
     (tmp_path / "out").write_text("a file")
-    code, counts, said = run(sink(tmp_path, drain_timeout=0.2), count=2)
+    code, counts, logged = run(sink(tmp_path, drain_timeout=0.2), count=2)
     assert (code, counts["records left in the spool"]) == (0, 4)
-    assert any("out: a part of the path is a file where a folder is needed; records wait" in text for text in said)
+    assert any("out: a part of the path is a file where a folder is needed; records wait" in text for text in logged)
     (tmp_path / "out").unlink()
     run(sink(tmp_path), count=1)
     assert len(read(tmp_path / "out")) == 6
@@ -295,7 +295,7 @@ def test_a_file_that_cannot_be_completed_is_lost_and_its_records_are_not(rows, t
     made.deliver(messages([OBJECT], folder=tmp_path / "a"))
     shutil.rmtree(tmp_path / "a", ignore_errors=True)
     (tmp_path / "a").write_text("in the way")
-    with pytest.raises(Lost, match="a part of the path is a file where a folder is needed"):
+    with pytest.raises(SendError, match="a part of the path is a file where a folder is needed"):
         made.idle()
     assert made.held == 1
     made.close()
@@ -360,7 +360,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice_when_the_pipeline_is_killed(
 
 def test_a_folder_that_goes_away_is_waited_for(tmp_path):
     there = Folder(tmp_path)
-    life = Life(with_spool(there, tmp_path, max_wait="500ms"), ["gate"], 1500, 1000)
+    life = Life(with_spool(there, tmp_path, max_backoff="500ms"), ["gate"], 1500, 1000)
     life.wait_for_first()
     deadline_s = time.monotonic() + 60
     while not files(tmp_path) and time.monotonic() < deadline_s:
@@ -368,10 +368,10 @@ def test_a_folder_that_goes_away_is_waited_for(tmp_path):
     there.restart()
     assert life.end() == 0
     for n in range(5):  # it may have ended while the folder was away; a slow machine needs more than one
-        if "are left in" in life.said:
+        if "are left in" in life.logged:
             life = Life(with_spool(there, tmp_path), [f"last{n}"], 1, 1)
             assert life.end() == 0
-    assert "are left in" not in life.said, life.said
+    assert "are left in" not in life.logged, life.logged
     assert [row["frame"] for row in there.got() if row["source"] == "gate"] == list(range(1500))
     assert leftovers(tmp_path / "out") == []
 

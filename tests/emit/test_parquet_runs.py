@@ -57,7 +57,7 @@ def test_a_value_that_no_folder_can_be_named_after_is_cut_and_stays_its_own(tmp_
     assert {name[:30] for name in found} == {"a" * 30, "é" * 30}
     stage = ParquetSink(path=str(tmp_path / "{source}-{label}"), send="objects", spool={"path": str(tmp_path / "s")})
     counters = Counters()
-    stage.context = Context("out", counters=counters, log=lambda text: None)
+    stage.context = Context("out", counters=counters)
     stage.open()
     fill = stage._topics.fill
     body = b'{"source":"a","frame":1,"pts_s":0.0,"object":{"box":[0,0,1,1],"score":0.5,"class_id":1}}'

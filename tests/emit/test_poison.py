@@ -6,6 +6,7 @@ import time
 import pytest
 from support.brokers import place  # noqa: F401  a fixture
 from support.mails import event, mailing_fixture  # noqa: F401  a fixture
+from support.messages import collect
 from support.smtp import mail_server  # noqa: F401  a fixture
 
 from streamkit.core.counters import Counters
@@ -24,15 +25,15 @@ def record(topic, key=b"", **more):
 
 @pytest.fixture
 def flow(tmp_path):
-    """Send records with one that is poison among them; return the counters, what was said and the dead letters."""
+    """Send records with one that is poison among them; return the counters, the messages and the dead letters."""
     stages = []
 
     def go(there, *, poison, send="frames", **options):
         stage = default_registry().get(there.kind)(
-            **there.options(), send=send, timeout=10.0, max_wait=0.5, spool={"path": str(tmp_path / "s")}, **options
+            **there.options(), send=send, timeout=10.0, max_backoff=0.5, spool={"path": str(tmp_path / "s")}, **options
         )
-        counters, said = Counters(), []
-        stage.context = Context("out", counters=counters, log=said.append)
+        counters, logged = Counters(), collect()
+        stage.context = Context("out", counters=counters)
         stage.open()
         stages.append(stage)
         topic, key = (*stage._topics.fill(("gate",)), b"", b"")[:2]
@@ -41,9 +42,9 @@ def flow(tmp_path):
         ])  # fmt: skip
         until_s = time.monotonic() + 60
         stage.sender.run(lambda: not stage.queue.waiting or time.monotonic() > until_s)
-        assert stage.queue.waiting == 0, said
+        assert stage.queue.waiting == 0, logged
         dead = [json.loads(line) for line in (tmp_path / "s" / NAME).read_text().splitlines()]
-        return counters, said, dead
+        return counters, logged, dead
 
     yield go
     for stage in stages:
@@ -133,13 +134,13 @@ def test_a_record_that_is_never_taken_costs_itself_alone(name, place, flow, requ
     there = place(kind)
     if prepare is not None:
         prepare(there)
-    counters, said, dead = flow(there, poison=poison)
-    assert (counters[SENT], counters[count]) == (COUNT - 1, 1), said
+    counters, logged, dead = flow(there, poison=poison)
+    assert (counters[SENT], counters[count]) == (COUNT - 1, 1), logged
     assert counters[POISON] + counters[REFUSED] == 1
     (one,) = dead
     assert one["record"]["frame"] == BAD
     assert why in one["why"], one["why"]
-    assert any("it is given up, counted, and kept in " in text and NAME in text for text in said)
+    assert any("it is given up, counted, and kept in " in text and NAME in text for text in logged)
     found = [one["frame"] for one in there.got()]
     first = list(dict.fromkeys(found))  # what was on its way when a connection ended comes again
     assert first == [n for n in range(COUNT) if n != BAD]

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamkit.emit import postgres
-from streamkit.emit.client import Lost
+from streamkit.emit import client
+from streamkit.emit.client import SendError
 from streamkit.emit.postgres import PostgresClient
 
 
@@ -15,7 +15,7 @@ class Statement:
     def __init__(self, monkeypatch, *, timeout_s):
         self.now_s, self.sent = 100.0, []
         self.client = SimpleNamespace(timeout_s=timeout_s, over=lambda: False)
-        monkeypatch.setattr(postgres, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         self.steps = PostgresClient._limited(self.client, self.work())
         assert next(self.steps) == "state 0"
 
@@ -32,7 +32,7 @@ class Statement:
 def test_a_statement_is_left_a_second_after_its_time_without_an_answer(monkeypatch):
     one = Statement(monkeypatch, timeout_s=8.0)
     assert one.at(109.0, None) == "state 1"
-    with pytest.raises(Lost, match=r"^no answer within 8 s$"):
+    with pytest.raises(SendError, match=r"^no answer within 8 s$"):
         one.at(109.1, None)
     assert one.sent == [None]
 
@@ -43,7 +43,7 @@ def test_each_answer_begins_the_time_again(monkeypatch):
     assert one.at(114.0, None) == "state 2"
     assert one.at(500.0, "write") == "state 3", "what comes too late has come"
     assert one.at(509.0, None) == "state 4"
-    with pytest.raises(Lost, match=r"^no answer within 8 s$"):
+    with pytest.raises(SendError, match=r"^no answer within 8 s$"):
         one.at(509.1, None)
 
 
@@ -51,7 +51,7 @@ def test_a_statement_is_left_when_the_run_ends_but_not_in_the_midst_of_an_answer
     one = Statement(monkeypatch, timeout_s=8.0)
     one.client.over = lambda: True
     assert one.at(101.0, "read") == "state 1"
-    with pytest.raises(Lost, match=r"^the run ends$"):
+    with pytest.raises(SendError, match=r"^the run ends$"):
         one.at(102.0, None)
 
 

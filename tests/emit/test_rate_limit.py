@@ -12,7 +12,7 @@ from streamkit.emit.email import HOUR_S, OTHERS, RateLimit
 
 def free_s(limit, now_s):
     """When the next mail may be sent."""
-    return now_s if limit.left(now_s) > 0 else limit._sent[0] + HOUR_S
+    return now_s if limit.remaining(now_s) > 0 else limit._sent[0] + HOUR_S
 
 
 # two mails, a restart within their hour, a third that has to wait, a restart, and the moment at which the first is over
@@ -27,11 +27,11 @@ def test_there_are_never_more_in_any_hour_and_every_restart_knows_it(steps, limi
             now += step
             if n in restarts:
                 quota = RateLimit(limit, Path(folder) / "mails")
-            if quota.left(now) > 0:
+            if quota.remaining(now) > 0:
                 quota.sent(now)
                 sent.append(now)
             assert sum(now - HOUR_S < one for one in sent) <= limit
-            assert quota.left(now) == limit - sum(now - HOUR_S < one for one in sent)
+            assert quota.remaining(now) == limit - sum(now - HOUR_S < one for one in sent)
 
 
 def test_mails_of_an_earlier_run_count_until_their_hour_is_over(tmp_path):
@@ -40,17 +40,17 @@ def test_mails_of_an_earlier_run_count_until_their_hour_is_over(tmp_path):
 
     for at_s in (1000.0, 1500.0, 2000.0):
         quota = again()
-        assert quota.left(at_s) == 3 - round((at_s - 1000) / 500)
+        assert quota.remaining(at_s) == 3 - round((at_s - 1000) / 500)
         assert free_s(quota, at_s) == at_s
         quota.sent(at_s)
     assert json.loads((tmp_path / "mails").read_text())["sent"] == [1000.0, 1500.0, 2000.0]
     for at_s, left in ((2000.0, 0), (4599.9, 0), (4600.0, 1), (5099.9, 1), (5100.0, 2), (5599.9, 2), (5600.0, 3)):
-        assert again().left(at_s) == left, at_s
+        assert again().remaining(at_s) == left, at_s
     assert free_s(again(), 2000.0) == 1000.0 + HOUR_S
     assert free_s(again(), 4600.0) == 4600.0
     quota = again()
     quota.sent(4600.0)
-    assert again().left(4600.0) == 0, "one is over, and another has taken its place"
+    assert again().remaining(4600.0) == 0, "one is over, and another has taken its place"
     assert free_s(again(), 4600.0) == 1500.0 + HOUR_S
     assert free_s(RateLimit(1, tmp_path / "mails"), 4600.0) == 4600.0 + HOUR_S, "of a lower limit the newest count"
     assert (tmp_path / "mails").stat().st_mode & 0o077 == 0
@@ -59,14 +59,14 @@ def test_mails_of_an_earlier_run_count_until_their_hour_is_over(tmp_path):
 def test_what_was_left_out_is_known_until_it_is_told(tmp_path):
     quota = RateLimit(1, tmp_path / "mails")
     quota.sent(1000.0)
-    quota.leave_out(["a", "b", "a"])
+    quota.omit(["a", "b", "a"])
     again = RateLimit(1, tmp_path / "mails")
-    assert again.left_out == {"a": 2, "b": 1}
-    again.leave_out(f"title {n}" for n in range(200))
-    assert len(again.left_out) <= 101
-    assert again.left_out[OTHERS] == 102
+    assert again.omitted == {"a": 2, "b": 1}
+    again.omit(f"title {n}" for n in range(200))
+    assert len(again.omitted) <= 101
+    assert again.omitted[OTHERS] == 102
     again.sent(6000.0)
-    assert RateLimit(1, tmp_path / "mails").left_out == {}
+    assert RateLimit(1, tmp_path / "mails").omitted == {}
     assert json.loads((tmp_path / "mails").read_text())["sent"][-1] == 6000.0
 
 
@@ -75,6 +75,6 @@ def test_a_file_that_cannot_be_read_or_a_clock_that_is_set_back_stops_no_mail(tm
     quota = RateLimit(2, tmp_path / "mails")
     quota.sent(5000.0)
     quota.sent(5001.0)
-    assert quota.left(5002.0) == 0
-    assert quota.left(1000.0) == 2
+    assert quota.remaining(5002.0) == 0
+    assert quota.remaining(1000.0) == 2
     RateLimit(2, tmp_path / "no" / "folder").sent(1.0)

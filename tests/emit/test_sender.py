@@ -4,9 +4,10 @@ import json
 import re
 
 import pytest
+from support.messages import collect
 
 from streamkit.core.counters import Counters
-from streamkit.emit.client import Client, Lost, RecordRejected
+from streamkit.emit.client import Client, RecordRejected, SendError
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import LOST, NAME, REFUSED, SENT, UNKEPT, Sender
 from streamkit.emit.spool import Spool
@@ -28,7 +29,7 @@ class Scripted(Client):
     def deliver(self, messages):
         if self.delivers and (done := self.delivers.pop(0)) is not None:
             self.got += messages[:done]
-            raise Lost("cut", done)
+            raise SendError("cut", done)
         for done, one in enumerate(messages):
             if json.loads(one.body)["n"] in self.never:
                 raise RecordRejected("too large", done)
@@ -40,12 +41,12 @@ def run(tmp_path):
     spools = []
 
     def go(client, count=10):
-        counters, said = Counters(), []
+        counters, logged = Counters(), collect()
         spool = Spool(tmp_path / "s")
         spools.append(spool)
         spool.append([SpoolRecord(b"t/%d" % n, b"k", b'{"n":%d}' % n) for n in range(count)])
-        Sender(spool, client, 0.3, counters, said.append).run(lambda: not spool.waiting)
-        return [json.loads(one.body)["n"] for one in client.got], counters, said, spool
+        Sender(spool, client, 0.3, counters).run(lambda: not spool.waiting)
+        return [json.loads(one.body)["n"] for one in client.got], counters, logged, spool
 
     yield go
     for spool in spools:
@@ -54,29 +55,29 @@ def run(tmp_path):
 
 def test_each_record_has_its_id_in_front_and_goes_in_order(run):
     client = Scripted()
-    found, counters, said, spool = run(client)
+    found, counters, logged, spool = run(client)
     assert found == list(range(10))
     assert counters.values == {SENT: 10}
-    assert said == []
+    assert logged == []
     first = client.got[0]
     assert (first.id, first.topic, first.key) == (spool.id(1), "t/0", "k")
     assert first.body == b'{"id":"%b","n":0}' % spool.id(1).encode()
 
 
 def test_what_was_not_acknowledged_is_sent_again_from_there(run):
-    found, counters, said, _ = run(Scripted(delivers=[4, 0, None]))
+    found, counters, logged, _ = run(Scripted(delivers=[4, 0, None]))
     assert found == list(range(10))
     assert (counters[SENT], counters[LOST]) == (10, 2)
-    assert len(said) == 2
+    assert len(logged) == 2
 
 
 def test_a_broker_that_is_away_is_told_once_and_without_secrets_and_found_again(run):
-    errors = [Lost("no hunter2 connection"), OSError("hunter2"), Lost("again"), None]
-    found, counters, said, _ = run(Scripted(connects=errors))
+    errors = [SendError("no hunter2 connection"), OSError("hunter2"), SendError("again"), None]
+    found, counters, logged, _ = run(Scripted(connects=errors))
     assert found == list(range(10))
     assert counters[LOST] == 3
-    at = r"mqtt://broker:1883 at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: "  # each time away is told, though a text is said once
-    lost, found = said
+    at = r"mqtt://broker:1883 at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: "  # each text has its time, so that none is a repeat
+    lost, found = logged
     assert re.fullmatch(
         at + r"no \*\*\* connection; records wait in the spool; the emitter retries until it succeeds", lost
     )
@@ -89,10 +90,10 @@ def test_a_broker_may_tell_which_ones_of_many_it_refuses(run):
             self.got += messages
             return {3: "no queue", 0: "too large"}
 
-    found, counters, said, spool = run(Telling())
+    found, counters, logged, spool = run(Telling())
     assert found == list(range(10)), "each is sent once"
     assert (counters[SENT], counters[REFUSED]) == (8, 2)
-    assert [text.partition(";")[0] for text in said] == [
+    assert [text.partition(";")[0] for text in logged] == [
         "mqtt://broker:1883 refuses a record for t/0: too large",
         "mqtt://broker:1883 refuses a record for t/3: no queue",
     ]
@@ -107,17 +108,17 @@ def test_a_refusal_shows_no_secret_in_any_message_or_file(run, tmp_path):
             raise RecordRejected("hunter2 may not write either", 0, whole=True)
 
     (tmp_path / "one").mkdir()
-    _, _, said, spool = run(Telling(), count=3)
+    _, _, logged, spool = run(Telling(), count=3)
     spool.append([SpoolRecord(b"hunter2/x", b"k", b'{"n":9}')])
-    sender = Sender(spool, Telling(), 0.3, Counters(), said.append)
+    sender = Sender(spool, Telling(), 0.3, Counters())
     sender.run(lambda: not spool.waiting)
     dead = (spool.folder / "dead-letters.jsonl").read_text()
     assert [json.loads(line)["why"] for line in dead.splitlines()] == [
         "user:*** may not write",
         "*** may not write either",
     ]
-    assert len(said) == 2
-    assert not any("hunter2" in text for text in said)
+    assert len(logged) == 2
+    assert not any("hunter2" in text for text in logged)
 
 
 def test_the_dead_letter_file_takes_a_tenth_of_the_spool(tmp_path):
@@ -125,21 +126,21 @@ def test_the_dead_letter_file_takes_a_tenth_of_the_spool(tmp_path):
         def deliver(self, messages):
             return dict.fromkeys(range(len(messages)), "no")
 
-    counters, said = Counters(), []
+    counters, logged = Counters(), collect()
     spool = Spool(tmp_path / "s", 1_000_000)
     spool.append([SpoolRecord(b"t", b"", b'{"x":"%b"}' % (b"x" * 30_000))] * 5)
-    Sender(spool, No(), 0.3, counters, said.append).run(lambda: not spool.waiting)
+    Sender(spool, No(), 0.3, counters).run(lambda: not spool.waiting)
     assert 90_000 < (spool.folder / NAME).stat().st_size <= 100_000
     assert (counters[REFUSED], counters[UNKEPT]) == (5, 2)
-    assert said[-2].startswith(f"{spool.folder / NAME} has reached its limit of 0.1 MB;")
+    assert logged[-1].startswith(f"{spool.folder / NAME} has reached its limit of 0.1 MB;")
     spool.close()
 
 
 def test_a_record_that_is_refused_for_good_is_given_up_alone(run, tmp_path):
-    found, counters, said, _ = run(Scripted(never={3, 7}))
+    found, counters, logged, _ = run(Scripted(never={3, 7}))
     assert found == [0, 1, 2, 4, 5, 6, 8, 9]
     assert (counters[SENT], counters[REFUSED]) == (8, 2)
-    assert said[0] == (
+    assert logged[0] == (
         "mqtt://broker:1883 refuses a record for t/3: too large; it is given up, counted, and kept in "
         f"{tmp_path}/s/dead-letters.jsonl"
     )  # fmt: skip
@@ -168,7 +169,7 @@ def holding(tmp_path):
 
     def go(client, calls):
         spool, counters, waited, delivered = Spool(tmp_path / "s"), Counters(), [], []
-        sender = Sender(spool, client, 0.3, counters, lambda text: None)
+        sender = Sender(spool, client, 0.3, counters)
 
         def over():
             waited.append(spool.waiting)

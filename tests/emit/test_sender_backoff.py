@@ -3,10 +3,11 @@
 import json
 
 import pytest
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.emit import sender as module
-from streamkit.emit.client import WINDOW, Client, Lost, RecordRejected
+from streamkit.emit.client import WINDOW, Client, RecordRejected, SendError
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import LOST, NAME, POISON, REFUSED, SENT, Sender
 from streamkit.emit.spool import Spool
@@ -51,15 +52,15 @@ def flow(tmp_path):
     spools = []
 
     def go(client, count, max_wait_s=4.0, tries=10**6):
-        counters, said = Counters(), []
+        counters, logged = Counters(), collect()
         spool = Spool(tmp_path / f"s{len(spools)}", 10_000_000, counters=counters)
         spools.append(spool)
         spool.append([SpoolRecord(b"t", b"", b'{"n":%d}' % n) for n in range(count)])
-        sender = Sender(spool, client, max_wait_s, counters, said.append)
+        sender = Sender(spool, client, max_wait_s, counters)
         sender.run(lambda: not spool.waiting or len(client.tries_s) >= tries)
         dead = spool.folder / NAME
         lines = [json.loads(line) for line in dead.read_text().splitlines()] if dead.exists() else []
-        return counters, said, lines, spool
+        return counters, logged, lines, spool
 
     yield go
     for spool in spools:
@@ -77,10 +78,10 @@ class Down(Client):
     def connect(self):
         self.tries_s.append(self._clock.now_s)
         if len(self.tries_s) not in self._up:
-            raise Lost("no connection")
+            raise SendError("no connection")
 
     def deliver(self, messages):
-        raise Lost("cut", 1)
+        raise SendError("cut", 1)
 
     @property
     def waits_s(self):
@@ -119,11 +120,11 @@ def test_a_connection_alone_does_not_reset_the_wait_and_a_delivery_does(clock, f
 
         def deliver(self, messages):
             if len(self.tries_s) > 3 or self.taken:
-                raise Lost("cut")
+                raise SendError("cut")
             self.taken = True
 
         def idle(self):
-            raise Lost("cut")
+            raise SendError("cut")
 
         taken = False
 
@@ -131,7 +132,7 @@ def test_a_connection_alone_does_not_reset_the_wait_and_a_delivery_does(clock, f
     counters = Counters()
     spool = flow(Down(clock), 0, tries=1)[3]
     spool.append([SpoolRecord(b"t", b"", b"{}")])
-    sender = Sender(spool, client, 100.0, counters, lambda text: None)
+    sender = Sender(spool, client, 100.0, counters)
     sender.run(lambda: len(client.tries_s) >= 6)
     assert client.waits_s == [pytest.approx(one, abs=0.051) for one in (0.25, 0.5, 0.25, 0.5, 1)]
 
@@ -147,7 +148,7 @@ def test_the_moment_since_when_it_fails_is_the_first_and_goes_with_a_connection(
     client = Told(clock, up={3})
     spool = flow(Down(clock), 0, tries=1)[3]
     spool.append([SpoolRecord(b"t", b"", b"{}"), SpoolRecord(b"t", b"", b"{}")])
-    client.sender = Sender(spool, client, 1.0, Counters(), lambda text: None)
+    client.sender = Sender(spool, client, 1.0, Counters())
     client.sender.run(lambda: len(client.tries_s) >= 5)
     first, second, third, after, later = seen
     assert first is None
@@ -162,7 +163,7 @@ class Breaks(Client):
 
     def __init__(self, poison, error=None):
         self.poison, self.got, self.sizes, self.tries_s = set(poison), [], [], []
-        self.error = error or (lambda: Lost("cut", broke=True))
+        self.error = error or (lambda: SendError("cut", disconnected=True))
 
     def connect(self):
         self.tries_s.append(0.0)
@@ -177,7 +178,7 @@ class Breaks(Client):
 
 def test_the_record_over_which_the_connection_ends_is_found_and_given_up_alone(clock, flow):
     client = Breaks({700})
-    counters, said, dead, spool = flow(client, 2000)
+    counters, logged, dead, spool = flow(client, 2000)
     assert client.got == [n for n in range(2000) if n != 700], "in order, and nothing twice"
     assert (counters[SENT], counters[POISON], counters[REFUSED]) == (1999, 1, 0)
     assert client.sizes[:4] == [WINDOW, WINDOW // 8, WINDOW // 4, WINDOW // 2], "smaller, and larger again"
@@ -188,7 +189,7 @@ def test_the_record_over_which_the_connection_ends_is_found_and_given_up_alone(c
     assert one["time"].endswith("Z")
     assert (spool.folder / NAME).stat().st_mode & 0o777 == 0o600
     told = f"mqtt://broker:1883 refuses a record for t: {one['why']}; it is given up, counted, and kept in "
-    assert told + str(spool.folder / NAME) in said
+    assert told + str(spool.folder / NAME) in logged
 
 
 @pytest.mark.parametrize("strikes", [1, 2, 3])
@@ -220,7 +221,7 @@ def test_strikes_count_for_one_record_and_in_a_row_only(clock, flow):
                 return
             if len(messages) == 1:
                 self.left -= 1
-            raise Lost("cut", broke=True)
+            raise SendError("cut", disconnected=True)
 
     client = Alternates(())
     counters, _, dead, _ = flow(client, 6)
@@ -228,7 +229,7 @@ def test_strikes_count_for_one_record_and_in_a_row_only(clock, flow):
     assert (counters[SENT], counters[POISON], dead) == (6, 0, [])
 
 
-@pytest.mark.parametrize("error", [lambda: Lost("no disk"), lambda: OSError("no disk"), MemoryError])
+@pytest.mark.parametrize("error", [lambda: SendError("no disk"), lambda: OSError("no disk"), MemoryError])
 def test_a_broker_that_takes_nothing_for_now_costs_no_record(error, clock, flow):
     client = Breaks({3}, error)
     counters, _, dead, spool = flow(client, 5, tries=40)
@@ -270,7 +271,7 @@ def test_records_that_are_gathered_fill_the_window_and_no_more(clock, tmp_path):
     client = Breaks(())
     client.gather_s = 60.0
     spool = Spool(tmp_path / "s")
-    sender = Sender(spool, client, 1.0, Counters(), lambda text: None)
+    sender = Sender(spool, client, 1.0, Counters())
     sender._window, calls = 4, []
 
     def add(*numbers):
@@ -298,7 +299,7 @@ def test_records_wait_for_others_as_long_as_the_client_wants_and_not_after_a_fai
     client.gather_s = gather_s
     spool = Spool(tmp_path / "s")
     spool.append([SpoolRecord(b"t", b"", b'{"n":0}')])
-    sender = Sender(spool, client, 1.0, Counters(), lambda text: None)
+    sender = Sender(spool, client, 1.0, Counters())
     sender._failures = failures
     calls = []
 

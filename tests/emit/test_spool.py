@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.messages import collect
 from support.spooled import MB, bodies, drain, records
 
 from streamkit.core.counters import Counters
@@ -57,15 +58,15 @@ def test_a_file_is_a_sixteenth_of_the_spool_within_bounds(tmp_path, size, part):
 
 def test_how_full_it_is_is_known_at_any_time_and_after_a_restart(tmp_path):
     spool = Spool(tmp_path / "s", MB)
-    assert (spool.share, spool.size_bytes) == (0.0, 0)
+    assert (spool.fill_level, spool.size_bytes) == (0.0, 0)
     for number in range(4):
         spool.append(records(number, size=50_000))
     (first, second) = sorted((tmp_path / "s").glob("*.spool"))
     there = first.stat().st_size + second.stat().st_size
-    assert (spool.size_bytes, spool.share, spool.waiting) == (there, there / MB, 4)
+    assert (spool.size_bytes, spool.fill_level, spool.waiting) == (there, there / MB, 4)
     spool.close()
     again = Spool(tmp_path / "s", MB)
-    assert (again.size_bytes, again.share, again.waiting) == (there, there / MB, 4)
+    assert (again.size_bytes, again.fill_level, again.waiting) == (there, there / MB, 4)
     again.take(2)
     again.acknowledge(2)
     assert again.size_bytes == second.stat().st_size
@@ -74,12 +75,12 @@ def test_how_full_it_is_is_known_at_any_time_and_after_a_restart(tmp_path):
 
 
 def test_what_comes_after_the_end_is_reported_and_not_written(tmp_path):
-    said = []
-    spool = Spool(tmp_path / "s", say=said.append)
+    logged = collect()
+    spool = Spool(tmp_path / "s")
     spool.close()
     spool.append(records(0, 1))
     spool.append([])
-    assert said == [f"2 records arrived after the spool {tmp_path}/s was closed, and are dropped"]
+    assert logged == [f"2 records arrived after the spool {tmp_path}/s was closed, and are dropped"]
     assert list((tmp_path / "s").glob("*.spool")) == []
 
 
@@ -260,12 +261,12 @@ def test_what_append_has_returned_for_survives_kills_at_random_moments(tmp_path)
         writer.stdout.readline()
         time.sleep(wait_s)
         writer.send_signal(signal.SIGKILL)
-        said = [line for line in writer.stdout if line.endswith("\n")]
+        logged = [line for line in writer.stdout if line.endswith("\n")]
         writer.wait()
         writer.stdout.close()
         spool = Spool(tmp_path / "s")
         found = bodies(drain(spool))
         spool.close()
         assert found == list(range(safe, safe + len(found)))
-        assert found[-1] + 1 >= int(said[-1] if said else safe + 7)
+        assert found[-1] + 1 >= int(logged[-1] if logged else safe + 7)
         safe = found[-1] + 1

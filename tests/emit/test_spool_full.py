@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from support.messages import collect
 from support.spooled import MB, bodies, drain, records
 
 from streamkit.core.counters import Counters
@@ -37,18 +38,18 @@ def test_more_at_once_than_the_spool_takes_goes_in_parts(tmp_path, when_full):
 
 @pytest.mark.parametrize("when_full", ["block", "drop_oldest"])
 def test_a_record_that_is_larger_than_the_spool_costs_itself_alone(tmp_path, when_full):
-    counters, said = Counters(), []
-    spool = Spool(tmp_path / "s", MB, when_full=when_full, counters=counters, say=said.append)
+    counters, logged = Counters(), collect()
+    spool = Spool(tmp_path / "s", MB, when_full=when_full, counters=counters)
     spool.append([*records(1, 2), *records(3, size=2 * MB), *records(4)])
     assert bodies(drain(spool)) == [1, 2, 4]
     assert counters[FULL] == 1
-    assert said == ["a record of 2 MB is larger than spool.size; new records are dropped, and counted"]
+    assert logged == ["a record of 2 MB is larger than spool.size; new records are dropped, and counted"]
 
 
 def test_at_the_end_of_a_run_a_full_spool_is_waited_for_only_while_records_go(tmp_path):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
-    spool.patience_s = 0.3
+    spool.block_timeout_s = 0.3
     begun_s = time.monotonic()
     for number in range(40):
         spool.append(records(number, size=50_000))
@@ -61,11 +62,11 @@ def test_what_another_thread_adds_while_one_waits_for_room_takes_the_next_number
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
     spool.append(records(1, size=900_000))
-    said = threading.Event()
-    spool._say = lambda text: said.set()
+    logged = threading.Event()
+    spool._warn = lambda text: logged.set()
     waiting = threading.Thread(target=lambda: spool.append(records(3, size=200_000)))
     waiting.start()
-    assert said.wait(10)
+    assert logged.wait(10)
     spool.append(records(2), wait=False)
     (first,) = spool.take(1)
     spool.acknowledge(1)
@@ -79,8 +80,8 @@ def test_what_another_thread_adds_while_one_waits_for_room_takes_the_next_number
 
 
 def test_when_it_is_full_the_oldest_go_and_every_one_of_them_is_counted(tmp_path):
-    counters, said = Counters(), []
-    spool = Spool(tmp_path / "s", MB, counters=counters, say=said.append)
+    counters, logged = Counters(), collect()
+    spool = Spool(tmp_path / "s", MB, counters=counters)
     for number in range(0, 20_000, 10):
         spool.append(records(*range(number, number + 10), size=100))
         assert spool.size_bytes <= MB
@@ -88,7 +89,7 @@ def test_when_it_is_full_the_oldest_go_and_every_one_of_them_is_counted(tmp_path
     assert found == list(range(20_000 - len(found), 20_000)), "the newest are left, and none is missing among them"
     assert counters[FULL] == 20_000 - len(found)
     assert len(found) * 112 > MB * 14 / 16
-    assert "the oldest records are dropped, and counted" in said[0]
+    assert "the oldest records are dropped, and counted" in logged[0]
     spool.close()
 
 
@@ -261,8 +262,8 @@ class FailingDisk:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("before", [0, 3])
 def test_half_a_block_of_a_failed_write_does_not_stay_while_the_pipeline_waits(tmp_path, monkeypatch, number, before):
-    counters, said = Counters(), []
-    spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters, say=said.append)
+    counters, logged = Counters(), collect()
+    spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
     spool.append(records(*range(before)))
     disk = FailingDisk(monkeypatch, number, number)
     spool.append(records(before, size=5000))
@@ -276,7 +277,7 @@ def test_half_a_block_of_a_failed_write_does_not_stay_while_the_pipeline_waits(t
     assert bodies(drain(spool)) == list(range(before + 2))
     assert counters.values == {}
     told = f"the disk of the spool {tmp_path}/s is full, or its quota is used up"
-    assert set(said) == {f"{told}; the pipeline waits until there is room"}
+    assert set(logged) == {f"{told}; the pipeline waits until there is room"}
     spool.close()
 
 
@@ -293,8 +294,8 @@ def test_half_a_block_of_a_disk_that_fails_otherwise_does_not_stay_either(tmp_pa
 
 
 def test_a_full_disk_with_nothing_to_drop_costs_the_new_records_alone_and_ends(tmp_path, monkeypatch):
-    counters, said = Counters(), []
-    spool = Spool(tmp_path / "s", MB, counters=counters, say=said.append)
+    counters, logged = Counters(), collect()
+    spool = Spool(tmp_path / "s", MB, counters=counters)
     FailingDisk(monkeypatch, *[errno.ENOSPC] * 3)
     for number in range(3):
         spool.append(records(number, size=5000))
@@ -302,7 +303,7 @@ def test_a_full_disk_with_nothing_to_drop_costs_the_new_records_alone_and_ends(t
     assert counters.values == {DISK: 3}
     assert bodies(drain(spool)) == [3]
     told = f"the disk of the spool {tmp_path}/s is full, or its quota is used up"
-    assert said[0] == f"{told}; new records are dropped, and counted"
+    assert logged[0] == f"{told}; new records are dropped, and counted"
     spool.close()
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from support.brokers import place  # noqa: F401  a fixture
 
-from streamkit.emit.client import Lost, Message, RecordRejected, address
+from streamkit.emit.client import Message, RecordRejected, SendError, address
 from streamkit.emit.postgres import SCHEMES, PostgresClient
 from streamkit.emit.sqlite import SqliteClient
 
@@ -108,10 +108,10 @@ def test_a_repeat_leaves_postgres_row_as_it_was(place):  # noqa: F811
             "XX000",
             "42501",
         ):  # a full disk, a lock, a missing right, ...
-            with pytest.raises(Lost, match="no") as caught:
+            with pytest.raises(SendError, match="no") as caught:
                 client.deliver([message(5, {**first, "error": state})])
             assert not isinstance(caught.value, RecordRejected)
-            assert not caught.value.broke
+            assert not caught.value.disconnected
     client.close()
 
 
@@ -165,7 +165,7 @@ def test_postgres_has_a_row_for_each_record_and_none_for_a_repeat(place):  # noq
         connection.commit()
         client = PostgresClient(at, "other", "events")
         with pytest.raises(
-            Lost, match="the table other has no column frame, pts_s, time, stage, kind, track_id, record"
+            SendError, match="the table other has no column frame, pts_s, time, stage, kind, track_id, record"
         ):
             client.connect()
         client.close()
@@ -177,7 +177,7 @@ def test_a_table_with_other_columns_is_told_with_the_way_out(tmp_path):
     made.close()
     client = SqliteClient(str(tmp_path / "x.db"), "events", "events")
     told = "the table events has no column stage, track_id, which send: events needs; set another table, or add"
-    with pytest.raises(Lost, match=told):
+    with pytest.raises(SendError, match=told):
         client.connect()
     client.close()
 
@@ -193,7 +193,7 @@ def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_
     os.kill(backend, signal.SIGSTOP)  # the kernel goes on acknowledging what is sent to it
     began_s = time.monotonic()
     try:
-        with pytest.raises(Lost, match=told):
+        with pytest.raises(SendError, match=told):
             client.deliver([message(1, MADE["frames"])])
         client.close()
         assert time.monotonic() - began_s < 10

@@ -11,7 +11,7 @@ import pytest
 from support.broker_servers import MosquittoServer, PostgresServer, RedisServer
 
 from streamkit.emit import mqtt, postgres, redis, webhook
-from streamkit.emit.client import Lost, Message, address
+from streamkit.emit.client import Message, SendError, address
 
 BODY = b'{"id":"s-1","source":"a","frame":1,"pts_s":0.1,"objects":[]}'
 
@@ -78,7 +78,7 @@ def test_a_broker_is_talked_to_only_if_its_certificate_is_good(kind, url, make, 
         good.deliver([Message("s-1", "a/b", "", BODY)])
         good.close()
         strange = make(at, None)
-        with pytest.raises(Lost, match="certificate verify failed"):
+        with pytest.raises(SendError, match="certificate verify failed"):
             strange.connect()
         strange.close()
     finally:
@@ -111,7 +111,7 @@ def test_a_webhook_is_posted_to_only_if_its_certificate_is_good(certificates):
                 if tls:
                     client.deliver([Message("s-1", "", "", BODY)])
                 else:
-                    with pytest.raises(Lost, match="CERTIFICATE_VERIFY_FAILED"):
+                    with pytest.raises(SendError, match="CERTIFICATE_VERIFY_FAILED"):
                         client.deliver([Message("s-1", "", "", BODY)])
                 client.close()
         finally:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from streamkit.emit.client import Lost, Message, RecordRejected, address
+from streamkit.emit.client import Message, RecordRejected, SendError, address
 from streamkit.emit.webhook import SCHEMES, WebhookClient, secret_bytes
 
 
@@ -74,7 +74,7 @@ def test_a_receiver_can_check_who_has_sent_what_and_when(hook, client):
 def test_it_goes_in_parts_and_says_how_many_were_taken(hook, client):
     hook.codes += [200, 503]
     made = client(batch=2)
-    with pytest.raises(Lost, match="HTTP 503 Service Unavailable") as caught:
+    with pytest.raises(SendError, match="HTTP 503 Service Unavailable") as caught:
         made.deliver(messages(5))
     assert caught.value.done == 2
     assert not isinstance(caught.value, RecordRejected)
@@ -84,11 +84,12 @@ def test_it_goes_in_parts_and_says_how_many_were_taken(hook, client):
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(400, RecordRejected), (413, RecordRejected), (401, Lost), (404, Lost), (429, Lost)]
+    ("code", "kind"),
+    [(400, RecordRejected), (413, RecordRejected), (401, SendError), (404, SendError), (429, SendError)],
 )
 def test_what_will_never_be_taken_is_told_from_what_may_be_later(hook, client, code, kind):
     hook.codes.append(code)
-    with pytest.raises(Lost, match=str(code)) as caught:
+    with pytest.raises(SendError, match=str(code)) as caught:
         client().deliver(messages(1))
     assert type(caught.value) is kind
 
@@ -96,11 +97,11 @@ def test_what_will_never_be_taken_is_told_from_what_may_be_later(hook, client, c
 def test_nobody_there_is_a_lost_connection(hook, client):
     made = WebhookClient(address("http://127.0.0.1:1/x", SCHEMES), "http://127.0.0.1:1/x")
     made.connect()
-    with pytest.raises(Lost, match="no answer"):
+    with pytest.raises(SendError, match="no answer"):
         made.deliver(messages(1))
     made.close()
     assert made.where == "http://127.0.0.1:1", "with services such as Slack the path is what lets one in"
-    assert made.hide("posted to /x/y") == "posted to ***/y"
+    assert made.redact("posted to /x/y") == "posted to ***/y"
     assert "p@ss" not in client().where
     assert "token" not in client().where
 

@@ -3,6 +3,7 @@ import time
 
 import pytest
 from support.full_disk import FullDisk
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import OutputError
@@ -87,16 +88,16 @@ def test_no_line_at_all(tmp_path):
     new, kept, emptied = (tmp_path / name for name in ("new", "kept", "emptied"))
     kept.write_bytes(b"old\n")
     emptied.write_bytes(b"old\n")
-    said = []
+    logged = collect()
     for path, if_exists in ((new, None), (kept, None), (emptied, "overwrite")):
-        out = LineFile(str(path), header=HEADER, if_exists=if_exists, say=said.append)
+        out = LineFile(str(path), header=HEADER, if_exists=if_exists)
         out.open()
         out.close()
     assert new.read_bytes() == HEADER
     assert kept.read_bytes() == b"old\n"
     assert emptied.read_bytes() == HEADER
-    assert len(said) == 1
-    assert "kept" in said[0]
+    assert len(logged) == 1
+    assert "kept" in logged[0]
     assert names(tmp_path) == ["emptied", "kept", "new"]
 
 

@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import OutputError
@@ -42,15 +43,15 @@ def growing(path, **options):
 @pytest.mark.parametrize("size", [1 << 16, (1 << 16) + 1, 1 << 17, (1 << 17) + 1, 70_000])
 @pytest.mark.parametrize("head", [b"", b"whole\n"])
 def test_half_a_line_of_any_length_goes_as_a_whole(size, head, tmp_path):
-    path, counters, said = tmp_path / "a.txt", Counters(), []
+    path, counters, logged = tmp_path / "a.txt", Counters(), collect()
     path.write_bytes(head + b"x" * (size - len(head)))
-    out = opened(path, if_exists="append", counters=counters, say=said.append)
+    out = opened(path, if_exists="append", counters=counters)
     assert path.read_bytes() == head
     out.write(b"new\n")
     out.close()
     assert path.read_bytes() == head + b"new\n"
     assert counters.values == {"torn lines removed": 1}
-    assert said == [f"{path} ended with an incomplete line, which was removed"]
+    assert logged == [f"{path} ended with an incomplete line, which was removed"]
 
 
 def test_a_last_line_without_a_newline_is_looked_at_alone(tmp_path):
@@ -207,13 +208,13 @@ def test_a_whole_file_that_fails_leaves_nothing_and_fails_again_at_each_line(tmp
 
 
 def test_without_a_line_an_earlier_file_stays_and_that_is_said(tmp_path):
-    path, said = tmp_path / "a.txt", []
+    path, logged = tmp_path / "a.txt", collect()
     path.write_bytes(b"before\n")
-    opened(path, header=b"head\n", say=said.append).close()
+    opened(path, header=b"head\n").close()
     assert path.read_bytes() == b"before\n"
-    assert said == [f"no frame arrived for {path}; the file of the previous run is kept"]
-    opened(path, header=b"head\n", if_exists="overwrite", say=said.append).close()
+    assert logged == [f"no frame arrived for {path}; the file of the previous run is kept"]
+    opened(path, header=b"head\n", if_exists="overwrite").close()
     assert path.read_bytes() == b"head\n", "where that is asked for it is an empty one"
-    opened(tmp_path / "b.txt", header=b"head\n", say=said.append).close()
+    opened(tmp_path / "b.txt", header=b"head\n").close()
     assert (tmp_path / "b.txt").read_bytes() == b"head\n"
-    assert len(said) == 1
+    assert len(logged) == 1

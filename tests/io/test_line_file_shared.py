@@ -71,7 +71,7 @@ def test_a_file_that_is_put_aside_as_it_is_locked_is_not_taken_for_the_new_one(t
         theirs.flush()
         lock(handle)
 
-    monkeypatch.setattr("streamkit.io.line_file.lock", late_lock)
+    monkeypatch.setattr("streamkit.io.outputs.lock", late_lock)
     mine = LineFile(str(path), if_exists="overwrite")
     with pytest.raises(OutputError, match="another run is writing it"):
         begin(mine)

@@ -14,19 +14,18 @@ import pytest
 from streamkit.core.errors import OutputError
 from streamkit.io import outputs
 from streamkit.io.outputs import (
-    PartFile,
-    WholeFile,
-    beside,
+    AtomicFile,
+    ReportFile,
     check_path,
     discard_all,
+    existing_outputs,
     fill_path,
-    fresh,
+    fsync_folders,
     lock,
     output_error,
-    report_file,
-    settle,
     sweep,
-    written,
+    tagged_path,
+    unused_path,
 )
 
 
@@ -59,25 +58,25 @@ def test_a_source_id_may_be_a_folder_but_not_lead_out():
 
 
 def test_names_beside():
-    assert beside(Path("out/gate.mp4"), "2") == Path("out/gate-2.mp4")
+    assert tagged_path(Path("out/gate.mp4"), "2") == Path("out/gate-2.mp4")
 
 
 def test_fresh_names(tmp_path):
     path = tmp_path / "a.jsonl"
-    assert fresh(path) == path
+    assert unused_path(path) == path
     path.touch()
     (tmp_path / "a-2.jsonl").touch()
-    assert fresh(path) == tmp_path / "a-3.jsonl"
-    assert fresh(path, "x") == tmp_path / "a-x.jsonl"
+    assert unused_path(path) == tmp_path / "a-3.jsonl"
+    assert unused_path(path, "x") == tmp_path / "a-x.jsonl"
 
 
 def test_a_name_that_no_disk_takes_is_told(tmp_path):
     with pytest.raises(OutputError, match=r"^cannot write .*x\.jsonl: the name is too long$"):
-        fresh(tmp_path / f"{'x' * 300}.jsonl")
+        unused_path(tmp_path / f"{'x' * 300}.jsonl")
 
 
 def test_a_part_file_that_the_disk_keeps_ends_nothing(tmp_path, monkeypatch):
-    file = WholeFile(tmp_path / "a.jsonl")
+    file = AtomicFile(tmp_path / "a.jsonl")
     file.begin()
 
     def stale(self):
@@ -86,12 +85,12 @@ def test_a_part_file_that_the_disk_keeps_ends_nothing(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", stale)
         file.discard()
-    WholeFile(tmp_path / "a.jsonl").begin()  # the name is free for another
+    AtomicFile(tmp_path / "a.jsonl").begin()  # the name is free for another
 
 
 def test_a_whole_file_appears_when_finished(tmp_path):
     path = tmp_path / "deep" / "er" / "a.txt"
-    file = WholeFile(path)
+    file = AtomicFile(path)
     file.begin().write_bytes(b"half")
     assert not path.exists()
     file.part.write_bytes(b"whole")
@@ -108,7 +107,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, nam
     renamed = lambda part, path: (calls.append(("replace", str(path))), replace(part, path))  # noqa: E731
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", renamed)
-    file = WholeFile(tmp_path / "a.txt")
+    file = AtomicFile(tmp_path / "a.txt")
     file.begin().write_bytes(b"whole")
     file.finish(name)
     final = str(tmp_path / (name or "a.txt"))
@@ -124,19 +123,19 @@ def test_the_names_in_a_folder_are_synced(tmp_path, monkeypatch):
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir()
-    settle(folders)
+    fsync_folders(folders)
     assert synced == [str(folder) for folder in folders]
     assert len(os.listdir("/proc/self/fd")) == opened, "every handle is closed"
     (tmp_path / "file").touch()
     for wrong in (tmp_path / "none", tmp_path / "file"):
         with pytest.raises(OutputError, match=f"cannot write {wrong}"):
-            settle([wrong])
+            fsync_folders([wrong])
 
 
 def test_a_discarded_file_leaves_the_old_one(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
-    file = WholeFile(path)
+    file = AtomicFile(path)
     file.begin()
     file.discard()
     assert path.read_bytes() == b"old"
@@ -144,20 +143,20 @@ def test_a_discarded_file_leaves_the_old_one(tmp_path):
 
 
 def test_two_outputs_cannot_have_one_name(tmp_path):
-    first = WholeFile(tmp_path / "a.txt")
+    first = AtomicFile(tmp_path / "a.txt")
     first.begin()
     with pytest.raises(OutputError, match="another output"):
-        WholeFile(tmp_path / "a.txt").begin()
-    assert fresh(tmp_path / "a.txt") == tmp_path / "a-2.txt"
+        AtomicFile(tmp_path / "a.txt").begin()
+    assert unused_path(tmp_path / "a.txt") == tmp_path / "a-2.txt"
     first.finish()
-    WholeFile(tmp_path / "a.txt").begin()
+    AtomicFile(tmp_path / "a.txt").begin()
 
 
 WRITING = """
 import os, sys
-from streamkit.io.outputs import WholeFile
+from streamkit.io.outputs import AtomicFile
 
-file = WholeFile(sys.argv[1])
+file = AtomicFile(sys.argv[1])
 file.begin().write_text("theirs")
 if "fork" in sys.argv and os.fork():
     os._exit(0)
@@ -181,7 +180,7 @@ def another_run(path: Path, *how: str) -> Iterator[subprocess.Popen[str]]:
 def test_what_another_run_is_writing_is_refused_and_left_alone(tmp_path):
     path = tmp_path / "a.txt"
     with another_run(path) as running:
-        mine = WholeFile(path)
+        mine = AtomicFile(path)
         with pytest.raises(
             OutputError, match=r"a\.txt: another run is writing it; wait until that run ends, or set another path"
         ):
@@ -200,7 +199,7 @@ def test_what_a_run_that_is_dead_has_left_is_taken_over(tmp_path):
     with another_run(tmp_path / "a.txt") as running:
         running.kill()
         running.wait()
-        mine = WholeFile(tmp_path / "a.txt")
+        mine = AtomicFile(tmp_path / "a.txt")
         assert mine.part.read_text() == "theirs"
         assert mine.begin().read_bytes() == b""
         mine.discard()
@@ -209,7 +208,7 @@ def test_what_a_run_that_is_dead_has_left_is_taken_over(tmp_path):
 def test_a_process_that_was_forked_does_not_keep_it(tmp_path):
     with another_run(tmp_path / "a.txt", "fork") as running:
         running.wait()
-        mine = WholeFile(tmp_path / "a.txt")
+        mine = AtomicFile(tmp_path / "a.txt")
         mine.begin()
         mine.finish()
         assert running.stdin is not None
@@ -231,7 +230,7 @@ def test_a_part_is_swept_when_its_run_is_dead_however_young_it_is(tmp_path):
 
 
 def test_a_part_of_this_run_is_not_swept(tmp_path):
-    mine = WholeFile(tmp_path / "a.txt")
+    mine = AtomicFile(tmp_path / "a.txt")
     mine.begin().write_text("mine")
     assert not sweep(mine.part)
     mine.finish()
@@ -298,7 +297,7 @@ def test_where_nothing_can_be_locked_files_are_written_all_the_same(tmp_path, mo
     else:
         monkeypatch.setattr(fcntl, "fcntl", refuse)
     with another_run(tmp_path / "a.txt"):
-        mine = WholeFile(tmp_path / "a.txt")
+        mine = AtomicFile(tmp_path / "a.txt")
         mine.begin().write_text("mine")
         mine.finish()
     assert (tmp_path / "a.txt").read_text() == "mine"
@@ -307,36 +306,36 @@ def test_where_nothing_can_be_locked_files_are_written_all_the_same(tmp_path, mo
 def test_must_be_new(tmp_path):
     (tmp_path / "a.txt").touch()
     with pytest.raises(OutputError, match="it exists, and if_exists is fail"):
-        WholeFile(tmp_path / "a.txt", must_be_new=True).begin()
-    WholeFile(tmp_path / "b.txt", must_be_new=True).begin()
+        AtomicFile(tmp_path / "a.txt", must_be_new=True).begin()
+    AtomicFile(tmp_path / "b.txt", must_be_new=True).begin()
 
 
 def test_a_report_is_probed_and_then_whole(tmp_path):
     path = tmp_path / "deep" / "r.json"
-    write = report_file(path)
+    write = ReportFile(path)
     assert os.listdir(path.parent) == [".r.json.part"]
     with pytest.raises(OutputError, match="another output"):
-        WholeFile(path).begin()
+        AtomicFile(path).begin()
     write("{}\n")
     assert path.read_text() == "{}\n"
     assert os.listdir(path.parent) == ["r.json"]
     with pytest.raises(OutputError, match=r"deep: it is a folder"):
-        report_file(path.parent)
-    assert report_file(Path("/dev/null"))("x") is None
+        ReportFile(path.parent)
+    assert ReportFile(Path("/dev/null"))("x") is None
 
 
 def test_a_report_that_grows_is_whole_at_any_moment(tmp_path):
     path = tmp_path / "r.json"
-    write = report_file(path)
+    write = ReportFile(path)
     for number in range(3):
         write(f"{number}\n", last=False)
         assert path.read_text() == f"{number}\n"
         with pytest.raises(OutputError, match="another output"):  # it is still this one's
-            WholeFile(path).begin()
+            AtomicFile(path).begin()
     write("all\n")
     assert path.read_text() == "all\n"
     assert os.listdir(tmp_path) == ["r.json"]
-    WholeFile(path).begin()
+    AtomicFile(path).begin()
 
 
 def test_a_pipe_gets_a_report_once(tmp_path):
@@ -345,7 +344,7 @@ def test_a_pipe_gets_a_report_once(tmp_path):
     found = []
     reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
     reader.start()
-    write = report_file(pipe)
+    write = ReportFile(pipe)
     write("some\n", last=False)
     write("all\n")
     reader.join(10)
@@ -355,7 +354,7 @@ def test_a_pipe_gets_a_report_once(tmp_path):
 def test_a_report_that_cannot_be_written_later_leaves_the_old_one(tmp_path):
     path = tmp_path / "r.json"
     path.write_text("old")
-    write = report_file(path)
+    write = ReportFile(path)
     (tmp_path / ".r.json.part").unlink()
     (tmp_path / ".r.json.part").mkdir()
     with pytest.raises(OutputError, match=r"cannot write .*r\.json: it is a folder"):
@@ -364,7 +363,7 @@ def test_a_report_that_cannot_be_written_later_leaves_the_old_one(tmp_path):
 
 
 def test_at_an_end_at_once_no_part_file_is_left(tmp_path):
-    whole, other, gone = (WholeFile(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt"))
+    whole, other, gone = (AtomicFile(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt"))
     for file in (whole, other, gone):
         file.begin()
     whole.finish()
@@ -377,11 +376,11 @@ def test_paths_that_cannot_be(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match=r"file/a\.txt: a part of the path is a file"):
-        WholeFile(tmp_path / "file" / "a.txt").begin()
+        AtomicFile(tmp_path / "file" / "a.txt").begin()
     with pytest.raises(OutputError, match=r"folder: it is a folder"):
-        WholeFile(tmp_path / "folder").begin()
+        AtomicFile(tmp_path / "folder").begin()
     with pytest.raises(OutputError, match=r"cannot write /proc/nothing/a\.txt: "):
-        WholeFile("/proc/nothing/a.txt").begin()
+        AtomicFile("/proc/nothing/a.txt").begin()
 
 
 def test_errors_say_the_path_and_the_reason():
@@ -391,15 +390,15 @@ def test_errors_say_the_path_and_the_reason():
 
 
 def test_a_file_may_get_its_name_at_its_end(tmp_path):
-    file = PartFile(tmp_path / "from-1.txt")
+    file = AtomicFile(tmp_path / "from-1.txt", unique=True)
     file.begin().write_text("x")
     file.finish("from-1-to-9.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["from-1-to-9.txt"]
-    WholeFile(tmp_path / "from-1.txt").begin()  # nobody claims the first name any more
+    AtomicFile(tmp_path / "from-1.txt").begin()  # nobody claims the first name any more
 
 
 def test_two_processes_may_write_one_part_file_each(tmp_path):
-    one, other = PartFile(tmp_path / "a.txt"), PartFile(tmp_path / "a.txt")
+    one, other = AtomicFile(tmp_path / "a.txt", unique=True), AtomicFile(tmp_path / "a.txt", unique=True)
     assert one.part != other.part
     assert one.path == other.path
 
@@ -411,15 +410,15 @@ def test_outputs_that_are_there_are_named_once_in_order(tmp_path, monkeypatch):
         (tmp_path / file).touch()
     clips = "out/clips/{source}-{time}.mp4"
     templates = ["out/{source}.mp4", "all.jsonl", clips, "no/{time}.jpg", "{time}.jpg", "all.jsonl"]
-    assert written(templates, ["a", "b"]) == ["out/a.mp4", "all.jsonl", "out/clips", "."]
-    assert written(["out/{source}/{time}.mp4"], ["clips"]) == ["out/clips"]
-    assert written([], ["a"]) == written(["out/{source}.mp4"], []) == []
+    assert existing_outputs(templates, ["a", "b"]) == ["out/a.mp4", "all.jsonl", "out/clips", "."]
+    assert existing_outputs(["out/{source}/{time}.mp4"], ["clips"]) == ["out/clips"]
+    assert existing_outputs([], ["a"]) == existing_outputs(["out/{source}.mp4"], []) == []
 
 
 def test_a_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path):
     before = os.umask(0)
     try:
-        file = WholeFile(tmp_path / "a.txt")
+        file = AtomicFile(tmp_path / "a.txt")
         file.begin()
         file.finish()
     finally:
@@ -429,7 +428,7 @@ def test_a_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path):
 
 def test_what_is_locked_is_far_behind_all_data(tmp_path):
     """Where locks are mandatory, as on SMB, what is locked cannot be written through another handle."""
-    file = WholeFile(tmp_path / "a.txt")
+    file = AtomicFile(tmp_path / "a.txt")
     with file.begin().open("r+b") as other:
         fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 1 << 60, 0)
         with pytest.raises(BlockingIOError):

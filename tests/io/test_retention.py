@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import OutputError
@@ -22,8 +23,8 @@ def here(tmp_path, monkeypatch):
 
 
 def shelf(keep=None, min_free=None, template=TEMPLATE):
-    made = FileRetention(template, keep, min_free, Counters(), lambda text: made.said.append(text))
-    made.said, made.counts = [], made._counters
+    made = FileRetention(template, keep, min_free, Counters())
+    made.logged, made.counts = collect(), made._counters
     return made
 
 
@@ -237,7 +238,7 @@ def test_a_part_that_cannot_be_swept_is_said_and_ends_nothing(monkeypatch):
         "unfinished clips removed": 1,
         "unfinished clips not removed": 1,
     }
-    assert made.said == [f"cannot remove {parts[0]}: Permission denied"]
+    assert made.logged == [f"cannot remove {parts[0]}: Permission denied"]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +260,7 @@ def test_a_clip_that_cannot_be_removed_is_said(monkeypatch):
     monkeypatch.setattr(Path, "unlink", refuse)
     made.tidy(0.0)
     assert made.counts.values == {"clips not removed": 1}
-    assert "Permission denied" in made.said[0]
+    assert "Permission denied" in made.logged[0]
 
 
 DATED = "snaps/{source}/{date}/{time}_{label}_{track_id}.jpg"
@@ -312,7 +313,7 @@ def test_the_folder_of_all_files_stays_without_one():
     ],
 )
 def test_the_message_that_there_is_no_room(what, min_free, text):
-    assert FileRetention(TEMPLATE, None, min_free, Counters(), print, what).full().startswith(text)
+    assert FileRetention(TEMPLATE, None, min_free, Counters(), what).full().startswith(text)
 
 
 def test_the_disk_is_asked_where_the_folder_will_be(monkeypatch):

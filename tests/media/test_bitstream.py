@@ -7,18 +7,18 @@ import av
 import pytest
 from support.clips import REFRESH, X264, X265, write
 
-from streamkit.media.bitstream import AnnexB, Keyframes, annexb_headers, parameters, prefix_size, rewriter
+from streamkit.media.bitstream import AnnexB, PacketParser, annexb_headers, prefix_size, rewriter, sequence_header
 from streamkit.media.demux import Demuxer
 
 
 def entries(path):
     """The numbers of the packets that the container calls keyframes, and of those that decoding can begin at."""
     demuxer = Demuxer(str(path))
-    keyframes = Keyframes(demuxer.stream, demuxer.info.codec)
+    parser = PacketParser(demuxer.stream, demuxer.info.codec)
     packets = list(enumerate(demuxer.packets()))
     called = [(n, packet) for n, packet in packets if packet.is_keyframe]
     demuxer.close()
-    return [n for n, _ in called], [n for n, packet in called if keyframes.enters(packet)]
+    return [n for n, _ in called], [n for n, packet in called if parser.is_random_access(packet)]
 
 
 @pytest.mark.parametrize(
@@ -51,21 +51,21 @@ def test_a_refresh_over_many_pictures_is_no_beginning(tmp_path):
 def test_a_flag_alone_is_no_keyframe(tmp_path):
     path = write(tmp_path / "a.mp4", frames=10)
     demuxer = Demuxer(str(path))
-    keyframes = Keyframes(demuxer.stream, "h264")
-    assert [keyframes.enters(packet) for packet in demuxer.packets()] == [True] + [False] * 9
+    parser = PacketParser(demuxer.stream, "h264")
+    assert [parser.is_random_access(packet) for packet in demuxer.packets()] == [True] + [False] * 9
 
 
 @pytest.mark.parametrize(("codec", "kind"), [("libx264", 7), ("libx265", 32)])
 def test_parameter_sets_in_the_stream(tmp_path, codec, kind):
     options = {"g": "10", "x265-params": "log-level=none:repeat-headers=1:keyint=10"}
     demuxer = Demuxer(str(write(tmp_path / "a.ts", frames=20, codec=codec, options=options)))
-    keyframes = Keyframes(demuxer.stream, demuxer.info.codec)
-    first, second = [keyframes.headers(packet) for packet in demuxer.packets() if packet.is_keyframe][:2]
+    parser = PacketParser(demuxer.stream, demuxer.info.codec)
+    first, second = [parser.parameter_sets(packet) for packet in demuxer.packets() if packet.is_keyframe][:2]
     assert first == second
     assert (first[0] & 31 if codec == "libx264" else first[0] >> 1) == kind
     in_mp4 = Demuxer(str(write(tmp_path / "a.mp4", frames=5, codec=codec)))
-    keyframes = Keyframes(in_mp4.stream, in_mp4.info.codec)
-    assert keyframes.headers(next(in_mp4.packets())) == b""
+    parser = PacketParser(in_mp4.stream, in_mp4.info.codec)
+    assert parser.parameter_sets(next(in_mp4.packets())) == b""
 
 
 def test_parameter_sets_of_the_container(tmp_path):
@@ -103,7 +103,7 @@ def keyframe_parameters(path, codec):
         bsf = av.BitStreamFilterContext(name, stream) if name else None
         for packet in container.demux(stream):
             if packet.size and packet.is_keyframe:
-                found += [parameters(codec, bytes(part)) for part in (bsf.filter(packet) if bsf else [packet])]
+                found += [sequence_header(codec, bytes(part)) for part in (bsf.filter(packet) if bsf else [packet])]
     return found
 
 
@@ -133,7 +133,7 @@ def test_they_change_with_the_size_and_only_with_it(tmp_path, codec, encoder, su
 @pytest.mark.parametrize("codec", ["h264", "hevc", "mpeg4", "mpeg2video", "vp8", "vp9", "av1", "prores"])
 @pytest.mark.parametrize("data", [b"", b"\0\0\1", b"\xff" * 20, b"\0\0\1\x67", b"\x0a\xff\xff\xff"])
 def test_rubbish_is_no_trouble(codec, data):
-    assert isinstance(parameters(codec, data), bytes)
+    assert isinstance(sequence_header(codec, data), bytes)
 
 
 _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
@@ -182,8 +182,8 @@ def test_units_one_after_the_other() -> None:
 @pytest.mark.parametrize(
     ("codec", "extradata", "there"),
     [
-        ("h264", b"\1\x64\0\x1f\xff\xe1", True),
-        ("h264", b"\1\x64\0\x1f\xfd\xe1", False),  # lengths of two bytes
+        ("h264", b"\1\x64\0\x1f\xff\xe1\0", True),
+        ("h264", b"\1\x64\0\x1f\xfd\xe1\0", False),  # lengths of two bytes
         ("h264", b"\0\0\0\1\x67\x64", False),  # start codes already
         ("h264", None, False),
         ("hevc", b"\1" + bytes(20) + b"\x0f\1", True),

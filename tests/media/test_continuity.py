@@ -17,9 +17,10 @@ from streamkit.cli import cli
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
-from streamkit.media.continuity import Continuity
+from streamkit.media.continuity import ContinuityFilter
 from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
+from streamkit.ops.transfer import host_pixels
 
 TS = 188
 CODECS = {
@@ -37,11 +38,10 @@ def read(path, device=None):
     """The digests of all frames, the numbers of those marked as damaged, how many a damaged file reports, counters."""
     device = device or Device()
     counters, digests, marked, told, trouble = Counters(), [], [], 0, None
-    with closing(VideoReader(str(path), device, SurfacePool(device), counters, print)) as reader:
+    with closing(VideoReader(str(path), device, SurfacePool(device), counters)) as reader:
         try:
             for number, frame in reader.frames():
-                data = frame.surface.data
-                digests.append(hashlib.md5(bytes(data.get() if hasattr(data, "get") else data)).hexdigest())
+                digests.append(hashlib.md5(bytes(host_pixels(frame.surface))).hexdigest())
                 if frame.damaged:
                     marked.append(number)
         except SourceError as error:
@@ -204,10 +204,10 @@ def packet(number, *, key=False, flagged=False, dts=True):
 def settled(*given, codec="h264", rate=25.0, tick_s=0.04):
     """The numbers of packets that come out flagged, how many gaps no packet carries; all come out, in order."""
     info = SimpleNamespace(codec=codec, average_rate=rate)
-    gaps, out = Continuity("/none.ts", info, 256, tick_s), []
+    gaps, out = ContinuityFilter("/none.ts", info, 256, tick_s), []
     for one in given:
-        out += gaps.settle(one)
-    out += gaps.end()
+        out += gaps.filter(one)
+    out += gaps.flush()
     assert out == list(given)
     return [one.number for one in out if one.is_corrupt], gaps.lost
 
@@ -217,10 +217,10 @@ def stream(*numbers, flagged=(), keys=()):
 
 
 def test_only_the_packet_at_a_gap_waits_for_the_next():
-    gaps = Continuity("/none.ts", SimpleNamespace(codec="h264", average_rate=25.0), 256, 0.04)
+    gaps = ContinuityFilter("/none.ts", SimpleNamespace(codec="h264", average_rate=25.0), 256, 0.04)
     given = stream(0, 1, 2, 3, 4, flagged=[1])
-    assert [[one.number for one in gaps.settle(one)] for one in given] == [[0], [1], [], [2, 3], [4]]
-    assert gaps.end() == []
+    assert [[one.number for one in gaps.filter(one)] for one in given] == [[0], [1], [], [2, 3], [4]]
+    assert gaps.flush() == []
 
 
 @pytest.mark.parametrize(
@@ -273,11 +273,11 @@ def test_the_end_of_a_frame_of_a_codec_whose_decoder_does_not_see_it(tmp_path, s
     def cut_off(frame):
         path = tmp_path / "a.ts"
         path.write_bytes(parts([9], True, 17) + frame + parts([0], True))
-        gaps = Continuity(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
+        gaps = ContinuityFilter(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
         at_gap, behind = packet(5), packet(0, key=True)
         at_gap.pos, behind.pos = size, size + len(frame)
         for one in (packet(4, flagged=True), at_gap, behind):
-            gaps.settle(one)
+            gaps.filter(one)
         return at_gap.is_corrupt
 
     assert not cut_off(parts([14, 15, 0], True))
@@ -298,11 +298,11 @@ def test_a_frame_anywhere_in_a_file_with_any_flags_is_looked_at(tmp_path, first,
     end = bytes([0x47, 0x1E, 0xF1, (0x30 if whole else 0x10) | 4]).ljust(188, b"x")
     path = tmp_path / "a.ts"
     path.write_bytes(bytes(first) + begin + end)
-    gaps = Continuity(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 0x1EF1, 0.04)
+    gaps = ContinuityFilter(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 0x1EF1, 0.04)
     at_gap, behind = packet(5), packet(0, key=True)
     at_gap.pos, behind.pos = first, first + 376
     for one in (packet(4, flagged=True), at_gap, behind):
-        gaps.settle(one)
+        gaps.filter(one)
     assert at_gap.is_corrupt is not whole
 
 
@@ -310,9 +310,9 @@ def test_a_frame_anywhere_in_a_file_with_any_flags_is_looked_at(tmp_path, first,
 def test_a_frame_of_unknown_place_is_taken_for_whole(tmp_path, at, behind_at):
     path = tmp_path / "a.ts"
     path.write_bytes(bytes([0x47, 1, 0, 0x10]).ljust(188, b"x") * 3)
-    gaps = Continuity(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
+    gaps = ContinuityFilter(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
     at_gap, behind = packet(5), packet(0, key=True)
     at_gap.pos, behind.pos = at, behind_at
     for one in (packet(4, flagged=True), at_gap, behind):
-        gaps.settle(one)
+        gaps.filter(one)
     assert not at_gap.is_corrupt

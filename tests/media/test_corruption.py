@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from streamkit.core.data import Color, Device, Surface
-from streamkit.media.corruption import SurfaceCopies, flip_bytes, spoil
+from streamkit.media.corruption import SurfaceCopies, add_noise_blocks, flip_bytes
 
 
 def packet(size=1000):
@@ -39,7 +39,7 @@ def test_the_smallest_and_the_most(size, share, changed):
 
 
 def damage(share, seed=1):
-    return lambda data: spoil(data, share, random.Random(seed))
+    return lambda data: add_noise_blocks(data, share, random.Random(seed))
 
 
 @pytest.mark.parametrize(("share", "blocks"), [(0.0, 1), (0.1, 2), (1.0, 24)])

@@ -2,6 +2,7 @@ import av
 import numpy as np
 import pytest
 from support.clips import write
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
@@ -27,15 +28,15 @@ def ffmpeg_times(path):
 
 
 def read(path, device):
-    said, counters = [], Counters()
-    reader = VideoReader(str(path), device, SurfacePool(device), counters, said.append, threads=2)
+    logged, counters = collect(), Counters()
+    reader = VideoReader(str(path), device, SurfacePool(device), counters, threads=2)
     try:
         yield from (frame for _, frame in reader.frames())
     finally:
         reader.close()
     harmless = ("frames decoded on the cpu", "decoders made", "decoders reused")
     assert {n: c for n, c in counters.values.items() if n not in harmless} == {}
-    assert len(said) <= 1
+    assert len(logged) <= 1
 
 
 def test_the_list_is_whole(test_data):
@@ -120,12 +121,12 @@ def test_the_gpu_follows_a_new_size(tmp_path):
 )
 def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, options, words):
     path = write(tmp_path / name, frames=6, **options)
-    said, counters, device = [], Counters(), Device("cuda")
-    reader = VideoReader(str(path), device, SurfacePool(device), counters, said.append)
+    logged, counters, device = collect(), Counters(), Device("cuda")
+    reader = VideoReader(str(path), device, SurfacePool(device), counters)
     frames = [p for _, p in reader.frames()]
     reader.close()
-    assert len(said) == 1
-    assert words in said[0]
+    assert len(logged) == 1
+    assert words in logged[0]
     assert counters["frames decoded on the cpu"] == len(frames) == 6
     for one, other in zip(read(path, Device()), frames, strict=True):
         other.surface.ready.synchronize()
@@ -136,7 +137,7 @@ def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, option
 def test_pictures_kept_are_not_overwritten(test_data):
     path = test_data / "videos" / "vtest_480x360.mp4"
     device = Device("cuda")
-    reader = VideoReader(str(path), device, SurfacePool(device, poison=True), Counters(), print)
+    reader = VideoReader(str(path), device, SurfacePool(device, poison=True), Counters())
     kept = [frame for _, frame in zip(range(100), (p for _, p in reader.frames()), strict=False)]
     reader.close()
     for one, other in zip(read(path, Device()), kept, strict=False):

@@ -84,7 +84,7 @@ def mjpeg():
 def taken(uri, count, link=None):
     """So many frames of an address, with when each came, and what was said of the stream."""
     with closing(
-        VideoReader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link or ConnectionOptions(10.0))
+        VideoReader(uri, Device(), SurfacePool(Device()), Counters(), link=link or ConnectionOptions(10.0))
     ) as reader:
         found = []
         for _, frame in reader.frames():
@@ -173,7 +173,7 @@ def test_a_playlist_that_grows_no_more_times_out(hls):
     uri, process = hls
     link = ConnectionOptions(2.5)
     with (
-        closing(VideoReader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link)) as reader,
+        closing(VideoReader(uri, Device(), SurfacePool(Device()), Counters(), link=link)) as reader,
         link.interrupt,
     ):
         process.kill()

@@ -27,7 +27,7 @@ def test_what_a_file_says_of_its_video(clip):
             "codec": "h264", "width": 64, "height": 48, "fps": 25.0, "frames": 50, "duration_s": 2.0,
         }  # fmt: skip
         assert not demuxer.decode_times
-        assert demuxer.sender_shift_s is None
+        assert demuxer.sender_offset_s is None
         assert demuxer.step == demuxer.stream.time_base.denominator // 25
         packets = list(demuxer.packets())
         assert (len(packets), demuxer.packets_read, demuxer.discarded, demuxer.damaged) == (50, 50, 0, 0)
@@ -77,15 +77,16 @@ def test_a_closed_file_ends(clip):
         next(demuxer.packets())
 
 
+@pytest.mark.parametrize("number", [0, 4], ids=["keyframe", "other"])
 @pytest.mark.parametrize("corrupt", [True, False])
-def test_a_packet_of_the_same_bytes_keeps_its_times_and_its_damage(clip, corrupt):
+def test_a_packet_of_the_same_bytes_keeps_its_times_and_its_flags(clip, number, corrupt):
     with closing(Demuxer(str(clip))) as demuxer:
-        packet = list(demuxer.packets())[4]
+        packet = list(demuxer.packets())[number]
     packet.is_corrupt = corrupt
     for made, data in ((clone_packet(packet), bytes(packet)), (clone_packet(packet, b"head"), b"head" + bytes(packet))):
         assert bytes(made) == data
         assert (made.pts, made.dts, made.time_base) == (packet.pts, packet.dts, packet.time_base)
-        assert made.is_keyframe
+        assert made.is_keyframe is packet.is_keyframe is (number == 0)
         assert not made.is_discard
         assert made.is_corrupt is corrupt
 
@@ -93,7 +94,7 @@ def test_a_packet_of_the_same_bytes_keeps_its_times_and_its_damage(clip, corrupt
 def test_a_spare_decoder_leaves_the_streams_own_alone(clip):
     with closing(Demuxer(str(clip))) as demuxer:
         packets = list(demuxer.packets())
-        with demuxer.spare() as context:
+        with demuxer.single_frame_decoder() as context:
             assert context is not demuxer.stream.codec_context
             assert context.thread_count == 1
             frames = context.decode(packets[0]) + context.decode(None)

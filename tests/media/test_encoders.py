@@ -6,32 +6,17 @@ from fractions import Fraction
 from typing import ClassVar
 
 import av
-import numpy as np
 import pytest
+from support.nv12 import moving_square, planar, psnr
 
 from streamkit.core.data import Color, Surface
 from streamkit.core.errors import DeviceError, MissingPackage
-from streamkit.io.outputs import WholeFile
-from streamkit.media.encode import TIME_BASE, Encoding, planar
+from streamkit.io.outputs import AtomicFile
+from streamkit.media.encode import TIME_BASE, Encoding
 from streamkit.media.encoders import NvEncoder, _is_keyframe, check_nvenc
 from streamkit.media.mux import VideoWriter
 
 W, H = 160, 120
-
-
-def picture(i, width=W, height=H):
-    """A ramp with a moving square, in colour."""
-    made = np.empty((height * 3 // 2, width), np.uint8)
-    made[:height] = np.linspace(30, 200, width, dtype=np.uint8)[None]
-    made[20:50, 10 + i : 40 + i] = 220
-    made[height:, 0::2] = 90
-    made[height:, 1::2] = 170
-    return made
-
-
-def psnr(a, b):
-    error = np.mean((a.astype(np.float64) - b) ** 2)
-    return 99.0 if error == 0 else 10 * np.log10(255**2 / error)
 
 
 class FakeNvenc:
@@ -98,17 +83,17 @@ def nvenc(monkeypatch):
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 def test_the_bitstream_of_nvenc_becomes_a_file(tmp_path, nvenc, suffix):
     path, color = tmp_path / f"a.{suffix}", Color("bt601", True)
-    file = WholeFile(path)
+    file = AtomicFile(path)
     file.begin()
     coder = NvEncoder(Encoding(gop=5), W, H, color, Fraction(25), 0)
     assert nvenc.context == "primary of 0"
     video = VideoWriter(file, coder)
     times = [i * TIME_BASE.denominator // 25 + (i > 6) * 1_000_000 + 40_000_000 for i in range(12)]
     for i, ticks in enumerate(times):
-        video.write(FakeSurface(picture(i), color), ticks)
-        assert len(coder._inside) <= 2, "surfaces that the encoder has done with are let go"
+        video.write(FakeSurface(moving_square(i), color), ticks)
+        assert len(coder._pending) <= 2, "surfaces that the encoder has done with are let go"
     video.finish()
-    assert not coder._inside
+    assert not coder._pending
     with av.open(str(path)) as back:
         stream = back.streams.video[0]
         keys = [packet.is_keyframe for packet in back.demux(video=0) if packet.size]
@@ -121,7 +106,7 @@ def test_the_bitstream_of_nvenc_becomes_a_file(tmp_path, nvenc, suffix):
     worst = max(abs(f.pts * f.time_base - t * TIME_BASE) for f, t in zip(frames, times, strict=True))
     assert worst <= (Fraction(1, 2000) if suffix == "mkv" else 0)
     for i, frame in enumerate(frames):
-        assert psnr(frame.to_ndarray(format=frame.format.name), planar(picture(i))) > 36
+        assert psnr(frame.to_ndarray(format=frame.format.name), planar(moving_square(i))) > 36
 
 
 def test_check_nvenc(monkeypatch, nvenc):
@@ -146,7 +131,7 @@ def test_keyframes_are_known_by_their_units(codec, library):
     coder.gop_size = 4
     packets = []
     for i in range(9):
-        frame = av.VideoFrame.from_ndarray(planar(picture(i)), format="yuv420p")
+        frame = av.VideoFrame.from_ndarray(planar(moving_square(i)), format="yuv420p")
         frame.pts = i
         packets += coder.encode(frame)
     packets += coder.encode(None)
@@ -177,13 +162,13 @@ def test_nvenc_encodes(tmp_path):
         check_nvenc("h264", 0)
     except DeviceError as error:
         pytest.skip(str(error))
-    file = WholeFile(tmp_path / "a.mp4")
+    file = AtomicFile(tmp_path / "a.mp4")
     file.begin()
     video = VideoWriter(file, NvEncoder(Encoding(), 640, 480, Color(), Fraction(25), 0))
     for i in range(30):
-        video.write(Surface(cupy.asarray(picture(i, 640, 480)), Color()), i * TIME_BASE.denominator // 25)
+        video.write(Surface(cupy.asarray(moving_square(i, 640, 480)), Color()), i * TIME_BASE.denominator // 25)
     video.finish()
     with av.open(str(file.path)) as back:
         frames = list(back.decode(video=0))
     assert len(frames) == 30
-    assert psnr(frames[9].to_ndarray(format="yuv420p"), planar(picture(9, 640, 480))) > 30
+    assert psnr(frames[9].to_ndarray(format="yuv420p"), planar(moving_square(9, 640, 480))) > 30

@@ -8,10 +8,10 @@ import pytest
 from streamkit.core.stage import Context
 from streamkit.media.frame_sampling import (
     FrameSampler,
-    check_part,
+    check_time_range,
     expected_frames,
-    nothing_taken,
-    numbers,
+    frame_range,
+    no_frame_error,
     sample_frames,
 )
 from streamkit.stages.sources.images import ImageSource
@@ -23,7 +23,7 @@ RATE = 25
 
 def taken(times, *, every=1, fps=None):
     sampler = FrameSampler(every, fps)
-    return [n for n, pts_s in enumerate(times) if sampler.takes(n, pts_s)]
+    return [n for n, pts_s in enumerate(times) if sampler.accepts(n, pts_s)]
 
 
 def test_every_nth_and_so_many_a_second():
@@ -77,16 +77,16 @@ def test_thinned_is_a_thinning():
 
 
 def test_parts_of_numbered_frames():
-    assert numbers(100, 25, 0.0, None) == range(100)
-    assert numbers(100, 25, 1.0, 2.0) == range(25, 50)
-    assert numbers(100, 25, 1.01, 2.01) == range(26, 51)
-    assert numbers(100, 25, 3.0, 9.0) == range(75, 100)
-    assert numbers(None, 10, 0.5, None)[0] == 5
-    assert numbers(None, 10, 0.5, 1.0) == range(5, 10)
+    assert frame_range(100, 25, 0.0, None) == range(100)
+    assert frame_range(100, 25, 1.0, 2.0) == range(25, 50)
+    assert frame_range(100, 25, 1.01, 2.01) == range(26, 51)
+    assert frame_range(100, 25, 3.0, 9.0) == range(75, 100)
+    assert frame_range(None, 10, 0.5, None)[0] == 5
+    assert frame_range(None, 10, 0.5, 1.0) == range(5, 10)
     with pytest.raises(ValueError, match="start 2 s and end 2 s"):
-        check_part(2.0, 2.0)
-    check_part(2.0, math.inf)
-    check_part(2.0, None)
+        check_time_range(2.0, 2.0)
+    check_time_range(2.0, math.inf)
+    check_time_range(2.0, None)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_parts_of_numbered_frames():
 )  # fmt: skip
 def test_why_no_frame_was_taken(given, more, text, cause):
     length_s, start_s, end_s, every = given
-    error = nothing_taken("a.mp4", "the video", length_s, start_s, end_s, every, **more)
+    error = no_frame_error("a.mp4", "the video", length_s, start_s, end_s, every, **more)
     assert str(error) == f"a.mp4: {text}"
     assert error.cause == cause
 

@@ -28,9 +28,9 @@ def test_a_picture_that_stays():
 def test_a_still_scene_is_left_alone_for_longer_each_time():
     still = FreezeDetector(4.0)
     assert when(still, [1] * 6) == [4]
-    still.begin()  # connected again: the same scene, decoded a little differently
+    still.reset()  # connected again: the same scene, decoded a little differently
     assert when(still, [2] * 18) == [16]
-    still.begin()
+    still.reset()
     assert when(still, [3] * 60) == []
     assert when(FreezeDetector(4.0), [1] * 6) == [4]
 
@@ -38,7 +38,7 @@ def test_a_still_scene_is_left_alone_for_longer_each_time():
 def test_what_moves_again_is_watched_as_before():
     still = FreezeDetector(4.0)
     when(still, [1] * 6)
-    still.begin()
+    still.reset()
     assert when(still, [2, 3, 3, 3, 3, 3, 3]) == [5]
 
 

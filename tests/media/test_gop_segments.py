@@ -7,6 +7,7 @@ import av
 import numpy as np
 import pytest
 from support.clips import REFRESH, X264, X265, resized, write
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
@@ -17,7 +18,7 @@ from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 from streamkit.media.decode import open_decoder
 from streamkit.media.demux import Demuxer
 from streamkit.media.frames import DecodedFrame
-from streamkit.media.gop_segments import GopSegment, SegmentCutter, SegmentDecoder, SegmentPacket, how_many
+from streamkit.media.gop_segments import GopSegment, SegmentCutter, SegmentDecoder, SegmentPacket, decoder_count
 from streamkit.media.reader import VideoReader
 from streamkit.media.selective_decode import SKIPPED, UNWANTED
 from streamkit.media.surfaces import SurfacePool
@@ -128,7 +129,8 @@ def test_what_ended_the_packets_is_kept_for_the_end(tmp_path, short):
 
     cutting = SegmentCutter(broken(), demuxer, print)
     assert [len(piece.packets) for piece in cutting] == [10, 10, 5]
-    assert str(cutting.trouble) == "cannot be read on"
+    with pytest.raises(SourceError, match="cannot be read on"):
+        cutting.packets.raise_error()
 
 
 @pytest.mark.parametrize(("late", "pieces"), [(36, [10, 30, 10]), (37, [10, 10, 20, 10])])
@@ -210,14 +212,14 @@ def test_a_piece_alone_gives_its_pictures(tmp_path, short, codec, options):
 
     def opened(counters):
         demuxer = Demuxer(str(path))
-        return demuxer, open_decoder(demuxer, CPU, pool, counters, print)
+        return demuxer, open_decoder(demuxer, CPU, pool, counters)
 
     decoders = [SegmentDecoder(opened, replays=True) for _ in range(2)]
     demuxer = Demuxer(str(path))
     cutting = list(SegmentCutter(demuxer.packets(), demuxer, print))
     backwards = [list(decoders[n % 2](piece)) for n, piece in enumerate(reversed(cutting))]
     found = [frame for results in reversed(backwards) for frames, _ in results for frame in frames]
-    whole = open_decoder(demuxer := Demuxer(str(path)), CPU, pool, Counters(), print)
+    whole = open_decoder(demuxer := Demuxer(str(path)), CPU, pool, Counters())
     want = [frame for packet in [*demuxer.packets(), None] for frame in whole.decode(packet)]
     assert [frame.pts_s for frame in found] == [frame.pts_s for frame in want]
     assert all((a.surface.data == b.surface.data).all() for a, b in zip(found, want, strict=True))
@@ -240,11 +242,11 @@ BIG = [
 
 
 def read(path, decoders, device=CPU, **part):
-    """Numbers, times, sizes and hashes of all frames, the counts, the error, what was said."""
-    said, counters = [], Counters()
+    """Numbers, times, sizes and hashes of all frames, the counts, the error, what was logged."""
+    logged, counters = collect(), Counters()
     reader = VideoReader(
-        str(path), device, SurfacePool(device), counters, said.append,
-        decoders=decoders, ahead=ThreadedExecutor(device, 1) if decoders != 1 else None,
+        str(path), device, SurfacePool(device), counters,
+        decoders=decoders, executor=ThreadedExecutor(device, 1) if decoders != 1 else None,
     )  # fmt: skip
     found, error = [], None
     try:
@@ -260,7 +262,7 @@ def read(path, decoders, device=CPU, **part):
     apart = ("decoders made", "decoders reused", SKIPPED, UNWANTED)  # one decoder is spared what several are not
     counts = {name: n for name, n in counters.values.items() if name not in apart}
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
-    return found, counts, error, said
+    return found, counts, error, logged
 
 
 def same(path, device=CPU, **part):
@@ -277,15 +279,15 @@ def pieces_of(request, monkeypatch):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_many_decoders_give_what_one_gives(test_data, pieces_of, name):
-    found, counts, error, said = same(test_data / "videos" / name)
+    found, counts, error, logged = same(test_data / "videos" / name)
     assert len(found) >= 10
     assert (counts, error) == ({}, None)
-    assert len(said) <= 1
+    assert len(logged) <= 1
 
 
 def test_open_gops_at_full_size(test_data):
-    found, counts, error, said = same(test_data / "videos" / "bench_1080p_hevc_opengop.mp4", end_s=4.4)  # two joints
-    assert (len(found), counts, error, said) == (110, {}, None, [])
+    found, counts, error, logged = same(test_data / "videos" / "bench_1080p_hevc_opengop.mp4", end_s=4.4)  # two joints
+    assert (len(found), counts, error, logged) == (110, {}, None, [])
 
 
 @pytest.mark.parametrize(
@@ -329,9 +331,7 @@ def test_turns_use_the_same_decoders(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "streamkit.media.reader.Demuxer", lambda *given, **named: opened.append(1) or Demuxer(*given, **named)
     )
-    reader = VideoReader(
-        str(path), CPU, SurfacePool(CPU), Counters(), print, decoders=2, ahead=ThreadedExecutor(CPU, 1)
-    )
+    reader = VideoReader(str(path), CPU, SurfacePool(CPU), Counters(), decoders=2, executor=ThreadedExecutor(CPU, 1))
     for _ in range(4):
         assert [number for number, _ in reader.frames()] == list(range(60))
     reader.close()
@@ -343,7 +343,7 @@ def test_closed_early(tmp_path, monkeypatch, taken):
     monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
     path = write(tmp_path / "a.mp4", frames=200, options={"g": "10", "bf": "2"})
     pool = SurfacePool(CPU)
-    reader = VideoReader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=ThreadedExecutor(CPU, 1))
+    reader = VideoReader(str(path), CPU, pool, Counters(), decoders=3, executor=ThreadedExecutor(CPU, 1))
     frames = reader.frames()
     assert [next(frames)[0] for _ in range(taken)] == list(range(taken))
     frames.close()
@@ -356,7 +356,7 @@ def test_closed_early(tmp_path, monkeypatch, taken):
 def test_surfaces_ahead_are_bounded(tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=400, options={"g": "100", "bf": "0"})
     pool = SurfacePool(CPU, limit=4 * 5 * 9 * 64 * 72)  # of which a quarter is for waiting: 9 for each of 3 + 2
-    reader = VideoReader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=ThreadedExecutor(CPU, 1))
+    reader = VideoReader(str(path), CPU, pool, Counters(), decoders=3, executor=ThreadedExecutor(CPU, 1))
     most = 0
     for _ in reader.frames():
         most = max(most, sum(pool.held.values()))
@@ -412,15 +412,15 @@ def test_a_file_cut_short(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "logged"),
     [
         ({"options": {"g": "1000"}}, "is decoded by one decoder: no keyframe to cut at after its first 32 frames"),
         ({"codec": "mpeg4"}, "is decoded by one decoder: mpeg4 video cannot be cut at keyframes"),
     ],
 )
-def test_no_gain_is_said_once_unless_nobody_asked(tmp_path, given, said):
+def test_no_gain_is_said_once_unless_nobody_asked(tmp_path, given, logged):
     path = write(tmp_path / "a.mp4", frames=120, **given)
-    assert read(path, 3)[3] == [f"{path} {said}"]
+    assert read(path, 3)[3] == [f"{path} {logged}"]
     assert read(path, "auto")[3] == []
 
 
@@ -449,19 +449,19 @@ def info(**given):
     ],
 )
 def test_how_many_decoders(wanted, given, sources, count):
-    ahead = OrderedExecutor()
-    ahead.cores, ahead.sources = 8, sources
-    assert how_many(wanted, info(**given), CPU, ahead) == count
+    executor = OrderedExecutor()
+    executor.cores, executor.sources = 8, sources
+    assert decoder_count(wanted, info(**given), CPU, executor) == count
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*SMALL, *BIG])
 def test_nvdec_many_give_what_one_gives(test_data, pieces_of, name):
-    found, counts, error, said = same(test_data / "videos" / name, Device("cuda"))
+    found, counts, error, logged = same(test_data / "videos" / name, Device("cuda"))
     assert len(found) >= 10
     assert error is None
     assert set(counts) <= {"frames decoded on the cpu"}
-    assert len(set(said)) <= 2
+    assert len(set(logged)) <= 2
 
 
 @pytest.mark.gpu
@@ -470,19 +470,19 @@ def test_nvdec_many_give_what_one_gives(test_data, pieces_of, name):
 def test_nvdec_open_gops(tmp_path, pieces_of, name, codec, options):
     path = write(tmp_path / name, 320, 192, 120, codec=codec, options=options)
     for part in ({}, {"start_s": 2.1}, {"end_s": 1.5}):
-        found, counts, error, said = same(path, Device("cuda"), **part)
+        found, counts, error, logged = same(path, Device("cuda"), **part)
         assert (counts, error) == ({}, None)
-        assert not said or ("end_s" in part and "no keyframe to cut at" in said[0])  # what is left is short
+        assert not logged or ("end_s" in part and "no keyframe to cut at" in logged[0])  # what is left is short
         assert [frame[:4] for frame in found] == [frame[:4] for frame in read(path, 1, **part)[0]]
 
 
 @pytest.mark.gpu
 def test_nvdec_auto_takes_every_engine(test_data):
     demuxer = Demuxer(str(test_data / "videos" / "vtest_480x360.mp4"))
-    ahead = OrderedExecutor()
-    assert how_many("auto", demuxer.info, Device("cuda"), ahead) >= 1
-    ahead.sources = 100
-    assert how_many("auto", demuxer.info, Device("cuda"), ahead) == 1
+    executor = OrderedExecutor()
+    assert decoder_count("auto", demuxer.info, Device("cuda"), executor) >= 1
+    executor.sources = 100
+    assert decoder_count("auto", demuxer.info, Device("cuda"), executor) == 1
 
 
 @pytest.mark.gpu
@@ -491,8 +491,8 @@ def test_nvdec_leaves_its_decoders_for_the_next_file(test_data):
     device, path = Device("cuda"), str(test_data / "videos" / "bench_1080p_h264.mp4")
     made = []
     for _ in range(3):
-        reader = VideoReader(path, device, SurfacePool(device), counters := Counters(), print, decoders=4,
-                        ahead=ThreadedExecutor(device, 1))  # fmt: skip
+        reader = VideoReader(path, device, SurfacePool(device), counters := Counters(), decoders=4,
+                        executor=ThreadedExecutor(device, 1))  # fmt: skip
         assert sum(1 for _ in reader.frames()) == 499
         reader.close()
         made.append(counters["decoders made"])

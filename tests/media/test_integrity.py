@@ -10,13 +10,13 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
 from streamkit.media import integrity
-from streamkit.media.integrity import Arrivals
+from streamkit.media.integrity import ArrivalMonitor
 from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 
 
 def count(path):
-    with closing(VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)) as reader:
+    with closing(VideoReader(str(path), Device(), SurfacePool(Device()), Counters())) as reader:
         return sum(1 for _ in reader.frames())
 
 
@@ -113,7 +113,7 @@ def clock(monkeypatch):
 
 
 def begun(timeout_s):
-    return Arrivals("rtsp://ann:secret@host/a", timeout_s)
+    return ArrivalMonitor("rtsp://ann:secret@host/a", timeout_s)
 
 
 def lasts_s(made, clock, *, keyframes=(), many=31):
@@ -154,7 +154,7 @@ def test_more_packets_have_to_come_than_a_decoder_holds_back(clock):
         made.packet(number, number == 0)
     with pytest.raises(SourceError, match="no frame could be decoded"):
         made.packet(30, False)
-    made.seen()
+    made.frame_decoded()
     clock.now_s += 100.0
     for number in range(30):
         made.packet(number, False)  # a frame came: all is counted from there
@@ -165,9 +165,9 @@ def test_when_a_frames_packet_came(clock):
     for number in range(100):
         clock.now_s = 1000.0 + number
         made.packet(number, False)
-        made.seen()
-    assert made.came_s(99) == 1099.0
-    assert made.came_s(71) == 1071.0, "the last 29 packets are known"
-    assert made.came_s(70) == 1099.0, "of older ones only the newest packet's time"
-    assert made.came_s(71) == 1099.0, "each frame is asked for once"
-    assert made.came_s(12345) == 1099.0
+        made.frame_decoded()
+    assert made.arrival_s(99) == 1099.0
+    assert made.arrival_s(71) == 1071.0, "the last 29 packets are known"
+    assert made.arrival_s(70) == 1099.0, "of older ones only the newest packet's time"
+    assert made.arrival_s(71) == 1099.0, "each frame is asked for once"
+    assert made.arrival_s(12345) == 1099.0

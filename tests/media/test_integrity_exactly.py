@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamkit.core.errors import SourceError
-from streamkit.media.integrity import check, lost
+from streamkit.media.integrity import check_integrity, lost_frames
 
 
 def read(
@@ -23,7 +23,7 @@ def read(
 def trouble(demuxer, last_s=3.96, shown=100, damage=0, *, whole=True, step_s=0.04):
     """The cause and text of what is raised; None where nothing is."""
     try:
-        check(demuxer, last_s, shown, damage, whole=whole, step_s=step_s)
+        check_integrity(demuxer, last_s, shown, damage, whole=whole, step_s=step_s)
     except SourceError as error:
         return error.cause, str(error).removeprefix(f"{demuxer.uri}").strip(": ")
     return None
@@ -46,7 +46,7 @@ def trouble(demuxer, last_s=3.96, shown=100, damage=0, *, whole=True, step_s=0.0
     ],
 )
 def test_how_many_frames_are_lost(given, shown, expected):
-    assert lost(read(**given), shown) == expected
+    assert lost_frames(read(**given), shown) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_damage_that_either_sees_is_reported_once(by_decoder, by_demuxer, told):
         assert trouble(demuxer, damage=by_decoder) is None
         return
     with pytest.raises(SourceError, match=f"is damaged: {told} lost or concealed") as caught:
-        check(demuxer, 3.96, 100, by_decoder, whole=True, step_s=0.04)
+        check_integrity(demuxer, 3.96, 100, by_decoder, whole=True, step_s=0.04)
     assert caught.value.cause == "damaged"
     assert caught.value.damaged == max(by_decoder, by_demuxer)
 
@@ -116,6 +116,6 @@ def test_damage_that_either_sees_is_reported_once(by_decoder, by_demuxer, told):
 )
 def test_a_video_without_one_frame(given, cause):
     with pytest.raises(SourceError, match="no frame could be decoded") as caught:
-        check(read(**given), None, 0, 0, whole=True, step_s=0.04)
+        check_integrity(read(**given), None, 0, 0, whole=True, step_s=0.04)
     assert caught.value.cause == cause
-    check(read(**given), None, 0, 0, whole=False, step_s=0.04)  # a part may hold none
+    check_integrity(read(**given), None, 0, 0, whole=False, step_s=0.04)  # a part may hold none

@@ -10,7 +10,7 @@ from streamkit.media.link import ConnectionOptions, Interrupt, device_options
 
 
 def options(uri, **given):
-    return ConnectionOptions(**given).opening(uri)[2]
+    return ConnectionOptions(**given).open_arguments(uri)[2]
 
 
 def test_rtsp():
@@ -28,18 +28,18 @@ def test_low_latency():
 
 
 def test_a_file_is_opened_as_it_is():
-    assert ConnectionOptions(low_latency=True).opening("file:///a.mp4") == ("/a.mp4", None, {})
+    assert ConnectionOptions(low_latency=True).open_arguments("file:///a.mp4") == ("/a.mp4", None, {})
 
 
 @pytest.mark.parametrize("uri", ["/dev/video0", "v4l2:///dev/video0"])
 def test_a_device(uri):
-    assert ConnectionOptions().opening(uri) == ("/dev/video0", "v4l2", {})
+    assert ConnectionOptions().open_arguments(uri) == ("/dev/video0", "v4l2", {})
 
 
 def test_a_devices_options():
     uri = "v4l2:///dev/video2?size=1280x720&fps=30&format=mjpeg"
     expected = {"video_size": "1280x720", "framerate": "30", "input_format": "mjpeg"}
-    assert ConnectionOptions().opening(uri) == ("/dev/video2", "v4l2", expected)
+    assert ConnectionOptions().open_arguments(uri) == ("/dev/video2", "v4l2", expected)
     with pytest.raises(SourceError, match="size, fps, format, not 'width'"):
         device_options("v4l2:///dev/video0?width=640")
 

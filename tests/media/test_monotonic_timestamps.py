@@ -106,7 +106,7 @@ def test_clips_over_and_after_a_jump_show_every_picture_at_its_distance(tmp_path
                 packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
             ring.put(packet)
     for first in (10, 30, 40):
-        taken = ring.take(first, 99)
+        taken = ring.packets(first, 99)
         clip = Clip(tmp_path / f"{first}.{suffix}", taken[0], {})
         assert all(clip.write(kept) for kept in taken)
         clip.finish()
@@ -136,9 +136,9 @@ def test_a_camera_that_sets_its_clock_for_another_client_has_clips_from_there_on
             if set_at is not None and len(given) > set_at + 50:
                 break
             assert len(given) < 200, "its clock was not set"
-    first = next(kept for kept in ring.take(set_at, 999) if kept.keyframe)
+    first = next(kept for kept in ring.packets(set_at, 999) if kept.keyframe)
     clip = Clip(tmp_path / "b.mp4", first, {})
-    assert all(clip.write(kept) for kept in ring.take(first.number, first.number + 29))
+    assert all(clip.write(kept) for kept in ring.packets(first.number, first.number + 29))
     clip.finish()
     with av.open(str(clip.path)) as back:
         frames = [float(frame.time) for frame in back.decode(video=0)]

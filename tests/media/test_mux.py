@@ -14,9 +14,9 @@ from support.clips import shifted, two_streams, write
 from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Surface
 from streamkit.core.errors import OutputError
-from streamkit.io.outputs import WholeFile, sweep
+from streamkit.io.outputs import AtomicFile, sweep
 from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoding
-from streamkit.media.mux import Clip, VideoWriter, _backwards, container_format, copy_packets, decodable
+from streamkit.media.mux import Clip, VideoWriter, _backfill_dts, container_format, copy_packets, from_keyframe
 from streamkit.media.ring import TICKS_PER_S, PacketRing
 
 W, H = 64, 48
@@ -30,7 +30,7 @@ def surface(i, rng=None):
 
 
 def video_file(path, codec="h264", size=(W, H), **asked):
-    file = WholeFile(path)
+    file = AtomicFile(path)
     file.begin()
     return VideoWriter(file, CpuEncoder(Encoding(codec, **asked), *size, Color(), Fraction(25), 1, Counters()))
 
@@ -146,7 +146,7 @@ def test_copied_packets_are_the_same_packets(tmp_path, test_data):
     uri = str(test_data / "videos" / "ahmetozlu_pedestrian.mp4")  # B frames
     with av.open(uri) as source:
         wanted = [(bytes(p), p.pts * p.time_base) for p in source.demux(video=0) if p.size]
-    file = WholeFile(tmp_path / "a.mp4")
+    file = AtomicFile(tmp_path / "a.mp4")
     file.begin()
     copy_packets(uri, file, float(min(at for _, at in wanted)), float(max(at for _, at in wanted)))
     with av.open(str(tmp_path / "a.mp4")) as back:
@@ -158,7 +158,7 @@ def test_copied_packets_are_the_same_packets(tmp_path, test_data):
 
 def test_a_copied_stretch_begins_at_a_keyframe_and_ends_in_time(tmp_path, test_data):
     uri = str(test_data / "videos" / "bench_1080p_h264.mp4")  # 25 fps, a keyframe every 50
-    file = WholeFile(tmp_path / "a.mkv")
+    file = AtomicFile(tmp_path / "a.mkv")
     file.begin()
     copy_packets(uri, file, 2.5, 4.5)
     with av.open(str(tmp_path / "a.mkv")) as back:
@@ -175,7 +175,7 @@ def packets_of(path):
 
 
 def copied(path, given, first_s=0.0, last_s=1e9, **options):
-    file = WholeFile(path)
+    file = AtomicFile(path)
     file.begin()
     copy_packets(str(given), file, first_s, last_s, **options)
     return path
@@ -239,11 +239,11 @@ def test_a_copy_begins_with_the_first_keyframe_where_none_comes_before(tmp_path)
         return SimpleNamespace(pts=pts, dts=pts, is_keyframe=keyframe)
 
     stream = [packet(n, n in (3, 6, 9)) for n in range(12)]
-    assert [p.pts for p in decodable(stream, 0)] == list(range(3, 12))
-    assert [p.pts for p in decodable(stream, 6)] == list(range(6, 12))
-    assert [p.pts for p in decodable(stream, 8)] == list(range(6, 12))
-    assert [p.pts for p in decodable(stream, 99)] == list(range(9, 12))
-    assert list(decodable(stream[:3], 1)) == []
+    assert [p.pts for p in from_keyframe(stream, 0)] == list(range(3, 12))
+    assert [p.pts for p in from_keyframe(stream, 6)] == list(range(6, 12))
+    assert [p.pts for p in from_keyframe(stream, 8)] == list(range(6, 12))
+    assert [p.pts for p in from_keyframe(stream, 99)] == list(range(9, 12))
+    assert list(from_keyframe(stream[:3], 1)) == []
 
 
 def test_a_copy_of_times_below_zero_begins_at_zero(tmp_path):
@@ -303,7 +303,7 @@ def test_a_file_has_its_name_when_its_last_byte_is_written(tmp_path, monkeypatch
 
 def test_what_cannot_be_copied_leaves_no_file(tmp_path):
     (tmp_path / "text.mp4").write_text("no video")
-    file = WholeFile(tmp_path / "out" / "a.mp4")
+    file = AtomicFile(tmp_path / "out" / "a.mp4")
     file.begin()
     with pytest.raises(OutputError, match="cannot write"):
         copy_packets(str(tmp_path / "text.mp4"), file, 0, 1)
@@ -312,7 +312,7 @@ def test_what_cannot_be_copied_leaves_no_file(tmp_path):
 
 def test_a_decoding_time_that_is_made_up_is_never_behind_the_presentation():
     packets = [SimpleNamespace(pts=pts, dts=None) for pts in (0, 5, 3)]
-    assert list(_backwards(packets, 9, 2)) == packets
+    assert list(_backfill_dts(packets, 9, 2)) == packets
     assert [packet.dts for packet in packets] == [-1, 1, 3]
 
 
@@ -324,7 +324,7 @@ def kept_of(path):
         for packet in source.demux(stream):
             if packet.size:
                 made.put(packet)
-    return made.take(0, 9999)
+    return made.packets(0, 9999)
 
 
 @pytest.fixture(scope="module", params=["libx264", "libx265", "mpeg4", "libvpx-vp9"])
@@ -339,17 +339,17 @@ def test_a_clip_has_what_is_shown_between_its_first_and_its_newest_frame(kept, t
     """This alone decides whether an event's frame is in the clip."""
     first, last = [k for k in kept if k.keyframe][2:4]
     clip = Clip(tmp_path / "a.mkv", first, {})
-    assert [k.number for k in kept if clip.has(k)] == [first.number]
+    assert [k.number for k in kept if clip.contains(k)] == [first.number]
     newest = first.pts
     for one in kept:
         if first.number <= one.number < last.number and clip.write(one):
             newest = max(newest, one.pts)
             inside = [k for k in kept if first.pts <= k.pts <= newest]
-            assert [k for k in kept if clip.has(k)] == inside
+            assert [k for k in kept if clip.contains(k)] == inside
             assert [k for k in kept if clip.may_end_before(k)] == [k for k in kept if k.pts > newest]
     clip.finish()
     with av.open(str(tmp_path / "a.mkv")) as back:
-        assert len([k for k in kept if clip.has(k)]) == sum(1 for _ in back.decode(video=0)) == 10
+        assert len([k for k in kept if clip.contains(k)]) == sum(1 for _ in back.decode(video=0)) == 10
 
 
 def test_a_clip_reports_how_long_it_is_and_when_each_picture_is_shown_in_it(kept, tmp_path):
@@ -358,7 +358,7 @@ def test_a_clip_reports_how_long_it_is_and_when_each_picture_is_shown_in_it(kept
     assert clip.duration_s == 0
     shown = sorted(kept, key=lambda k: k.pts)
     begin, longest = shown.index(first), 0
-    assert [round(clip.at_s(k), 3) for k in shown] == [round(max(0, i - begin) * 0.04, 3) for i in range(50)]
+    assert [round(clip.offset_s(k), 3) for k in shown] == [round(max(0, i - begin) * 0.04, 3) for i in range(50)]
     for one in kept[first.number :]:
         if clip.write(one):
             longest = max(longest, shown.index(one) - begin + 1)
@@ -399,7 +399,7 @@ def test_a_clip_plays_from_its_first_picture(kept, suffix, tmp_path):
     assert frames[0][1]
     assert frames[0][0] <= (0.1 if suffix == "mkv" else 0.0), "mkv has no negative decoding times: it begins later"
     assert [round(at - frames[0][0], 2) for at, _ in frames] == [round(i * 0.04, 2) for i in range(len(frames))]
-    assert clip.at_s(first) == 0
+    assert clip.offset_s(first) == 0
     assert clip.bytes == sum(len(k.data) for k in written)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from support import fake_gpu
 from support.clips import X264, X265, resized, write
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
@@ -35,10 +36,10 @@ def fake(monkeypatch):
 
 
 def read(path, device, loops=1, **options):
-    """Numbers, times, sizes and copies of the pixels of all frames; the counts; what was said."""
-    said, counters = [], Counters()
+    """Numbers, times, sizes and copies of the pixels of all frames; the counts; what was logged."""
+    logged, counters = collect(), Counters()
     pool = SurfacePool(device, poison=device is CPU)
-    reader = VideoReader(str(path), device, pool, counters, said.append, **options)
+    reader = VideoReader(str(path), device, pool, counters, **options)
     found = []
     for _ in range(loops):
         for number, frame in reader.frames():
@@ -47,7 +48,7 @@ def read(path, device, loops=1, **options):
                 assert frame.surface.ready.recorded
     decoder = reader._decoder
     reader.close()
-    return found, dict(counters.values), said, decoder
+    return found, dict(counters.values), logged, decoder
 
 
 def collected(reader, marked):
@@ -74,10 +75,10 @@ def same(one, other):
 )
 def test_the_way_through_nvdec_gives_what_ffmpeg_gives(fake, test_data, name):
     host, *_ = read(test_data / "videos" / name, CPU)
-    device, counts, said, decoder = read(test_data / "videos" / name, GPU)
+    device, counts, logged, decoder = read(test_data / "videos" / name, GPU)
     assert isinstance(decoder, NvDecoder)
     same(device, host)
-    assert (counts, said) == ({"decoders made": 1}, [])
+    assert (counts, logged) == ({"decoders made": 1}, [])
 
 
 @pytest.mark.parametrize(
@@ -99,11 +100,11 @@ def test_containers(fake, tmp_path, name, options):
 @pytest.mark.parametrize("suffix", [".h264", ".ts"])
 def test_a_new_size_gets_a_new_session(fake, tmp_path, suffix):
     path = resized(tmp_path, suffix)
-    device, counts, said, _ = read(path, GPU)
+    device, counts, logged, _ = read(path, GPU)
     assert [p[2:4] for p in device] == [(64, 48)] * 10 + [(96, 80)] * 10
     same(device, read(path, CPU)[0])
     assert fake._Session.made == 2
-    assert (counts, said) == ({"decoders made": 2}, [])
+    assert (counts, logged) == ({"decoders made": 2}, [])
 
 
 def test_turns_use_one_session(fake, tmp_path):
@@ -115,7 +116,7 @@ def test_turns_use_one_session(fake, tmp_path):
 
 def test_a_place_in_the_middle_after_an_unfinished_turn(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=50, options={"g": "10", "bf": "2"})
-    reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters())
     first = reader.frames()
     assert [next(first)[0] for _ in range(5)] == [0, 1, 2, 3, 4]
     first.close()
@@ -134,7 +135,7 @@ def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_pa
         return decode(self, packet)
 
     monkeypatch.setattr(fake._Session, "Decode", sometimes)
-    reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters := Counters(), print)
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters := Counters())
     with pytest.raises(SourceError, match="damaged"):
         list(reader.frames())
     assert counters["packets not decodable"] == 1
@@ -149,7 +150,7 @@ def test_a_packet_that_is_known_to_be_damaged_marks_its_frame(fake, tmp_path):
 
     for device in (CPU, GPU):
         counters, pool, marked = Counters(), SurfacePool(device), []
-        reader = VideoReader(str(path), device, pool, counters, print, on_packet=spoil)
+        reader = VideoReader(str(path), device, pool, counters, on_packet=spoil)
         with pytest.raises(SourceError, match=r"is damaged: 1 frame was lost or concealed$") as caught:
             collected(reader, marked)
         reader.close()
@@ -168,7 +169,7 @@ def test_damage_that_nvdec_reports_marks_the_frame_that_comes_out_with_it(fake, 
 
     monkeypatch.setattr(fake._Session, "Decode", reports)
     counters = Counters()
-    reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters, print, low_delay=True)
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters, low_delay=True)
     marked = []
     with pytest.raises(SourceError, match="1 frame was lost"):
         collected(reader, marked)
@@ -192,7 +193,7 @@ def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):
 
 def test_a_session_left_in_the_middle_is_empty_for_the_next_file(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=30, options={"bf": "2"})
-    reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters())
     frames = reader.frames()
     assert next(frames)[0] == 0
     frames.close()
@@ -219,8 +220,8 @@ def test_a_session_that_failed_serves_nobody_else(fake, tmp_path, monkeypatch):
 
 def test_a_session_learns_the_parameters_of_a_place_without_them(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 128, 96, 80, options=X264)
-    host = [n for n, _ in VideoReader(str(path), CPU, SurfacePool(CPU), Counters(), print).frames(start_s=2.0)]
-    reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
+    host = [n for n, _ in VideoReader(str(path), CPU, SurfacePool(CPU), Counters()).frames(start_s=2.0)]
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters())
     assert [n for n, _ in reader.frames(start_s=2.0)] == host == list(range(50, 80))
     reader.close()
 
@@ -230,10 +231,10 @@ def test_a_session_learns_the_parameters_of_a_place_without_them(fake, tmp_path)
 def test_a_file_over_several_sessions(fake, tmp_path, monkeypatch, name, shortest):
     monkeypatch.setattr(gop_segments, "_SHORTEST", shortest)
     path = write(tmp_path / name, 128, 96, 120, options=X264)
-    device, counts, said, _ = read(path, GPU, decoders=3, ahead=ThreadedExecutor(GPU, 1))
+    device, counts, logged, _ = read(path, GPU, decoders=3, executor=ThreadedExecutor(GPU, 1))
     same(device, read(path, CPU)[0])
     assert 1 <= counts.pop("decoders made") <= 3
-    assert (counts, said) == ({}, [])
+    assert (counts, logged) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -256,14 +257,14 @@ def test_what_nvdec_takes(fake, given, reason):
 def test_rotation_is_asked_of_the_keyframe(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 64, 48, 3, rotation=90)
     decoder = NvDecoder(Demuxer(str(path)), GPU, SurfacePool(GPU), Counters(), None)
-    form = decoder._look(next(decoder._demuxer.packets()))
-    assert (form.width, form.height, form.turn, form.bits, form.chroma) == (64, 48, (270, False), 8, 420)
+    form = decoder._inspect_keyframe(next(decoder._demuxer.packets()))
+    assert (form.width, form.height, form.orientation, form.bits, form.chroma) == (64, 48, (270, False), 8, 420)
 
 
 def thinned(path, device, **part):
     """Numbers, times and samples of what is taken; the sizes and times of the packets that reached the decoder."""
     counters = Counters()
-    reader = VideoReader(str(path), device, SurfacePool(device, poison=device is CPU), counters, print)
+    reader = VideoReader(str(path), device, SurfacePool(device, poison=device is CPU), counters)
     decode, given = reader._decoder.decode, []
 
     def noted(packet, **how):
@@ -277,7 +278,7 @@ def thinned(path, device, **part):
     found = [
         (n, p.pts_s, p.width, p.height, np.array(p.surface.data))
         for n, p in reader.frames(sampler=FrameSampler(every, None), **part)
-        if taken.takes(n, p.pts_s)
+        if taken.accepts(n, p.pts_s)
     ]
     reader.close()
     return found, given, counters

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamkit.media import nv_sessions
-from streamkit.media.nv_sessions import NvdecSession, SessionKey, clear, leave, obtain
+from streamkit.media.nv_sessions import NvdecSession, SessionKey, acquire, clear, release
 
 HD = SessionKey(0, "h264", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
 
@@ -33,20 +33,20 @@ def idle(monkeypatch):
         made.append(kind)
         return NvdecSession(kind, Decoder(), SimpleNamespace(synchronize=lambda: None))
 
-    monkeypatch.setattr(nv_sessions, "_made", make)
+    monkeypatch.setattr(nv_sessions, "_create", make)
     monkeypatch.setattr(nv_sessions, "_limit", lambda device: 3 * HD.size)
     yield made
     clear()
 
 
 def test_what_is_left_is_used_again(idle):
-    session, used = obtain(HD, None)
+    session, used = acquire(HD, None)
     assert not used
-    leave(session, "the empty packet")
+    release(session, "the empty packet")
     assert session.decoder.ends == 1
-    again, used = obtain(HD, None)
+    again, used = acquire(HD, None)
     assert (again, used) == (session, True)
-    assert obtain(HD, None)[0] is not session
+    assert acquire(HD, None)[0] is not session
     assert idle == [HD, HD]
 
 
@@ -58,35 +58,35 @@ def test_what_is_left_is_used_again(idle):
     ],
 )  # fmt: skip
 def test_only_a_session_just_like_it_will_do(idle, change):
-    leave(obtain(HD, None)[0], None)
-    assert not obtain(HD._replace(**change), None)[1]
-    assert obtain(HD, None)[1]
+    release(acquire(HD, None)[0], None)
+    assert not acquire(HD._replace(**change), None)[1]
+    assert acquire(HD, None)[1]
 
 
 def test_those_idle_longest_are_closed(idle):
     kinds = [HD._replace(parameters=bytes([n])) for n in range(4)]
-    sessions = [obtain(kind, None)[0] for kind in kinds]
-    elsewhere = obtain(HD._replace(device=1), None)[0]
-    leave(elsewhere, None)
+    sessions = [acquire(kind, None)[0] for kind in kinds]
+    elsewhere = acquire(HD._replace(device=1), None)[0]
+    release(elsewhere, None)
     for session in sessions:
-        leave(session, None)
+        release(session, None)
     assert sessions[0].decoder is None
-    assert [obtain(kind, None)[1] for kind in kinds] == [False, True, True, True]
+    assert [acquire(kind, None)[1] for kind in kinds] == [False, True, True, True]
     assert elsewhere.decoder is not None
 
 
 def test_a_session_larger_than_all_that_may_be_idle_is_closed(idle):
-    session = obtain(HD._replace(width=8192, height=8192), None)[0]
-    leave(session, None)
+    session = acquire(HD._replace(width=8192, height=8192), None)[0]
+    release(session, None)
     assert session.decoder is None
 
 
 def test_a_session_that_fails_is_not_kept(idle):
-    session = obtain(HD, None)[0]
+    session = acquire(HD, None)[0]
     session.decoder.fails = True
-    leave(session, "the empty packet")
+    release(session, "the empty packet")
     assert session.decoder is None
-    assert not obtain(HD, None)[1]
+    assert not acquire(HD, None)[1]
 
 
 def test_threads_never_get_the_same_one(idle):
@@ -94,13 +94,13 @@ def test_threads_never_get_the_same_one(idle):
 
     def work():
         for _ in range(300):
-            session, _ = obtain(HD, None)
+            session, _ = acquire(HD, None)
             if id(session) in out:
                 twice.append(session)
             out.add(id(session))
             time.sleep(0)
             out.discard(id(session))
-            leave(session, None)
+            release(session, None)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:

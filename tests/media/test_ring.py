@@ -42,7 +42,7 @@ def test_packets_are_kept_as_they_came(clip):
     fill(made, clip)
     with av.open(str(clip)) as source:
         packets = [p for p in source.demux(video=0) if p.size]
-        kept = made.take(0, 99)
+        kept = made.packets(0, 99)
         assert [k.data for k in kept] == [bytes(p) for p in packets]
         zero = packets[0].dts
         base = packets[0].time_base
@@ -69,8 +69,8 @@ def test_the_place_of_a_picture_is_its_own_packet(clip):
     made = ring()
     given = fill(made, clip)
     for number, pts_s in enumerate(given):
-        assert made.place(pts_s) == (made, number)
-    assert made.place(999.0).number == 49, "the newest, where none has that time"
+        assert made.packet_ref(pts_s) == (made, number)
+    assert made.packet_ref(999.0).number == 49, "the newest, where none has that time"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_keyframe_before(clip, number, before_s, found):
     made = ring()
     fill(made, clip)
     kept = made.get(number)
-    assert made.keyframe(number, round(before_s * TICKS_PER_S)) == found
+    assert made.keyframe_before(number, round(before_s * TICKS_PER_S)) == found
     if before_s < 99:
         assert made.get(found).pts <= kept.pts - before_s * TICKS_PER_S
 
@@ -93,30 +93,30 @@ def test_nothing_goes_before_every_reader_has_released_it(clip):
     assert made.get(0) is not None
     made.release("b", 12)
     assert made.get(11) is None
-    assert made.take(0, 99)[0].number == 12
-    assert made.keyframe(15) is None, "the keyframe before has gone"
-    assert made.keyframe(25) == 20
+    assert made.packets(0, 99)[0].number == 12
+    assert made.keyframe_before(15) is None, "the keyframe before has gone"
+    assert made.keyframe_before(25) == 20
     made.release("b", 5)  # what has gone stays gone
-    made.leave("b")
+    made.remove_reader("b")
     assert made.get(29) is None
     assert made.get(30) is not None
-    made.leave("a")
-    assert (made.size_bytes, made.take(0, 99), made.lost) == (0, [], 0)
+    made.remove_reader("a")
+    assert (made.size_bytes, made.packets(0, 99), made.lost) == (0, [], 0)
 
 
 def test_without_readers_nothing_is_kept(clip):
     made = ring("a")
-    made.leave("a")
+    made.remove_reader("a")
     given = fill(made, clip)
     assert made.size_bytes == 0
-    assert made.place(given[-1]).number == 49
+    assert made.packet_ref(given[-1]).number == 49
 
 
 def test_the_bytes_are_bounded_and_what_is_lost_is_counted(clip):
     made = ring(limit=5_000)
     fill(made, clip)
     assert made.size_bytes <= 5_000
-    assert made.lost == 50 - len(made.take(0, 99)) > 0
+    assert made.lost == 50 - len(made.packets(0, 99)) > 0
     assert made.get(49) is not None
 
 
@@ -124,12 +124,12 @@ def test_time_goes_on_over_loops(clip):
     made = ring()
     for _ in range(3):
         given = fill(made, clip)
-    kept = made.take(0, 999)
+    kept = made.packets(0, 999)
     steps = {b.dts - a.dts for a, b in pairwise(kept)}
     assert steps == {TICKS_PER_S // 25}
     assert sorted(k.pts for k in kept) == [kept[0].pts + i * TICKS_PER_S // 25 for i in range(150)]
-    assert len({id(k.form) for k in kept}) == 1, "the same stream, the same form"
-    assert made.place(given[3]).number == 103, "the newest turn's"
+    assert len({id(k.stream_format) for k in kept}) == 1, "the same stream, the same form"
+    assert made.packet_ref(given[3]).number == 103, "the newest turn's"
 
 
 def test_a_live_source_that_was_away_has_a_gap_of_that_time(clip, monkeypatch):
@@ -141,7 +141,7 @@ def test_a_live_source_that_was_away_has_a_gap_of_that_time(clip, monkeypatch):
     fill(made, clip, live=True)
     now[0] += 30
     fill(made, clip, live=True)
-    kept = made.take(0, 999)
+    kept = made.packets(0, 999)
     assert (kept[50].dts - kept[49].dts) / TICKS_PER_S == 30
 
 
@@ -155,7 +155,7 @@ def test_a_clock_that_is_set_does_not_tear_the_time(clip, monkeypatch):
             shift = round(ahead / packet.time_base)
             packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
             made.put(packet)
-    kept = made.take(0, 99)
+    kept = made.packets(0, 99)
     steps = [(b.dts - a.dts) / TICKS_PER_S for a, b in pairwise(kept)]
     assert min(steps) > 0
     assert max(steps) < 1
@@ -172,7 +172,7 @@ def test_packets_without_times_and_with_times_that_fall_back_a_little(clip):
             if i == 7:
                 packet.dts -= round(0.1 / packet.time_base)
             made.put(packet)
-    kept = made.take(0, 99)
+    kept = made.packets(0, 99)
     assert all(b.dts > a.dts for a, b in pairwise(kept))
     assert all(k.pts >= k.dts for k in kept)
 
@@ -181,9 +181,9 @@ def test_another_stream_is_another_form(clip, other):
     made = ring()
     fill(made, clip)
     fill(made, other)
-    kept = made.take(0, 99)
-    assert kept[49].form != kept[50].form
-    assert hash(kept[0].form) == hash(kept[49].form)
+    kept = made.packets(0, 99)
+    assert kept[49].stream_format != kept[50].stream_format
+    assert hash(kept[0].stream_format) == hash(kept[49].stream_format)
 
 
 def test_a_form_outlives_the_stream(clip):
@@ -210,9 +210,11 @@ def test_the_first_packets_of_a_camera_have_no_times(tmp_path, bf):
             if i == 0:
                 packet.pts = None
             made.put(packet)
-    assert [k.pts - made.get(0).pts for k in made.take(0, 99)] == [k.pts - whole.get(0).pts for k in whole.take(0, 99)]
-    assert [k.dts for k in made.take(0, 99)] == [k.dts for k in whole.take(0, 99)]
-    assert all(k.pts >= k.dts for k in made.take(0, 99))
+    assert [k.pts - made.get(0).pts for k in made.packets(0, 99)] == [
+        k.pts - whole.get(0).pts for k in whole.packets(0, 99)
+    ]
+    assert [k.dts for k in made.packets(0, 99)] == [k.dts for k in whole.packets(0, 99)]
+    assert all(k.pts >= k.dts for k in made.packets(0, 99))
 
 
 def test_a_stream_without_any_decoding_time(clip):
@@ -224,7 +226,7 @@ def test_a_stream_without_any_decoding_time(clip):
             if packet.size:
                 packet.dts = None
                 made.put(packet)
-    kept = made.take(0, 99)
+    kept = made.packets(0, 99)
     assert len(kept) == 50
     assert all(b.dts > a.dts for a, b in pairwise(kept))
     assert all(k.pts >= k.dts for k in kept)
@@ -233,11 +235,11 @@ def test_a_stream_without_any_decoding_time(clip):
 def test_the_newest_packet_stays_however_large_it_is(clip):
     made = ring(limit=1)
     fill(made, clip)
-    assert [kept.number for kept in made.take(0, 99)] == [49]
+    assert [kept.number for kept in made.packets(0, 99)] == [49]
     assert made.lost == 49
 
 
 def test_the_keyframe_at_or_before_a_packet(clip):
     made = ring()
     fill(made, clip)
-    assert [made.keyframe(number) for number in (9, 10, 11, 49)] == [0, 10, 10, 40]
+    assert [made.keyframe_before(number) for number in (9, 10, 11, 49)] == [0, 10, 10, 40]

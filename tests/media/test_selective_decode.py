@@ -13,7 +13,7 @@ from streamkit.core.errors import SourceError
 from streamkit.media import selective_decode
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE, AvDecoder
 from streamkit.media.av_decoder import SKIPPED as BEFORE_KEYFRAME
-from streamkit.media.bitstream import Keyframes
+from streamkit.media.bitstream import PacketParser
 from streamkit.media.demux import Demuxer
 from streamkit.media.frame_sampling import FrameSampler
 from streamkit.media.reader import VideoReader
@@ -65,11 +65,11 @@ def clip(tmp_path_factory):
 def read(path, device=CPU, *, every=1, fps=None, keep=True, threads=1, **part):
     """The frames that are taken, with number, time, size and samples; and what was counted."""
     counters = Counters()
-    reader = VideoReader(str(path), device, SurfacePool(device, poison=device is CPU), counters, print, threads=threads)
+    reader = VideoReader(str(path), device, SurfacePool(device, poison=device is CPU), counters, threads=threads)
     given = FrameSampler(every, fps) if every > 1 or fps else None
     taken, found = FrameSampler(every, fps), []
     for number, frame in reader.frames(sampler=given, **part):
-        if taken.takes(number, frame.pts_s):
+        if taken.accepts(number, frame.pts_s):
             if frame.surface.ready is not None and device.kind == "cuda":
                 frame.surface.ready.synchronize()
             found.append((number, *frame[:3], as_host(frame.surface.data) if keep else None))
@@ -87,7 +87,7 @@ def of_all(path, *, every=1, fps=None, start_s=0.0, end_s=None):
     zero, sampler = Demuxer(str(path)).info.start_s, FrameSampler(every, fps)
     begin = zero + start_s - 1e-6 if start_s else -1.0
     end = np.inf if end_s is None else zero + end_s - 1e-6
-    return [one for one in everything if begin <= one[1] < end and sampler.takes(one[0], one[1])]
+    return [one for one in everything if begin <= one[1] < end and sampler.accepts(one[0], one[1])]
 
 
 def same(found, wanted):
@@ -183,7 +183,7 @@ def test_each_picture_is_counted_once(clip):
 
 def test_nothing_is_read_behind_the_end(clip):
     demuxers = []
-    reader = VideoReader(str(clip("closed.mp4")), CPU, SurfacePool(CPU), Counters(), print)
+    reader = VideoReader(str(clip("closed.mp4")), CPU, SurfacePool(CPU), Counters())
     demuxers.append(reader._demuxer)
     assert len(list(reader.frames(end_s=0.8))) == 20
     assert demuxers[0].packets_read < 30
@@ -218,9 +218,9 @@ def test_how_much_waits_that_a_wanted_picture_may_need(clip, monkeypatch, bound)
     skips, held = selective_decode.SelectiveDecoder(Noting(), demuxer, Counters()), []
     numbering = FrameNumbering(packets, demuxer, lambda number, pts_s, alone: number == 0)
     for one in numbering:
-        list(skips._take(one, numbering))
-        assert skips._later_bytes == sum(packet.size for packet, _ in skips._later)
-        held.append(len(skips._later))
+        list(skips._process(one, numbering))
+        assert skips._deferred_bytes == sum(packet.size for packet, _ in skips._deferred)
+        held.append(len(skips._deferred))
     assert held[:21] == list(range(21))  # packets 1 to 20 wait
     assert held[21] == 0
     assert [id(one) for one in decoded[:22]] == [id(one) for one in packets[:22]]
@@ -269,7 +269,7 @@ def one_damaged(tmp_path):
 def test_damage_to_an_unwanted_frame_that_others_need_is_counted(one_damaged):
     """Frame 5 is decoded for frame 10 and never comes out; its damage is in what comes out."""
     counters = Counters()
-    with closing(VideoReader(str(one_damaged), CPU, SurfacePool(CPU), counters, print)) as reader:
+    with closing(VideoReader(str(one_damaged), CPU, SurfacePool(CPU), counters)) as reader:
         found = []
         with pytest.raises(SourceError, match="is damaged: 1 frame was lost or concealed") as caught:
             found.extend(number for number, _ in reader.frames(sampler=FrameSampler(10, None)))
@@ -381,8 +381,8 @@ def test_numbers_are_those_in_the_order_shown(clip, name):
 def test_what_nothing_refers_to(tmp_path):
     def kinds(name, codec, options):
         demuxer = Demuxer(str(write(tmp_path / name, 128, 96, 40, codec=codec, options=options)))
-        keyframes = Keyframes(demuxer.stream, demuxer.info.codec)
-        return [keyframes.disposable(packet) for packet in demuxer.packets()]
+        parser = PacketParser(demuxer.stream, demuxer.info.codec)
+        return [parser.is_disposable(packet) for packet in demuxer.packets()]
 
     def types(path):
         with av.open(str(path)) as container:

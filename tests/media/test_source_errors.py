@@ -19,7 +19,7 @@ def failure(uri, device=Device()):  # noqa: B008  # a frozen value
     """How many frames came, and the error."""
     count, counters = 0, Counters()
     with pytest.raises(SourceError) as caught:  # noqa: PT012  # frames come before the error
-        reader = VideoReader(str(uri), device, SurfacePool(device), counters, print, link=ConnectionOptions(2))
+        reader = VideoReader(str(uri), device, SurfacePool(device), counters, link=ConnectionOptions(2))
         try:
             for _ in reader.frames():
                 count += 1
@@ -158,7 +158,7 @@ def test_a_files_trouble_in_a_word(tmp_path, name, cause):
     (tmp_path / "text.mp4").write_text("no video")
     (tmp_path / "link.mp4").symlink_to("nowhere")
     with pytest.raises(SourceError) as caught:
-        VideoReader(str(tmp_path / name), Device(), SurfacePool(Device()), Counters(), print)
+        VideoReader(str(tmp_path / name), Device(), SurfacePool(Device()), Counters())
     assert caught.value.cause == cause
     if name == "link.mp4":
         assert str(caught.value).endswith("there is no such file: the link points to nowhere, which does not exist")

@@ -13,7 +13,7 @@ from streamkit.core.errors import SourceError
 from streamkit.core.stage import Context
 from streamkit.media.demux import Demuxer
 from streamkit.media.reader import VideoReader
-from streamkit.media.stream_info import FILE_OPTIONS, length_s
+from streamkit.media.stream_info import FILE_OPTIONS, stream_duration_s
 from streamkit.media.surfaces import SurfacePool
 from streamkit.stages.sources.source import VideoSource
 
@@ -39,7 +39,7 @@ def test_the_length_is_that_of_the_video_wherever_its_times_begin(tmp_path, name
     path = made(tmp_path, name, shift_s)
     with closing(Demuxer(str(path))) as demuxer:
         assert demuxer.info.facts()["duration_s"] == pytest.approx(LENGTH_S, abs=SLACK_S)
-    reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)
+    reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters())
     with closing(reader):
         assert len(list(reader.frames())) == 100  # and nothing is called cut
 
@@ -48,7 +48,7 @@ def test_the_length_is_that_of_the_video_wherever_its_times_begin(tmp_path, name
 def test_avi_is_as_long_as_its_places_for_pictures(tmp_path, first):
     ticks = [40 * (first + n) for n in range(100)]  # where it begins later there are empty places
     path = write(tmp_path / "a.avi", frames=100, codec="mpeg4", ticks=ticks)
-    reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)
+    reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters())
     with closing(reader):
         assert reader.info.duration_s == pytest.approx(LENGTH_S + first / 25, abs=SLACK_S)
         assert len(list(reader.frames())) == 100
@@ -70,7 +70,7 @@ def test_a_length_that_cannot_be_an_end_is_a_length(tmp_path):
     path = made(tmp_path, "mkv", 10.0)
     with av.open(str(path), options=FILE_OPTIONS) as container:
         stream = container.streams.video[0]
-        assert length_s(container, stream) == pytest.approx(LENGTH_S, abs=SLACK_S)
+        assert stream_duration_s(container, stream) == pytest.approx(LENGTH_S, abs=SLACK_S)
     data = path.read_bytes()
     at = data.index(b"00:00:14.")
     path.write_bytes(data[:at] + b"00:00:04." + data[at + 9 :])

@@ -231,7 +231,7 @@ def ours(card: Card, pictures: list[Picture], device: Device, batch: int = 8) ->
         tensor, geometry = preprocess(surfaces, [p.size for p in part], card.input)
         feeds = {session.image_input: tensor, **reads.extra_inputs(sizes, xp)}
         packed = reads.read(session.run(feeds), geometry, sizes, card.input.size, options)
-        rows, counts, _ = packed.over(fetch([packed.buffer])()[0])
+        rows, counts, _ = packed.over(fetch([packed.buffer])()[0], packed.rows.shape)
         for p, table in zip(part, unpack(rows, counts, card.labels, reads.columns).split(len(part)), strict=True):
             results[p.number] = np.column_stack([table.xyxy, table.score, table.class_id])
     return results
@@ -348,7 +348,7 @@ def selected(raw: list[Raw], select: str, device: Device) -> dict[int, np.ndarra
             outputs = {"pred_logits": logits_of(one, select), "pred_boxes": one.outputs["pred_boxes"]}
         outputs = {name: xp.asarray(value) for name, value in outputs.items()}
         packed = reads.read(outputs, one.geometry, np.array([one.size]), (320, 320), options)
-        rows, counts, _ = packed.over(fetch([packed.buffer])()[0])
+        rows, counts, _ = packed.over(fetch([packed.buffer])()[0], packed.rows.shape)
         table = unpack(rows, counts, KNOWN["coco"], reads.columns)
         results[one.number] = np.column_stack([table.xyxy, table.score, table.class_id])
     return results

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from streamkit.core.data import Color, Detections, Surface
 from streamkit.ops.annotate import annotate, separate_labels
 from streamkit.ops.glyphs import Atlas
-from streamkit.ops.style import Style, stored
+from streamkit.ops.style import Style, palette_yuv
 
 QUIET = Style(labels=False, scores=False, tracks=False)
 
@@ -145,7 +145,7 @@ def test_label_stays_in_the_picture(box, x, y):
 
 @pytest.mark.parametrize("color", [Color("bt601", False), Color("bt709", True)])
 def test_colors_are_the_surfaces_own_and_stable(color):
-    fills, inks = stored(color)
+    fills, inks = palette_yuv(color)
     table = objects((10, 60, 20, 70), (30, 60, 40, 71), (50, 60, 60, 72), class_id=[0, 3, 23], labels=("a",))
     marks, _ = lay(table, Style(scores=False), [grey(color=color)])
     assert (marks["color"][:3] & 0xFFFFFF).tolist() == fills[[0, 3, 3]].tolist()
@@ -154,7 +154,7 @@ def test_colors_are_the_surfaces_own_and_stable(color):
 
 
 def test_color_by_track_falls_back_to_the_class():
-    fills, _ = stored(Color())
+    fills, _ = palette_yuv(Color())
     table = objects((10, 10, 20, 20), (30, 10, 40, 21), class_id=[4, 5], track_id=np.array([41, -1]))
     marks, _ = lay(table, Style(False, False, False, color="track", untracked=True))
     assert (marks["color"] & 0xFFFFFF).tolist() == fills[[1, 5]].tolist()

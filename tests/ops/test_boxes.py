@@ -180,8 +180,9 @@ def test_what_the_kernel_is_told_of_parts_is_what_it_would_be_told_of_each():
     for spec in SPECS.values():
         packed, scales = Plan(spec).pack(surfaces, sizes, [1000, 2000, 3000], 4, rects)
         frames = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)
-        expected = [geometry(spec, right - left, bottom - top, left, top) for left, top, right, bottom in rects]
-        np.testing.assert_array_equal(scales, np.array(expected, np.float32))
+        for row, (left, top, right, bottom) in zip(scales, rects, strict=True):
+            scale_x, scale_y, x, y = geometry(spec, right - left, bottom - top)
+            np.testing.assert_array_equal(row, np.float32([scale_x, scale_y, x - left * scale_x, y - top * scale_y]))
         assert len(frames) == 4
         assert frames["image"]["data"].tolist() == [1000 + 20 * 200 + 10, 2000, 3000 + 148 * 200 + 198, 0]
         assert frames["image"]["rows"].tolist() == [150 - 10, 48, 150 - 74, 0]

@@ -8,7 +8,7 @@ from streamkit.ops import rle
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import LINE, MARK, STENCIL, draw
-from streamkit.ops.style import Style, stored
+from streamkit.ops.style import Style, palette_yuv
 
 QUIET = {"labels": False, "scores": False, "tracks": False}
 COLOR = Color()
@@ -51,7 +51,7 @@ def test_a_skeleton_is_lines_between_the_points_that_are_shown():
     assert (marks["sprite"] >= 0).sum() == 2, "two points are in the frame and sure enough"
     assert lines[0]["color"] >> 24 == 255
     assert not ((marks.view(np.int32).reshape(-1, 8)[:, :5]) & 1).any()
-    assert len(laid(given, Style(**QUIET, min_point=0.1))[0]) == 1 + 3 + 2
+    assert len(laid(given, Style(**QUIET, min_keypoint_score=0.1))[0]) == 1 + 3 + 2
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_mask_is_drawn_on_its_blocks_over_a_share():
     fours = mask.reshape(180, 2, 320, 2).sum((1, 3)) >= 2
     wanted = fours.repeat(2, 0).repeat(2, 1)
     assert np.array_equal(luma != 128, wanted)
-    fill = int(stored(COLOR)[0][0]) & 255
+    fill = int(palette_yuv(COLOR)[0][0]) & 255
     assert set(luma[wanted].tolist()) == {(128 * 127 + fill * 128 + 127) // 255}
     assert np.array_equal(after.data[360:, 0::2] != 128, fours) or np.array_equal(after.data[360:, 1::2] != 128, fours)
 

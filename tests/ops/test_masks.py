@@ -59,7 +59,7 @@ def made(rows, counts, prototypes, found):
 
 def test_instance_masks_equal_plain_loops():
     rows, counts, prototypes = given()
-    found = masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT)
+    found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
     assert (found.rects.dtype, found.logits.dtype) == (np.int32, np.int8)
     done, frame, rank = made(rows, counts, prototypes, found)
     assert len(done) == counts[:, 0].sum()
@@ -71,21 +71,21 @@ def test_instance_masks_equal_plain_loops():
         differs = decoded != wanted
         # A logit's root is kept in steps of 1/16: nothing else may differ than what is near to 0.
         assert not (differs & (margin > 0.1)).any()
-        assert rle.overlap(mask, rle.encode(wanted, *SIZES[at])) > 0.98 or wanted.sum() < 30
+        assert rle.iou(mask, rle.encode(wanted, *SIZES[at])) > 0.98 or wanted.sum() < 30
         pixels += wanted.sum()
     assert pixels > 5000
 
 
 def test_rows_that_are_not_in_use_have_no_piece():
     rows, counts, prototypes = given()
-    found = masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT)
+    found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
     assert (found.rects[:, :, 2] > 0).sum(axis=1).tolist() == counts[:, 0].tolist()
 
 
 def test_what_has_no_room_has_no_mask(monkeypatch):
     monkeypatch.setattr(masks, "FULL_MAPS", 1)
     rows, counts, prototypes = given()
-    found = masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT)
+    found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
     done, frame, rank = made(rows, counts, prototypes, found)
     lost = [mask is None for mask in done]
     assert any(lost)
@@ -95,14 +95,14 @@ def test_what_has_no_room_has_no_mask(monkeypatch):
     areas = found.rects[..., 2] * found.rects[..., 3]
     assert (areas.sum(axis=1) <= MAP[0] * MAP[1]).all()
     monkeypatch.setattr(masks, "FULL_MAPS", 8)
-    roomy, *_ = made(rows, counts, prototypes, masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT))
+    roomy, *_ = made(rows, counts, prototypes, masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT))
     assert all(few == many for few, many in zip(done, roomy, strict=True) if few is not None)
 
 
 def test_logits_that_are_no_numbers_are_no_part_of_the_object():
     rows, counts, prototypes = given()
     prototypes[0, :, :8] = np.nan
-    found = masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT)
+    found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
     done, frame, _ = made(rows, counts, prototypes, found)
     assert all(mask is not None for mask in done)
     assert rle.area(done[frame == 0][-1]) < SIZES[0].prod() / 2
@@ -111,7 +111,7 @@ def test_logits_that_are_no_numbers_are_no_part_of_the_object():
 def test_another_number_of_coefficients_is_refused():
     rows, counts, prototypes = given()
     with pytest.raises(ValueError, match="4 prototypes need as many coefficients, at most 256; the objects have 5"):
-        masks.pieces(rows, counts, prototypes[:, :4], GEOMETRY, INPUT)
+        masks.crop_logits(rows, counts, prototypes[:, :4], GEOMETRY, INPUT)
 
 
 @pytest.mark.parametrize("block", [1, 4])
@@ -151,9 +151,9 @@ def test_the_device_makes_the_same_pieces(dtype, full, monkeypatch):
     monkeypatch.setattr(masks, "FULL_MAPS", full)
     rows, counts, prototypes = given()
     prototypes = prototypes.astype(dtype)
-    host = masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT)
-    there = masks.pieces(cupy.asarray(rows), cupy.asarray(counts), cupy.asarray(prototypes), GEOMETRY, INPUT)
-    found = masks.Pieces(there.rects.get(), there.logits.get())
+    host = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
+    there = masks.crop_logits(cupy.asarray(rows), cupy.asarray(counts), cupy.asarray(prototypes), GEOMETRY, INPUT)
+    found = masks.MaskCrops(there.rects.get(), there.logits.get())
     np.testing.assert_array_equal(found.rects, host.rects)
     used = (host.rects[..., 2] * host.rects[..., 3]).sum(axis=1)
     for frame, n in enumerate(used.tolist()):
@@ -161,7 +161,7 @@ def test_the_device_makes_the_same_pieces(dtype, full, monkeypatch):
     one, two = made(rows, counts, prototypes, host)[0], made(rows, counts, prototypes, found)[0]
     for a, b in zip(one, two, strict=True):
         assert (a is None) == (b is None)
-        assert a is None or rle.area(a) < 30 or rle.overlap(a, b) >= 0.98
+        assert a is None or rle.area(a) < 30 or rle.iou(a, b) >= 0.98
 
 
 @pytest.mark.gpu

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkit.ops.candidates import Coding, best_class
-from streamkit.ops.nms import CAUSES, Packed, nms, select
+from streamkit.ops.candidates import Candidates, Coding, best_class
+from streamkit.ops.nms import CAUSES, Packed, select
 
 
 def iou_of(a, b):
@@ -16,6 +16,17 @@ def iou_of(a, b):
     both = w * h
     areas = [max(c[2] - c[0], zero) * max(c[3] - c[1], zero) for c in (a, b)]
     return both, areas[0] + areas[1] - both
+
+
+def nms(xyxy, score, class_id=None, iou=0.45):
+    """The rows that `select` keeps in one frame, best first."""
+    n = len(score)
+    classes = np.zeros(n, np.int32) if class_id is None else class_id.astype(np.int32)
+    numbers, removed = np.arange(n, dtype=np.float32)[:, None], np.zeros((1, 3), np.int32)
+    found = Candidates(np.zeros(n, np.int64), score, classes, xyxy, numbers, removed, n, step=0)
+    geometry, sizes = np.float32([[1, 1, 0, 0]]), np.array([[1000, 1000]])
+    packed = select(found, geometry, sizes, iou=iou, agnostic=class_id is None, top_k=max(1, n))
+    return packed.rows[0, : packed.counts[0, 0], 6].astype(int)
 
 
 def slow_nms(xyxy, score, class_id, iou):
@@ -146,7 +157,7 @@ def test_every_anchor_is_accounted_for():
 
 def test_one_buffer_holds_both_tables():
     packed = choose([[0, 0, 10, 10]], [[0.5]], frames=2)
-    again = packed.over(packed.buffer.copy())
+    again = Packed.over(packed.buffer.copy(), packed.rows.shape)
     assert isinstance(again, Packed)
     np.testing.assert_array_equal(again.rows, packed.rows)
     np.testing.assert_array_equal(again.counts, packed.counts)

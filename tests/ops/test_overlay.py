@@ -140,7 +140,7 @@ def test_odd_places_are_refused(odd):
 
 @pytest.mark.parametrize("ends", [[], [0], [1, 1]])
 def test_ends_that_do_not_fit_are_refused(ends):
-    with pytest.raises(ValueError, match="one end a surface, the last 1"):
+    with pytest.raises(ValueError, match="one end per surface, the last 1"):
         draw([noise(48, 64)], mark(0, 0, 4, 4), ends, Atlas())
 
 
@@ -228,17 +228,17 @@ def test_device_in_place_equals_host():
 def test_device_draws_a_batch_in_one_launch_on_the_current_stream(monkeypatch):
     import cupy
 
-    from streamkit.ops.cuda import load
+    from streamkit.ops import overlay
 
     surfaces, table = crowd(32, 10)
     launches = []
-    real = load.kernel
+    real = overlay.kernel
 
     def counted(*names):
         launches.append((names, cupy.cuda.get_current_stream().ptr))
         return real(*names)
 
-    monkeypatch.setattr(load, "kernel", counted)
+    monkeypatch.setattr(overlay, "kernel", counted)
     atlas = Atlas()
     marks, ends = annotate(surfaces, [table], Style(), atlas)
     expected = draw(surfaces, marks, ends, atlas)

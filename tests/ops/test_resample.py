@@ -28,10 +28,10 @@ def test_chroma(size: int, new_size: int, siting: float) -> None:
 
 @pytest.mark.parametrize("way", ["double", "gather"])
 def test_the_ways_agree(way: str) -> None:
-    assert chroma_axis(100, 80, 0.0).way == "double"
-    assert chroma_axis(100, 30, 0.0).way == "gather"
-    assert chroma_axis(100, 30, 0.5).way == "direct"
-    assert chroma_axis(101, 30, 0.5).way == "gather"
+    assert chroma_axis(100, 80, 0.0).method == "double"
+    assert chroma_axis(100, 30, 0.0).method == "gather"
+    assert chroma_axis(100, 30, 0.5).method == "direct"
+    assert chroma_axis(101, 30, 0.5).method == "gather"
     plane = np.random.default_rng(0).integers(0, 256, (40, 50), dtype=np.uint8)
     luma = np.clip((np.arange(30) + 0.5) * 100 / 30 - 0.5, 0, 99)
     across = Axis(100, 30, "double") if way == "double" else chroma_axis(100, 30, 0.0)

@@ -35,7 +35,7 @@ def test_a_part_is_encoded_as_the_whole_with_nothing_around(given_, left, top, r
     whole = np.pad(part, ((top, bottom), (left, right)))
     found = rle.encode(part, whole.shape[1], whole.shape[0], left, top)
     assert found == theirs(whole)
-    again, x, y = rle.cut(found)
+    again, x, y = rle.crop(found)
     there = np.argwhere(whole)
     if not len(there):
         assert again.shape == (0, 0)
@@ -66,9 +66,9 @@ def test_overlap():
     one[:, :4] = True
     other[:, 2:6] = True
     a, b = (rle.encode(mask, 9, 8) for mask in (one, other))
-    assert rle.overlap(a, b) == pytest.approx(2 / 6)
+    assert rle.iou(a, b) == pytest.approx(2 / 6)
     nothing = rle.encode(np.zeros((8, 9), bool), 9, 8)
-    assert rle.overlap(nothing, nothing) == 1
+    assert rle.iou(nothing, nothing) == 1
 
 
 def test_counts_of_another_size_are_refused():

@@ -3,14 +3,14 @@ import pytest
 
 from streamkit.core.data import Color, Surface
 from streamkit.ops.color import to_rgb
-from streamkit.ops.style import PALETTE, ink, luminance, stored
+from streamkit.ops.style import PALETTE, ink, luminance, palette_yuv
 
 COLORS = [Color(matrix, full) for matrix in ("bt601", "bt709", "bt2020") for full in (False, True)]
 
 
 @pytest.mark.parametrize("color", COLORS, ids=str)
 def test_stored_colors_are_read_back_as_the_palette(color):
-    fills, inks = stored(color)
+    fills, inks = palette_yuv(color)
     for rgb, packed in [
         *zip(PALETTE, fills.tolist(), strict=True),
         *zip(map(ink, PALETTE), inks.tolist(), strict=True),
@@ -22,8 +22,8 @@ def test_stored_colors_are_read_back_as_the_palette(color):
 
 
 def test_full_range_black_and_white():
-    assert {i & 255 for i in stored(Color(full_range=True))[1].tolist()} == {0, 255}
-    assert {i & 255 for i in stored(Color(full_range=False))[1].tolist()} == {16, 235}
+    assert {i & 255 for i in palette_yuv(Color(full_range=True))[1].tolist()} == {0, 255}
+    assert {i & 255 for i in palette_yuv(Color(full_range=False))[1].tolist()} == {16, 235}
 
 
 def test_ink_is_legible_on_every_color():

@@ -48,12 +48,12 @@ def test_preprocess_sends_some_hundred_bytes_and_no_pixels():
 
 @pytest.mark.gpu
 def test_an_uploaded_picture_is_counted():
-    from streamkit.media.surfaces import place
+    from streamkit.media.surfaces import uploader
 
     surface = Surface(np.zeros(nv12_shape(64, 48), np.uint8), Color())
 
     def upload():
-        with place(Device("cuda")) as put:
+        with uploader(Device("cuda")) as put:
             put(surface)
 
     assert crossed(upload) == (surface.data.nbytes, 0)

@@ -57,7 +57,7 @@ def test_too_many_tiles():
     ],
 )
 def test_what_is_around_a_polygon(corners, rect):
-    assert views.around(np.array(corners, float), 640, 360) == rect
+    assert views.bounding_rect(np.array(corners, float), 640, 360) == rect
 
 
 def merged(boxes, scores, view=None, classes=None, cut=None, frame=None, iou=0.5, agnostic=False, top_k=9):
@@ -117,4 +117,4 @@ def test_where_a_box_is_cut_off():
     rects = np.array([[0, 0, 320, 360], [0, 0, 320, 360], [300, 0, 640, 360], [300, 0, 640, 360]])
     within = np.tile([0, 0, 640, 360], (4, 1))
     boxes = np.array([[10, 0, 60, 360], [250, 50, 319, 90], [303, 50, 340, 90], [310, 50, 640, 90]], np.float32)
-    assert views.cut_off(boxes, rects, within, np.ones((4, 2), np.float32)).tolist() == [False, True, True, False]
+    assert views.is_cut_off(boxes, rects, within, np.ones((4, 2), np.float32)).tolist() == [False, True, True, False]

@@ -88,7 +88,7 @@ def test_a_track_is_remembered_for_as_long_as_asked(gap, expected):
     given = frames(gap + 2)
     for i in (0, gap + 1):
         given[i].detections = detections([[10, 10, 50, 50]])
-    done = run_stage(SimpleTrack(keep=3), given)
+    done = run_stage(SimpleTrack(max_age=3), given)
     assert done[-1].detections.track_id.tolist() == [expected]
 
 

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.expressions import TEXTS, cel, conditions, same
 
-from streamkit.rules.language import BOOL, NUMBER, TEXT, RuleError, RuleField, Vocabulary, compile  # noqa: A004
+from streamkit.rules.code import Condition
+from streamkit.rules.language import BOOL, NUMBER, TEXT, RuleError, RuleField, Vocabulary, compile_rule, facts_of
 
 WORDS = Vocabulary(
     {
@@ -20,7 +21,11 @@ WORDS = Vocabulary(
 
 
 def value(text, **facts):
-    return compile(text, WORDS).value(facts)
+    return holds(text, WORDS, facts)
+
+
+def holds(text, words, facts):
+    return Condition(compile_rule(text, words)[0])(facts)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,7 @@ def test_conditions(text, true):
     [("live", 0), ("live for 10s", 10), ("live for 200ms", 0.2), ("live for 1.5min", 90), ("(live)for 2 h", 7200)],
 )
 def test_for_how_long(text, for_s):
-    assert compile(text, WORDS).for_s == pytest.approx(for_s)
+    assert compile_rule(text, WORDS)[1] == pytest.approx(for_s)
 
 
 def test_what_is_not_known_decides_nothing():
@@ -86,11 +91,13 @@ def test_what_is_not_known_decides_nothing():
 
 def test_names_within_a_text_are_no_operators():
     words = Vocabulary({"name": TEXT})
-    assert compile('name == "this and that for 10s // or (not"', words).value(
-        {"name": "this and that for 10s // or (not"}
-    )
-    assert compile(r'name == "a\"b\\A\n"', words).value({"name": 'a"b\\A\n'})
-    assert compile(r"name == r'a\n'", words).value({"name": "a\\n"})
+    for written, text in (
+        ('"this and that for 10s // or (not"', "this and that for 10s // or (not"),
+        (r'"a\"b\\A\n"', 'a"b\\A\n'),
+        (r"r'a\n'", "a\\n"),
+    ):
+        assert holds(f"name == {written}", words, {"name": text})
+        assert not holds(f"name == {written}", words, {"name": f"{text}!"})
 
 
 def test_several_parts():
@@ -98,9 +105,9 @@ def test_several_parts():
     assert value('disk["free"] < 5e9', **{"disk.free": 1e9})
 
 
-def test_what_a_program_looks_up():
-    found = compile("down_s > 3 and (live or down_s < 1) and state == 'lost'", WORDS).facts
-    assert [fact.key for fact in found] == ["down_s", "live", "state"]
+def test_what_a_rule_looks_up():
+    found, _ = compile_rule("down_s > 3 and (live or down_s < 1) and state == 'lost'", WORDS)
+    assert [fact.key for fact in facts_of(found)] == ["down_s", "live", "state"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +162,7 @@ def test_what_a_program_looks_up():
 )
 def test_what_is_refused(text, column, told):
     with pytest.raises(RuleError) as error:
-        compile(text, WORDS)
+        compile_rule(text, WORDS)
     assert (error.value.line, error.value.column) == (1, column)
     assert told in error.value.reason
     assert str(error.value) == f"column {column}: {error.value.reason}"
@@ -165,7 +172,7 @@ def test_the_line_is_told_too():
     with pytest.raises(
         RuleError, match=r"^line 2, column 5: alarms know no name 'lve'; did you mean 'live'\?"
     ) as error:
-        compile("live and\n    lve", WORDS)
+        compile_rule("live and\n    lve", WORDS)
     assert (error.value.line, error.value.column, error.value.offset) == (2, 5, 13)
 
 
@@ -177,7 +184,7 @@ def test_a_long_chain_is_no_deep_one():
 @given(st.text(alphabet="abs_l ive()[]\"'!&|<>=+-*/?:.,0123 \n\\", max_size=40))
 def test_no_text_makes_it_fall_over(text):
     try:
-        compile(text, WORDS)
+        compile_rule(text, WORDS)
     except RuleError as error:
         place = error.line, error.column, error.reason
     else:
@@ -202,4 +209,4 @@ def test_no_text_makes_it_fall_over(text):
 def test_it_means_what_cel_says(condition, facts):
     ours, theirs = condition
     words = Vocabulary({"a": NUMBER, "b": NUMBER, "t": TEXT, "u": TEXT, "p": BOOL})
-    assert compile(ours, words).value(facts) is (cel(theirs, facts) is True)
+    assert holds(ours, words, facts) is (cel(theirs, facts) is True)

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from support.messages import collect
 from support.noting import EXTRA, LOG, _nothing_is_left_behind, kept, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
 
 from streamkit.core.data import Frame
@@ -155,12 +156,12 @@ def test_the_report(run):
     errors = [one for one in kept() if one[4]]
     assert sorted(one[:2] for one in errors) == [("a", 3), ("b", 3)]
     assert [one[1] for one in kept(source="a")] == list(range(6))  # failed frames in their place
-    assert sum("find failed on" in text for text in result.said) <= 2
+    assert sum("find failed on" in text for text in result.logged) <= 2
 
 
 def test_latency_is_measured_from_the_due_time(run):
     uri = test_uri(frames=10, fps=100)
-    result = run({"a": f"{{stage: test_pattern, uri: {uri}, pace: realtime, phase: 1}}"}, "keep: {pause_s: 0.002}")
+    result = run({"a": f"{{stage: test_pattern, uri: {uri}, pace: realtime, pace_seed: 1}}"}, "keep: {pause_s: 0.002}")
     assert result.code == 0
     found = result.report["latency"]["keep"]
     assert 1.5 < found["p50_ms"] < 5000
@@ -168,12 +169,12 @@ def test_latency_is_measured_from_the_due_time(run):
     assert result.report["seconds"] >= 0.08
 
 
-def test_a_message_is_said_once():
-    said: list[str] = []
-    running = pipeline({"a": test_uri()}, "keep: {}", say=said.append)
+def test_a_message_of_a_stage_is_logged_once():
+    logged = collect()
+    running = pipeline({"a": test_uri()}, "keep: {}")
     for text in ("one", "two", "one"):
-        running.say(text)
-    assert said == ["one", "two"]
+        running._context(text).log(text)
+    assert logged == ["one", "two"]
 
 
 # ------------------------------------------------------------------------------------------------------------ memory

@@ -25,7 +25,7 @@ def test_a_source_that_fails_leaves_the_others(run, options, frames, error):
     assert [one[1] for one in kept(source="good")] == list(range(8))
     assert [one[1] for one in kept(source="bad")] == list(range(frames))
     assert result.report["sources"]["bad"] == {"frames": frames, "error": error}
-    assert result.said == [f"source bad failed: {error}"]
+    assert result.logged == [f"source bad failed: {error}"]
     closed = [entry[1] for entry in LOG if isinstance(entry, tuple) and entry[0] == "close"]
     assert sorted(closed) == (["good"] if "open" in options else ["bad", "good"])
 
@@ -55,7 +55,7 @@ def test_an_error_of_a_close_is_told_and_costs_no_frame(run):
     result = run({"a": "{stage: gray, frames_: 200}"}, "trouble: {where: close}", "keep: {}")
     assert result.code == 1
     assert len(kept()) == 200
-    assert any("trouble failed as it was closed: RuntimeError: it does not work" in text for text in result.said)
+    assert any("trouble failed as it was closed: RuntimeError: it does not work" in text for text in result.logged)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_stop_lets_through_what_is_decoded():
 
 def test_stop_ends_the_wait_for_a_paced_frame():
     uri = test_uri(frames=0, fps=0.01)
-    running = pipeline({"a": f"{{stage: test_pattern, uri: {uri}, pace: realtime, phase: 0}}"}, "keep: {}")
+    running = pipeline({"a": f"{{stage: test_pattern, uri: {uri}, pace: realtime, pace_seed: 0}}"}, "keep: {}")
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(running.run()))
     thread.start()

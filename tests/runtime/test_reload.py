@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.cameras import WAIT_S, WRITTEN, registry, source, until
+from support.messages import collect
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
@@ -30,19 +31,19 @@ def following(
 ) -> Iterator[tuple[ReloadingPipeline, list[str], list[int]]]:
     """A pipeline that follows a file; `first` sees its text before it is read."""
     path.write_text(f"device: cpu\n{text}")
-    said: list[str] = []
+    logged = collect()
 
     def load() -> Graph:
         first(path.read_text())
         return build(read(path, registry=registry(), may_be_empty=True))
 
-    running = watching(path, load, None, said.append)
+    running = watching(path, load, None)
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(running.run()), daemon=True)
     thread.start()
     try:
         until(lambda: running._running.ready)
-        yield running, said, codes
+        yield running, logged, codes
     finally:
         running.stop()
         thread.join(WAIT_S)
@@ -66,7 +67,7 @@ def test_other_alarms_are_another_pipeline_and_the_same_ones_are_not():
 
 def test_sources_and_settings_follow_the_file_while_others_run(tmp_path):
     path = tmp_path / "p.yaml"
-    with following(path, SOURCES + STAGES) as (running, said, codes):
+    with following(path, SOURCES + STAGES) as (running, logged, codes):
         first = running._running
         more("a")
         text = "sources:\n  c: {stage: camera}\n  a: {stage: camera, rate: 200}\n" + STAGES.replace(
@@ -75,42 +76,44 @@ def test_sources_and_settings_follow_the_file_while_others_run(tmp_path):
         path.write_text(f"device: cpu\n{text.replace('1ms', '0.001')}")
         more("c")
         assert list(running.states) == ["c", "a"] or set(running.states) == {"a", "c"}
-        assert said == [f"{path}: options of slow changed: pause_s; source b removed; source c added; source a changed"]
+        assert logged == [
+            f"{path}: options of slow changed: pause_s; source b removed; source c added; source a changed"
+        ]
         assert running._running is first
         assert first.changeable("slow") == {"pause_s": 0.001}
         assert codes == []
         path.write_text("device: cpu\n# nothing but a remark\n" + text.replace("1ms", "0.001"))
-        until(lambda: len(said) == 2)
-        assert said[1] == f"{path}: no change that affects the pipeline"
+        until(lambda: len(logged) == 2)
+        assert logged[1] == f"{path}: no change that affects the pipeline"
     assert codes == [130]
     assert running.report(130)["removed"]["sources"] == 2
 
 
 def test_a_broken_edit_is_refused_with_every_problem_and_all_goes_on(tmp_path):
     path = tmp_path / "p.yaml"
-    with following(path, SOURCES + STAGES) as (_, said, _):
+    with following(path, SOURCES + STAGES) as (_, logged, _):
         path.write_text("device: cpu\nsources: {a: {stage: camera, rat: 3}}\nstages: {slow: {}, not: {}}\n")
-        until(lambda: said)
-        assert said[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
-        assert "camera has no option 'rat'" in said[0]
-        assert "unknown stage 'not'" in said[0]
+        until(lambda: logged)
+        assert logged[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
+        assert "camera has no option 'rat'" in logged[0]
+        assert "unknown stage 'not'" in logged[0]
         more("b")
         path.unlink()
         more("b")
         path.write_text(f"device: cpu\n{SOURCES}  c: {{stage: camera}}\n{STAGES}")
         more("c")
-    assert len(said) == 2
+    assert len(logged) == 2
 
 
 def test_other_stages_are_built_anew_and_no_frame_is_lost(tmp_path):
     path = tmp_path / "p.yaml"
-    with following(path, SOURCES + STAGES) as (running, said, codes):
+    with following(path, SOURCES + STAGES) as (running, logged, codes):
         first = running._running
         more("a")
         path.write_text(f"device: cpu\n{SOURCES}{STAGES}  jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}\n")
         until(lambda: running._running is not first and running._running.ready)
         more("a")
-        assert said == [f"{path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"]
+        assert logged == [f"{path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"]
         done = first.report(0)["sources"]
         assert all(one["frames"] == one["out"] + sum(one["dropped"].values()) for one in done.values())
         assert "frames dropped: run aborted" not in first.counts()
@@ -124,11 +127,11 @@ def test_other_stages_are_built_anew_and_no_frame_is_lost(tmp_path):
 def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
     path = tmp_path / "p.yaml"
     (tmp_path / "folder.jsonl").mkdir()
-    with following(path, SOURCES + STAGES) as (running, said, _):
+    with following(path, SOURCES + STAGES) as (running, logged, _):
         more("a")
         path.write_text(f"device: cpu\n{SOURCES}{STAGES}  jsonl: {{path: '{tmp_path}/folder.jsonl'}}\n")
-        until(lambda: len(said) == 2)
-        assert "the new stages cannot be opened; the previous pipeline continues: cannot write" in said[1]
+        until(lambda: len(logged) == 2)
+        assert "the new stages cannot be opened; the previous pipeline continues: cannot write" in logged[1]
         until(lambda: running._running.ready)
         more("a")
         path.write_text(f"device: cpu\n{SOURCES}{STAGES}  more: {{stage: note}}\n")
@@ -142,25 +145,25 @@ def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
 )
 def test_a_device_that_cannot_be_had_is_refused_before_anything_stops(tmp_path, device, words):
     path = tmp_path / "p.yaml"
-    with following(path, SOURCES + STAGES) as (running, said, _):
+    with following(path, SOURCES + STAGES) as (running, logged, _):
         first = running._running
         more("a")
         path.write_text(f"device: {device}\n{SOURCES}{STAGES}")
-        until(lambda: said)
-        assert said[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
-        assert words in said[0]
+        until(lambda: logged)
+        assert logged[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
+        assert words in logged[0]
         more("a")
         assert running._running is first
 
 
 def test_a_state_that_cannot_be_kept_gives_way_to_the_pipeline_before(tmp_path):
     path = tmp_path / "p.yaml"
-    with following(path, SOURCES + STAGES) as (running, said, codes):
+    with following(path, SOURCES + STAGES) as (running, logged, codes):
         more("a")
         (tmp_path / "state.db").write_text("no database " * 100)
         path.write_text(f"device: cpu\nstate: {tmp_path}/state.db\n{SOURCES}{STAGES}")
-        until(lambda: len(said) == 2)
-        assert "the edit cannot be applied; the previous pipeline continues" in said[1]
+        until(lambda: len(logged) == 2)
+        assert "the edit cannot be applied; the previous pipeline continues" in logged[1]
         until(lambda: running._running.ready)
         more("a")
         assert codes == []
@@ -168,12 +171,12 @@ def test_a_state_that_cannot_be_kept_gives_way_to_the_pipeline_before(tmp_path):
 
 def test_it_goes_on_without_any_source(tmp_path):
     path = tmp_path / "p.yaml"
-    with following(path, "sources: {}\n" + STAGES) as (running, said, codes):
+    with following(path, "sources: {}\n" + STAGES) as (running, logged, codes):
         assert running.states == {}
         path.write_text(f"device: cpu\n{SOURCES}{STAGES}")
         more("a")
         path.write_text(f"device: cpu\nsources:\n{STAGES}")
-        until(lambda: len(said) == 2)
+        until(lambda: len(logged) == 2)
         assert (running.states, codes) == ({}, [])
     assert codes == [130]
 
@@ -202,17 +205,17 @@ def test_what_was_done_by_hand_stays_through_edits_of_other_things(tmp_path, res
     if restarted:
         with following(path, text) as (running, _, _):
             by_hand(running)
-    with following(path, text) as (running, said, _):
+    with following(path, text) as (running, logged, _):
         if not restarted:
             by_hand(running)
         assert kept(running)
         path.write_text(f"device: cpu\n# a remark\n{text}")
-        until(lambda: said)
-        assert said == [f"{path}: no change that affects the pipeline"]
+        until(lambda: logged)
+        assert logged == [f"{path}: no change that affects the pipeline"]
         assert kept(running)
         path.write_text(f"device: cpu\n{text.replace('a: {stage: camera}', 'a: {stage: camera, rate: 60}')}")
-        until(lambda: len(said) == 2)
-        assert said[1] == f"{path}: source a changed"
+        until(lambda: len(logged) == 2)
+        assert logged[1] == f"{path}: source a changed"
         assert kept(running)
         before = running._running
         path.write_text(f"device: cpu\n{text}  more: {{stage: note}}\n")  # rebuilt
@@ -220,8 +223,8 @@ def test_what_was_done_by_hand_stays_through_edits_of_other_things(tmp_path, res
         edited = text.replace("  c: {stage: camera}\n", "").replace("slow: {}", "slow: {pause_s: 0.001}")
         edited = edited.replace("b: {stage: camera}", "b: {stage: camera, rate: 60}")
         path.write_text(f"device: cpu\n{edited}  more: {{stage: note}}\n")
-        until(lambda: len(said) == 4)
-        assert said[3] == f"{path}: options of slow changed: pause_s; source c removed; source b changed"
+        until(lambda: len(logged) == 4)
+        assert logged[3] == f"{path}: options of slow changed: pause_s; source c removed; source b changed"
         assert set(running.states) == {"a", "b", "extra"}
     store = StateStore(tmp_path / "state.db")  # of what the YAML changed since, it keeps nothing
     assert [store._rows(kind) for kind in ("source", "paused", "stage")] == [
@@ -238,11 +241,11 @@ def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
             raise error
         return text
 
-    with following(path, SOURCES + STAGES, load) as (_, said, _):
+    with following(path, SOURCES + STAGES, load) as (_, logged, _):
         path.write_text(f"device: cpu\n# wrong\n{SOURCES}{STAGES}")
-        until(lambda: said)
+        until(lambda: logged)
         told = f"{type(error).__name__}: {error}"
-        assert said == [f"{path}: the edit is rejected; the pipeline continues unchanged:\n{told}"]
+        assert logged == [f"{path}: the edit is rejected; the pipeline continues unchanged:\n{told}"]
         path.write_text(f"device: cpu\n{SOURCES}  c: {{stage: camera}}\n{STAGES}")
         more("c")
 
@@ -251,7 +254,7 @@ def test_several_devices_are_refused(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text(f"device: [cpu, cpu]\n{SOURCES}{STAGES}")
     with pytest.raises(ConfigError, match=r"--watch supports one device, got 2; name one device"):
-        watching(path, lambda: build(read(path, registry=registry())), None, print)
+        watching(path, lambda: build(read(path, registry=registry())), None)
 
 
 PLUGIN = """from streamkit import FrameStage, stage
@@ -274,24 +277,24 @@ def test_an_edited_plugin_is_followed_and_a_broken_one_refused(tmp_path, named):
     plugin.write_text(PLUGIN.format("one"))
     lines = tmp_path / "a.jsonl"
     text = f"plugins: [{named}]\n{SOURCES}stages:\n  mine: {{}}\n  note: {{}}\n  jsonl: {{path: '{lines}'}}\n"
-    with following(path, text.replace("  b: {stage: camera}\n", "")) as (running, said, _):
+    with following(path, text.replace("  b: {stage: camera}\n", "")) as (running, logged, _):
         more("a")
         first = running._running
         plugin.write_text("x = (\n")
-        until(lambda: said)
-        assert said[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
-        assert f"the plugin {plugin}:1 cannot be loaded: SyntaxError: '(' was never closed\n    x = (\n" in said[0]
+        until(lambda: logged)
+        assert logged[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
+        assert f"the plugin {plugin}:1 cannot be loaded: SyntaxError: '(' was never closed\n    x = (\n" in logged[0]
         assert running._running is first
         more("a")
         plugin.write_text(PLUGIN.format("two"))
         until(lambda: running._running is not first and running._running.ready)
-        assert said[1] == f"{path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"
+        assert logged[1] == f"{path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"
         until(lambda: "is_one" in lines.read_text())  # the first run's file, whole
         more("a")
         second = running._running
         plugin.write_text(PLUGIN.format("two"))  # saved again, and the same
-        until(lambda: len(said) == 3)
-        assert said[2] == f"{path}: no change that affects the pipeline"
+        until(lambda: len(logged) == 3)
+        assert logged[2] == f"{path}: no change that affects the pipeline"
         assert running._running is second
     assert "is_two" in "".join(one.read_text() for one in tmp_path.glob("a*.jsonl"))
 
@@ -299,15 +302,15 @@ def test_an_edited_plugin_is_followed_and_a_broken_one_refused(tmp_path, named):
 def test_a_new_file_in_a_folder_of_plugins_is_noticed(tmp_path):
     path, folder = tmp_path / "p.yaml", tmp_path / "stages"
     folder.mkdir()
-    with following(path, f"plugins: [stages]\n{SOURCES}{STAGES}") as (_, said, _):
+    with following(path, f"plugins: [stages]\n{SOURCES}{STAGES}") as (_, logged, _):
         more("a")
         (folder / "_helper.py").write_text("x = (\n")
         (folder / "mine.py").write_text("x = (\n")
-        until(lambda: said)
-        assert "mine.py:1 cannot be loaded" in said[0]
+        until(lambda: logged)
+        assert "mine.py:1 cannot be loaded" in logged[0]
         path.write_text(f"device: cpu\nplugins: [nowhere.py]\n{SOURCES}{STAGES}")
-        until(lambda: len(said) == 2)
-        assert "there is no plugin file or folder" in said[1]
+        until(lambda: len(logged) == 2)
+        assert "there is no plugin file or folder" in logged[1]
         (tmp_path / "nowhere.py").write_text(PLUGIN.format("x"))
-        until(lambda: len(said) == 3)
-        assert said[2] == f"{path}: no change that affects the pipeline"
+        until(lambda: len(logged) == 3)
+        assert logged[2] == f"{path}: no change that affects the pipeline"

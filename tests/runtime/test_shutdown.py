@@ -8,14 +8,14 @@ import pytest
 from support.cameras import HOLD, pipeline, until
 
 from streamkit.runtime import shutdown
-from streamkit.runtime.shutdown import GRACE_S, Stopwatch, wait
+from streamkit.runtime.shutdown import GRACE_S, wait
 
 
 def test_threads_that_end_are_waited_for_however_long():
     threads = [threading.Timer(0.3, lambda: None) for _ in range(3)]
     for thread in threads:
         thread.start()
-    assert wait(threads, Stopwatch()) == []
+    assert wait(threads, lambda: None) == []
     assert not any(thread.is_alive() for thread in threads)
 
 
@@ -28,9 +28,8 @@ def test_what_hangs_is_left_behind_and_what_closes_a_file_is_not(monkeypatch):
     closing.name = "closing"
     for thread in (hung, closing):
         thread.start()
-    since, dropped = Stopwatch(), []
-    since.start()
-    left = wait([hung, closing], since, lambda: dropped.append(1), lambda thread: thread.name == "hung")
+    begun, dropped = time.monotonic(), []
+    left = wait([hung, closing], lambda: begun, lambda: dropped.append(1), lambda thread: thread.name == "hung")
     assert left == [hung]
     assert not closing.is_alive()
     assert dropped == [1]
@@ -38,10 +37,33 @@ def test_what_hangs_is_left_behind_and_what_closes_a_file_is_not(monkeypatch):
     hung.join()
 
 
+@pytest.mark.parametrize(
+    ("since_s", "drops", "left"),
+    [(None, 0, False), (3.9, 0, False), (4.1, 1, False), (4.9, 1, False), (5.1, 1, True)],
+)
+def test_frames_drain_for_four_seconds_and_calls_that_hang_are_left_after_five(since_s, drops, left, monkeypatch):
+    monkeypatch.setattr(shutdown, "_POLL_S", 0.01)
+    over, looks, dropped = threading.Event(), [], []
+    hung = threading.Thread(target=over.wait, daemon=True)
+    hung.start()
+
+    def stopped_at_s():
+        looks.append(1)
+        if len(looks) > 3:
+            over.set()
+        return None if since_s is None else time.monotonic() - since_s
+
+    found = wait([hung], stopped_at_s, lambda: dropped.append(1))
+    over.set()
+    hung.join()
+    assert len(dropped) == drops
+    assert found == ([hung] if left else [])
+
+
 @pytest.mark.alone
 def test_a_live_pipeline_with_a_stage_and_a_camera_that_hang_ends_and_closes_its_files(tmp_path):
     HOLD.clear()
-    running, said = pipeline(
+    running, logged = pipeline(
         "sources: {a: {stage: camera}, stuck: {stage: camera, hangs: true}}\n"
         f"stages: {{jsonl: {{path: '{tmp_path}/a.jsonl', from: decode}}, "
         "slow: {hangs: true, from: decode, run: {instances: 1}}, note: {}}"
@@ -55,8 +77,8 @@ def test_a_live_pipeline_with_a_stage_and_a_camera_that_hang_ends_and_closes_its
     thread.join(60)
     assert codes == [130]
     assert time.monotonic() - begun < GRACE_S + 3  # for a machine that is busy
-    assert any(text.startswith("shutdown takes too long") for text in said)
-    told = next(text for text in said if text.startswith("abandoned threads that hang: "))
+    assert any(text.startswith("shutdown takes too long") for text in logged)
+    told = next(text for text in logged if text.startswith("abandoned threads that hang: "))
     assert "slow/0" in told
     assert "source/stuck" in told
     assert "HOLD.wait(WAIT_S)" in told
@@ -66,4 +88,4 @@ def test_a_live_pipeline_with_a_stage_and_a_camera_that_hang_ends_and_closes_its
     written = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert len(written) == a["out"] > 0
     HOLD.set()
-    until(lambda: not any(thread.is_alive() for thread in running.left_behind))
+    until(lambda: not any(thread.is_alive() for thread in running.hung_threads))

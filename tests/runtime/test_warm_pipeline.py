@@ -59,7 +59,7 @@ def warm():
     def make(stages: str = text, slots: int = 1) -> tuple[WarmPipeline, Seen]:
         config = read_text(stages.replace("sources: {}", "sources: {a: 'test://'}"), folder=Path(), registry=registry)
         config.sources = []
-        made.append(WarmPipeline(build(config), Device("cpu"), slots=slots, say=lambda text: None))
+        made.append(WarmPipeline(build(config), Device("cpu"), slots=slots))
         made[-1].begin()
         return made[-1], seen
 

@@ -40,7 +40,7 @@ def test_the_api_tells_what_is_raised_and_keeps_it_among_the_events(alarmed):
     later = alarmed.until(lambda: down_for(alarmed) > seconds and alarmed.open.get("/status").json()["alarms"][0])
     assert later["alarm"] == "camera_down"
     assert [one["data"]["text"] for one in alarmed.open.get("/events").json()] == [event["data"]["text"]]
-    assert event["picture"] is False
+    assert event["image"] is False
     assert "alarms" in alarmed.open.get("/status").json()["emits"]
     assert alarmed.open.get("/status").json()["events"] == {"raised": 1}
     assert alarmed.open.get("/status").json()["last_event"] == event["number"] == 1

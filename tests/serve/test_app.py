@@ -49,7 +49,7 @@ def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
         "samples/street.mp4",
         "rtsp://operator:***@127.0.0.1:9/stream1?token=***",
     ]
-    assert shown[0]["options"] == {"pace": "realtime", "loop": True, "phase": 1}
+    assert shown[0]["options"] == {"pace": "realtime", "loop": True, "pace_seed": 1}
     assert [(one["address"], one["options"]) for one in hidden] == [("", {})] * 2
     assert [(one["id"], one["kind"]) for one in hidden] == [(one["id"], one["kind"]) for one in shown]
     for path in ("/sources", "/status", "/stages", "/alarms", "/events", "/metrics"):
@@ -66,9 +66,9 @@ def test_the_stages_as_a_graph(server):
 
 
 def test_events_come_with_their_picture(server):
-    found = server.until(lambda: [one for one in server.open.get("/events").json() if one["picture"]])
+    found = server.until(lambda: [one for one in server.open.get("/events").json() if one["image"]])
     assert found[0]["stage"] == "line"
-    shown = picture(server.client.get(f"/events/{found[0]['number']}/picture.jpg"))
+    shown = picture(server.client.get(f"/events/{found[0]['number']}/image.jpg"))
     assert shown.shape == (360, 640, 3)
     later = server.open.get("/events", params={"after": found[0]["number"]}).json()
     assert all(one["number"] > found[0]["number"] for one in later)
@@ -98,7 +98,7 @@ def test_metrics_are_what_prometheus_reads(server):
 
 def test_openapi_describes_every_call(server):
     api = server.open.get("/openapi.json").json()
-    assert {"/sources", "/sources/{id}/pause", "/stages/{id}", "/metrics", "/events/{number}/picture.jpg"} <= set(
+    assert {"/sources", "/sources/{id}/pause", "/stages/{id}", "/metrics", "/events/{number}/image.jpg"} <= set(
         api["paths"]
     )
     for path, calls in api["paths"].items():
@@ -151,11 +151,11 @@ def test_a_watcher_of_a_dead_camera_who_goes_away_is_forgotten(server):
 
     with server.client.stream("GET", "/sources/gate/live.mjpg") as answer:
         assert answer.status_code == 200
-        server.until(lambda: "gate" in server.engine.gallery._asked)
+        server.until(lambda: "gate" in server.engine.gallery._requested)
     time.sleep(0.5)
     server.engine.gallery.forget("gate")
     time.sleep(0.5)
-    assert "gate" not in server.engine.gallery._asked
+    assert "gate" not in server.engine.gallery._requested
     assert Watchers(server.engine)
 
 
@@ -221,7 +221,7 @@ def test_a_file_of_the_yaml_keeps_its_path_where_only_options_change(server):
         assert answer.json()["address"] == "samples/street.mp4"
         assert server.running("street")["options"]["fps"] == 5
     finally:
-        options = {"pace": "realtime", "loop": True, "phase": 1}
+        options = {"pace": "realtime", "loop": True, "pace_seed": 1}
         assert server.client.put("/sources/street", json={"options": options}).status_code == 200
 
 

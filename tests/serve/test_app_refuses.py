@@ -18,7 +18,7 @@ CHANGES = [
     ("PATCH", "/stages/detect.postprocess", {"min_score": 0.9}),
     ("GET", "/sources/street/snapshot.jpg", None),
     ("GET", "/sources/street/live.mjpg", None),
-    ("GET", "/events/1/picture.jpg", None),
+    ("GET", "/events/1/image.jpg", None),
 ]
 
 
@@ -106,8 +106,8 @@ def test_a_body_that_is_not_right_is_refused_with_why(server, body, words):
         ("GET", "/sources/..%2f..%2fetc%2fpasswd/snapshot.jpg", None, 404),
         ("PUT", "/sources/nobody", {"uri": "test://"}, 404),
         ("POST", "/sources", {"id": "street", "uri": "test://"}, 409),
-        ("GET", "/events/999999/picture.jpg", None, 404),
-        ("GET", "/events/x/picture.jpg", None, 422),
+        ("GET", "/events/999999/image.jpg", None, 404),
+        ("GET", "/events/x/image.jpg", None, 422),
         ("GET", "/events?limit=0", None, 422),
         ("PATCH", "/stages/nobody", {"min_score": 1}, 404),
         ("PATCH", "/stages/preview", {"gallery": 1}, 404),
@@ -158,7 +158,7 @@ def test_no_password_leaves_it(server):
         answers.append(server.client.get("/sources/secret/snapshot.jpg"))
         assert any("***" in one.text for one in answers)
         assert not [one.request.url for one in answers if SECRET in one.text or SECRET in str(one.headers)]
-        assert SECRET not in "\n".join(server.said)
+        assert SECRET not in "\n".join(server.logged)
     finally:
         server.client.delete("/sources/secret")
 
@@ -176,18 +176,18 @@ def test_no_password_that_a_camera_wants_in_its_path_or_query_leaves_it(server):
             answers += [server.open.get(path), server.client.get(path)]
         assert server.source("secret")["address"] == "rtsp://127.0.0.1:9/user=***?pass=***&loginpas=***"
         assert not [one.request.url for one in answers if SECRET in one.text or SECRET in str(one.headers)]
-        assert SECRET not in "\n".join(server.said)
-        assert any("user=***?pass=***&loginpas=***" in line for line in server.said)
+        assert SECRET not in "\n".join(server.logged)
+        assert any("user=***?pass=***&loginpas=***" in line for line in server.logged)
         assert SECRET not in str(server.engine.running.report(0))
     finally:
         server.client.delete("/sources/secret")
 
 
 def test_secrets_in_options_are_masked(server):
-    from streamkit.serve.engine import _shown
+    from streamkit.serve.engine import _masked
 
     deep = {"a": [f"rtsp://u:{SECRET}@h/x", 3], "b": {"c": (f"https://h/?x={SECRET}", None)}}
-    assert _shown(deep) == {"a": ["rtsp://u:***@h/x", 3], "b": {"c": ["https://h/?x=***", None]}}
+    assert _masked(deep) == {"a": ["rtsp://u:***@h/x", 3], "b": {"c": ["https://h/?x=***", None]}}
 
 
 def test_words_of_an_error_name_no_address_to_who_is_not_signed_in(server):

@@ -9,6 +9,7 @@ import socket
 import time
 
 import pytest
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.serve.connections import Limits, allowed_connections, failed_accepts
@@ -42,8 +43,8 @@ async def answer(scope, receive, send):
 class Small:
     """A server with few places and short deadlines."""
 
-    def __init__(self, port, refused, said):
-        self.port, self.refused, self.said = port, refused, said
+    def __init__(self, port, refused, logged):
+        self.port, self.refused, self.logged = port, refused, logged
         self.stack = contextlib.ExitStack()
 
     def connect(self, sent=b"", timeout=5.0):
@@ -55,10 +56,10 @@ class Small:
 
 @contextlib.contextmanager
 def small_server(late_s):
-    listening, refused, said = listen("127.0.0.1", 0), Counters(), []
+    listening, refused, logged = listen("127.0.0.1", 0), Counters(), collect()
     limits = Limits(connections=8, send_s=late_s, read_s=late_s)
-    with serving(answer, listening, limits, refused=refused, say=said.append):
-        one = Small(listening.getsockname()[1], refused, said)
+    with serving(answer, listening, limits, refused=refused):
+        one = Small(listening.getsockname()[1], refused, logged)
         with one.stack:
             yield one
 
@@ -102,7 +103,7 @@ def until(true, seconds=10.0):
 
 
 def drip(client, data, every_s=0.1):
-    """Send a byte now and then, until the server closes; return the seconds that took and what it said."""
+    """Send a byte now and then, until the server closes; return the seconds that took and what it logged."""
     begun, client_s = time.monotonic(), client.gettimeout()
     client.settimeout(every_s)
     found = b""
@@ -317,21 +318,21 @@ def test_a_connection_that_cannot_be_accepted_is_told_once_a_minute(monkeypatch)
         def default_exception_handler(self, context):
             others.append(context)
 
-    refused, said = Counters(), []
-    handle = failed_accepts(refused, said.append)
+    refused, logged = Counters(), collect()
+    handle = failed_accepts(refused)
     full = {"message": "socket.accept() out of system resource", "exception": OSError(24, "Too many open files")}
     for _ in range(500):
         handle(Loop(), full)
-    assert len(said) == 1
-    assert "Too many open files" in said[0]
-    assert "ulimit -n" in said[0]
+    assert len(logged) == 1
+    assert "Too many open files" in logged[0]
+    assert "ulimit -n" in logged[0]
     now_s[0] += 59.0
     handle(Loop(), full)
-    assert len(said) == 1
+    assert len(logged) == 1
     now_s[0] += 1.0
     handle(Loop(), full)
-    assert len(said) == 2
-    assert "502 times" in said[1]
+    assert len(logged) == 2
+    assert "502 times" in logged[1]
     assert refused.values == {"not accepted": 502}
     assert not others
     handle(Loop(), {"message": "something else"})

@@ -2,11 +2,12 @@
 
 import time
 from collections import deque
+from dataclasses import asdict
 from types import SimpleNamespace
 
 from streamkit.core.data import Event
 from streamkit.serve import gallery as module
-from streamkit.serve.gallery import Gallery, told
+from streamkit.serve.gallery import Gallery
 
 
 def event(kind="crossed", source="gate", frame=3):
@@ -16,14 +17,14 @@ def event(kind="crossed", source="gate", frame=3):
 def test_nothing_is_wanted_until_somebody_asks():
     gallery = Gallery()
     assert not gallery.wants("gate", time.monotonic())
-    gallery.ask("gate")
+    gallery.request("gate")
     assert gallery.wants("gate", time.monotonic())
     assert not gallery.wants("door", time.monotonic())
 
 
 def test_pictures_are_made_at_most_so_often():
     gallery = Gallery(images_per_s=5)
-    gallery.ask("gate")
+    gallery.request("gate")
     gallery.put("gate", b"one", 1, 0.04)
     made = gallery.newest("gate")
     assert made.jpeg == b"one"
@@ -33,9 +34,9 @@ def test_pictures_are_made_at_most_so_often():
 
 def test_who_looks_no_more_is_forgotten_with_the_picture():
     gallery = Gallery()
-    gallery.ask("gate")
+    gallery.request("gate")
     gallery.put("gate", b"one", 1, 0.04)
-    assert not gallery.wants("gate", time.monotonic() + module.ASKED_FOR_S + 1)
+    assert not gallery.wants("gate", time.monotonic() + module.REQUESTED_FOR_S + 1)
     assert gallery.newest("gate") is None
     assert not gallery.wants("gate", time.monotonic())
 
@@ -51,7 +52,7 @@ def test_each_picture_has_a_number_of_its_own():
 def test_events_come_newest_first_and_are_bounded():
     gallery = Gallery(keep=5)
     for frame in range(8):
-        gallery.tell(100.0 + frame, [event(frame=frame)], b"jpeg" if frame % 2 else None)
+        gallery.add_events(100.0 + frame, [event(frame=frame)], b"jpeg" if frame % 2 else None)
     found = gallery.events(3)
     assert [one.event.frame for one in found] == [7, 6, 5]
     assert len(gallery.events(100)) == 5
@@ -62,8 +63,8 @@ def test_events_come_newest_first_and_are_bounded():
 
 def test_events_of_one_source():
     gallery = Gallery()
-    gallery.tell(1.0, [event(source="gate"), event("left", source="gate")], None)
-    gallery.tell(2.0, [event(source="door")], None)
+    gallery.add_events(1.0, [event(source="gate"), event("left", source="gate")], None)
+    gallery.add_events(2.0, [event(source="door")], None)
     assert [one.event.kind for one in gallery.events(10, "gate")] == ["left", "crossed"]
 
 
@@ -77,9 +78,9 @@ def test_pictures_of_events_are_made_at_most_so_often_for_each_source():
 
 def test_a_source_that_is_gone_keeps_its_events_only():
     gallery = Gallery()
-    gallery.ask("gate")
+    gallery.request("gate")
     gallery.put("gate", b"one", 1, 0.04)
-    gallery.tell(1.0, [event()], None)
+    gallery.add_events(1.0, [event()], None)
     gallery.forget("gate")
     assert gallery.newest("gate") is None
     assert not gallery.wants("gate", time.monotonic())
@@ -88,23 +89,23 @@ def test_a_source_that_is_gone_keeps_its_events_only():
 
 def test_an_event_as_the_api_tells_it():
     gallery = Gallery()
-    gallery.tell(1.5, [event()], b"jpeg")
-    assert told(gallery.events(1)[0]) == {
+    gallery.add_events(1.5, [event()], b"jpeg")
+    assert asdict(gallery.events(1)[0].view()) == {
         "number": 1, "time_s": 1.5, "source": "gate", "frame": 3, "pts_s": 0.12, "kind": "crossed", "stage": "line",
-        "track_id": 7, "data": {"direction": "in"}, "picture": True,
+        "track_id": 7, "data": {"direction": "in"}, "image": True,
     }  # fmt: skip
 
 
 def test_what_is_made_and_kept_where_nothing_is_said():
     gallery = Gallery()
     assert (gallery.images_per_s, gallery.event_images_per_s, gallery.keep) == (5.0, 4.0, 200)
-    assert module.ASKED_FOR_S == 3.0
+    assert module.REQUESTED_FOR_S == 3.0
 
 
 def test_the_times_are_exact(monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
     gallery = Gallery(images_per_s=4, event_images_per_s=2)
-    gallery.ask("gate")
+    gallery.request("gate")
     gallery.put("gate", b"one", 1, 0.04)
     assert not gallery.wants("gate", 100.24)
     assert gallery.wants("gate", 100.25)
@@ -133,6 +134,6 @@ def test_events_that_come_while_somebody_reads_are_waited_for():
             return super().__iter__()
 
     gallery = Gallery(_events=Busy())
-    gallery.tell(1.0, [event()], None)
+    gallery.add_events(1.0, [event()], None)
     assert [one.number for one in gallery.events(10)] == [1]
-    assert told(gallery.event(1))["picture"] is False
+    assert gallery.event(1).view().image is False

@@ -14,7 +14,7 @@ from support.servers import served
 from streamkit.serve import live as module
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.gallery import Gallery
-from streamkit.serve.live import VIEWERS, Watchers
+from streamkit.serve.live import MAX_VIEWERS, Watchers
 
 TEXT = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
 
@@ -106,7 +106,7 @@ def test_a_place_is_given_back_also_where_no_picture_was_sent():
 
 def test_sixty_four_may_look_where_nothing_else_is_said():
     watchers = Watchers(_Engine())
-    assert VIEWERS == 64
+    assert MAX_VIEWERS == 64
     for _ in range(64):
         watchers.stream("cam", None)
     with pytest.raises(RequestRejected, match="maximum of 64 live streams") as found:

@@ -27,7 +27,7 @@ def test_reconnects_by_cause_are_counted_once():
 def test_a_source_that_counts_no_causes_still_shows_that_it_came_back():
     state = SourceState()
     for word in ("running", "reconnecting", "running"):
-        state.tell(word)
+        state.set_state(word)
     assert reconnects(state) == {"unknown": 1}
 
 

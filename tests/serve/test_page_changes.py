@@ -197,7 +197,7 @@ def test_a_clip_is_recorded_with_the_keyboard_alone(open_page, root, tmp_path, m
     monkeypatch.chdir(root)
     text = f"""
 sources:
-  street: {{uri: samples/street.mp4, pace: realtime, loop: true, phase: 1}}
+  street: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 1}}
   gate: {{uri: "rtsp://127.0.0.1:9/stream1"}}
   bars: {{uri: "test://", pace: 5}}
 stages:

@@ -6,6 +6,7 @@ import time
 import cv2
 import numpy as np
 import pytest
+from support.messages import collect
 
 from streamkit.cli.serve import prepare
 from streamkit.config.graph import build
@@ -37,8 +38,7 @@ def run(text, root, gallery, limit=40, device="cpu"):
     graph = graph_of(text, root)
     config = graph.config
     config.stages.append(tap(graph, gallery))
-    said = []
-    running = Pipeline(build(config), choose(device, said.append), limit=limit, say=said.append)
+    running = Pipeline(build(config), choose(device), limit=limit)
     assert running.run() == 0
     return running.report(0)
 
@@ -116,7 +116,7 @@ def test_what_the_pipeline_hides_is_hidden_on_the_page(stages, inputs, clear, ro
 def test_a_zone_that_is_hidden_on_a_branch_is_no_clear_picture_on_the_page(root):
     gallery, plain = Gallery(), Gallery()
     for one, zone in ((gallery, ZONE), (plain, "")):
-        one.ask("street")
+        one.request("street")
         stages = f"detect: {{model: demo}}\n  draw: {{from: decode, {zone}}}"
         run(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root, one, limit=1)
     shown, clear = (looked_at(one.newest("street").jpeg).astype(int) for one in (gallery, plain))
@@ -125,10 +125,10 @@ def test_a_zone_that_is_hidden_on_a_branch_is_no_clear_picture_on_the_page(root)
 
 
 def test_what_is_clear_on_the_page_is_said(root):
-    said = []
+    logged = collect()
     text = f"one: {{stage: draw, {ZONE}}}\n  two: {{stage: draw, from: decode, {ZONE}}}"
-    prepare(graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {text}", root), said.append)
-    assert any("the page shows another branch than two: objects hidden there are visible" in line for line in said)
+    prepare(graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {text}", root))
+    assert any("the page shows another branch than two: objects hidden there are visible" in line for line in logged)
 
 
 def test_its_id_is_its_own(root):
@@ -158,7 +158,7 @@ def test_nobody_looks_and_nothing_is_made(root, monkeypatch):
 def test_who_looks_sees_what_was_found(root):
     plain, drawn = Gallery(), Gallery()
     for gallery, text in ((plain, "jsonl: {path: '{out}'}"), (drawn, "detect: {model: demo}")):
-        gallery.ask("street")
+        gallery.request("street")
         stages = text.replace("'{out}'", "/dev/null")
         run(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root, gallery, limit=1)
     one, other = (looked_at(gallery.newest("street").jpeg) for gallery in (plain, drawn))
@@ -169,14 +169,14 @@ def test_who_looks_sees_what_was_found(root):
 
 def test_a_drawn_box_lies_where_the_object_is():
     gallery = Gallery()
-    gallery.ask("cam")
+    gallery.request("cam")
     frame = frames(1, source="cam", width=1280, height=960, pixels=True)[0]
     table = detections([[320, 240, 960, 720]], labels=("car",))
     preview(gallery, "detect").process(Batch([frame], tables={"detect": table}))
     shown = looked_at(gallery.newest("cam").jpeg).astype(int)
     assert shown.shape == (480, 640, 3)
     bare = Gallery()
-    bare.ask("cam")
+    bare.request("cam")
     preview(bare).process(Batch([frame]))
     changed = np.argwhere(np.abs(shown - looked_at(bare.newest("cam").jpeg)).max(2) > 50)
     (top, left), (bottom, right) = changed.min(0), changed.max(0)
@@ -188,8 +188,8 @@ def test_a_drawn_box_lies_where_the_object_is():
 
 def test_the_newest_frame_of_each_source_is_shown():
     gallery = Gallery()
-    gallery.ask("a")
-    gallery.ask("b")
+    gallery.request("a")
+    gallery.request("b")
     given = [
         *frames(3, source="a", pixels=True),
         *frames(2, source="b", pixels=True),
@@ -226,7 +226,7 @@ def test_events_of_sinks_are_told_too(root):
                     frame.emit("saved")
 
     text = "sources: {street: {uri: samples/street.mp4, pace: unpaced}}\nstages: {saver: {}}"  # drops nothing
-    running, gallery = prepare(build(read_text(text, folder=root, registry=registry)), print)
+    running, gallery = prepare(build(read_text(text, folder=root, registry=registry)))
     beside = threading.Thread(target=running.run)
     beside.start()
     while not running.states["street"].done:
@@ -262,8 +262,8 @@ def test_a_failed_frame_tells_its_events_without_a_picture():
 
 def test_a_frame_without_pixels_has_no_picture_and_harms_nobody():
     gallery = Gallery()
-    gallery.ask("a")
-    gallery.ask("b")
+    gallery.request("a")
+    gallery.request("b")
     empty = frames(1, source="a", pixels=True)[0]
     empty.surface = None
     preview(gallery).process(Batch([empty, *frames(1, source="b", pixels=True)]))
@@ -272,16 +272,15 @@ def test_a_frame_without_pixels_has_no_picture_and_harms_nobody():
 
 
 def test_a_picture_that_cannot_be_made_never_fails_a_frame(monkeypatch):
-    gallery, said = Gallery(), []
-    gallery.ask("cam")
+    gallery, logged = Gallery(), collect()
+    gallery.request("cam")
     made = preview(gallery)
-    made.context.log = said.append
     monkeypatch.setattr("streamkit.ops.preprocess.preprocess", lambda *_: 1 / 0)
     batch = Batch(frames(2, source="cam", pixels=True))
     assert made.process(batch) is batch
     assert not batch.failed
     assert made.context.counters["previews failed"] == 1
-    assert "ZeroDivisionError" in said[0]
+    assert "ZeroDivisionError" in logged[0]
 
 
 @pytest.mark.parametrize(
@@ -305,7 +304,7 @@ def test_on_a_gpu_only_the_small_picture_crosses(root):
     gallery, reference = Gallery(), Gallery()
     text = "sources: {street: samples/street.mp4}\nstages:\n  detect: {model: demo}"
     for one, device in ((gallery, "cuda"), (reference, "cpu")):
-        one.ask("street")
+        one.request("street")
         counts = run(text, root, one, limit=1, device=device)["counts"]
         assert counts.get("previews to host", 0) == (device == "cuda")
         assert "pixels to host" not in counts

@@ -16,7 +16,7 @@ PIPELINE = """
 sources: {street: samples/street.mp4}
 stages:
   ticker: {}
-  snapshot: {when: ticker.ticked, what: frame, max_size: 320, path: "%s/{source}/{time}.jpg"}
+  snapshot: {when: ticker.ticked, capture: frame, max_size: 320, path: "%s/{source}/{time}.jpg"}
 """
 
 
@@ -24,7 +24,7 @@ BELOW = """
 sources: {street: samples/street.mp4}
 stages:
   ticker: {}
-  snapshot: {when: ticker.ticked, what: frame, path: "%s/{source}/{time}.jpg"}
+  snapshot: {when: ticker.ticked, capture: frame, path: "%s/{source}/{time}.jpg"}
   out: {stage: jsonl, path: "%s/out.jsonl"}
   draw: {}
   video: {path: "%s/out.mp4"}
@@ -50,7 +50,7 @@ def test_each_saved_event_comes_once_also_where_a_stage_stands_below_the_sink(ro
     graph.config.stages.append(tap(graph, gallery))
     graph = build(graph.config)
     assert "draw" in graph.nodes["preview"].inputs
-    running = Pipeline(graph, choose("cpu", print), limit=20)
+    running = Pipeline(graph, choose("cpu"), limit=20)
     follow_sinks(running, gallery)
     assert running.run() == 0
     found = gallery.events(100)
@@ -74,7 +74,7 @@ def test_a_saved_picture_is_its_events(root, tmp_path):
 
     registry.add(Ticker)
     config = read_text(PIPELINE.replace("samples", f"{root}/samples") % tmp_path, folder=root, registry=registry)
-    gallery, running = Gallery(), Pipeline(build(config), choose("cpu", print), limit=3)
+    gallery, running = Gallery(), Pipeline(build(config), choose("cpu"), limit=3)
     follow_sinks(running, gallery)
     assert running.run() == 0
     found = gallery.events(10)

@@ -13,10 +13,10 @@ def bearer(text):
 
 def test_a_token_is_made_where_none_is_given():
     one, other = Token(), Token()
-    assert one.made
+    assert one.generated
     assert one.text != other.text
     assert len(one.text) >= 32
-    assert not Token(TEXT).made
+    assert not Token(TEXT).generated
 
 
 def test_a_token_that_could_be_guessed_is_refused():
@@ -74,11 +74,11 @@ def test_what_a_request_shows():
     assert token.given({}, cookie) == token.cookie
     assert token.given(bearer("wrong"), cookie) == "Bearer wrong"
     assert token.given({"authorization": "Bearer "}, cookie) == token.cookie
-    assert token.shown(bearer(TEXT), {})
-    assert token.shown({}, cookie)
-    assert not token.shown(bearer("wrong"), cookie)
-    assert not token.shown({}, {})
-    assert not token.shown({"authorization": TEXT}, {})
+    assert token.presented_in(bearer(TEXT), {})
+    assert token.presented_in({}, cookie)
+    assert not token.presented_in(bearer("wrong"), cookie)
+    assert not token.presented_in({}, {})
+    assert not token.presented_in({"authorization": TEXT}, {})
 
 
 def test_with_the_header_another_origin_changes_things():
@@ -101,5 +101,5 @@ def test_the_cookie_is_the_same_after_a_restart_and_another_for_another_token():
 def test_a_cookie_that_is_not_there_is_not_the_token():
     assert not Token(TEXT).allows("GET", {}, {})
     assert not Token(TEXT).allows("GET", {"authorization": "Bearer "}, {})
-    assert not Token(TEXT).fits("")
-    assert Token(TEXT).fits(TEXT)
+    assert not Token(TEXT).matches("")
+    assert Token(TEXT).matches(TEXT)

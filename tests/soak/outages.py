@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 
 from peers import Cameras, serving
 from rig import BACK_S, MIB, Held, Promises, Rig, Window, camera_clip, wait_until
@@ -59,7 +58,7 @@ def restarts(
                 held.append(Held.now())
             first, last = held[0], held[-1]
             # how much decoders hold depends on how many frames a new connection brings at once
-            grown = median(one.rss for one in held[-3:]) - median(one.rss for one in held[:3])
+            grown = Held.median(held[-3:]).rss - Held.median(held[:3]).rss
             rates = [window.rate for window in quiet.values()]
             latency_s = max(window.latency_s for window in quiet.values())
     after = Held.now()
@@ -117,7 +116,7 @@ class _Site:
 
 
 def soak(
-    folder: Path, *, minutes: float = 30.0, seed: int = 0, say: Callable[[str], None] = lambda text: None
+    folder: Path, *, minutes: float = 30.0, seed: int = 0, echo: Callable[[str], None] = lambda text: None
 ) -> Promises:
     """Seven cameras to which things happen at random, one site at a time, and a paced file with `fault:` options."""
     promises = Promises(f"soak of {minutes:g} minutes, 8 cameras, seed {seed}")
@@ -164,12 +163,12 @@ def soak(
                     window = rig.tracks[id_].turn()
                     missed.append(_missed(window))
                     if missed[-1] > 0.02:
-                        say(f"     {id_}: rate off by {missed[-1]:.1%}, longest without a frame {window.gap_s:.2f} s")
+                        echo(f"     {id_}: rate off by {missed[-1]:.1%}, longest without a frame {window.gap_s:.2f} s")
                     calm.latency.counts += window.latency.counts
                     worst_gap_s = max(worst_gap_s, window.gap_s)
                 held.append(Held.now())
                 back = " ".join(f"{s:.2f}" for s in took[kind][-2:])
-                say(f"{turn:4d} {kind:8s} back after {back} s; {held[-1].rss / MIB:.0f} MiB, {held[-1].files} files")
+                echo(f"{turn:4d} {kind:8s} back after {back} s; {held[-1].rss / MIB:.0f} MiB, {held[-1].files} files")
     after = Held.now()
     tracks, states = rig.tracks, rig.running.states
     quarter = len(held) // 4

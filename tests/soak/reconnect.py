@@ -35,7 +35,7 @@ class Camera:
         self.asked_s = self.back_s = 0.0  # when the server was back, and the first frame that came after it
         self.tries: list[str] = []
         self.source = reconnecting(VideoSource(uri=uri, timeout=3.0))
-        self.source.context = Context(name, log=lambda text: None, runtime=RuntimeContext(report_status=self._note))
+        self.source.context = Context(name, runtime=RuntimeContext(report_status=self._note))
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 

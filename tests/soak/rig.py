@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -9,10 +10,11 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ from streamkit.core.stage import BatchStage, Collecting, Sink, default_registry,
 from streamkit.runtime.execution.device import choose  # noqa: E402
 from streamkit.runtime.execution.meters import Histogram  # noqa: E402
 from streamkit.runtime.pipeline import Pipeline  # noqa: E402
+
+logging.getLogger("streamkit").addHandler(logging.NullHandler())  # the soaks print their results only
 
 BACK_S = 5.0
 """How soon a camera must be back once its peer is."""
@@ -153,7 +157,6 @@ class Rig:
 
     Attributes:
         tracks: what came, by source.
-        said: its messages.
         entered: latency at which frames came into `slow`.
     """
 
@@ -186,15 +189,10 @@ class Rig:
                     time.sleep(self.s_per_frame * len(batch.frames))
                     return batch
 
-        self.tracks, self.entered, self.said = tracks, entered, []
+        self.tracks, self.entered = tracks, entered
         config = read_text(json.dumps(pipeline), folder=ROOT, registry=registry)  # JSON is YAML
-        self.running = Pipeline(build(config), choose(device, self.say), say=self.say, keep_running=True)
+        self.running = Pipeline(build(config), choose(device), keep_running=True)
         self.code: int | None = None
-
-    def say(self, text: str) -> None:
-        """Keep the last messages."""
-        self.said.append(text)
-        del self.said[:-200]
 
     def add(self, id_: str, options: Mapping[str, Any]) -> None:
         """Add a source while it runs."""
@@ -274,6 +272,11 @@ class Held:
             free, total = cupy.cuda.runtime.memGetInfo()
             used = total - free
         return Held(process.memory_info().rss, process.num_fds(), threading.active_count(), used)
+
+    @staticmethod
+    def median(moments: Sequence["Held"]) -> "Held":
+        """The median of each figure. What decoders and heaps hold differs from one moment to the next."""
+        return Held(*(round(median(column)) for column in zip(*map(astuple, moments), strict=True)))
 
 
 class Promises:

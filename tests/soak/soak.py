@@ -79,7 +79,7 @@ def main() -> int:
         "neighbours": {},
         "churn": {"times": args.times, "device": args.device},
         "overload": {"seconds": args.minutes and args.minutes * 60},
-        "soak": {"minutes": args.minutes, "seed": args.seed, "say": lambda text: print(text, flush=True)},
+        "soak": {"minutes": args.minutes, "seed": args.seed, "echo": lambda text: print(text, flush=True)},
         "fleet": {"cameras": args.cameras, "device": args.device, "clip": args.clip, "detect": args.detect},
     }
     where, reports = machine(), []

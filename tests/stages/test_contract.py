@@ -123,13 +123,6 @@ def test_the_help_of_a_built_in_stage_is_at_its_fields_not_in_its_docstring(name
 
 
 @pytest.mark.parametrize("kind", all_stages())
-def test_its_docstring_describes_no_option_that_there_is_not(kind):
-    from streamkit.core.options import _option_help
-
-    assert set(_option_help(kind)) <= {option.name for option in options(kind)}
-
-
-@pytest.mark.parametrize("kind", all_stages())
 def test_it_is_built_from_a_yaml_with_what_it_must_have(kind):
     stage = made(kind)
     assert type(stage) is kind

@@ -16,6 +16,7 @@ from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.errors import SourceError
 from streamkit.core.stage import BatchStage, Collecting, Registry, Sink, Source, default_registry, stage
 from streamkit.runtime.pipeline import Pipeline
+from support.messages import collect
 
 WAIT_S = 60.0  # nothing here should take so long: the machine may be busy
 WRITTEN: dict[str, list[int]] = {}  # by source, the indices that came to the sink `note`
@@ -94,9 +95,9 @@ def registry() -> Registry:
 
 
 def pipeline(text: str, folder: Path = Path(), **options: Any) -> tuple[Pipeline, list[str]]:
-    said: list[str] = []
+    logged = collect()
     graph = build(read_text(text, folder=folder, registry=registry()))
-    return Pipeline(graph, Device("cpu"), say=said.append, **{"keep_running": True, **options}), said
+    return Pipeline(graph, Device("cpu"), **{"keep_running": True, **options}), logged
 
 
 def source(running: Pipeline, id_: str, **options: Any) -> SourceConfig:

@@ -1,5 +1,6 @@
 """Small videos made by PyAV for the tests."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -23,13 +24,18 @@ def scene(index: int, width: int, height: int) -> np.ndarray:
     return np.stack([red, green, blue], -1).astype(np.uint8)
 
 
+def picture(i: int, width: int = 64, height: int = 48, pix_fmt: str = "yuv420p") -> av.VideoFrame:
+    """One frame of the scene. FFmpeg's colour conversion rounds by how its buffers happen to be aligned."""
+    return av.VideoFrame.from_ndarray(scene(i, width, height), format="rgb24").reformat(format=pix_fmt)
+
+
 def write(
     path: Path, width: int = 64, height: int = 48, frames: int = 20, *, codec: str = "libx264", rate: int = 25,
     pix_fmt: str = "yuv420p", rotation: int = 0, ticks: list[int] | None = None, options: dict | None = None,
     muxer: str | None = None, first: int = 0, color_range: int | None = None, colorspace: int | None = None,
-    mirrored: bool = False,
+    mirrored: bool = False, made: Sequence[av.VideoFrame] | None = None,
 ) -> Path:  # fmt: skip
-    """Encode `frames` pictures. `ticks`: their times in 1/1000 s, for a variable rate."""
+    """Encode `frames` pictures, or those `made`. `ticks`: their times in 1/1000 s, for a variable rate."""
     with av.open(str(path), "w", format=muxer) as output:
         stream = output.add_stream(codec, rate=rate)
         stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
@@ -46,7 +52,7 @@ def write(
         if ticks is not None:
             stream.codec_context.time_base = Fraction(1, 1000)
         for i in range(frames):
-            frame = av.VideoFrame.from_ndarray(scene(first + i, width, height), format="rgb24").reformat(format=pix_fmt)
+            frame = picture(first + i, width, height, pix_fmt) if made is None else made[i]
             if ticks is not None:
                 frame.pts, frame.time_base = ticks[i], Fraction(1, 1000)
             else:

@@ -6,6 +6,7 @@ Sends paced frames of some sources; prints `SOURCE INDEX` once `append` has retu
 """
 
 import json
+import logging
 import sys
 
 from benchmarks.emitters import add_stages
@@ -41,10 +42,8 @@ def main() -> int:
     text = json.dumps({
         "device": "cpu", "sources": dict.fromkeys(names, each), "stages": {"out": json.loads(options)},
     })  # fmt: skip
-    pipeline = Pipeline(
-        build(read_text(text, registry=registry)), Device("cpu"), say=lambda t: print(t, file=sys.stderr)
-    )
-    return pipeline.run()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # on standard error
+    return Pipeline(build(read_text(text, registry=registry)), Device("cpu")).run()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from streamkit.config.plan import Graph
 from streamkit.core.stage import Context
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import Pipeline
+from support.messages import collect
 
 ROOT = Path(__file__).resolve().parents[2]
 STREET = ROOT / "samples" / "street.mp4"
@@ -57,12 +58,12 @@ def graph_of(made: BatchSettings) -> Graph:
 def run(
     made: BatchSettings, graph: Graph, files: dict[str, VideoFile], *, limit: int | None = None, uri: Path = STREET
 ):
-    """Run a pipeline's sinks of the data set on videos, each under its key; return the exit code and what was said."""
+    """Run a pipeline's sinks of the data set on videos, each under its key; return the exit code and the messages."""
     whole = attach(graph, made, {key: file.name for key, file in files.items()})
     whole.sources = [source for key in files for source in read_source(whole.config, key, str(uri))]
-    said: list[str] = []
-    pipeline = Pipeline(whole, choose("cpu", said.append), limit=limit, say=said.append)
-    return pipeline.run(), said
+    logged = collect()
+    pipeline = Pipeline(whole, choose("cpu"), limit=limit)
+    return pipeline.run(), logged
 
 
 def do(made: BatchSettings, *files: VideoFile, limit: int | None = 40) -> list[str]:
@@ -70,8 +71,8 @@ def do(made: BatchSettings, *files: VideoFile, limit: int | None = 40) -> list[s
     graph = graph_of(made)
     with open_folder(graph, made) as folder:
         keys = {file_key(file, folder.pipeline): file for file in files or (HERE,)}
-        code, said = run(made, graph, keys, limit=limit)
-        assert code == 0, said
+        code, logged = run(made, graph, keys, limit=limit)
+        assert code == 0, logged
         for key, file in keys.items():
             commit(made, Outcome(BatchJob(file, key), "done", frames=limit or 0, seconds=0.5))
     return list(keys)

@@ -9,6 +9,7 @@ from streamkit.core.stage import Context
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import LOST
 from streamkit.stages.sinks.email import EmailSink
+from support.messages import collect
 
 HEAD = {"schema": "streamkit/1", "source": "gate", "frame": 7, "pts_s": 0.28, "time": "2026-08-01T12:00:00.250Z"}
 
@@ -27,9 +28,9 @@ def mailing_fixture(tmp_path):
         def __init__(self, server, **options):
             given = {
                 "url": f"smtp://127.0.0.1:{server.port}",
-                "plain": True,
+                "unencrypted": True,
                 "batch_window": 0.0,
-                "max_wait": 0.3,
+                "max_backoff": 0.3,
                 "timeout": 5.0,
             }
             given |= {
@@ -38,9 +39,9 @@ def mailing_fixture(tmp_path):
                 "spool": {"path": str(tmp_path / "s")},
             }
             self.stage = EmailSink(**{**given, **options})
-            self.said = []
+            self.logged = collect()
             self.counters = Counters()
-            self.stage.context = Context("mail", counters=self.counters, log=self.said.append)
+            self.stage.context = Context("mail", counters=self.counters)
             self.stage.open()
             opened.append(self)
 

@@ -221,7 +221,7 @@ def run_fixture(run_pipeline):
     return call
 
 
-def pipeline(sources: dict[str, str], *stages: str, say=None, **options: Any) -> Pipeline:
+def pipeline(sources: dict[str, str], *stages: str, **options: Any) -> Pipeline:
     from streamkit.core.stage import default_registry
 
     registry = default_registry()
@@ -229,7 +229,7 @@ def pipeline(sources: dict[str, str], *stages: str, say=None, **options: Any) ->
         registry.add(kind)
     listed = "".join(f"  {name}: {text}\n" for name, text in sources.items())
     text = f"sources:\n{listed}stages:\n" + "".join(f"  {line}\n" for line in stages)
-    return Pipeline(build(read_text(text, registry=registry)), Device("cpu"), say=say or (lambda text: None), **options)
+    return Pipeline(build(read_text(text, registry=registry)), Device("cpu"), **options)
 
 
 def kept(id_: str = "keep", source: str | None = None) -> list[tuple[Any, ...]]:

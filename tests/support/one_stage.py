@@ -12,6 +12,7 @@ from streamkit.core.stage import BatchStage, Collecting, Context, FrameStage, Re
 from streamkit.runtime.execution.runners import runner
 from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.testing.kit import detections
+from support.messages import collect
 
 Log = list[Any]
 
@@ -21,13 +22,13 @@ class Rig:
 
     def __init__(self, kind: type[Stage], sources="ab", on_error="skip", **options: Any) -> None:
         self.failures: list[BaseException] = []
-        self.said: list[str] = []
+        self.logged = collect()
         node = Node("it", kind, options, [], RunOptions(on_error=on_error), None)
         self.runner: Runner = runner(node, self.context, self.failures.append, list(sources))
         self.runner.open()
 
     def context(self, id_: str) -> Context:
-        return Context(id_, counters=Counters(), log=self.said.append)
+        return Context(id_, counters=Counters())
 
     def __call__(self, batch: Batch) -> Batch:
         return self.runner.run(batch)

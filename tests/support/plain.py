@@ -2,7 +2,7 @@
 
 
 class Plain:
-    """What `Debounce` does for one thing, worked out from the whole history at every step.
+    """What a rule does for one thing, worked out from the whole history at every step.
 
     The history has a clock of its own, which stands while the given one goes back.
     """

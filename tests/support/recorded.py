@@ -17,11 +17,7 @@ def ticker():
 
         @stage("ticker", writes="events", emits=("ticked", "passed"))
         class Ticker(FrameStage):
-            """Emit at some frames.
-
-            Options:
-                at: the frames' indices.
-            """
+            """Emit at the frames with the indices `at`."""
 
             at: tuple[int, ...] = ()
 

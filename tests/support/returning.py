@@ -12,6 +12,7 @@ from streamkit.core.stage import Context, RuntimeContext
 from streamkit.runtime.ingest.fault_injector import FaultInjector, FaultySource
 from streamkit.runtime.ingest.reconnect import reconnecting
 from streamkit.stages.sources.source import VideoSource
+from support.messages import collect
 from support.rtsp import wait_until
 
 
@@ -19,14 +20,14 @@ class Camera:
     """A source that is read on a thread of its own, and what came of it."""
 
     def __init__(self, uri, *, fault=None, most=None, **given):
-        self.frames, self.states, self.said, self.error = [], [], [], None
+        self.frames, self.states, self.logged, self.error = [], [], collect(), None
         self.counters = Counters()
         made = VideoSource(uri=str(uri), **given)
         if fault is not None:
             made = FaultySource(made, FaultInjector(Fault(**fault), "cam"))
         self.source = reconnecting(made)
         self.source.context = Context(
-            "cam", Device(), counters=self.counters, log=self.said.append,
+            "cam", Device(), counters=self.counters,
             runtime=RuntimeContext(report_status=lambda state, cause, message: self.states.append((state, cause))),
         )  # fmt: skip
         self._most = most

@@ -9,7 +9,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.testing.kit import detections, frames, run_nodes
 
 ROOT = Path(__file__).resolve().parents[2]
-ZONE = "  zone: {polygon: {door: [[100, 0], [300, 0], [300, 360], [100, 360]]}, max_gap: 1s}\n"
+ZONE = "  zone: {polygon: {door: [[100, 0], [300, 0], [300, 360], [100, 360]]}, track_ttl: 1s}\n"
 MONDAY = 1772409600.0  # 2 March 2026, 00:00 UTC
 
 

@@ -16,6 +16,7 @@ from streamkit.serve.app import create_app
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.server import address, listen, serving
 from streamkit.serve.token import Token
+from support.messages import collecting
 
 TOKEN = "the token of the tests"
 SECRET = "geheim-4711"
@@ -23,7 +24,7 @@ SECRET = "geheim-4711"
 PIPELINE = f"""
 plugins: [plugins]
 sources:
-  street: {{uri: samples/street.mp4, pace: realtime, loop: true, phase: 1}}
+  street: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 1}}
   gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1?token={SECRET}"}}
 stages:
   detect: {{model: demo}}
@@ -41,7 +42,7 @@ class Served:
     app: Any
     open: httpx.Client
     client: httpx.Client
-    said: list[str]
+    logged: list[str]
 
     def until(self, true: Any, seconds: float = 30.0) -> Any:
         """Wait until `true()` is something, and return it."""
@@ -60,20 +61,22 @@ class Served:
 
 @contextmanager
 def served(text: str, root: Any, *, port: int = 0, allow_files: bool = False, **options: Any) -> Iterator[Served]:
-    said: list[str] = []
-    running, gallery = prepare(build(read_text(text, folder=root)), said.append)
-    engine = ServeEngine(running, gallery, allow_files=allow_files)
-    listening = listen("127.0.0.1", port)
-    url = address("127.0.0.1", listening)
-    app = create_app(engine, Token(TOKEN), **options)
-    thread = threading.Thread(target=running.run, daemon=True)
-    with serving(app, listening, refused=engine.refused), httpx.Client(base_url=url, timeout=20) as plain, httpx.Client(
-        base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}
-    ) as client:  # fmt: skip
-        thread.start()
-        try:
-            yield Served(url, engine, app, plain, client, said)
-        finally:
-            running.stop()
-            thread.join(20)
-            assert not thread.is_alive(), "the pipeline does not end"
+    with collecting() as logged:
+        running, gallery = prepare(build(read_text(text, folder=root)))
+        engine = ServeEngine(running, gallery, allow_files=allow_files)
+        listening = listen("127.0.0.1", port)
+        url = address("127.0.0.1", listening)
+        app = create_app(engine, Token(TOKEN), **options)
+        thread = threading.Thread(target=running.run, daemon=True)
+        with (
+            serving(app, listening, refused=engine.refused),
+            httpx.Client(base_url=url, timeout=20) as plain,
+            httpx.Client(base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}) as client,
+        ):
+            thread.start()
+            try:
+                yield Served(url, engine, app, plain, client, logged)
+            finally:
+                running.stop()
+                thread.join(20)
+                assert not thread.is_alive(), "the pipeline does not end"

@@ -65,7 +65,7 @@ with Collecting(OWN):
 def run(path: Path, text: str, **kept: Any) -> tuple[Pipeline, dict[str, Any], list[str]]:
     """Run a pipeline with a timeline; give the run, the file's content, and what is told."""
     trace = Trace(path, **kept)
-    running = Pipeline(build(read_text(text, registry=OWN)), Device("cpu"), say=lambda text: None, trace=trace)
+    running = Pipeline(build(read_text(text, registry=OWN)), Device("cpu"), trace=trace)
     running.run()
     told = trace.finish()
     return running, check(json.loads(path.read_text())), told

@@ -8,6 +8,7 @@ import numpy as np
 from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.stage import Context
 from streamkit.stages.video.video import Video
+from support.messages import collect
 
 BT601 = Color("bt601")
 
@@ -25,10 +26,10 @@ def frame(i, pts_s=None, size=(64, 48), **kwargs):
 
 
 def sink(path, device=None, **options):
-    said = []
+    logged = collect()
     made = Video(path=str(path), **options)
-    made.context = Context(id="video", device=device or Device(), log=said.append)
-    made.said = said
+    made.context = Context(id="video", device=device or Device())
+    made.logged = logged
     made.open()
     return made
 

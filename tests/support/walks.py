@@ -63,14 +63,14 @@ def passes(line, p, q):
     return found
 
 
-def crossings(line, places, times, *, margin, hold=0.0, max_gap=10.0):
+def crossings(line, places, times, *, margin, debounce=0.0, track_ttl=10.0):
     """(frame, way) of one track's crossings, as docs/counting.md says it."""
     found, last, seen = [], None, None
     net, armed, far = 0, False, None
     for i, (p, t) in enumerate(zip(places, times, strict=True)):
         if p is None:
             continue
-        if last is None or t - seen > max_gap:
+        if last is None or t - seen > track_ttl:
             net, armed, far = 0, False, None
         else:
             step = passes(line, last, p)
@@ -83,7 +83,7 @@ def crossings(line, places, times, *, margin, hold=0.0, max_gap=10.0):
             armed, net = True, 0
         elif net:
             far = t if far is None else far
-            if t - far >= hold:
+            if t - far >= debounce:
                 found.append((i, 1 if net > 0 else -1))
                 net = 0
     return found
@@ -100,11 +100,11 @@ def inside(area, p):
     return odd
 
 
-def stays(area, places, times, *, margin, hold=0.0, max_gap=2.0):
+def stays(area, places, times, *, margin, debounce=0.0, track_ttl=2.0):
     """(entered, left, lost) in seconds of one track's stays; the last may have no end (None)."""
     found, is_in, since, seen = [], False, None, None
     for p, t in zip(places, times, strict=True):
-        if seen is not None and t - seen > max_gap:
+        if seen is not None and t - seen > track_ttl:
             if is_in:
                 found[-1] = (found[-1][0], seen, True)
             is_in, since, seen = False, None, None
@@ -117,7 +117,7 @@ def stays(area, places, times, *, margin, hold=0.0, max_gap=2.0):
             since = None
             continue
         since = t if since is None else since
-        if t - since >= hold:
+        if t - since >= debounce:
             if now:
                 found.append((since, None, False))
             else:

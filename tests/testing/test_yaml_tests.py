@@ -157,9 +157,9 @@ def test_no_tests_is_said():
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["name: x", "insert_at: crossing", GIVEN], "12:5: a test needs expect"),
-        (["insert_at: crossing", GIVEN, "expect: {count: 2}"], "12:5: a test needs name"),
-        (["name: 5", "insert_at: crossing", GIVEN, "expect: {count: 2}"], "12:11: name must be text, got 5"),
+        (["name: x", "insert_at: crossing", GIVEN], "12:5: test.expect is required"),
+        (["insert_at: crossing", GIVEN, "expect: {count: 2}"], "12:5: test.name is required"),
+        (["name: 5", "insert_at: crossing", GIVEN, "expect: {count: 2}"], "12:11: test.name must be text, got 5"),
         (["name: x", "insert_at: crosing", GIVEN, "expect: {count: 2}"],
          "13:16: insert_at: there is no stage 'crosing'; did you mean 'crossing'?"),
         (["name: x", "insert_at: all", GIVEN, "expect: {count: 2}"],
@@ -167,25 +167,26 @@ def test_no_tests_is_said():
         (["name: x", "insert_at: busy", "extract_from: crossing", GIVEN, "expect: {count: 2}"],
          "14:19: extract_from: crossing does not come after busy"),
         (["name: x", "insert_at: crossing", "givn: []", GIVEN, "expect: {count: 2}"],
-         "14:5: a test has no key 'givn'; did you mean 'given'?"),
+         "14:5: test has no option 'givn'; did you mean 'given'?"),
         (["name: x", "insert_att: crossing", GIVEN, "expect: {count: 2}"],
-         "13:5: a test has no key 'insert_att'; did you mean 'insert_at'?"),
+         "13:5: test has no option 'insert_att'; did you mean 'insert_at'?"),
         (["name: x", "insert_at: crossing", "givn: [{}]", "expect: {count: 2}"],
-         "14:5: a test has no key 'givn'; did you mean 'given'?"),
+         "14:5: test has no option 'givn'; did you mean 'given'?"),
         (["name: x", "insert_at: crossing", "given: []", "expect: {count: 2}"], "14:12: given has no frame"),
-        (["name: x", "insert_at: crossing", "given: 3", "expect: {count: 2}"], "14:12: given must be a list, got 3"),
+        (["name: x", "insert_at: crossing", "given: 3", "expect: {count: 2}"],
+         "14:12: test.given must be a list, got 3"),
         (["name: x", "insert_at: crossing", "given: [{track_id: [7], xyxi: []}]", "expect: {count: 2}"],
-         "14:29: given has no key 'xyxi'; did you mean 'xyxy'?"),
+         "14:29: test.given.0 has no option 'xyxi'; did you mean 'xyxy'?"),
         (["name: x", "insert_at: crossing", "given: [{track_id: [7]}]", "expect: {count: 2}"],
-         "14:13: given needs xyxy: [[x1, y1, x2, y2]], a box for each object"),
+         "14:13: test.given.0 needs xyxy: [[x1, y1, x2, y2]], a box for each object"),
         (["name: x", "insert_at: crossing", "given: [{xyxy: [[1, 2, 3, 4]], track_id: [7, 8]}]", "expect: {count: 2}"],
-         "14:13: given must have columns of one length, a value for each object; these have: xyxy 1, track_id 2"),
+         "14:13: test.given.0 has columns of different lengths: xyxy 1, track_id 2; give a value for each object"),
         (["name: x", "insert_at: crossing", "given: [{xyxy: [[9, 2, 3, 4]], track_id: [7]}]", "expect: {count: 2}"],
-         "14:13: given xyxy must be x1, y1, x2, y2 with x1 <= x2 and y1 <= y2"),
+         "14:13: test.given.0 needs boxes x1, y1, x2, y2 with x1 <= x2 and y1 <= y2"),
         (["name: x", "insert_at: crossing", "given: [{xyxy: [[1, 2, 3, 4]], track_id: [car]}]", "expect: {count: 2}"],
-         "14:47: given.track_id must be a whole number, got 'car'"),
+         "14:47: test.given.0.track_id.0 must be a whole number, got 'car'"),
         (["name: x", "insert_at: crossing", "given: [{xyxy: [[1, 2, 3, 4]], track_id: [1], score: [2]}]",
-          "expect: {count: 2}"], "14:59: given.score must be 0 to 1, got 2"),
+          "expect: {count: 2}"], "14:59: test.given.0.score.0 must be 0 to 1, got 2"),
         (["name: x", "insert_at: crossing", "given: [{xyxy: [[1, 2, 3, 4]]}]", "expect: {count: 2}"],
          "14:12: given: crossing reads track_id; write it with the boxes, as in track_id: [1]"),
         (["name: x", "insert_at: detect.infer", "given: [{}]", "expect: {count: 2}"],
@@ -193,11 +194,11 @@ def test_no_tests_is_said():
         (["name: x", "insert_at: busy", "given: [{xyxy: [[1, 2, 3, 4]], label: [caar]}]", "expect: {count: 2}"],
          "14:44: given.label: demo has no class 'caar'; did you mean 'car'?"),
         (["name: x", "insert_at: crossing", GIVEN, "expect: {}"],
-         "15:13: expect needs at least one of events, objects, count"),
+         "15:13: test.expect needs at least one of events, objects, count"),
         (["name: x", "insert_at: crossing", GIVEN, "expect: {event: []}"],
-         "15:14: expect has no key 'event'; did you mean 'events'?"),
+         "15:14: test.expect has no option 'event'; did you mean 'events'?"),
         (["name: x", "insert_at: crossing", GIVEN, "expect: {events: [{kin: crossed}]}"],
-         "15:24: expect.events has no key 'kin'; did you mean 'kind'?"),
+         "15:24: test.expect.events.0 has no option 'kin'; did you mean 'kind'?"),
         (["name: x", "insert_at: crossing", GIVEN, "expect: {events: [{stage: crosing}]}"],
          "15:31: expect.events.stage: there is no stage 'crosing'; did you mean 'crossing'?"),
         (["name: x", "insert_at: crossing", GIVEN, "expect: {objects: [{}]}"],
@@ -209,7 +210,7 @@ def test_no_tests_is_said():
 def test_every_mistake_in_a_test_is_told_with_its_place(lines, told):
     found = problems(one(*lines))
     assert found[0].split("pipeline.yaml:", 1)[1] == told, found
-    if not told.endswith("needs expect"):
+    if not told.endswith("expect is required"):
         assert len(found) == 1
 
 
@@ -222,9 +223,9 @@ def test_all_mistakes_of_all_tests_are_told_at_once():
     text = "\n".join(found)
     assert "14:16: insert_at: there is no stage 'croos'" in text  # whatever else is wrong in that test
     assert "12:5: a test must be a mapping with the keys name, insert_at, extract_from, given, expect, got 5" in text
-    assert "15:14: given has no key 'scor'; did you mean 'score'?" in text
-    assert "given.xyxy" in text
-    assert "16:21: expect.count must be" in text
+    assert "15:14: test.given.0 has no option 'scor'; did you mean 'score'?" in text
+    assert "test.given.1.xyxy" in text
+    assert "16:21: test.expect.count must be" in text
     assert "18:16: insert_at: there is no stage 'crosing'" in text
 
 
@@ -233,10 +234,10 @@ def test_the_stages_of_a_test_are_looked_at_whatever_its_form():
         one("name: 5", "insert_at: busy", "extract_from: crosing", "given: no", "expect: {count: 2}")
         + one("name: x", "insert_at: [detect]", "extract_from: all", GIVEN, "expect: {count: 2}")
     ) == [
-        "pipeline.yaml:12:11: name must be text, got 5",
+        "pipeline.yaml:12:11: test.name must be text, got 5",
         "pipeline.yaml:14:19: extract_from: there is no stage 'crosing'; did you mean 'crossing'?",
-        "pipeline.yaml:15:12: given must be a list, got 'no'",
-        "pipeline.yaml:18:16: insert_at must be text, got ['detect']",
+        "pipeline.yaml:15:12: test.given must be a list, got 'no'",
+        "pipeline.yaml:18:16: test.insert_at must be text, got ['detect']",
     ]  # fmt: skip
 
 

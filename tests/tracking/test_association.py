@@ -9,7 +9,7 @@ import pytest
 
 from streamkit.stages.analytics.track import Track
 from streamkit.testing.kit import detections, frames, run_stage
-from streamkit.tracking.kalman import as_box, begin, bend, correct, expect
+from streamkit.tracking.kalman import as_box, begin, correct, predict, reupdate
 
 STEADY = 25  # frames after which a track is settled
 
@@ -221,7 +221,7 @@ def test_a_new_track_does_not_inherit_the_looks_of_one_before_it():
     """The red track is forgotten; another takes its room, without looks, and is found again by nothing."""
     shown = [*still((100, 0)), *[[]] * 10, *[[(100, 0)]] * 10, [], *[[(400, 200)]] * 5]
     looks = [[RED]] * STEADY + [[]] * 10 + [[UNKNOWN]] * 10 + [[]] + [[RED]] * 5
-    assert tracked(scene(*shown, looks=looks), appearance=True, max_lost=0.2)[-1] == [3]
+    assert tracked(scene(*shown, looks=looks), appearance=True, track_ttl=0.2)[-1] == [3]
 
 
 def test_the_motion_of_a_track_that_its_looks_found_begins_anew():
@@ -238,7 +238,7 @@ def test_the_looks_of_those_that_stay_stay_with_them():
     three = [(100, 0), (250, 0), (400, 0)]
     shown = [*[three] * STEADY, *[three[1:]] * 10, [], *[[(100, 300), (250, 300)]] * 4]
     looks = [[(0.0, -1.0), RED, green]] * STEADY + [[RED, green]] * 10 + [[]] + [[green, RED]] * 4
-    found = tracked(scene(*shown, looks=looks), appearance=True, max_lost=0.2, min_similarity=0.9)
+    found = tracked(scene(*shown, looks=looks), appearance=True, track_ttl=0.2, min_similarity=0.9)
     assert found[-1] == [3, 2]
 
 
@@ -344,16 +344,16 @@ def test_ocsort_goes_the_way_between_what_was_seen_when_it_finds_a_track_again(m
     seen, back = np.float32(0.9), np.float32((*back, back[0] + 40, back[1] + 80)).astype(float)
     begin(mean, cov, boxes[0])
     for given in boxes[1:]:
-        expect(mean, cov, 0.04, True)
+        predict(mean, cov, 0.04, True)
         correct(mean, cov, given, float(seen))
     if method == "ocsort":
-        bend(mean, cov, boxes[-1], back, float(np.float32(score)), 0.24)
+        reupdate(mean, cov, boxes[-1], back, float(np.float32(score)), 0.24)
     else:
-        expect(mean, cov, 0.04, True)
+        predict(mean, cov, 0.04, True)
         for _ in range(5):
-            expect(mean, cov, 0.04, False)
+            predict(mean, cov, 0.04, False)
         correct(mean, cov, back, float(np.float32(score)))
-    expect(mean, cov, 0.04, True)
+    predict(mean, cov, 0.04, True)
     as_box(mean, box)
     np.testing.assert_allclose(table.xyxy[0], box, atol=0.01)
 

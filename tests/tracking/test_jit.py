@@ -12,22 +12,24 @@ import streamkit.tracking
 from streamkit.tracking.jit import _remove_old, cache_folder, content_digest, sources_stamp
 
 CODE = """
+from streamkit.core.logs import messages_to
 from streamkit.core.stage import Context
 from streamkit.stages.analytics.track import Track
 from streamkit.tracking import update_batch as module
 from streamkit.tracking.jit import compiled, is_kept
 
 @compiled
-def look(lane, tracks, looks, objects, first, end, st, last_id, ids):
+def update_frame(lane, tracks, embeddings, objects, first, end, st, last_id, ids):
     return last_id
 
-module.look = look  # nearly all that there is to compile, and nothing of how it is kept
-advance, said = module.advance, []
+module.update_frame = update_frame  # nearly all that there is to compile, and nothing of how it is kept
+advance, logged = module.advance, []
 before = is_kept(advance)
 stage = Track()
-stage.context = Context("track", log=said.append)
-stage.open()
-print(before, len(said), sum(advance.stats.cache_hits.values()), sum(advance.stats.cache_misses.values()))
+stage.context = Context("track")
+with messages_to(lambda text, *_: logged.append(text)):
+    stage.open()
+print(before, len(logged), sum(advance.stats.cache_hits.values()), sum(advance.stats.cache_misses.values()))
 """
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkit.tracking.kalman import as_box, begin, bend, correct, expect, moved
+from streamkit.tracking.kalman import as_box, begin, correct, moved, predict, reupdate
 
 
 def started(box=(100.0, 100.0, 140.0, 180.0)):
@@ -24,7 +24,7 @@ def followed(speed, step_s, steps, score=1.0):
     """The filter of a box that moves to the right at `speed` pixels a second."""
     mean, cov = started()
     for i in range(1, steps + 1):
-        expect(mean, cov, step_s, True)
+        predict(mean, cov, step_s, True)
         correct(mean, cov, np.array([100, 100, 140, 180.0]) + np.array([1, 0, 1, 0]) * speed * step_s * i, score)
     return mean, cov
 
@@ -39,8 +39,8 @@ def test_a_long_step_is_its_parts(parts):
     mean, cov = followed(50, 0.04, 10)
     other, other_cov = mean.copy(), cov.copy()
     for part in parts:
-        expect(mean, cov, part, False)
-    expect(other, other_cov, sum(parts), False)
+        predict(mean, cov, part, False)
+    predict(other, other_cov, sum(parts), False)
     np.testing.assert_allclose(mean, other, rtol=1e-9)
     np.testing.assert_allclose(cov, other_cov, rtol=1e-9)
 
@@ -65,7 +65,7 @@ def test_weak_boxes_count_less():
 def test_without_resize_the_size_stays():
     mean, cov = followed(50, 0.04, 10)
     mean[2, 1] = 30
-    expect(mean, cov, 1.0, False)
+    predict(mean, cov, 1.0, False)
     assert box_of(mean)[2] - box_of(mean)[0] < 41
 
 
@@ -73,7 +73,7 @@ def test_a_bend_leads_to_where_it_was_found_again():
     mean, cov = followed(50, 0.04, 25)
     seen = box_of(mean)
     found = seen + np.array([0, 60, 0, 60])
-    bend(mean, cov, seen, found, 1.0, 1.0)
+    reupdate(mean, cov, seen, found, 1.0, 1.0)
     assert abs(mean[1, 1] - 60) < 20
     np.testing.assert_allclose(box_of(mean), found, atol=15)
 
@@ -126,7 +126,7 @@ def test_it_is_the_filter_of_the_textbook(score, resize):
     rng = np.random.default_rng(1)
     for dt_s in (0.04, 0.1, 0.5):
         x, p = textbook_expect(x, p, dt_s, x[2:, 0].max(), resize)
-        expect(mean, cov, dt_s, resize)
+        predict(mean, cov, dt_s, resize)
         np.testing.assert_allclose(mean, x)
         np.testing.assert_allclose(as_matrices(cov), p)
         box = np.array([100, 100, 140, 180.0]) + rng.normal(0, 5, 4)
@@ -141,7 +141,7 @@ def test_a_bend_is_a_step_of_the_textbook_for_each_thirtieth_of_a_second(score):
     mean, cov = followed(50, 0.04, 25)
     x, p = mean.copy(), as_matrices(cov)
     seen, found = np.array([150, 100, 190, 180.0]), np.array([160, 130, 210, 230.0])
-    bend(mean, cov, seen, found, score, 0.2)
+    reupdate(mean, cov, seen, found, score, 0.2)
     for i in range(1, 7):
         x, p = textbook_expect(x, p, 0.2 / 6, x[2:, 0].max())
         x, p = textbook_correct(x, p, seen + (found - seen) * i / 6, score, x[2:, 0].max())
@@ -153,8 +153,8 @@ def test_a_bend_over_less_than_a_thirtieth_of_a_second_is_one_step():
     mean, cov = followed(50, 0.04, 25)
     other, other_cov = mean.copy(), cov.copy()
     found = np.array([152, 100, 192, 180.0])
-    bend(mean, cov, found - 1, found, 0.9, 0.001)
-    expect(other, other_cov, 0.001, True)
+    reupdate(mean, cov, found - 1, found, 0.9, 0.001)
+    predict(other, other_cov, 0.001, True)
     correct(other, other_cov, found, 0.9)
     np.testing.assert_allclose(mean, other)
     np.testing.assert_allclose(cov, other_cov)

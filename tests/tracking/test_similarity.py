@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamkit.tracking.jit import compiled
-from streamkit.tracking.similarity import fit, looks_alike, overlap, straightness
+from streamkit.tracking.similarity import box_similarity, cosine_similarity, overlap, straightness
 from streamkit.tracking.track_state import HISTORY, TRACK
 
 
@@ -44,7 +44,7 @@ def test_overlap_is_intersection_over_union(box, iou):
     ],
 )
 def test_a_fit_is_the_overlap_times_the_third_power_of_the_shared_height(box, expected):
-    assert both(fit, [0, 0, 40, 80], box) == pytest.approx(expected)
+    assert both(box_similarity, [0, 0, 40, 80], box) == pytest.approx(expected)
 
 
 def track_along(*path):
@@ -114,4 +114,4 @@ def test_the_way_of_a_long_track_is_read_round_the_ring():
     ],
 )
 def test_looks_are_compared_by_their_cosine(a, b, cosine):
-    assert looks_alike(np.array(a, np.float32), np.array(b, np.float32)) == pytest.approx(cosine)
+    assert cosine_similarity(np.array(a, np.float32), np.array(b, np.float32)) == pytest.approx(cosine)

@@ -18,7 +18,7 @@ def test_lanes_are_apart_and_stay():
     lanes = [pool.lane(*key) for key in keys]
     assert len(set(lanes)) == 6
     assert [pool.lane(*key) for key in keys] == lanes
-    assert max(lanes) < len(pool.lanes) == len(pool.tracks) == len(pool.looks)
+    assert max(lanes) < len(pool.lanes) == len(pool.tracks) == len(pool.embeddings)
     assert len(pool.lanes) == 8
 
 
@@ -29,7 +29,7 @@ def test_a_lane_that_was_used_is_empty_when_it_is_given_again():
     pool.lanes[first], pool.lanes[other] = (3, 2.5, 1, 1), (4, 2.5, 1, 1)
     pool.end("a")
     assert pool.lane("c", "t") == first
-    assert pool.lanes[first]["count"] == pool.lanes[first]["looked"] == pool.lanes[first]["epoch"] == 0
+    assert pool.lanes[first]["count"] == pool.lanes[first]["detected"] == pool.lanes[first]["epoch"] == 0
     assert np.isnan(pool.lanes[first]["time_s"])
     assert pool.lanes[other]["count"] == 4
 
@@ -37,32 +37,32 @@ def test_a_lane_that_was_used_is_empty_when_it_is_given_again():
 def test_what_is_there_survives_growth():
     pool = TrackPool()
     lane = pool.lane("a", "t")
-    pool.fit(1, 2)
+    pool.reserve(1, 2)
     pool.tracks[lane]["id"] = np.arange(16)
-    pool.looks[lane] = np.arange(32).reshape(16, 2)
+    pool.embeddings[lane] = np.arange(32).reshape(16, 2)
     pool.lane("b", "t")
-    pool.fit(17, 2)
+    pool.reserve(17, 2)
     assert pool.tracks.shape == (2, 32)
     assert pool.tracks[lane]["id"].tolist() == [*range(16), *[0] * 16]
-    assert pool.looks[lane, :16].ravel().tolist() == list(range(32))
+    assert pool.embeddings[lane, :16].ravel().tolist() == list(range(32))
     before = pool.tracks
-    pool.fit(32, 2)
+    pool.reserve(32, 2)
     assert pool.tracks is before
-    pool.fit(33, 2)
+    pool.reserve(33, 2)
     assert pool.tracks.shape == (2, 64)
-    pool.fit(128, 2)
+    pool.reserve(128, 2)
     assert pool.tracks.shape == (2, 128)
 
 
 def test_looks_of_another_length_are_forgotten():
     pool = TrackPool()
-    pool.fit(1, 2)
-    pool.looks[:] = 1
-    pool.fit(1, 2)
-    assert (pool.looks == 1).all()
-    pool.fit(1, 3)
-    assert pool.looks.shape == (1, 16, 3)
-    assert not pool.looks.any()
+    pool.reserve(1, 2)
+    pool.embeddings[:] = 1
+    pool.reserve(1, 2)
+    assert (pool.embeddings == 1).all()
+    pool.reserve(1, 3)
+    assert pool.embeddings.shape == (1, 16, 3)
+    assert not pool.embeddings.any()
 
 
 def test_counters_are_never_given_up():

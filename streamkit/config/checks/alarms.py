@@ -12,8 +12,9 @@ from streamkit.core.text import did_you_mean
 from streamkit.core.yaml_tree import YamlNode, within
 from streamkit.emit.emitter import Emitter
 from streamkit.media.uris import mask
-from streamkit.rules.language import RuleError
-from streamkit.rules.language import compile as compile_rule
+from streamkit.rules.language import compile_rule, facts_of
+from streamkit.rules.rule import Rule
+from streamkit.rules.syntax import RuleError
 
 
 def read_alarms(config: Config, node: YamlNode | None, validate: OptionValidator) -> None:
@@ -43,7 +44,7 @@ def _read(config: Config, name: str, item: YamlNode, validate: OptionValidator) 
     options, when = Alarm(**values), place.value["when"]
     _check_emitters(config, name, options, place)
     try:
-        program = compile_rule(options.when, vocabulary())
+        condition, for_s = compile_rule(options.when, vocabulary())
     except RuleError as error:
         text = mask(f"alarms.{name}.when: {error.reason}")
         config.problems.append(Problem(when.file, *within(when, error.offset), text))
@@ -51,10 +52,11 @@ def _read(config: Config, name: str, item: YamlNode, validate: OptionValidator) 
     except MissingPackage as error:
         config.problems.append(when.problem(f"alarms.{name}: {error}"))
         return None
-    if not program.facts:
+    if not facts_of(condition):
         config.problems.append(when.problem(f"alarms.{name}.when names no fact; run.py explain alarms lists them"))
         return None
-    return AlarmConfig(name, options, program, place)
+    rule = Rule(name, condition, None, for_s, options.clear, options.cooldown, options.schedule)
+    return AlarmConfig(name, options, rule, place)
 
 
 def _check_emitters(config: Config, name: str, options: Alarm, place: YamlNode) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streamkit.config.checks.objects import detectors, kept, left_out, missing, trackers
+from streamkit.config.checks.objects import detected_classes, detectors, frame_interval, missing, trackers
 from streamkit.config.plan import Graph, Node
 from streamkit.core.errors import Problem
 from streamkit.core.units import Of
@@ -43,33 +43,33 @@ def hiding(graph: Graph) -> list[Node]:
 def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...], problems: list[Problem]) -> None:
     """Refuse a detector's `every` if no tracker fills the gaps; warn if the tracker leaves objects visible."""
     for detector in detectors(graph, node):
-        classes = kept(detector)
+        classes = detected_classes(detector)
         if labels and classes is not None and not set(labels) & set(classes):
             continue
-        for look in _looks(graph, detector):
-            text = f"{node.id}.{option}: on frames that {look.table}.every: {left_out(look)} leaves out,"
-            own = look.table == detector.table
-            between = trackers(graph, look, node) if own else []  # predicted objects are not searched for others
+        for part in _skipping_parts(graph, detector):
+            text = f"{node.id}.{option}: on frames that {part.table}.every: {frame_interval(part)} leaves out,"
+            own = part.table == detector.table
+            between = trackers(graph, part, node) if own else []  # predicted objects are not searched for others
             visible = [_left_clear(one, detector) for one in between]
             if not between:
-                way = f"put a tracker, `track: {{}}`, between {look.table} and {node.id}, or " if own else ""
-                problems.append(look.problem(f"{text} nothing is hidden; {way}leave out every", "every"))
+                way = f"put a tracker, `track: {{}}`, between {part.table} and {node.id}, or " if own else ""
+                problems.append(part.problem(f"{text} nothing is hidden; {way}leave out every", "every"))
             elif all(visible):
-                graph.config.warnings.append(look.problem(f"{text} {visible[0]}", "every"))
+                graph.config.warnings.append(part.problem(f"{text} {visible[0]}", "every"))
 
 
-def _looks(graph: Graph, detector: Node) -> Iterator[Node]:
+def _skipping_parts(graph: Graph, detector: Node) -> Iterator[Node]:
     """The nodes that skip frames: parts of a detector, and of the detectors whose objects it searches."""
     for node in graph.nodes.values():
         if node.table != detector.table:
             continue
-        if left_out(node) > 1:
+        if frame_interval(node) > 1:
             yield node
         of = node.options.get("of")
         within = of.stage if isinstance(of, Of) else None
         for outer in detectors(graph, node):
             if outer.table == within:
-                yield from _looks(graph, outer)
+                yield from _skipping_parts(graph, outer)
 
 
 def _left_clear(tracker: Node, detector: Node) -> str:
@@ -103,9 +103,9 @@ def _cleared(node: Node) -> str | None:
     if option := node.type.spec.unhide_option:
         return None if node.options.get(option) else f"{option}: true"
     crops = node.options.get("crops") if "crops" in node.type.spec.reads_if else None
-    if not crops or (isinstance(crops, dict) and crops.get("clear")):
+    if not crops or (isinstance(crops, dict) and crops.get("show_hidden")):
         return None
-    return "crops: {clear: true}"
+    return "crops: {show_hidden: true}"
 
 
 def frame_ancestors(graph: Graph, node: Node) -> set[str]:

@@ -36,7 +36,7 @@ def check_labels(graph: Graph, problems: list[Problem]) -> None:
 def check_gaps(graph: Graph) -> None:
     """Warn of a detector that skips frames if no tracker below it predicts its objects there."""
     for node in graph.nodes.values():
-        if (every := left_out(node)) < 2:
+        if (every := frame_interval(node)) < 2:
             continue
         ends = [one for one in graph.ends if node in above(graph, one) and not trackers(graph, node, one)]
         if ends:
@@ -63,13 +63,13 @@ def trackers(graph: Graph, first: Node, last: Node) -> list[Node]:
     return [one for one in found if first in above(graph, one)]
 
 
-def left_out(node: Node) -> int:
+def frame_interval(node: Node) -> int:
     """N if a detector's part `look` processes one frame in N; 1 if it processes all."""
     every = node.options.get("every")
-    return every if node.type.name == "look" and isinstance(every, int) else 1
+    return every if node.type.name == "regions" and isinstance(every, int) else 1
 
 
-def kept(detector: Node) -> tuple[str, ...] | None:
+def detected_classes(detector: Node) -> tuple[str, ...] | None:
     """The classes of the objects that a detector passes on; None if unknown, as without a card."""
     labels: tuple[str, ...] = getattr(detector.options.get("model"), "labels", ())
     wanted = detector.options.get("labels")
@@ -80,7 +80,7 @@ def kept(detector: Node) -> tuple[str, ...] | None:
 
 def missing(found: list[Node], label: str) -> str | None:
     """Why no object of these detectors can be of a class, with the fix; None if one may be."""
-    classes = [kept(one) for one in found]
+    classes = [detected_classes(one) for one in found]
     names = dict.fromkeys(name for some in classes for name in some or ())
     if not found or None in classes or label in names:
         return None
@@ -101,7 +101,7 @@ def _no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:
 
 def _unknown(detector: Node, of: Of) -> list[str]:
     """Problems with the labels; none for a detector without a model, whose classes are unknown."""
-    classes, found = kept(detector), []
+    classes, found = detected_classes(detector), []
     for label in of.labels if classes is not None else ():
         card = detector.options["model"]
         if label not in card.labels:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from streamkit.config.plan import StageConfig
-from streamkit.config.validate import refusal, told
+from streamkit.config.validate import refusal, requirement
 from streamkit.core.errors import ConfigError, Problem, describe
 from streamkit.core.options import options
 from streamkit.core.stage import BatchStage, Composite, CompositePart, FrameStage, Sink, Stage, StreamStage
@@ -89,7 +89,7 @@ def _unfit(part: CompositePart) -> Iterator[str]:
         try:
             TypeAdapter(option.type).validate_python(getattr(value, "item", lambda value=value: value)(), strict=True)
         except ValidationError as error:
-            yield f"{option.name} {' or '.join(dict.fromkeys(map(told, error.errors())))}, got {value!r}"
+            yield f"{option.name} {' or '.join(dict.fromkeys(map(requirement, error.errors())))}, got {value!r}"
 
 
 def _plain(kind: Any) -> bool:

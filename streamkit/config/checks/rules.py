@@ -16,7 +16,7 @@ from streamkit.rules.scope import DirectionScope, Facts, Scope, ZoneScope
 from streamkit.rules.syntax import Literal, Op, walk
 
 _SIDES = {"up": (0.0, -1.0), "right": (1.0, 0.0), "down": (0.0, 1.0), "left": (-1.0, 0.0)}
-_OWN = {"pixels", "tensor", "outputs", "detections", "track_id", "events", "attributes", "embedding", "answers"}
+_OWN = {"pixels", "tensor", "outputs", "detections", "track_id", "events", "attributes", "embedding", "results"}
 
 
 def above(graph: Graph, node: Node) -> Scope:
@@ -43,13 +43,13 @@ def above(graph: Graph, node: Node) -> Scope:
             card, name = one.options.get("model"), one.options.get("attribute") or one.table
             into = found.attributes if "of" in one.options else found.facts
             into[name] = None if card is None else tuple(card.labels)
-        kinds = {"entered", "headed"} & set(one.type.spec.emits)
+        kinds = {"entered", "wrong_way"} & set(one.type.spec.emits)
         made: Any = one.type(**one.options) if kinds else None  # with the defaults of options that are not set
         if "entered" in kinds and hasattr(made, "polygon"):
             view = PositionOptions(made.units, made.anchor, made.predicted)
             areas = by_name(made.polygon)
-            found.zones[one.id] = ZoneScope(areas, tuple(made.labels), view, made.margin, made.hold, made.max_gap)
-        if "headed" in kinds and hasattr(made, "directions"):
+            found.zones[one.id] = ZoneScope(areas, tuple(made.labels), view, made.margin, made.debounce, made.track_ttl)
+        if "wrong_way" in kinds and hasattr(made, "directions"):
             arrows = {name: (a[-1][0] - a[0][0], a[-1][1] - a[0][1]) for name, a in made.directions.items()}
             found.ways = DirectionScope(arrows or _SIDES, bool(arrows) and made.units == "share", made.tolerance)
     found.labels, found.columns = None if labels is None else tuple(labels), frozenset(columns)

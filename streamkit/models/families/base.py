@@ -15,6 +15,12 @@ T = TypeVar("T")
 
 Columns = Mapping[str, tuple[int, ...]]
 """Extra columns of a table: name and shape of one row's values; in the last column, -1 fills the row."""
+Outputs = Mapping[str, Array]
+"""A network's outputs by name."""
+Shapes = Mapping[str, Sequence[Any]]
+"""The outputs' shapes by name; a text, None or a number below 1 is an open size."""
+Size = tuple[int, int]
+"""Width and height in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ class Family:
         regions: whether it outputs class maps (`maps`), not objects.
         rank, layout: number of dimensions and format of the output that `_only` returns.
         suppress: whether non-max suppression follows.
+        sizes: what `check` expects of that output: dimension, size and meaning.
+        label: the label of the only class that it finds; empty for any classes.
     """
 
     name = ""
@@ -82,24 +90,29 @@ class Family:
     rank = 3
     layout = ""
     suppress = False
+    sizes: tuple[tuple[int, int, str], ...] = ()
+    label = ""
 
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+    def check(self, outputs: Shapes, classes: int) -> None:
         """Check the shapes of a network's outputs.
 
         Args:
-            outputs: each output's shape by name; a text, None or a number below 1 is an open size.
+            outputs: the shapes.
             classes: length of the label list.
 
         Raises:
             ValueError: an output is missing or has another shape, or the label list has another length.
         """
-        raise NotImplementedError
+        name, shape = self._only(outputs)
+        for axis, size, what in self.sizes:
+            self._check_size(name, shape, axis, size, what)
+        self._check_one_class(classes)
 
     def selecting(self, select: str) -> Family:
         """Return the family for cards with this `select`; empty for cards without one."""
         return self
 
-    def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
+    def points(self, outputs: Shapes, classes: int) -> int | None:
         """Return the number of keypoints per object, by the outputs' shapes; None if there are none or it is open."""
         count = self.columns.get("keypoints", (0,))[0]
         return count if count > 0 else None
@@ -108,19 +121,12 @@ class Family:
         """Return inputs that the network takes beside the images, for (B, 2) widths and heights; arrays of `xp`."""
         return {}
 
-    def candidates(
-        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
-    ) -> Any:
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """Return the candidates (`ops.candidates`) of the first n frames; arguments as in `read`."""
         raise NotImplementedError
 
     def read(
-        self,
-        outputs: Mapping[str, Array],
-        geometry: np.ndarray,
-        sizes_wh: np.ndarray,
-        input_size: tuple[int, int],
-        options: ReadOptions,
+        self, outputs: Outputs, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size, options: ReadOptions
     ) -> Packed:
         """Decode a batch's outputs into objects, on the outputs' device, without synchronising with it.
 
@@ -144,12 +150,7 @@ class Family:
         )
 
     def rest(
-        self,
-        outputs: Mapping[str, Array],
-        packed: Packed,
-        geometry: np.ndarray,
-        sizes_wh: np.ndarray,
-        input_size: tuple[int, int],
+        self, outputs: Outputs, packed: Packed, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size
     ) -> Rest | None:
         """Return parts of the objects of `read` beyond their rows, such as masks; arguments as in `read`."""
         return None
@@ -199,10 +200,11 @@ class Family:
             "network"
         )
 
-    def _check_one_class(self, classes: int, label: str) -> None:
-        """Check that the label list has one class; raise ValueError."""
-        if classes != 1:
-            raise ValueError(f"family {self.name} finds one class, and the label list has {classes}; give it [{label}]")
+    def _check_one_class(self, classes: int) -> None:
+        """Check that the label list has one class if the family finds one; raise ValueError."""
+        if self.label and classes != 1:
+            only = f"family {self.name} finds one class, and the label list has {classes}"
+            raise ValueError(f"{only}; give it [{self.label}]")
 
 
 def shape_of(value: Any) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.families.base import Family, ReadOptions, listed, shape_of
+from streamkit.models.families.base import Family, Outputs, ReadOptions, Shapes, Size, listed, shape_of
 from streamkit.ops.candidates import Coding, best_class, each_class, given_class, upload
 from streamkit.ops.nms import Packed
 
@@ -44,7 +44,7 @@ class Detr(Family):
         """See `Family.selecting`."""
         return Detr(select)
 
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+    def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
         if self._is_raw(outputs):
             logits, boxes = self._raw_names(outputs)
@@ -65,9 +65,7 @@ class Detr(Family):
             sizes = upload(sizes)
         return {"orig_target_sizes": sizes}
 
-    def candidates(
-        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
-    ) -> Any:
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
         if not self._is_raw(outputs):
             labels, boxes, scores = (array[:n] for array in self._named(outputs, _NAMES))
@@ -80,12 +78,7 @@ class Detr(Family):
         return each_class(boxes, logits, **how)
 
     def read(
-        self,
-        outputs: Mapping[str, Array],
-        geometry: np.ndarray,
-        sizes_wh: np.ndarray,
-        input_size: tuple[int, int],
-        options: ReadOptions,
+        self, outputs: Outputs, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size, options: ReadOptions
     ) -> Packed:
         """See `Family.read`."""
         if not self._is_raw(outputs):

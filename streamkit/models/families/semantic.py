@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.families.base import Family, fits
+from streamkit.models.families.base import Family, Outputs, Shapes, Size, fits
 from streamkit.ops.masks import best_classes
 
 _MOST = 256  # a map has a byte a place
@@ -27,7 +27,7 @@ class Semantic(Family):
     task = "segment"
     regions = True
 
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+    def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
         name, shape = self._map(outputs)
         if classes > _MOST:
@@ -40,13 +40,11 @@ class Semantic(Family):
                 f"and the label list has {classes}; give the card the labels or the family of this network"
             )
 
-    def candidates(
-        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
-    ) -> Any:
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """Raise ValueError: there are no objects; use `maps`."""
         raise ValueError(f"family {self.name} has no objects to read")
 
-    def maps(self, outputs: Mapping[str, Array], classes: int) -> Array:
+    def maps(self, outputs: Outputs, classes: int) -> Array:
         """Return the class of each place, (N, h, w) uint8, on the outputs' device."""
         output = self._map(outputs)[1]
         if output.ndim == 4 and output.shape[1] == 1 and classes > 1:

@@ -13,13 +13,12 @@ networks count classes from 1: the card's label list then begins with `backgroun
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from streamkit.core.data import Array
-from streamkit.models.families.base import Family, shape_of
+from streamkit.models.families.base import Family, Outputs, Shapes, Size, shape_of
 from streamkit.ops.candidates import Coding, given_class
 
 _TENSORFLOW = ("detection_boxes", "detection_scores", "detection_classes")
@@ -33,21 +32,18 @@ class Ssd(Family):
     name = "ssd"
     rank = 4
     layout = "(N, 1, rows, 7)"
+    sizes = ((1, 1, "one list per frame"), (3, 7, "image, label, score, x1, y1, x2, y2"))
 
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+    def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
         names = self._names(outputs)
         if names is None:
-            name, shape = self._only(outputs)
-            self._check_size(name, shape, 1, 1, "one list per frame")
-            self._check_size(name, shape, 3, 7, "image, label, score, x1, y1, x2, y2")
+            super().check(outputs, classes)
         else:
             shape = self._named(outputs, names)[0]
             self._check_size(names[0], shape, len(shape) - 1, 4, "the box")
 
-    def candidates(
-        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
-    ) -> Any:
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
         names = self._names(outputs)
         if names is None:

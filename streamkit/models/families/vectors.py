@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.families.base import Family
+from streamkit.models.families.base import Family, Outputs, Shapes
 
 
 class Vector(Family):
-    """One output with a vector for each image. `finish` interprets it, on the host for both devices."""
+    """One output with a vector for each image.
 
-    task = "classify"
+    Attributes:
+        finish: interprets (m, d) vectors as float32, on the host for both devices: the probability of each class, or
+            vectors of length 1.
+    """
+
     layout = "(N, values), maybe with sizes of 1 behind"
 
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+    def __init__(self, name: str, task: str, finish: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.name, self.task, self.finish = name, task, finish
+
+    def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
         name, shape = self._vector(outputs)
         if self.task == "classify":
             self._check_classes(name, shape, 1, 0, classes)
 
-    def length(self, outputs: Mapping[str, Sequence[Any]]) -> int | None:
+    def length(self, outputs: Shapes) -> int | None:
         """Return the length of the vectors by the shapes of the outputs; None if the file leaves it open."""
         size = self._vector(outputs)[1][1]
         return size if isinstance(size, int) and size > 0 else None
 
-    def vectors(self, outputs: Mapping[str, Array]) -> Array:
+    def vectors(self, outputs: Outputs) -> Array:
         """Return (r, d), the network's vector of each row, on the outputs' device."""
         output = self._vector(outputs)[1]
         return output.reshape(output.shape[:2])
 
-    def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """Interpret (m, d) vectors as float32: the probability of each class, or vectors of length 1."""
-        raise NotImplementedError
-
-    def _vector(self, outputs: Mapping[str, Any]) -> tuple[str, Any]:
+    def _vector(self, outputs: Any) -> tuple[str, Any]:
         """Return the only output of that layout: its name, and its shape or array."""
         return self._one(
             outputs,
@@ -46,39 +49,26 @@ class Vector(Family):
         )
 
 
-class Logits(Vector):
-    """(N, C) logits of networks without a final softmax, as exported by most training code."""
-
-    name = "logits"
-
-    def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """See `Vector.finish`: the softmax."""
-        wide = vectors.astype(np.float32)
-        wide = np.exp(wide - wide.max(axis=1, keepdims=True, initial=-np.inf))
-        return np.asarray(wide / wide.sum(axis=1, keepdims=True), np.float32)
+def _softmax(vectors: np.ndarray) -> np.ndarray:
+    wide = vectors.astype(np.float32)
+    wide = np.exp(wide - wide.max(axis=1, keepdims=True, initial=-np.inf))
+    return np.asarray(wide / wide.sum(axis=1, keepdims=True), np.float32)
 
 
-class Probabilities(Vector):
-    """(N, C) probabilities of networks with a final softmax."""
-
-    name = "probabilities"
-
-    def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """See `Vector.finish`: unchanged."""
-        return vectors.astype(np.float32)
+def _unchanged(vectors: np.ndarray) -> np.ndarray:
+    return vectors.astype(np.float32)
 
 
-class Embedding(Vector):
-    """(N, D) embeddings, as for re-identification, scaled to length 1: the dot product of two is their cosine."""
-
-    name = "embedding"
-    task = "embed"
-
-    def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """See `Vector.finish`."""
-        wide = vectors.astype(np.float32)
-        length = np.linalg.norm(wide, axis=1, keepdims=True)
-        return np.asarray(wide / np.maximum(length, np.finfo(np.float32).tiny), np.float32)
+def _length_1(vectors: np.ndarray) -> np.ndarray:
+    wide = vectors.astype(np.float32)
+    length = np.linalg.norm(wide, axis=1, keepdims=True)
+    return np.asarray(wide / np.maximum(length, np.finfo(np.float32).tiny), np.float32)
 
 
-FAMILIES = (Logits(), Probabilities(), Embedding())
+FAMILIES = (
+    Vector("logits", "classify", _softmax),
+    Vector("probabilities", "classify", _unchanged),
+    Vector("embedding", "embed", _length_1),
+)
+"""`logits`: (N, C) without a final softmax, as exported by most training code; `probabilities`: (N, C) with one;
+`embedding`: (N, D), scaled to length 1, so that the dot product of two is their cosine."""

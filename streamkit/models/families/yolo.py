@@ -24,71 +24,59 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.core.data import Array, Detections
-from streamkit.models.families.base import Columns, Family, Rest
+from streamkit.core.data import Detections
+from streamkit.models.families.base import Columns, Family, Outputs, Rest, Shapes, Size
 from streamkit.ops import masks
 from streamkit.ops.candidates import Coding, best_class, given_class
 from streamkit.ops.nms import Packed
-
-
-class ObjectnessRows(Family):
-    """Rows of box, objectness and a score per class: YOLOX and YOLOv5."""
-
-    layout = "(N, anchors, 5 + classes)"
-    suppress = True
-
-    def __init__(self, name: str, coding: Coding) -> None:
-        self.name, self.coding = name, coding
-
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
-        """See `Family.check`."""
-        self._check_classes(*self._only(outputs), 2, 5, classes)
-
-    def candidates(
-        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
-    ) -> Any:
-        """See `Family.candidates`."""
-        rows = self._only(outputs)[1][:n]
-        return best_class(
-            rows[:, :, :4],
-            rows[:, :, 5:],
-            rows[:, :, 4],
-            min_score=min_score,
-            coding=self.coding,
-            input_size=input_size,
-        )
 
 
 class Yolov8(Family):
     """Columns of anchors, without objectness; an anchor may have further values after its scores.
 
     Attributes:
+        before: number of an anchor's values before its scores.
+        axis: dimension of an anchor's values in the output.
+        coding: how the boxes are encoded.
         step: layout of the further values, as in `Candidates.step`; None if there are none.
     """
 
     name = "yolov8"
     layout = "(N, 4 + classes, anchors)"
     suppress = True
+    before, axis = 4, 1
+    coding = Coding.CXCYWH
     step: int | None = None
 
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+    def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
-        self._check_classes(*self._only(outputs), 1, 4, classes)
+        self._check_classes(*self._only(outputs), self.axis, self.before, classes)
 
-    def candidates(
-        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
-    ) -> Any:
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
-        rows, end = self._only(outputs)[1][:n].transpose(0, 2, 1), 4 + len(min_score)
+        output = self._only(outputs)[1][:n]
+        rows = output.transpose(0, 2, 1) if self.axis == 1 else output
+        end = None if self.step is None else self.before + len(min_score)
         return best_class(
             rows[:, :, :4],
-            rows[:, :, 4:] if self.step is None else rows[:, :, 4:end],
+            rows[:, :, self.before : end],
+            rows[:, :, 4] if self.before == 5 else None,
             min_score=min_score,
-            coding=Coding.CXCYWH,
+            coding=self.coding,
             input_size=input_size,
-            points=None if self.step is None else rows[:, :, end:],
+            points=None if end is None else rows[:, :, end:],
             step=self.step or 0,
         )
+
+
+class ObjectnessRows(Yolov8):
+    """Rows of anchors, with an objectness after the box: YOLOX and YOLOv5."""
+
+    layout = "(N, anchors, 5 + classes)"
+    before, axis = 5, 2
+
+    def __init__(self, name: str, coding: Coding) -> None:
+        self.name, self.coding = name, coding
 
 
 class Yolov8Pose(Yolov8):
@@ -100,7 +88,7 @@ class Yolov8Pose(Yolov8):
     layout = "(N, 4 + classes + 3 x points, anchors)"
     step = 3
 
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+    def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
         name, shape = self._only(outputs)
         values = shape[1] - 4 - classes if isinstance(shape[1], int) and shape[1] > 0 else 3
@@ -111,7 +99,7 @@ class Yolov8Pose(Yolov8):
                 "labels or the family of this network"
             )
 
-    def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
+    def points(self, outputs: Shapes, classes: int) -> int | None:
         """See `Family.points`."""
         size = self._only(outputs)[1][1]
         return (size - 4 - classes) // 3 if isinstance(size, int) and size > 0 else None
@@ -126,29 +114,24 @@ class Yolov8Seg(Yolov8):
     layout = "(N, 4 + classes + coefficients, anchors)"
     step = 0
 
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+    def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
         anchors, prototypes = self._only(outputs), self._prototypes(outputs)
         if isinstance(prototypes[1], int) and prototypes[1] > 0:
             self._check_classes(*anchors, 1, 4 + prototypes[1], classes)
 
     def rest(
-        self,
-        outputs: Mapping[str, Array],
-        packed: Packed,
-        geometry: np.ndarray,
-        sizes_wh: np.ndarray,
-        input_size: tuple[int, int],
+        self, outputs: Outputs, packed: Packed, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size
     ) -> Rest | None:
         """See `Family.rest`: the cropped coefficients and prototypes of the masks."""
         prototypes = self._prototypes(outputs)
-        found = masks.pieces(packed.rows, packed.counts, prototypes[: len(geometry)], geometry, input_size)
+        found = masks.crop_logits(packed.rows, packed.counts, prototypes[: len(geometry)], geometry, input_size)
         map_size = prototypes.shape[3], prototypes.shape[2]
 
         def complete(table: Detections, arrays: Sequence[np.ndarray]) -> Detections:
             frame = table.batch_row
             rank = np.arange(len(table)) - np.searchsorted(frame, frame)
-            here = masks.Pieces(*arrays)
+            here = masks.MaskCrops(*arrays)
             made = masks.instance_masks(table.xyxy, frame, rank, here, map_size, geometry, sizes_wh, input_size)
             return replace(table, extra={"mask": made})
 
@@ -163,14 +146,9 @@ class YoloEndToEnd(Family):
 
     name = "yolo_e2e"
     layout = "(N, rows, 6)"
+    sizes = ((2, 6, "x1, y1, x2, y2, score, class"),)
 
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
-        """See `Family.check`."""
-        self._check_size(*self._only(outputs), 2, 6, "x1, y1, x2, y2, score, class")
-
-    def candidates(
-        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
-    ) -> Any:
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
         rows = self._only(outputs)[1][:n]
         return given_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score)

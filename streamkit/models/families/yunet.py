@@ -8,13 +8,11 @@ scores for landmarks, so they get the face's score.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from streamkit.core.data import Array
-from streamkit.models.families.base import Columns, Family
+from streamkit.models.families.base import Columns, Family, Outputs, Shapes, Size
 from streamkit.ops.candidates import FACE_OUTPUTS, faces
 
 _WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
@@ -26,16 +24,15 @@ class Yunet(Family):
     name = "yunet"
     columns: Columns = {"keypoints": (5, 3)}  # noqa: RUF012  # never changed
     suppress = True
+    label = "face"
 
-    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+    def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
         for name, shape in zip(FACE_OUTPUTS, self._named(outputs, FACE_OUTPUTS), strict=True):
             kind = name.split("_")[0]
             self._check_size(name, shape, 2, _WIDTHS[kind], f"values of {kind}")
-        self._check_one_class(classes, "face")
+        self._check_one_class(classes)
 
-    def candidates(
-        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
-    ) -> Any:
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
         return faces(outputs, n, min_score=min_score, input_size=input_size)

@@ -5,7 +5,7 @@
 // hold (score falling, anchor rising), so that sorting them (nms.cu) gives one order whatever happened here.
 //
 // Defines: HALF=1 reads f16 values (default f32); LABELS=32 or 64 reads integer labels (default: as the values).
-// Arithmetic is float32, never contracted, in the order of the NumPy twin (candidates.py); exponentials go through
+// Arithmetic is float32, never contracted, in the order of the NumPy equivalent (candidates.py); exponentials go through
 // double, so that both sides round to the same float32.
 
 #include "candidates.cuh"

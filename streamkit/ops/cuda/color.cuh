@@ -1,4 +1,4 @@
-// How a kernel reads an NV12 frame: the rule of ops/color.py, its twin.
+// How a kernel reads an NV12 frame: the rule of ops/color.py, its host implementation.
 
 #pragma once
 

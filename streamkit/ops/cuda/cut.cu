@@ -1,4 +1,4 @@
-// Cut parts out of NV12 frames, made smaller by whole steps, all in one launch; see cut.py, whose NumPy twin gives
+// Cut parts out of NV12 frames, made smaller by whole steps, all in one launch; see cut.py, whose NumPy equivalent gives
 // equal bytes.
 //
 // grid  (ceil(widest / 64), ceil(highest / 16), parts), block (32, 8): a thread writes 2x2 pixels of one cut surface

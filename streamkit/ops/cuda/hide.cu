@@ -1,4 +1,4 @@
-// Hide regions of a batch's frames, NV12, in place, in two launches; see hide.py, whose NumPy twin gives equal bytes.
+// Hide regions of a batch's frames, NV12, in place, in two launches; see hide.py, whose NumPy equivalent gives equal bytes.
 //
 // means: one block of 128 threads for each cell of all regions; it reads the frame and writes the cell's mean colour.
 // paint: tiles of 64x16 pixels in x and y, frames in z, a thread for each 2x2 block of pixels, which has one chroma

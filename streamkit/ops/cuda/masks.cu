@@ -2,7 +2,7 @@
 // their signs, in steps of 1/16.
 //
 // grid (k, frames): a block makes one row's piece. All blocks of a frame work out where their piece lies from the boxes of
-// the rows before, so that no order of blocks matters; the host does the same (masks.py's `pieces`).
+// the rows before, so that no order of blocks matters; the host does the same (masks.py's `crop_logits`).
 //
 // Defines: HALF=1 reads f16 prototypes (default f32).
 
@@ -15,7 +15,7 @@ typedef float value_t;
 
 enum { STEPS = 16, LIMIT = 127, MOST = 256 };  // MOST: coefficients held in shared memory
 
-struct Piece {
+struct Crop {
     int x, y, width, height;
 };
 
@@ -23,17 +23,17 @@ __device__ __forceinline__ int between(float value, int low, int high) {
     return (int)fminf(fmaxf(value, (float)low), (float)high);
 }
 
-// The places of the map that a box's pixels are sampled from; masks.py's `_piece`.
-__device__ __forceinline__ Piece piece(const float* box, const float* to_map, int wide, int high) {
+// The places of the map that a box's pixels are sampled from; masks.py's `_crop_rect`.
+__device__ __forceinline__ Crop crop_rect(const float* box, const float* to_map, int wide, int high) {
     const float x1 = __fsub_rn(__fadd_rn(__fmul_rn(box[0], to_map[0]), to_map[2]), 0.5f);
     const float y1 = __fsub_rn(__fadd_rn(__fmul_rn(box[1], to_map[1]), to_map[3]), 0.5f);
     const float x2 = __fsub_rn(__fadd_rn(__fmul_rn(box[2], to_map[0]), to_map[2]), 0.5f);
     const float y2 = __fsub_rn(__fadd_rn(__fmul_rn(box[3], to_map[1]), to_map[3]), 0.5f);
     const int x = between(floorf(x1), 0, wide - 1), y = between(floorf(y1), 0, high - 1);
-    return Piece{x, y, between(floorf(x2) + 2.0f, x + 1, wide) - x, between(floorf(y2) + 2.0f, y + 1, high) - y};
+    return Crop{x, y, between(floorf(x2) + 2.0f, x + 1, wide) - x, between(floorf(y2) + 2.0f, y + 1, high) - y};
 }
 
-extern "C" __global__ void pieces(
+extern "C" __global__ void crop_logits(
     const float* all_rows, int row_width,     // (frames, k, row_width): box, score, class, coefficients
     const int* all_counts, int count_width,   // (frames, count_width): rows in use first
     const value_t* all_prototypes, int coefficients, int wide, int high,  // (frames, coefficients, high, wide)
@@ -47,14 +47,14 @@ extern "C" __global__ void pieces(
     int* rect = all_rects + ((size_t)frame * k + rank) * 4;
 
     __shared__ int start;
-    __shared__ Piece mine;
+    __shared__ Crop mine;
     __shared__ float own[MOST];
     if (threadIdx.x == 0) {
         start = -1;
         if (rank < all_counts[frame * count_width]) {
             int used = 0;
             for (int i = 0; i <= rank; ++i) {
-                const Piece p = piece(rows + (size_t)i * row_width, to_map, wide, high);
+                const Crop p = crop_rect(rows + (size_t)i * row_width, to_map, wide, high);
                 const bool fits = used + p.width * p.height <= room;
                 if (i == rank && fits) {
                     start = used;

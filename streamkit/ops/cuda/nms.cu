@@ -5,7 +5,7 @@
 // It ends when `top_k` objects are written. Any number of candidates is taken; nothing is cut off before the sort.
 //
 // Dynamic shared memory: ceil(anchors / 32) * 4 bytes. Block: a multiple of 32 threads, at most 1024.
-// Float32, never contracted, in the order of the NumPy twin (nms.py, boxes.py).
+// Float32, never contracted, in the order of the NumPy equivalent (nms.py, boxes.py).
 
 #include "candidates.cuh"
 

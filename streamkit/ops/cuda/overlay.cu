@@ -4,7 +4,7 @@
 // onto its own 2x2 blocks of pixels. So no pixel has two writers, and marks lie on each other in the order of the
 // table. A tile without marks is copied as it is, or left alone where the drawing is in place. All places are even
 // (overlay.py): a 2x2 block, which has one chroma sample, is inside a mark or outside. Integers only, rounded as in the
-// NumPy twin.
+// NumPy equivalent.
 
 typedef unsigned char byte;
 

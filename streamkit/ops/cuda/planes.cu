@@ -1,4 +1,4 @@
-// Layout changes of raw frames on the device. The NumPy twins are in streamkit/ops/planes.py.
+// Layout changes of raw frames on the device. The NumPy equivalents are in streamkit/ops/planes.py.
 
 // Mirror an NV12 frame left to right, if asked for, and then turn it clockwise by 0, 90, 180 or 270 degrees.
 // Grid: a thread for each block of 2x2 luma samples and one chroma pair of the output, x along columns.

@@ -1,4 +1,4 @@
-// Sums of the Laplacian of parts of frames, and of its squares, all in one launch; see cut.py, whose twin on the
+// Sums of the Laplacian of parts of frames, and of its squares, all in one launch; see cut.py, whose equivalent on the
 // host gives equal numbers.
 //
 // grid  (16, parts), block 256: the blocks of a part share its rows, the threads of a block a row's pixels.

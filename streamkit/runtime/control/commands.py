@@ -5,8 +5,9 @@ No call here waits for a source, a stage or a file.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from streamkit.config.graph import with_source
@@ -16,9 +17,11 @@ from streamkit.core.text import did_you_mean
 from streamkit.runtime.control.settings import changeable, checked, value_of
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.execution.stage_runner import Runner
-from streamkit.runtime.ingest.fault_injector import FaultInjector, faults_of, faults_told
+from streamkit.runtime.ingest.fault_injector import FaultInjector, faults_message, faults_of
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.ingest.sources import Sources, stream_numbers
+
+logger = logging.getLogger(__name__)
 
 
 class Controls:
@@ -28,7 +31,6 @@ class Controls:
 
     Args:
         graph: the running graph. Its list `sources` is replaced, never mutated, when sources change.
-        say: receives messages for the user.
 
     Attributes:
         addresses: addresses by source, for stages that read a source's own packets.
@@ -37,10 +39,10 @@ class Controls:
 
     sources: Sources
 
-    def __init__(self, graph: Graph, say: Callable[[str], None]) -> None:
-        self.graph, self.say = graph, say
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         self._store = None if graph.config.state is None else StateStore(graph.config.state)
-        self._paused = set() if self._store is None else self._store.restore(graph, say)
+        self._paused = set() if self._store is None else self._store.restore(graph)
         self.addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
         self.streams = stream_numbers(graph.sources)
         self._faults = faults_of(graph.sources)
@@ -52,12 +54,8 @@ class Controls:
         """State of each source, by id; the dict itself is never mutated."""
         return self.sources.states
 
-    def add(self, source: SourceConfig, *, from_yaml: bool = False) -> None:
+    def add(self, source: SourceConfig) -> None:
         """Add a source.
-
-        Args:
-            source: the source.
-            from_yaml: whether the change comes from the YAML, so that the state file need not keep it.
 
         Raises:
             ConfigError: its id is taken, a sink does not support it, or the run is over.
@@ -68,15 +66,15 @@ class Controls:
             known = with_source(self.graph, source)
             if source.fault is not None:
                 self._faults[source.id] = FaultInjector(source.fault, source.id)
-                self.say(faults_told({source.id: self._faults[source.id]}))
+                logger.warning(faults_message({source.id: self._faults[source.id]}))
             self.addresses[source.id] = str(source.options.get("uri", ""))
             self.streams.update(stream_numbers([source]))
             self.sources.add(source)
             self.graph.sources = known
             if self._store is not None:
-                self._store.forget(source.id) if from_yaml else self._store.added(source)
+                self._store.added(source)
 
-    def remove(self, id_: str, *, from_yaml: bool = False) -> None:
+    def remove(self, id_: str) -> None:
         """Remove a source; its frames in flight are still processed. Raises ConfigError if the id is unknown."""
         with self._changing:
             self.sources.remove(id_)
@@ -85,26 +83,29 @@ class Controls:
             self.addresses.pop(id_, None)
             self.streams.pop(id_, None)
             if self._store is not None:
-                self._store.forget(id_) if from_yaml else self._store.removed(id_)
+                self._store.removed(id_)
 
-    def change(self, source: SourceConfig, *, from_yaml: bool = False) -> None:
+    def change(self, source: SourceConfig) -> None:
         """Replace the source with the same id: the old one ends, the new one starts. Raises ConfigError."""
         with self._changing:
-            self.remove(source.id, from_yaml=from_yaml)
-            self.add(source, from_yaml=from_yaml)
+            self.remove(source.id)
+            self.add(source)
 
     def follow(self, id_: str, source: SourceConfig | None) -> None:
-        """Apply an edit of a source in the YAML, or its removal; this overrides changes made by other calls.
+        """Apply an edit of a source in the YAML, or its removal; the state file forgets changes by other calls.
 
         Raises:
             ConfigError: a sink does not support it, or the run is over.
             OutputError: the state cannot be written.
         """
         with self._changing:
-            if id_ in self.states:
-                self.remove(id_, from_yaml=True)
-            if source is not None:
-                self.add(source, from_yaml=True)
+            try:
+                if id_ in self.states:
+                    self.remove(id_)
+                if source is not None:
+                    self.add(source)
+            finally:
+                self.forget([id_], {})
 
     def forget(self, sources: Iterable[str], settings: Mapping[str, Collection[str]]) -> None:
         """Remove these sources, and these options by node, from the state file: the YAML was edited.

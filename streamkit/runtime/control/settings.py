@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from streamkit.config.plan import Graph, Node
-from streamkit.config.validate import refusal, told
+from streamkit.config.validate import OptionValidator, refusal
 from streamkit.core.errors import ConfigError, Problem
-from streamkit.core.options import Option, options
+from streamkit.core.options import options
 from streamkit.core.text import did_you_mean
+from streamkit.core.yaml_tree import tree
 
 
 def changeable(graph: Graph, id_: str) -> dict[str, Any]:
@@ -39,33 +39,17 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
             may = did_you_mean(name, known) or (f"; {', '.join(known)} may" if known else "")
             problems.append(Problem(id_, 0, 0, f"{name} cannot change while the pipeline runs{may}"))
     found: list[tuple[Node, dict[str, Any]]] = []
+    validate = OptionValidator(graph.config.folder, problems)
     for node in nodes:
         given = {name: value for name, value in values.items() if name in node.type.spec.changeable}
-        new: dict[str, Any] = {}
-        for option in options(node.type):
-            if option.name in given:
-                _check(graph, id_, option, given[option.name], new, problems)
-        if given and not problems:
+        new = validate.some(node.type, tree(given, id_))
+        if new and not problems:
             if (why := refusal(node.type, {**node.options, **new})) is not None:
                 problems.append(Problem(id_, 0, 0, why))
             found.append((node, new))
     if problems:
         raise ConfigError(problems)
     return found
-
-
-def _check(
-    graph: Graph, id_: str, option: Option, value: Any, new: dict[str, Any], problems: list[Problem]
-) -> None:  # fmt: skip
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        adapter: Any = TypeAdapter(option.type)
-        text = json.dumps(value)
-        new[option.name] = adapter.validate_json(text, strict=True, context={"folder": graph.config.folder})
-    except ValidationError as error:
-        wrong = " or ".join(dict.fromkeys(told(one) for one in error.errors(include_url=False)))
-        problems.append(Problem(id_, 0, 0, f"{option.name} {wrong}, got {value!r}"))
 
 
 def nodes_of(graph: Graph, id_: str) -> list[Node]:

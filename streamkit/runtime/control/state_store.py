@@ -6,11 +6,13 @@ file may read it (mode 600).
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.errors import ConfigError, OutputError
 from streamkit.media.uris import mask
 from streamkit.runtime.control.settings import checked
+
+logger = logging.getLogger(__name__)
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS changes (kind TEXT, id TEXT, value TEXT, PRIMARY KEY (kind, id))"
 _REMOVED = "null"
@@ -46,13 +50,8 @@ class StateStore:
 
     def _do(self, text: str, *values: Any) -> list[Any]:
         try:
-            with self._lock:
-                connection = sqlite3.connect(self._path)
-                try:
-                    with connection:
-                        return connection.execute(text, values).fetchall()
-                finally:
-                    connection.close()
+            with self._lock, contextlib.closing(sqlite3.connect(self._path)) as connection, connection:
+                return connection.execute(text, values).fetchall()
         except sqlite3.Error as error:
             raise OutputError(f"cannot use the state {self._path}: {error}; repair or remove the file") from None
 
@@ -100,7 +99,7 @@ class StateStore:
 
     # ------------------------------------------------------------------------------------------------ from the file
 
-    def restore(self, graph: Graph, say: Callable[[str], None]) -> set[str]:
+    def restore(self, graph: Graph) -> set[str]:
         """Apply the stored changes to a graph that does not run yet; return the ids of paused sources.
 
         A warning is logged for each change that no longer fits the YAML; it is skipped.
@@ -109,7 +108,7 @@ class StateStore:
             try:
                 found = [] if value is None else read_source(graph.config, id_, value)
             except ConfigError as error:
-                say(mask(f"{self._path}: source {id_} is ignored: {error}"))
+                logger.warning(mask(f"{self._path}: source {id_} is ignored: {error}"))
                 continue
             known = {source.id: source for source in graph.sources if value is not None or source.id != id_}
             graph.sources = list({**known, **{source.id: source for source in found}}.values())
@@ -118,5 +117,5 @@ class StateStore:
                 for node, new in checked(graph, id_, values):
                     node.options = {**node.options, **new}
             except ConfigError as error:
-                say(mask(f"{self._path}: the options of {id_} are ignored: {error}"))
+                logger.warning(mask(f"{self._path}: the options of {id_} are ignored: {error}"))
         return {id_ for id_, _ in self._rows("paused")}

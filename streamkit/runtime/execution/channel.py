@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ class Channel(Generic[_T]):
         self._items: deque[_T] = deque()
         self._depth = depth
         self._closed = self._aborted = False
+        self._error: BaseException | None = None
         self._takers = 0  # threads that wait in `get`
         self._changed = threading.Condition()
 
@@ -77,7 +77,12 @@ class Channel(Generic[_T]):
         return items[0] if items else None
 
     def get_many(self, most: int) -> list[_T]:
-        """Wait for items and take at most `most`; empty if the channel is closed and empty. Raises Aborted."""
+        """Wait for items and take at most `most`; empty if the channel is closed and empty.
+
+        Raises:
+            Aborted: the run was aborted.
+            BaseException: the channel was closed with this error and is empty.
+        """
         with self._changed:
             if not self._items and not self._closed and not self._aborted:
                 self._takers += 1
@@ -87,6 +92,8 @@ class Channel(Generic[_T]):
                 self._takers -= 1
             if self._aborted:
                 raise Aborted
+            if self._error is not None and not self._items:
+                raise self._error
             items = [self._items.popleft() for _ in range(min(most, len(self._items)))]
             self._changed.notify_all()
             return items
@@ -96,10 +103,10 @@ class Channel(Generic[_T]):
         """Number of queued items."""
         return len(self._items)
 
-    def close(self) -> None:
-        """Close the channel: no item will follow."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Close the channel: no item will follow; the reader gets `error` after the last item."""
         with self._changed:
-            self._closed = True
+            self._closed, self._error = True, error
             self._changed.notify_all()
 
     def abort(self) -> None:
@@ -121,20 +128,22 @@ class Outlet:
         self._readers, self._workers = readers, workers
         self._ahead = 4 * workers
         self._next = 0
-        self._early: list[tuple[int, Batch]] = []
+        self._early: dict[int, Batch] = {}  # by sequence number
         self._aborted = False
         self._changed = threading.Condition()
 
     def put(self, batch: Batch) -> None:
-        """Pass on a batch once all earlier ones have been. Raises Aborted."""
+        """Pass on a batch once all earlier ones have been; without readers, do nothing. Raises Aborted."""
+        if not self._readers:
+            return
         with self._changed:
             while batch.sequence > self._next and len(self._early) >= self._ahead and not self._aborted:
                 self._changed.wait()
             if self._aborted:
                 raise Aborted
-            heapq.heappush(self._early, (batch.sequence, batch))
-            while self._early and self._early[0][0] == self._next:
-                self._deliver(heapq.heappop(self._early)[1])
+            self._early[batch.sequence] = batch
+            while (following := self._early.pop(self._next, None)) is not None:
+                self._deliver(following)
                 self._next += 1
             self._changed.notify_all()
 

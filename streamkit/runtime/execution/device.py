@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from streamkit.core.data import Batch, Device
 from streamkit.core.errors import ConfigError, DeviceError
 from streamkit.core.text import gpu_command
 
+logger = logging.getLogger(__name__)
+
 _IN_FLIGHT = 4
 
 
-def choose(wanted: str | list[str], say: Callable[[str], None]) -> Device:
+def choose(wanted: str | list[str]) -> Device:
     """Select the device for a pipeline's `device:`.
 
     `auto` selects the first GPU if it and all packages for it are available, else the CPU, and logs the reason.
@@ -41,7 +44,7 @@ def choose(wanted: str | list[str], say: Callable[[str], None]) -> Device:
         return Device("cuda", index)
     if wanted != "auto":
         raise DeviceError(f"device {wanted} cannot be used: {trouble}; `run.py doctor` shows details")
-    say(f"running on the CPU: {trouble}")
+    logger.warning(f"running on the CPU: {trouble}")
     return Device("cpu")
 
 
@@ -81,17 +84,17 @@ class LaneDevice:
     """Synchronisation of a lane with the device. On the CPU it does nothing."""
 
     @contextlib.contextmanager
-    def enter(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Make the lane's stream current on this thread."""
         yield
 
-    def receive(self, batch: Batch) -> None:
+    def acquire(self, batch: Batch) -> None:
         """Wait until this lane may read the batch's arrays."""
 
-    def hand_on(self, batch: Batch) -> None:
+    def release(self, batch: Batch) -> None:
         """Record when the batch will be ready, before it goes to another lane."""
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Wait for all work of the lane."""
 
 
@@ -99,18 +102,15 @@ class HostLane(LaneDevice):
     """A lane of host stages in a GPU pipeline; waits on its thread.
 
     Args:
-        device: the GPU, made current so that a stage's CuPy calls use it; None leaves the current one.
+        device: the GPU, made current so that a stage's CuPy calls use it.
     """
 
-    def __init__(self, device: Device | None = None) -> None:
+    def __init__(self, device: Device) -> None:
         self._device = device
 
     @contextlib.contextmanager
-    def enter(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Make the GPU current on this thread."""
-        if self._device is None:
-            yield
-            return
         cuda, index = self._device.xp.cuda, self._device.index
         with cuda.Device(index):
             # `Device` omits the call if the GPU is already current, and then this thread has no context for calls of
@@ -119,7 +119,7 @@ class HostLane(LaneDevice):
             cuda.runtime.deviceSynchronize()
             yield
 
-    def receive(self, batch: Batch) -> None:
+    def acquire(self, batch: Batch) -> None:
         """Wait on this thread until the GPU has written the batch."""
         if batch.ready is not None:
             batch.ready.synchronize()
@@ -137,14 +137,14 @@ class CudaLane(LaneDevice):
         self._stream: Any = None
 
     @contextlib.contextmanager
-    def enter(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Create a stream and make it current on this thread."""
         with self._cupy.cuda.Device(self._device.index):
             self._stream = self._cupy.cuda.Stream(non_blocking=True)
             with self._stream:
                 yield
 
-    def receive(self, batch: Batch) -> None:
+    def acquire(self, batch: Batch) -> None:
         """Make the stream wait for the batch and for the decoders' copies."""
         from streamkit.ops.cuda import driver
 
@@ -156,7 +156,7 @@ class CudaLane(LaneDevice):
             surface.awaited = True
         self._reading = _held(batch)
 
-    def hand_on(self, batch: Batch) -> None:
+    def release(self, batch: Batch) -> None:
         """Record an event after the lane's work; keep what it read until the GPU has passed the event."""
         from streamkit.ops.cuda import driver
 
@@ -168,7 +168,7 @@ class CudaLane(LaneDevice):
             self._kept[0][0].synchronize()
             self._kept.popleft()
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Wait for the stream and release everything kept."""
         if self._stream is not None:
             self._stream.synchronize()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,8 @@ from streamkit.runtime.execution.lane import Lane
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.execution.tables import split
 
+logger = logging.getLogger(__name__)
+
 FrameListener = Callable[[Sequence[tuple[Frame, list[Event]]]], None]
 """Receives the frames of a batch, without their surfaces, each with its events."""
 
@@ -34,9 +37,8 @@ class GraphOutputs:
         graph: the graph.
         lanes: its lanes.
         count_sources: receives the frames at the first end, the sources that have ended, and the monotonic time.
-        say: receives messages for the user.
-        through: receives the sequence number of each batch that reaches the first end.
-        whole: receives each source whose last frame has reached every end.
+        batch_done: receives the sequence number of each batch that reaches the first end.
+        source_complete: receives each source whose last frame has reached every end.
 
     Attributes:
         finished: frames by end.
@@ -48,12 +50,13 @@ class GraphOutputs:
     """
 
     def __init__(
-        self, graph: Graph, lanes: Sequence[Lane], say: Callable[[str], None],
+        self, graph: Graph, lanes: Sequence[Lane],
         count_sources: Callable[[Sequence[Frame], Iterable[str], float], None],
-        through: Callable[[int], None] = lambda sequence: None, whole: Callable[[str], None] = lambda source: None,
+        batch_done: Callable[[int], None] = lambda sequence: None,
+        source_complete: Callable[[str], None] = lambda source: None,
     ) -> None:  # fmt: skip
-        self._graph, self._say, self._count_sources, self._through = graph, say, count_sources, through
-        self._whole, self._passed = whole, Counter[str]()
+        self._graph, self._count_sources, self._batch_done = graph, count_sources, batch_done
+        self._source_complete, self._passed = source_complete, Counter[str]()
         self.finished, self.detections, self.events = Counter[str](), Counter[str](), Counter[str]()
         self.latency: dict[str, Histogram] = {}
         self.lock = threading.Lock()
@@ -103,22 +106,22 @@ class GraphOutputs:
                     self.latency.setdefault(name, Histogram()).add(now_s - frame.due_s)
             if id(lane) == self._first:
                 self._count_sources(frames, batch.ended, now_s)
-                self._through(batch.sequence)
+                self._batch_done(batch.sequence)
             self._passed.update(batch.ended)
-            whole = [source for source in batch.ended if self._passed[source] == len(self._own)]
-            for source in whole:
+            complete = [source for source in batch.ended if self._passed[source] == len(self._own)]
+            for source in complete:
                 del self._passed[source]
-        for source in whole:
-            self._whole(source)
+        for source in complete:
+            self._source_complete(source)
         if self._listeners and frames:
-            self._show(batch, own, every=id(lane) == self._first)
+            self._notify(batch, own, every=id(lane) == self._first)
 
     def count_event(self, time_s: float, event: Event) -> None:
         """Count an event that belongs to no frame in the graph."""
         with self.lock:
             self.events[event.kind] += 1
 
-    def _show(self, batch: Batch, own: set[str], every: bool) -> None:
+    def _notify(self, batch: Batch, own: set[str], every: bool) -> None:
         if batch.tables:
             split(batch)
         shown: list[tuple[Frame, list[Event]]] = []
@@ -130,7 +133,7 @@ class GraphOutputs:
             try:
                 seen(shown)
             except Exception as error:
-                self._say(f"a listener failed and is removed: {describe(error)}")
+                logger.warning(f"a listener failed and is removed: {describe(error)}")
                 self._unlisten(seen)
 
     def _above(self, node: Node) -> set[str]:

@@ -13,10 +13,10 @@ from streamkit.runtime.execution.sizes import cores
 
 _SOURCE_CORES = 4
 _M_ARENA_MAX = -8  # of glibc's malloc.h
-_BEHIND_CAMERAS = 10  # nice: a tenth of the CPU time of a thread at 0 on the same core
+_FILE_NICENESS = 10  # nice: a tenth of the CPU time of a thread at 0 on the same core
 
 
-def settle() -> None:
+def configure_process() -> None:
     """Load what sources need before any of them starts, and leave parallel work to the lanes.
 
     OpenCV splits each call over its own threads, which then wait actively for the next one. Next to lanes that use
@@ -58,11 +58,11 @@ class HeapTrimmer:
         self._every_s, self._trimmed_s, self._closed = every_s, -every_s, 0
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
-    def closed(self) -> None:
+    def count_close(self) -> None:
         """A source has closed a connection or a file. Called on any thread."""
         self._closed += 1  # a lost increment does no harm
 
-    def look(self, now_s: float) -> bool:
+    def trim_if_due(self, now_s: float) -> bool:
         """Trim the heaps if something was closed since the last time; return whether that happened."""
         if self._trim is None or not self._closed or now_s - self._trimmed_s < self._every_s:
             return False
@@ -75,7 +75,7 @@ heap_trimmer = HeapTrimmer()
 """The process has one set of heaps."""
 
 
-def confine(device: Device, number: int, of: int) -> None:
+def pin_process(device: Device, number: int, of: int) -> None:
     """Pin this process to its share of the cores if it is one of several that feed GPUs.
 
     Args:
@@ -91,7 +91,7 @@ def confine(device: Device, number: int, of: int) -> None:
         os.sched_setaffinity(0, allowed[number * each : (number + 1) * each])
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Lower the priority of the calling thread, and of threads that FFmpeg starts from it: for files next to cameras.
 
     A thread cannot undo this.
@@ -99,10 +99,10 @@ def give_way() -> None:
     if sys.platform == "linux":  # elsewhere nice applies to the whole process
         thread = os.PRIO_PROCESS, threading.get_native_id()
         with contextlib.suppress(OSError):
-            os.setpriority(*thread, max(_BEHIND_CAMERAS, os.getpriority(*thread)))
+            os.setpriority(*thread, max(_FILE_NICENESS, os.getpriority(*thread)))
 
 
-def share_cores(device: Device) -> None:
+def pin_to_shared_cores(device: Device) -> None:
     """Pin the calling thread to the few cores shared by all threads that feed a GPU: four, at most a quarter of all.
 
     Such a thread mostly waits for NVDEC and for the GIL, and waking up is much faster on a core that is not idle: 14

@@ -24,7 +24,7 @@ from streamkit.core.stage import Stage
 
 COPIED = "pixels copied: memory shared with a decoded frame"
 _MOST_S = 0.0005  # per batch, to copy the states: 5 % of Python's time at 100 batches per second
-_KEPT = ("tables", "events", "facts", "shown")
+_SAVED = ("tables", "events", "facts", "shown")
 _LEAST = 20  # batches before the time is checked
 
 
@@ -37,19 +37,19 @@ class BatchSnapshot:
     """
 
     def __init__(self, frames: Sequence[Frame], states: StateCopies | None = None) -> None:
-        self._frames = [(frame, pixels_of(frame), [getattr(frame, name).copy() for name in _KEPT]) for frame in frames]
+        self._frames = [(frame, pixels_of(frame), [getattr(frame, name).copy() for name in _SAVED]) for frame in frames]
         self._skipped = [frame._state.skipped_detectors for frame in frames]
-        self._put_back = None if states is None else states.copied({frame.source for frame in frames})
+        self._restore_states = None if states is None else states.copied({frame.source for frame in frames})
 
     def restore(self) -> None:
         """Restore everything; sources that had no state have none again."""
         for (frame, pixels, values), skipped in zip(self._frames, self._skipped, strict=True):
             frame.surface, frame.width, frame.height = pixels
             frame._state.skipped_detectors = skipped
-            for name, value in zip(_KEPT, values, strict=True):
+            for name, value in zip(_SAVED, values, strict=True):
                 setattr(frame, name, value)
-        if self._put_back is not None:
-            self._put_back()
+        if self._restore_states is not None:
+            self._restore_states()
 
 
 class StateCopies:
@@ -82,14 +82,14 @@ class StateCopies:
             if self._copies >= _LEAST and self._seconds > self._copies * _MOST_S:
                 self._without = f"take {1000 * self._seconds / self._copies:.2g} ms per batch to copy"
 
-        def put_back() -> None:
+        def restore() -> None:
             for source in new:
                 self._all.pop(source, None)
             self._all.update(kept)
             if len(kept) < len(sources - new):
                 self._lost(f"its states {self._without}, so they include the frames of this batch twice")
 
-        return put_back
+        return restore
 
 
 def _keep_handles() -> None:

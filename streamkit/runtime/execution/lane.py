@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from streamkit.core.surface import Color, Surface
 from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
 from streamkit.runtime.execution.device import LaneDevice, lane_device
-from streamkit.runtime.execution.host import share_cores
+from streamkit.runtime.execution.host import pin_to_shared_cores
 from streamkit.runtime.execution.stage_runner import RAISED, Fail, Runner
 from streamkit.runtime.execution.tables import merge_batches
 
@@ -34,7 +34,7 @@ class Lane:
         inputs: one channel for each input of the first stage.
         outlet: passes batches on to the next lanes.
         threads: the workers' threads.
-        taking: lock held by the worker that takes a batch from each input.
+        input_lock: lock held by the worker that takes a batch from each input.
     """
 
     nodes: list[Node]
@@ -42,7 +42,7 @@ class Lane:
     inputs: list[Channel[Batch]] = field(default_factory=list)
     outlet: Outlet = field(default_factory=lambda: Outlet([], 1))
     threads: list[threading.Thread] = field(default_factory=list)
-    taking: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    input_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def on_device(self) -> bool:
@@ -119,9 +119,9 @@ class LaneThread:
         """Open the stages, process batches until the inputs are closed, close the stages."""
         opened: list[Runner] = []
         if self.lane.mostly_waits:
-            share_cores(self._on)
+            pin_to_shared_cores(self._on)
         try:
-            with self._device.enter():
+            with self._device.activate():
                 try:
                     for runner in self.runners:
                         opened.append(runner)
@@ -147,28 +147,28 @@ class LaneThread:
     def _loop(self) -> None:
         spans = self._spans()
         take = spans.call("wait for input", self._next, waiting=True)
-        receive = spans.call("wait for the GPU", self._device.receive, waiting=True)
+        acquire = spans.call("wait for the GPU", self._device.acquire, waiting=True)
         stages = [spans.stage(runner.node.id, runner.run, self._stream_on) for runner in self.runners]
-        hand_on = spans.call("wait for the GPU", self._device.hand_on, waiting=True)
+        release = spans.call("wait for the GPU", self._device.release, waiting=True)
         put = spans.call("wait for output", self.lane.outlet.put, waiting=True)
         while (batch := take()) is not None:
-            receive(batch)
+            acquire(batch)
             for run in stages:
                 batch = run(batch)
-            hand_on(batch)
+            release(batch)
             self._finished(self.lane, batch)
             put(batch)
             del batch  # or this thread would hold the frames while it waits for the next batch
 
     def _next(self) -> Batch | None:
-        with self.lane.taking:  # or two workers of one lane would each take a part of two batches
+        with self.lane.input_lock:  # or two workers of one lane would each take a part of two batches
             batches: list[Any] = [channel.get() for channel in self.lane.inputs]
         if any(batch is None for batch in batches):
             return None
         return batches[0] if len(batches) == 1 else merge_batches(batches)
 
     def _close(self, opened: Sequence[Runner]) -> None:
-        self._device.settle()
+        self._device.synchronize()
         self._spans().close()
         for runner in opened:
             try:
@@ -197,8 +197,11 @@ def prewarm(runners: Sequence[Runner], device: Device) -> None:
         with contextlib.suppress(*RAISED):
             for stage in stages:
                 assert isinstance(stage, BatchStage)
-                with _uncounted(stage):
+                counters, stage.context.counters = stage.context.counters, Counters()
+                try:
                     batch = stage.process(batch)
+                finally:
+                    stage.context.counters = counters
             for name in batch.tables:
                 batch.table(name)
 
@@ -226,12 +229,3 @@ def blank_batch(device: Device, length: int) -> Batch:
         labels=("object",),
     )
     return Batch(frames, xp=device.xp, tables={"warm-up": table})
-
-
-@contextlib.contextmanager
-def _uncounted(stage: BatchStage) -> Iterator[None]:
-    counters, stage.context.counters = stage.context.counters, Counters()
-    try:
-        yield
-    finally:
-        stage.context.counters = counters

@@ -42,7 +42,7 @@ class ThreadedExecutor(OrderedExecutor):
         self, parts: Iterator[_P], workers: Sequence[Callable[[_P], Iterator[_T]]], depth: int
     ) -> Iterator[_T]:  # fmt: skip
         """See `OrderedExecutor.run`. Closing the iterator ends the threads and drops their results."""
-        line = _Line(parts, workers, depth, self._device, self._spans)
+        line = _PartQueue(parts, workers, depth, self._device, self._spans)
         take = self._spans().call("wait for decoding", line.next, waiting=True)
         threads = [start(f"ahead/{number}", line.work) for number in range(len(workers))]
         try:
@@ -56,28 +56,20 @@ class ThreadedExecutor(OrderedExecutor):
                 thread.join()
 
 
-class _Part(Generic[_T]):
-    """The results of one part, and its error if it failed."""
-
-    def __init__(self, depth: int) -> None:
-        self.results = Channel[_T](depth)
-        self.error: BaseException | None = None
-
-
-class _Line(Generic[_P, _T]):
-    """The parts in progress, in order."""
+class _PartQueue(Generic[_P, _T]):
+    """The results of the parts in progress, in order, a channel for each part."""
 
     def __init__(
         self, parts: Iterator[_P], workers: Sequence[Callable[[_P], Iterator[_T]]], depth: int, device: Device,
         spans: Callable[[], Spans],
     ) -> None:  # fmt: skip
-        self._given, self._workers, self._depth, self._device, self._spans = parts, workers, depth, device, spans
+        self._parts, self._workers, self._depth, self._device, self._spans = parts, workers, depth, device, spans
         self._free = list(range(len(workers)))  # a heap: few parts need few workers
-        self._line = Channel[_Part[_T]](len(workers))
-        self._first: _Part[_T] | None = None
-        self._open: list[_Part[_T]] = []
+        self._parts_in_order = Channel[Channel[_T]](len(workers))
+        self._first: Channel[_T] | None = None
+        self._open: list[Channel[_T]] = []
         self._ended = False
-        self._taking, self._lock = threading.Lock(), threading.Lock()
+        self._take_lock, self._lock = threading.Lock(), threading.Lock()
 
     def work(self) -> None:
         """Take and process parts until there are no more."""
@@ -85,73 +77,75 @@ class _Line(Generic[_P, _T]):
         take = spans.call("wait for a part", self._take, waiting=True)
         with _current(self._device), closing(spans), contextlib.suppress(Aborted):
             while (taken := take()) is not None:
-                part, given, number = taken
+                results, part, number = taken
                 del taken
-                self._process(part, given, number, spans)
-                del part, given
+                self._process(results, part, number, spans)
+                del results, part
 
     def next(self) -> list[_T] | None:
         """Wait for results and return them; None at the end. Raises the error of a part in its turn."""
         while True:
-            if self._first is None and (part := self._line.get()) is not None:
-                self._first = part
+            if self._first is None:
+                self._first = self._parts_in_order.get()
             if self._first is None:
                 return None
-            if results := self._first.results.get_many(self._depth):
+            if results := self._first.get_many(self._depth):
                 return results
-            done, self._first = self._first, None
             with self._lock:
-                self._open.remove(done)
-            if done.error is not None:
-                raise done.error
+                self._open.remove(self._first)
+            self._first = None
 
     def close(self) -> None:
         """Wake every thread, and drop queued results."""
-        self._line.abort()
+        self._parts_in_order.abort()
         with self._lock:
-            for part in self._open:
-                part.results.abort()
+            for results in self._open:
+                results.abort()
 
-    def _take(self) -> tuple[_Part[_T], _P, int] | None:
-        """Take the next part and a worker for it; None if there is no part. Raises Aborted once the line is closed."""
-        with self._taking:
+    def _take(self) -> tuple[Channel[_T], _P, int] | None:
+        """Take the next part, a channel for its results, and a worker for it; None if there is no part.
+
+        Raises Aborted once the line is closed.
+        """
+        with self._take_lock:
             if self._ended:
                 return None
-            self._line.wait_for_room()
-            part, given = _Part[_T](self._depth), None
+            self._parts_in_order.wait_for_room()
+            results = Channel[_T](self._depth)
+            error: BaseException | None = None
             try:
-                given = self._spans().call("read a part", next)(self._given)
+                part = self._spans().call("read a part", next)(self._parts)
             except StopIteration:
-                pass
-            except BaseException as error:
-                part.error = error
-            if given is not None or part.error is not None:
-                with self._lock:
-                    self._open.append(part)
-                self._line.put(part)
-            if given is None:
                 self._ended = True
-                part.results.close()
-                self._line.close()
+            except BaseException as raised:
+                self._ended, error = True, raised
+            if not self._ended or error is not None:
+                with self._lock:
+                    self._open.append(results)
+                self._parts_in_order.put(results)
+            if self._ended:
+                results.close(error)
+                self._parts_in_order.close()
                 return None
             with self._lock:
-                return part, given, heapq.heappop(self._free)
+                return results, part, heapq.heappop(self._free)
 
-    def _process(self, part: _Part[_T], given: _P, number: int, spans: Spans) -> None:
-        """Process a part; keep its error."""
-        put = spans.call("wait for its turn", part.results.put, waiting=True)
+    def _process(self, results: Channel[_T], part: _P, number: int, spans: Spans) -> None:
+        """Process a part; the reader of the results gets its error."""
+        put = spans.call("wait for its turn", results.put, waiting=True)
+        error: BaseException | None = None
         try:
-            for result in spans.each("decode", self._workers[number](given)):
+            for result in spans.each("decode", self._workers[number](part)):
                 put(result)
                 del result  # or this thread would hold it while the next one is made
         except Aborted:
             raise
-        except BaseException as error:
-            part.error = error
+        except BaseException as raised:
+            error = raised
         finally:
             with self._lock:
                 heapq.heappush(self._free, number)
-            part.results.close()
+            results.close(error)
 
 
 def _current(device: Device) -> contextlib.AbstractContextManager[object]:

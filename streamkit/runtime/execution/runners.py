@@ -29,7 +29,7 @@ DROPPED = "frames dropped: stage busy"
 _LOST = "batches without state rollback"
 _DEPTH = 8
 _GRACE_S = 4.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 def runner(node: Node, context: MakeContext, fail: Fail, sources: Sequence[str]) -> Runner:
@@ -77,13 +77,13 @@ class BatchRunner(Runner):
             return made
         try:
             isolation.check_batch(made, batch, self.node.type)
-            self.copied(pixels.take(made.frames, batch.xp))
+            self.count_copies(pixels.take(made.frames, batch.xp))
         except (TypeError, ValueError):
             before.restore()
             raise
         return made
 
-    def remember(self, batch: Batch) -> Callable[[], None] | None:
+    def snapshot(self, batch: Batch) -> Callable[[], None] | None:
         """Snapshot the frames, and the states of a stream stage; isolated stages only."""
         return BatchSnapshot(batch.frames, self._copies).restore if self.isolated else None
 
@@ -155,7 +155,7 @@ class FrameRunner(Runner):
             errors = self._each(batch)
         for row, frame in enumerate(batch.frames):  # after all of them: a stage may keep frames and change them later
             try:
-                self.copied(pixels.take([frame], batch.xp))
+                self.count_copies(pixels.take([frame], batch.xp))
                 isolation.check_tables(frame.tables)
                 isolation.check_frame(frame)
             except (TypeError, ValueError) as error:
@@ -173,7 +173,7 @@ class FrameRunner(Runner):
     def close(self) -> None:
         """Close the remaining instances, even if closing one of them fails."""
         for source in list(self._instances):
-            self.kept(partial(self.end, source), f" as the instance of source {source} was closed")
+            self.guard(partial(self.end, source), f" as the instance of source {source} was closed")
 
 
 # -------------------------------------------------------------------------------------------------------------- sinks
@@ -192,8 +192,7 @@ class SinkRunner(Runner):
     def __init__(self, node: Node, context: MakeContext, fail: Fail, sources: Sequence[str]) -> None:
         super().__init__(node, context, fail)
         self._first = next(iter(sources), "none")
-        self._dead: set[Any] = set()
-        self._paths: dict[str, Any] = {}
+        self._failed_paths: set[Any] = set()
         self._target = node.type.spec.target
         self._template = node.options.get(self._target)
         self._per_source = isinstance(self._template, str) and "{source}" in self._template
@@ -218,7 +217,7 @@ class SinkRunner(Runner):
         errors: dict[int, BaseException] = {}
         for frame in frames:
             path = self._path(frame.source)
-            if path in self._dead:
+            if path in self._failed_paths:
                 continue
             try:
                 sink = self._instances.get(path) or self.instance(path, **self._options(path))
@@ -233,26 +232,26 @@ class SinkRunner(Runner):
             except Exception as error:
                 row = next((i for i, f in enumerate(batch.frames) if f is frame), None)
                 if row is None:  # it failed in an earlier stage, and now it also has no record
-                    self._tell(frame, error)
+                    self._frame_failed(frame, error)
                 else:
                     errors[row] = error
         for path, sink in self._instances.items():
-            if path not in self._dead:
-                self._flush(path, sink)
+            if path not in self._failed_paths:
+                self._guarded_output(path, sink.flush, " as the batch was flushed")
         return self.failed(batch, errors) if errors else batch
 
-    def _flush(self, path: Any, sink: Sink) -> None:
-        """Flush a sink. Nothing is raised, or the batch would be retried and written twice."""
+    def _guarded_output(self, path: Any, call: Callable[[], None], when: str) -> None:
+        """Flush or close an output. Nothing is raised, or the batch would be retried and written twice."""
         try:
-            sink.flush()
+            call()
         except (StreamkitError, OSError) as error:
             self._output_failed(path, error)
         except Exception as error:
-            self.report_error(error, " as the batch was flushed")
+            self.report_error(error, when)
 
     def _output_failed(self, path: Any, error: Exception) -> None:
         """End the run; nothing further is written to this output."""
-        self._dead.add(path)
+        self._failed_paths.add(path)
         self._fail(error if isinstance(error, StreamkitError) else OutputError(describe(error)))
 
     def _encoded(self, batch: Batch) -> dict[int, Any]:
@@ -274,11 +273,7 @@ class SinkRunner(Runner):
         return super().run(batch)
 
     def _path(self, source: str) -> Any:
-        known = self._paths.get(source)
-        if known is None:
-            path = self._template
-            known = self._paths[source] = fill_path(path, source) if isinstance(path, str) else path
-        return known
+        return fill_path(str(self._template), source) if self._per_source else self._template
 
     def _options(self, path: Any) -> dict[str, Any]:
         """The options of the instance for a path that differ from the YAML."""
@@ -287,7 +282,6 @@ class SinkRunner(Runner):
     def end(self, source: str) -> None:
         """Notify the source's instance; close it if no other source uses it."""
         path = self._path(source)
-        self._paths.pop(source, None)
         instance = self._instances.get(path)
         self._unopened.pop(path, None)
         if instance is None:
@@ -303,12 +297,7 @@ class SinkRunner(Runner):
     def close(self) -> None:
         """Close the remaining instances, even if closing one of them fails."""
         for path in list(self._instances):
-            try:
-                self._instances.pop(path).close()
-            except (StreamkitError, OSError) as error:
-                self._output_failed(path, error)
-            except Exception as error:
-                self.report_error(error, " as it was closed")
+            self._guarded_output(path, self._instances.pop(path).close, " as it was closed")
 
 
 class EmitterRunner(SinkRunner):
@@ -329,10 +318,7 @@ class EmitterRunner(SinkRunner):
         A lost record is neither delivered nor in the spool; the run then ends with exit code 1.
         """
         for path, sink in self._instances.items():
-            try:
-                sink.flush()
-            except (StreamkitError, OSError) as error:
-                self._output_failed(path, error)
+            self._guarded_output(path, sink.flush, " as it was flushed")
             _drain(sink)
         if self._sending is not None:
             self._sending.drop()
@@ -355,7 +341,7 @@ def _drain(sink: Emitter) -> None:
         failing_since_s = sender.failing_since_s
         if now_s - (taken_s if failing_since_s is None else min(taken_s, failing_since_s)) > sink.drain_timeout:
             return
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 class LossySinkRunner(SinkRunner):
@@ -384,9 +370,10 @@ class LossySinkRunner(SinkRunner):
             thread = self._threads.get(frame.source)
             if thread is None:
                 sink, name = self._sink(frame.source), f"{self.node.id}/{frame.source}"
-                thread = LossySinkThread(sink, sink.context.device, name, self._own_failure)
+                thread = LossySinkThread(sink, sink.context.device, name, self._on_failure)
                 self._threads[frame.source] = thread
-            thread.put(replace(frame, tables=dict(frame.tables), events=list(frame.events)))
+            if thread.frames.push(replace(frame, tables=dict(frame.tables), events=list(frame.events))):
+                thread.sink.context.counters.add(DROPPED)
         return batch
 
     def _sink(self, source: str) -> Sink:
@@ -396,11 +383,10 @@ class LossySinkRunner(SinkRunner):
 
     def end(self, source: str) -> None:
         """Let the source's thread finish."""
-        self._paths.pop(source, None)
         thread = self._threads.pop(source, None)
         self._leaving = [one for one in self._leaving if one.thread.is_alive()]
         if thread is not None:
-            thread.end()
+            thread.frames.close()
             self._leaving.append(thread)
 
     def close(self) -> None:
@@ -413,9 +399,9 @@ class LossySinkRunner(SinkRunner):
             if one.thread.is_alive():
                 self.log(f"{one.thread.name} does not end and is abandoned")
 
-    def _own_failure(self, frame: Frame | None, error: Exception) -> None:
+    def _on_failure(self, frame: Frame | None, error: Exception) -> None:
         if frame is not None:
-            self._tell(frame, error)
+            self._frame_failed(frame, error)
             return
         self.counters.add("instances failed")
         self.log(f"{self.node.id} failed: {error}")
@@ -429,30 +415,24 @@ class LossySinkThread:
         device: the pipeline's device.
         name: name of the thread.
         failed: receives exceptions of the sink, with the frame, or None if the sink could not be opened or closed.
+
+    Attributes:
+        frames: its queue; once it is closed, the thread ends after the queued frames are written.
     """
 
     def __init__(
         self, sink: Sink, device: Device, name: str, failed: Callable[[Frame | None, Exception], None]
     ) -> None:
         self.sink, self._device, self._failed = sink, device, failed
-        self._frames = Channel[Frame](_DEPTH)
+        self.frames = Channel[Frame](_DEPTH)
         self.thread = start(name, self._run)
-
-    def put(self, frame: Frame) -> None:
-        """Add a frame; drop the oldest if the queue is full."""
-        if self._frames.push(frame):
-            self.sink.context.counters.add(DROPPED)
-
-    def end(self) -> None:
-        """End the thread once the queued frames are written."""
-        self._frames.close()
 
     def _run(self) -> None:
         try:
-            with lane_device(self._device, False).enter():
+            with lane_device(self._device, False).activate():
                 self.sink.open()
                 try:
-                    while (frame := self._frames.get()) is not None:
+                    while (frame := self.frames.get()) is not None:
                         self._write(frame)
                         del frame  # or this thread would hold the frame while it waits for the next one
                 finally:

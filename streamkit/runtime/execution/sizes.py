@@ -10,7 +10,7 @@ from streamkit.core.batch_buckets import sizes
 from streamkit.core.data import Device
 
 _CPU_BATCH, _GPU_BATCH = 3, 64
-FILES_A_GPU = 32
+FILES_PER_GPU = 32
 """Maximum number of sources without a pace that are read at the same time on a GPU."""
 
 
@@ -29,7 +29,7 @@ def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:
 
 def files_at_once(device: Device) -> int:
     """Maximum number of sources without a pace that are read at the same time."""
-    return FILES_A_GPU if device.kind == "cuda" else max(4, 2 * cores())
+    return FILES_PER_GPU if device.kind == "cuda" else max(4, 2 * cores())
 
 
 def batches_ahead(device: Device) -> int:

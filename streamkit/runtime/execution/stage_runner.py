@@ -7,6 +7,7 @@ logged and counted. Only an output that cannot be written ends the run.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -18,14 +19,17 @@ from streamkit.config.plan import Node
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Frame
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
+from streamkit.core.logs import LogOnce
 from streamkit.core.stage import Context, Stage
 from streamkit.runtime.execution.isolation import COPIED, line_of
 from streamkit.runtime.execution.meters import StageMeter
 
+logger = logging.getLogger(__name__)
+
 MakeContext = Callable[[str], Context]
 Fail = Callable[[BaseException], None]
 
-_TOLD = 20  # failed frames of a stage that are logged individually
+_MAX_LOGGED = 20  # failed frames of a stage that are logged individually
 RAISED = (Exception, SystemExit)
 """What a stage may raise. SystemExit is treated as an error of the stage and does not end the process."""
 
@@ -47,6 +51,7 @@ class Runner:
         opening: whether the stage is being opened, which may load a network or compile.
         dead: whether an output of the stage cannot be written; batches then skip the stage.
         isolated: whether the pipeline is protected from mistakes of the stage; see `isolation.py`.
+        log: logs a message about the stage, once per text.
     """
 
     def __init__(self, node: Node, context: MakeContext, fail: Fail) -> None:
@@ -55,6 +60,7 @@ class Runner:
         self.call: tuple[float, int] | None = None
         self.dead = self.opening = False
         self.isolated = not node.type.spec.built_in
+        self.log = LogOnce(logger.warning)
         self._instances: dict[Any, Any] = {}
         self._unopened: dict[Any, str] = {}  # why an instance could not be opened
         self._changes: deque[tuple[Mapping[str, Any], Callable[[], None]]] = deque()
@@ -98,10 +104,6 @@ class Runner:
         self._unopened.pop(key, None)
         return self._instances.pop(key, None)
 
-    def log(self, text: str) -> None:
-        """Report a message to the user."""
-        self._context(self.node.id).log(text)
-
     def start(self) -> None:
         """Open the stage.
 
@@ -120,7 +122,7 @@ class Runner:
 
     def finish(self) -> None:
         """Close the stage and report its exceptions."""
-        self.kept(self.close, " as it was closed")
+        self.guard(self.close, " as it was closed")
 
     def open(self) -> None:
         """Open what is needed before the first frame."""
@@ -142,12 +144,12 @@ class Runner:
                     self._give_up(error)
                 self.meter.seconds += time.perf_counter() - begun
             for source in batch.ended:
-                self.kept(partial(self.end, source), f" as the source {source} ended")
+                self.guard(partial(self.end, source), f" as the source {source} ended")
         finally:
             self.call = None
         return batch
 
-    def copied(self, surfaces: int) -> None:
+    def count_copies(self, surfaces: int) -> None:
         """Count surfaces that had to be copied before they were passed on."""
         if surfaces:
             self.counters.add(COPIED, surfaces)
@@ -167,8 +169,8 @@ class Runner:
             except RAISED as error:
                 self.report_error(error, f" as {', '.join(values)} changed; the old values are kept")
                 for instance, before in changed:
-                    self.kept(partial(_set, instance, before), " as the old values were restored")
-                self.kept(refused, " as the change was reverted")
+                    self.guard(partial(_set, instance, before), " as the old values were restored")
+                self.guard(refused, " as the change was reverted")
 
     def instances(self) -> Iterable[Stage]:
         """The open instances."""
@@ -190,7 +192,7 @@ class Runner:
         raise NotImplementedError
 
     def _guarded(self, batch: Batch) -> Batch:
-        restore = self.remember(batch) if len(batch.frames) > 1 else None
+        restore = self.snapshot(batch) if len(batch.frames) > 1 else None
         try:
             return self._processed(batch)
         except StreamkitError:
@@ -202,7 +204,7 @@ class Runner:
             restore()
         return self._one_by_one(batch)
 
-    def remember(self, batch: Batch) -> Callable[[], None] | None:
+    def snapshot(self, batch: Batch) -> Callable[[], None] | None:
         """Return a function that undoes the stage's changes to the batch before a retry; None if none is needed."""
         return None
 
@@ -240,7 +242,7 @@ class Runner:
     def failed(self, batch: Batch, errors: Mapping[int, BaseException]) -> Batch:
         """Mark the frames in these rows as failed and remove them; end the run if `on_error` is `stop`."""
         for row, error in errors.items():
-            self._tell(batch.frames[row], error)
+            self._frame_failed(batch.frames[row], error)
         well = [row for row in range(len(batch.frames)) if row not in errors]
         kept = batch.take(well) if well else Batch([], batch.xp, sequence=batch.sequence)
         kept.failed = [*batch.failed, *(batch.frames[row] for row in errors)]
@@ -257,7 +259,7 @@ class Runner:
         self.dead = True
         self._fail(error)
 
-    def kept(self, call: Callable[[], None], when: str) -> None:
+    def guard(self, call: Callable[[], None], when: str) -> None:
         """Call a function of the stage outside of a frame; report exceptions so that other work continues."""
         try:
             call()
@@ -268,29 +270,29 @@ class Runner:
 
     def report_error(self, error: BaseException, when: str) -> None:
         """Log and count an exception outside of a frame; end the run if `on_error` is `stop`."""
-        told = self._failure(error, when=when)
+        failure = self._failure(error, when=when)
         self.meter.other_errors += 1
         self.counters.add("errors outside of frames")
         if self.node.run.on_error == "stop":
-            told.__cause__ = error
-            self._fail(told)
+            failure.__cause__ = error
+            self._fail(failure)
         else:
-            self.log(str(told))
+            self.log(str(failure))
 
-    def _tell(self, frame: Frame, error: BaseException) -> None:
-        told = self._failure(error, frame)
-        frame.error = frame.error or str(told)
+    def _frame_failed(self, frame: Frame, error: BaseException) -> None:
+        failure = self._failure(error, frame)
+        frame.error = frame.error or str(failure)
         self.meter.failed += 1
         self.counters.add("frames failed")
         if frame._state.source_state is not None:
             frame._state.source_state.failures += 1
-            frame._state.source_state.first_failure = frame._state.source_state.first_failure or str(told)
+            frame._state.source_state.first_failure = frame._state.source_state.first_failure or str(failure)
         if self.node.run.on_error == "stop":
-            told.__cause__ = error
-            self._fail(told)
-        elif self.meter.failed <= _TOLD:
-            self.log(str(told))
-        elif self.meter.failed == _TOLD + 1:
+            failure.__cause__ = error
+            self._fail(failure)
+        elif self.meter.failed <= _MAX_LOGGED:
+            self.log(str(failure))
+        elif self.meter.failed == _MAX_LOGGED + 1:
             self.log(f"{self.node.id}: further frames fail; they are counted in the report")
 
 

@@ -43,9 +43,8 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
     """
     first = batches[0]
     lost = {frame._state.position for batch in batches for frame in batch.failed}
-    whole = [_without(batch, lost) for batch in batches]
-    result = whole[0]
-    for other in whole[1:]:
+    result, *others = [_without(batch, lost) for batch in batches]
+    for other in others:
         for name in other.tables:
             mine = result.table(name) if name in result.tables else None
             result.tables[name] = other.table(name) if mine is None else merge(mine, other.table(name))

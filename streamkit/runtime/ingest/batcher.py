@@ -86,7 +86,7 @@ class Batcher:
 
     A frame with a due time (live and paced sources) is dropped and counted if a newer one needs its place, or if it
     would be older than `max_latency_s` at the end of the graph. The time through the graph is measured: the end of the
-    graph calls `through`. A frame without a due time is never dropped; its source waits.
+    graph calls `batch_done`. A frame without a due time is never dropped; its source waits.
 
     Args:
         size: maximum number of frames in a batch.
@@ -94,7 +94,7 @@ class Batcher:
         xp: the array module of the pipeline's device.
         ahead: number of batches that may be queued before sources have to wait.
         max_latency_s: maximum age in seconds of a frame with a due time at the end of the graph.
-        apart: make batches of one source each, all full but the last of a source, however long that takes; batches
+        per_source: make batches of one source each, all full but the last of a source, however long that takes; batches
             then do not depend on the clock. Only for sources that end.
 
     Attributes:
@@ -103,10 +103,10 @@ class Batcher:
 
     def __init__(
         self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S,
-        apart: bool = False,
+        per_source: bool = False,
     ) -> None:  # fmt: skip
         self._size, self._max_wait_s, self._xp, self._ahead = size, max_wait_s, xp, ahead
-        self._max_latency_s, self._by_source = max_latency_s, apart
+        self._max_latency_s, self._per_source = max_latency_s, per_source
         self.inlets: dict[str, Inlet] = {}
         self._live: deque[Inlet] = deque()  # live sources with frames that wait, in turn
         self._files: deque[Inlet] = deque()  # likewise sources without due times
@@ -173,7 +173,7 @@ class Batcher:
         self._sequence += 1
         return batch
 
-    def through(self, sequence: int) -> None:
+    def batch_done(self, sequence: int) -> None:
         """Update the time through the graph from a batch that reached its end: rises at once, falls slowly."""
         left_s = self._sent_s.pop(sequence, None)
         if left_s is not None:
@@ -204,12 +204,12 @@ class Batcher:
 
     def _share(self) -> int:
         """Maximum number of queued frames of one source."""
-        least = self._size if self._by_source else 2
+        least = self._size if self._per_source else 2
         return max(least, -(-self._ahead * self._size // max(1, self._running)))
 
     def _take(self) -> list[Frame]:
         """Take up to one batch of frames that are young enough: live sources first, one frame of each ready source."""
-        if self._by_source:
+        if self._per_source:
             return self._take_of_one_source()
         frames: list[Frame] = []
         allowed_s = max(self._max_latency_s - self._transit_s, _LEAST_SHARE * self._max_latency_s)
@@ -268,11 +268,11 @@ class Batcher:
         return min(inlet.waiting[0][0] for ready in (self._live, self._files) for inlet in ready)
 
     def _due(self) -> bool:
-        if self._aborted or self._idle() or (self._queued >= self._size and not self._by_source):
+        if self._aborted or self._idle() or (self._queued >= self._size and not self._per_source):
             return True
         if self._queued == 0:
             return bool(self._ended)
-        if self._by_source:
+        if self._per_source:
             return any(map(self._full, (*self._live, *self._files))) or any(not inlet.waiting for inlet in self._ended)
         if self._running and all(inlet.ended or len(inlet.waiting) >= self._share() for inlet in self.inlets.values()):
             return True
@@ -280,6 +280,6 @@ class Batcher:
 
     def _patience(self) -> float | None:
         """How long to wait before checking again, in seconds; None to wait for a change."""
-        if self._queued == 0 or self._by_source:
+        if self._queued == 0 or self._per_source:
             return None
         return max(0.0, self._max_wait_s - (time.monotonic() - self._oldest()))

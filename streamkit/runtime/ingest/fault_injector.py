@@ -16,6 +16,7 @@ from streamkit.core.errors import SourceError
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.retry import Retry
 from streamkit.core.stage import Source
+from streamkit.runtime.execution.iterators import closing_iterator
 
 _NAP_S = 0.05
 
@@ -54,7 +55,7 @@ class FaultInjector:
             for schedule in (self.fail, self.freeze, self.still, self.corrupt):
                 schedule(self.time_s)
 
-    def see(self, frame: Frame) -> None:
+    def advance(self, frame: Frame) -> None:
         """Advance the clock to a frame."""
         self.realtime = frame.due_s is not None
         self._frames(frame.pts_s)
@@ -80,7 +81,7 @@ class FaultInjector:
             failed = True
         return failed
 
-    def gone_s(self, counters: Counters) -> float:
+    def outage_left_s(self, counters: Counters) -> float:
         """Seconds until the peer is back; 0 or less if it is there."""
         assert self._opened_s is not None, "call begin first"
         begun, now_s = self.away.begun, time.monotonic()
@@ -128,7 +129,7 @@ class FaultySource(Source):
             self._inner.context = replace(self.context, runtime=runtime)
         self._copy = SurfaceCopies(self.context.device)
         self._faults.begin()
-        left_s = self._faults.gone_s(self.context.counters)
+        left_s = self._faults.outage_left_s(self.context.counters)
         if left_s > 0:
             self.context.counters.add("fault: openings refused")
             raise SourceError(
@@ -153,15 +154,14 @@ class FaultySource(Source):
         """
         counters, faults = self.context.counters, self._faults
         held: Surface | None = None
-        frames = self._inner.frames()
-        try:
+        with closing_iterator(self._inner.frames()) as frames:
             for frame in frames:
-                faults.see(frame)
+                faults.advance(frame)
                 if faults.fails(frame.index):
                     counters.add("fault: failures")
                     place = f"at {faults.time_s:.2f} s, frame {frame.index}"
                     raise SourceError(f"injected failure {place} (fault: fail)", cause="lost")
-                left_s = faults.gone_s(counters)
+                left_s = faults.outage_left_s(counters)
                 if left_s > 0:
                     raise SourceError(
                         f"connection lost: injected outage for {left_s:.1f} s (fault: away)", cause="lost"
@@ -174,10 +174,6 @@ class FaultySource(Source):
                 if not self._inner.spec.reads_packets:
                     self._damage_frame(frame)
                 yield frame
-        finally:
-            close = getattr(frames, "close", None)
-            if close is not None:
-                close()
 
     def _frozen(self) -> bool:
         """Whether the frame falls into a freeze and is missed; a source without pace waits instead."""
@@ -208,11 +204,12 @@ class FaultySource(Source):
         return held
 
     def _damage_frame(self, frame: Frame) -> None:
-        from streamkit.media.corruption import spoil
+        from streamkit.media.corruption import add_noise_blocks
 
         faults = self._faults
         if faults.corrupt(faults.time_s) and frame.surface is not None:
-            frame.surface = self._copy(frame.surface, partial(spoil, share=faults.fault.share, chance=faults.chance))
+            add_noise = partial(add_noise_blocks, share=faults.fault.share, rng=faults.chance)
+            frame.surface = self._copy(frame.surface, add_noise)
             self.context.counters.add("fault: frames damaged")
 
     def _damage_packet(self, packet: Any) -> None:
@@ -242,7 +239,7 @@ def faults_of(sources: Iterable[SourceConfig]) -> dict[str, FaultInjector]:
     return {source.id: FaultInjector(source.fault, source.id) for source in sources if source.fault is not None}
 
 
-def faults_told(faults: dict[str, FaultInjector]) -> str:
+def faults_message(faults: dict[str, FaultInjector]) -> str:
     """The message that the run injects faults."""
     each = [f"{name} ({', '.join(one.fault.kinds)})" for name, one in faults.items()]
     more = f" and {len(each) - 5} more" if len(each) > 5 else ""

@@ -5,6 +5,7 @@ Indices and times of frames keep rising over all connections, so later stages se
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -18,6 +19,9 @@ from streamkit.core.stage import Source
 from streamkit.core.text import at_now
 from streamkit.media.freeze_detection import FreezeDetector
 from streamkit.runtime.execution.host import heap_trimmer
+from streamkit.runtime.execution.iterators import closing_iterator
+
+logger = logging.getLogger(__name__)
 
 RECONNECTED = "reconnected"
 """Kind of the event on the first frame after a gap; its data has `cause` and the duration `away_s`."""
@@ -42,7 +46,7 @@ class ReconnectingSource(Source):
         self._stopped = threading.Event()
         self._freeze_detector = None if retry.frozen_s is None else FreezeDetector(retry.frozen_s)
         self._last: tuple[int, float] | None = None  # index and time of the last frame
-        self._last_s = 0.0  # when it came, or when the next was requested, on the monotonic clock
+        self._last_s = 0.0  # when it arrived, or when the next was requested, on the monotonic clock
         self._held_s = 0.0  # total time for which the reader held frames, as in a pause
         self._live = False  # whether it was a frame of a live source
         self._index, self._shift_s = 0, 0.0  # added to indices and times of frames
@@ -82,9 +86,9 @@ class ReconnectingSource(Source):
             except SourceError as error:
                 if self._stopped.is_set():
                     return
-                if not self._may_try(error, self._last is not before, opened_s, self._last_s or begun_s):
+                if not self._should_retry(error, self._last is not before, opened_s, self._last_s or begun_s):
                     raise
-            self._stopped.wait(self._pause_s())
+            self._stopped.wait(self._backoff_s())
 
     # ------------------------------------------------------------------------------------------------- a connection
 
@@ -93,8 +97,7 @@ class ReconnectingSource(Source):
         inner, first = self._inner, True
         inner.open()
         try:
-            frames = inner.frames()
-            try:
+            with closing_iterator(inner.frames()) as frames:
                 for frame in frames:
                     if first:
                         if self._live and frame.time_s is None and not self._retry.files:
@@ -103,7 +106,7 @@ class ReconnectingSource(Source):
                         self._begin(frame)
                         first = False
                     elif frame.time_s is not None:
-                        self._keep_rising(frame)
+                        self._correct_jump(frame)
                     frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
                     self._last_s = time.monotonic()
                     self._last = frame.index, frame.pts_s
@@ -112,13 +115,9 @@ class ReconnectingSource(Source):
                     yield frame
                     asked_s = time.monotonic()
                     self._held_s, self._last_s = self._held_s + asked_s - self._last_s, asked_s
-            finally:
-                close = getattr(frames, "close", None)
-                if close is not None:
-                    close()
         finally:
             inner.close()
-            heap_trimmer.closed()
+            heap_trimmer.count_close()
 
     def _begin(self, frame: Frame) -> None:
         """Continue indices and times with the first frame of a connection, and report the gap."""
@@ -126,7 +125,7 @@ class ReconnectingSource(Source):
             self._index = self._last[0] + 1 - frame.index
             self._shift_s = self._next_s() - frame.pts_s
         if self._freeze_detector is not None:
-            self._freeze_detector.begin()
+            self._freeze_detector.reset()
         self.context.runtime.report_status("running", None, "")
         if self._since_s is not None:
             away_s = time.monotonic() - self._since_s
@@ -136,7 +135,7 @@ class ReconnectingSource(Source):
             place = frame.source, frame.index + self._index, frame.pts_s + self._shift_s
             frame.events.append(Event(RECONNECTED, DECODE, *place, data=about))
             if self._logged:
-                self._say(f"is back {at_now()}, after {away_s:.1f} s", always=True)
+                self._log(logging.INFO, f"is back {at_now()}, after {away_s:.1f} s", always=True)
         self._since_s = None
 
     def _next_s(self) -> float:
@@ -144,7 +143,7 @@ class ReconnectingSource(Source):
         assert self._last is not None
         return self._last[1] + max(time.monotonic() - self._last_s, _SHORTEST_STEP_S)
 
-    def _keep_rising(self, frame: Frame) -> None:
+    def _correct_jump(self, frame: Frame) -> None:
         """Correct the times after the peer's clock has jumped."""
         assert self._last is not None
         pts_s = frame.pts_s + self._shift_s
@@ -161,13 +160,13 @@ class ReconnectingSource(Source):
 
     # -------------------------------------------------------------------------------------------------- between two
 
-    def _may_try(self, error: SourceError, came: bool, opened_s: float, seen_s: float) -> bool:
+    def _should_retry(self, error: SourceError, had_frames: bool, opened_s: float, seen_s: float) -> bool:
         """Whether to retry after this error; logs and counts it."""
         retry, now_s = self._retry, time.monotonic()
         # a first failure without a known cause, such as an unknown protocol, is permanent
         if not (retry.files or self._live or (self._last is None and retry.first and error.cause)):
             return False
-        if came:
+        if had_frames:
             self._failed = 0
             self._level = 0 if now_s - opened_s > retry.max_wait_s else self._level
         else:
@@ -180,27 +179,29 @@ class ReconnectingSource(Source):
             given_up = f"after {now_s - seen_s:.0f} s without a frame"
         if given_up is not None:
             raise SourceError(f"{error}; given up {given_up}", cause=error.cause) from error
-        if came or error.cause != self._cause or self._since_s is None:
-            what = "cannot be reached" if self._last is None else "is lost" if came else "is still away"
+        if had_frames or error.cause != self._cause or self._since_s is None:
+            what = "cannot be reached" if self._last is None else "is lost" if had_frames else "is still away"
             why = f" ({error.cause})" if error.cause else ""
-            self._logged = self._say(f"{what} {at_now()}{why}: {error}; trying again") or (self._logged and not came)
+            text = f"{what} {at_now()}{why}: {error}; trying again"
+            self._logged = self._log(logging.WARNING, text) or (self._logged and not had_frames)
         self._cause = error.cause
         self._since_s = now_s if self._since_s is None else self._since_s
         self.context.runtime.report_status("reconnecting", error.cause, str(error))
         return True
 
-    def _pause_s(self) -> float:
+    def _backoff_s(self) -> float:
         """Seconds to wait before the next retry: exponential back-off with jitter, so that retries are not in step."""
         longest_s = min(self._retry.max_wait_s, _FIRST_WAIT_S * 2**self._level)
         self._level = min(self._level + 1, 30)
         return random.uniform(longest_s / 2, longest_s)
 
-    def _say(self, text: str, *, always: bool = False) -> bool:
+    def _log(self, level: int, text: str, *, always: bool = False) -> bool:
+        """Log a message about the source unless too many were logged; return whether it was."""
         left_out = self._limiter(always)
         if left_out is None:
             return False
         more = f" ({left_out} similar messages suppressed)" if left_out else ""
-        self.context.log(f"source {self.context.id} {text}{more}")
+        logger.log(level, f"source {self.context.id} {text}{more}")
         return True
 
 

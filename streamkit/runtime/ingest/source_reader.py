@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, nullcontext
 from typing import Any
 
 from streamkit.config.plan import SourceConfig
@@ -14,6 +13,7 @@ from streamkit.core.errors import SourceError, describe
 from streamkit.core.stage import Source
 from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted
+from streamkit.runtime.execution.iterators import closing_iterator
 from streamkit.runtime.ingest.batcher import Batcher, Inlet
 from streamkit.runtime.ingest.source_status import SourceState
 
@@ -27,7 +27,7 @@ class SourceReader:
 
     A source is paused between two frames. A source that continues without a reader, such as a camera, is closed during
     the pause; indices and times continue to rise after it is opened again. Any other source holds one frame during the
-    pause and delays its due time by the length of the pause; `Pacer.follow` delays later frames in the same way.
+    pause and delays its due time by the length of the pause; `Pacer.absorb_delay` delays later frames in the same way.
 
     Attributes:
         paused: whether the source is paused.
@@ -72,7 +72,7 @@ class SourceReader:
             if not self._over:
                 self.state.raised = error
                 self.state.error = str(error) if isinstance(error, SourceError) else describe(error)
-                self.state.tell("failed", getattr(error, "cause", None), self.state.error)
+                self.state.set_state("failed", getattr(error, "cause", None), self.state.error)
         except BaseException as error:
             self.error = error
         finally:
@@ -94,7 +94,7 @@ class SourceReader:
         """Pause or resume the source, from any thread."""
         with self._changed:
             if paused != self.paused and not self.state.done:
-                self.state.tell("paused" if paused else "connecting")
+                self.state.set_state("paused" if paused else "connecting")
             self.paused = paused
             self._changed.notify_all()
             source = self._source if paused and not self._can_hold else None
@@ -102,17 +102,17 @@ class SourceReader:
         if source is not None:
             source.stop()
 
-    def _tell(self, state: str, cause: str | None = None, words: str = "") -> None:
+    def _set_state(self, state: str, cause: str | None = None, words: str = "") -> None:
         """Take a status from the source, unless it is paused or over: those states take precedence."""
         if not self.paused and not self._over:
-            self.state.tell(state, cause, words)
+            self.state.set_state(state, cause, words)
 
     def finish(self) -> None:
         """Mark the source as ended."""
         self._arrive()
         self.state.done = True
         if self.state.error is None:
-            self.state.tell("ended")
+            self.state.set_state("ended")
 
     def _may_run(self) -> bool:
         """Wait while the source is paused; return False if it is over."""
@@ -123,7 +123,7 @@ class SourceReader:
 
     def _read(self, inlet: Inlet) -> bool:
         """Open and read the source; return True at its end, False if it was paused."""
-        made, state, again = self._make(self.config, self.state, self._tell), self.state, self._last is not None
+        made, state, again = self._make(self.config, self.state, self._set_state), self.state, self._last is not None
         id_, first = self.config.id, True
         with self._changed:
             self._source, self._stopped_by_pause, self._can_hold = made, False, not made.unbounded
@@ -133,8 +133,7 @@ class SourceReader:
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
         made.open()
         try:
-            frames: Any = spans.each("decode", made.frames(), about={"source": id_})
-            with closing(frames) if hasattr(frames, "close") else nullcontext():
+            with closing_iterator(spans.each("decode", made.frames(), about={"source": id_})) as frames:
                 for frame in frames:
                     if not isinstance(frame, Frame) or frame.source != id_ or frame._state.source_state is not None:
                         raise self._invalid_frame(frame)
@@ -150,7 +149,8 @@ class SourceReader:
                     if state.frames == 0 or state.state == "connecting":
                         self._first(frame)
                     if again:
-                        again = self._continue_from_last(frame)
+                        again = False
+                        self._continue_from_last(frame)
                     if self._index:
                         frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
                     self._last = frame.index, frame.pts_s, time.monotonic()
@@ -202,20 +202,19 @@ class SourceReader:
     def _first(self, frame: Frame) -> None:
         self.state.live = frame.due_s is not None
         if self.state.state == "connecting":
-            self._tell("running")
+            self._set_state("running")
 
-    def _continue_from_last(self, frame: Frame) -> bool:
+    def _continue_from_last(self, frame: Frame) -> None:
         """Continue indices and times from the last frame before the source was opened again."""
         assert self._last is not None
         index, pts_s, at_s = self._last
         self._index, self._shift_s = index + 1 - frame.index, pts_s + time.monotonic() - at_s - frame.pts_s
-        return False
 
 
 _PATIENCE_S = 1.0
 _OF_A_SOURCE_S = 0.1  # a decoder takes 60 to 70 ms to its first frame, and decoders are created one after the other
 _APART_S = 0.01
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 class SynchronizedStart:
@@ -248,8 +247,8 @@ class SynchronizedStart:
         begun_s = time.monotonic()
         with self._changed:
             while self._left > 0 and not over() and (left_s := self._until_s - time.monotonic()) > 0:
-                self._changed.wait(min(left_s, _LOOK_S))
+                self._changed.wait(min(left_s, _POLL_S))
             turn_s = time.monotonic() + number * _APART_S
             while not over() and (left_s := turn_s - time.monotonic()) > 0:
-                self._changed.wait(min(left_s, _LOOK_S))
+                self._changed.wait(min(left_s, _POLL_S))
         return time.monotonic() - begun_s

@@ -12,31 +12,7 @@ from streamkit.core.counters import Counters, slug
 from streamkit.runtime.execution.meters import Histogram
 
 STATES = ("connecting", "running", "reconnecting", "paused", "ended", "failed")
-_SPAN = 6  # snapshots that a rate is taken over
-
-
-class Rate:
-    """Events per second over the last few seconds, from a monotonic counter."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=_SPAN)
-
-    def see(self, now_s: float, count: int) -> None:
-        """Add a snapshot of the count, at `now_s` seconds on the monotonic clock; call it about once a second."""
-        self._seen.append((now_s, count))
-
-    @property
-    def known(self) -> bool:
-        """Whether there is a rate yet."""
-        return len(self._seen) > 1
-
-    @property
-    def per_s(self) -> float:
-        """The rate; 0 until it is known."""
-        if len(self._seen) < 2:
-            return 0.0
-        (begun_s, first), (ended_s, last) = self._seen[0], self._seen[-1]
-        return (last - first) / (ended_s - begun_s) if ended_s > begun_s else 0.0
+_SAMPLES = 6  # counts over which a rate is computed
 
 
 @dataclass(slots=True)
@@ -67,7 +43,6 @@ class SourceState:
         live: whether its frames arrive in real time.
         latency: from a frame's arrival, or due time, to the end of the graph; live and paced sources only.
         removed: whether it was removed while the pipeline ran.
-        counted: whether its counts were added to the totals of removed sources.
     """
 
     frames: int = 0
@@ -92,12 +67,10 @@ class SourceState:
     live: bool = False
     latency: Histogram | None = None
     removed: bool = False
-    counted: bool = False
-    _in: Rate = field(default_factory=Rate)
-    _out: Rate = field(default_factory=Rate)
+    _samples: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     _lost: bool = False
 
-    def tell(self, state: str, cause: str | None = None, words: str = "") -> None:
+    def set_state(self, state: str, cause: str | None = None, words: str = "") -> None:
         """Set the state of the source; see `Context.status`."""
         if state != self.state:
             self.since_s = time.time()
@@ -106,10 +79,9 @@ class SourceState:
             self.reconnects, self._lost = self.reconnects + 1, False
         self.state, self.cause, self.words = state, cause, words
 
-    def see(self, now_s: float) -> None:
-        """Take a snapshot of the counts, for the rates."""
-        self._in.see(now_s, self.frames)
-        self._out.see(now_s, self.out)
+    def sample(self, now_s: float) -> None:
+        """Add a sample of the counts at a monotonic time in seconds, for the rates; call it about once a second."""
+        self._samples.append((now_s, self.frames, self.out))
 
     @property
     def dropped(self) -> int:
@@ -117,24 +89,31 @@ class SourceState:
         return self.drops.values.total()
 
     @property
-    def settled(self) -> bool:
+    def complete(self) -> bool:
         """Whether it has ended and every frame that it produced is accounted for."""
         return self.done and self.out + self.dropped >= self.frames
 
     @property
     def rated(self) -> bool:
         """Whether its rates are known."""
-        return self._in.known
+        return len(self._samples) > 1
 
     @property
     def fps_in(self) -> float:
         """Frames per second that it produces, over the last seconds."""
-        return self._in.per_s
+        return self._rate(1)
 
     @property
     def fps_out(self) -> float:
         """Frames per second that reach the end of the graph, over the last seconds."""
-        return self._out.per_s
+        return self._rate(2)
+
+    def _rate(self, column: int) -> float:
+        """Increase per second of a column of the samples; 0 until there are two."""
+        if not self.rated:
+            return 0.0
+        first, last = self._samples[0], self._samples[-1]
+        return (last[column] - first[column]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
 
     def report(self) -> dict[str, Any]:
         """The source's part of the report; keys without a value are omitted."""

@@ -22,7 +22,7 @@ from streamkit.core.text import did_you_mean
 from streamkit.core.tracing import Spans
 from streamkit.media.ring import PacketRing
 from streamkit.runtime.execution.future import start
-from streamkit.runtime.execution.host import give_way, heap_trimmer
+from streamkit.runtime.execution.host import heap_trimmer, lower_priority
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.batcher import Batcher
 from streamkit.runtime.ingest.source_reader import Make, SourceReader, SynchronizedStart
@@ -57,7 +57,7 @@ class Sources:
         batcher: receives their frames.
         make: creates a source.
         limit: maximum number of frames per source.
-        at_once: maximum number of files that are read at the same time.
+        parallel_files: maximum number of files that are read at the same time.
         read: called with each source that was read to its end, and its final state.
         fail: receives an error that ends the run.
         spans: returns the calling thread's track in the timeline of the run.
@@ -70,26 +70,26 @@ class Sources:
     """
 
     def __init__(
-        self, configs: Iterable[SourceConfig], batcher: Batcher, make: Make, *, limit: int | None, at_once: int,
+        self, configs: Iterable[SourceConfig], batcher: Batcher, make: Make, *, limit: int | None, parallel_files: int,
         read: Callable[[str, SourceState], None], fail: Callable[[BaseException], None], spans: Callable[[], Spans],
         keep_running: bool = False, realtime: bool = False,
     ) -> None:  # fmt: skip
         self._realtime = realtime
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
-        self._at_once, self._read, self._fail, self._keep_running = at_once, read, fail, keep_running
+        self._parallel_files, self._read, self._fail, self._keep_running = parallel_files, read, fail, keep_running
         self._lock = threading.Lock()
         self._readers: dict[str, SourceReader] = {}
         self._files: deque[SourceReader] = deque()  # files that wait for their turn
         self._running: set[SourceReader] = set()  # files that are read
         self._started = self.stopping = False
         self._has_live = keep_running  # whether there are, or may be added, live sources
-        # states of sources with frames in the graph, by id: a removed source and its successor may share an id
+        # sources that are not yet in the totals of `removed`, by id: a removed source and its successor may share an id
         self._open: dict[str, list[SourceState]] = {}
         self.states: dict[str, SourceState] = {}
         self.threads: set[threading.Thread] = set()
         self.removed = RemovedSources()
         for config in configs:
-            self._enter(config)
+            self._register(config)
 
     # ------------------------------------------------------------------------------------------------ come and go
 
@@ -112,7 +112,7 @@ class Sources:
             for number, reader in enumerate(together):
                 reader.start_line, reader.start_number = line, number
             for reader in sorted(self._readers.values(), key=lambda one: one.start_line is None):
-                self._begin(reader)
+                self._start_reader(reader)
 
     def add(self, config: SourceConfig) -> None:
         """Add a source.
@@ -124,9 +124,9 @@ class Sources:
             self.check_free(config.id)
             if self.stopping or (self._started and not self._batcher.expect(1)):
                 raise ConfigError(f"source {config.id} cannot be added: the run has ended")
-            reader = self._enter(config)
+            reader = self._register(config)
             if self._started:
-                self._begin(reader)
+                self._start_reader(reader)
 
     def check_free(self, id_: str) -> None:
         """Raise ConfigError if a source with that id exists."""
@@ -145,7 +145,7 @@ class Sources:
             elif reader in self._files:
                 self._cancel(reader)
         reader.end()
-        self._leave(id_, reader.state)
+        self.count_removed(id_)
 
     def pause(self, id_: str, paused: bool = True) -> None:
         """Pause or resume a source. Raises ConfigError if the id is unknown."""
@@ -169,7 +169,7 @@ class Sources:
         if self._started:
             self._batcher.expect(-int(self._keep_running))
 
-    def _enter(self, config: SourceConfig) -> SourceReader:
+    def _register(self, config: SourceConfig) -> SourceReader:
         if self._realtime:
             config = in_realtime(config)
         state = SourceState()
@@ -185,17 +185,17 @@ class Sources:
             raise ConfigError(f"there is no source {id_!r}{did_you_mean(id_, self._readers)}")
         return found
 
-    def _begin(self, reader: SourceReader) -> None:
+    def _start_reader(self, reader: SourceReader) -> None:
         if is_unbounded(reader.config):
             self._has_live = True
-            self._thread(f"source/{reader.config.id}", lambda: self._run(reader))
+            self._thread(f"source/{reader.config.id}", lambda: self._read_source(reader))
             return
         self._files.append(reader)
         self._start_waiting()
 
-    def _next(self) -> SourceReader | None:
+    def _next_file(self) -> SourceReader | None:
         """The next file whose turn has come, or None. A paused file has no turn and occupies no slot."""
-        if sum(not reader.paused for reader in self._running) >= self._at_once:
+        if sum(not reader.paused for reader in self._running) >= self._parallel_files:
             return None
         found = next((reader for reader in self._files if not reader.paused), None)
         if found is not None:
@@ -205,8 +205,8 @@ class Sources:
 
     def _start_waiting(self) -> None:
         """Start threads for the files whose turn has come."""
-        while (reader := self._next()) is not None:
-            self._thread(f"source/{len(self._running) - 1}", partial(self._work, reader))
+        while (reader := self._next_file()) is not None:
+            self._thread(f"source/{len(self._running) - 1}", partial(self._read_files, reader))
 
     def _cancel(self, reader: SourceReader) -> None:
         """Cancel a file that has not been started."""
@@ -224,30 +224,30 @@ class Sources:
 
         self.threads.add(start(name, call))
 
-    def _work(self, first: SourceReader) -> None:
+    def _read_files(self, first: SourceReader) -> None:
         """Read a file, then further files as long as there is a free slot."""
         reader: SourceReader | None = first
         while reader is not None:
             if self._has_live:
-                give_way()
-            self._run(reader)
+                lower_priority()
+            self._read_source(reader)
             with self._lock:
                 self._running.remove(reader)
-                reader = self._next()
+                reader = self._next_file()
 
-    def _run(self, reader: SourceReader) -> None:
+    def _read_source(self, reader: SourceReader) -> None:
         reader()
-        heap_trimmer.closed()
+        heap_trimmer.count_close()
         state, id_ = reader.state, reader.config.id
         if reader.error is not None:
             self._fail(reader.error)
         self._read(id_, state)
-        self._leave(id_, state)
+        self.count_removed(id_)
 
     # ------------------------------------------------------------------------------------------------- counting
 
     def count(self, frames: Sequence[Frame], ended: Iterable[str], now_s: float) -> None:
-        """Count frames that reached the end of the graph, and settle sources that have ended."""
+        """Count frames that reached the end of the graph, and removed sources whose last frame is among them."""
         for frame in frames:
             state: SourceState | None = frame._state.source_state
             if state is None:  # made by a stage
@@ -260,33 +260,21 @@ class Sources:
                     state.latency = Histogram()
                 state.latency.add(now_s - frame.due_s)
             if state.done:
-                self.settle(frame.source)
+                self.count_removed(frame.source)
         for id_ in ended:
-            self.settle(id_)
+            self.count_removed(id_)
 
-    def settle(self, id_: str) -> None:
-        """Forget sources with that id whose frames are all accounted for."""
+    def count_removed(self, id_: str) -> None:
+        """Add the removed sources with that id whose frames are all accounted for to the totals."""
         with self._lock:
             left = []
             for state in self._open.pop(id_, ()):
-                if state.settled:
-                    self._through(state)
+                if state.removed and state.complete:
+                    self.removed.add(state)
                 else:
                     left.append(state)
             if left:
                 self._open[id_] = left
-
-    def _leave(self, id_: str, state: SourceState) -> None:
-        """Settle a source that has ended or was removed; it may have been settled before."""
-        self.settle(id_)
-        with self._lock:
-            if state.settled:
-                self._through(state)
-
-    def _through(self, state: SourceState) -> None:
-        if state.removed and not state.counted:
-            state.counted = True
-            self.removed.add(state)
 
     def account(self) -> None:
         """Count the frames that never reached the end of the graph as dropped, once the run is over."""
@@ -294,7 +282,8 @@ class Sources:
             for state in [state for states in self._open.values() for state in states]:
                 if (lost := state.frames - state.out - state.dropped) > 0:
                     state.drops.add(GIVEN_UP, lost)
-                self._through(state)
+                if state.removed:
+                    self.removed.add(state)
             self._open.clear()
 
 

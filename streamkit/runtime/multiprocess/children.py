@@ -1,4 +1,4 @@
-"""Child processes: start, orders, messages, and termination.
+"""Child processes: start, orders, messages, supervision, and termination.
 
 A child is a fresh interpreter with a pipe. Ctrl-C and SIGTERM reach every process of a group; children ignore them, and
 the parent decides. A child whose parent is gone exits at once without partial files.
@@ -14,16 +14,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from streamkit.core import errors
 from streamkit.core.errors import ConfigError, Problem, StreamkitError, describe
+from streamkit.core.logs import messages_to
 from streamkit.io.outputs import discard_all
-from streamkit.runtime.execution.future import start
+from streamkit.runtime.execution.channel import Channel
 
 SPAWN = multiprocessing.get_context("spawn")
+_MAILBOX = 1000
 
 
 @contextlib.contextmanager
@@ -44,7 +47,7 @@ def ignore_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
 
-def how_it_died(exit_code: int | None) -> str:
+def exit_text(exit_code: int | None) -> str:
     """Describe how a process exited, as text for the user."""
     if exit_code is None or exit_code >= 0:
         return f"ended early, with exit code {exit_code}"
@@ -65,9 +68,9 @@ class Child:
 
     def __init__(self, name: str, target: Callable[..., None], *args: Any) -> None:
         self._control, theirs = SPAWN.Pipe()
-        self._deaf = False
+        self._closed = False
         with signals_held_back():
-            self._process = SPAWN.Process(target=_live, args=(target, theirs, args), name=name)
+            self._process = SPAWN.Process(target=_main, args=(target, theirs, args), name=name)
             self._process.start()
         theirs.close()
 
@@ -77,27 +80,27 @@ class Child:
         return self._process.pid
 
     @property
-    def over(self) -> bool:
-        """Whether it has exited and all its messages were read."""
-        return self._deaf and not self._process.is_alive()
+    def exited(self) -> bool:
+        """Whether it has exited and all its messages were received."""
+        return self._closed and not self._process.is_alive()
 
     @property
-    def how_it_died(self) -> str:
+    def exit_text(self) -> str:
         """How it exited, as text for the user."""
-        return how_it_died(self._process.exitcode)
+        return exit_text(self._process.exitcode)
 
-    def tell(self, kind: str, value: Any = None) -> None:
+    def send(self, kind: str, value: Any = None) -> None:
         """Send an order. Does nothing if the child has exited."""
         with contextlib.suppress(OSError):
             self._control.send((kind, value))
 
-    def hear(self) -> Iterator[tuple[str, Any]]:
-        """Yield the messages received since the last call."""
+    def receive(self) -> Iterator[tuple[str, Any]]:
+        """Yield the messages that have arrived since the last call."""
         try:
-            while not self._deaf and self._control.poll():
+            while not self._closed and self._control.poll():
                 yield self._control.recv()
         except (EOFError, OSError):
-            self._deaf = True
+            self._closed = True
 
     def kill(self) -> None:
         """Kill it at once."""
@@ -109,17 +112,90 @@ class Child:
         self._process.kill()
         self._process.join()
         self._control.close()
-        self._deaf = True
+        self._closed = True
 
 
 def wait(children: Sequence[Child], timeout_s: float) -> None:
     """Wait until a child sends a message or exits, for at most `timeout_s` seconds."""
-    awaited: list[Any] = [child._control for child in children if not child._deaf]
-    awaited += [child._process.sentinel for child in children if child._deaf]
+    awaited: list[Any] = [child._process.sentinel if child._closed else child._control for child in children]
     if awaited:
         connection.wait(awaited, timeout_s)
     else:
         time.sleep(timeout_s)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SupervisedWorker:
+    """What a `Supervisor` knows of a worker; its owner adds fields of its own.
+
+    Attributes:
+        child: the handle of its process: a `Child`, or an object with the same methods; None until it is started.
+        ready: whether its pipeline is open; the owner sets it.
+        killed: why the supervisor has killed it; None if it has not.
+    """
+
+    child: Any = None
+    ready: bool = False
+    killed: str | None = None
+
+
+_W = TypeVar("_W", bound=SupervisedWorker)
+
+
+class Supervisor(Generic[_W]):
+    """Receives the messages of worker processes, kills those that are overdue, and reports those that have exited.
+
+    The owner handles the messages, decides when a worker is overdue, and replaces workers by adding new ones to
+    `workers`. `WorkerFleet` has one worker per device and replaces none. A pool of batch workers
+
+    - derives its state of a worker from `SupervisedWorker`, and has a `Supervisor` with the function that returns
+      `no frame of clip.mp4 for 600 s: its worker was stopped` for a worker with a stuck file;
+    - calls `poll` in place of waiting for, receiving from and killing workers itself: at `exited` it takes back the
+      worker's files (`worker.killed is not None` if a file was stuck), and appends a new worker;
+    - calls `close` after it has sent the workers their last order. A pool of remote actors passes a `wait` of its own.
+
+    All methods are called from one thread.
+
+    Args:
+        overdue: why a worker must be killed at a monotonic time in seconds, as text for the user; None if it may run.
+        wait: waits for messages of several children, like `children.wait`.
+
+    Attributes:
+        workers: the workers that have been started and have not exited.
+    """
+
+    def __init__(
+        self, overdue: Callable[[_W, float], str | None], wait: Callable[[Sequence[Any], float], None] = wait
+    ) -> None:
+        self.workers: list[_W] = []
+        self._overdue, self._wait = overdue, wait
+
+    def poll(self, timeout_s: float) -> Iterator[tuple[_W, str, Any]]:
+        """Wait up to `timeout_s` seconds; yield the messages, each with its worker and its kind.
+
+        The supervisor adds two kinds, each with a text for the user. `killed` comes when it kills a worker, with the
+        reason. `exited` is the last message of every worker, with the manner of its exit; the worker is then no longer
+        in `workers`. A worker is checked for being overdue only after its messages have been handled.
+        """
+        self._wait([worker.child for worker in self.workers], timeout_s)
+        for worker in list(self.workers):
+            for kind, value in worker.child.receive():
+                yield worker, kind, value
+            if worker.child.exited:
+                worker.child.join(0.0)
+                self.workers.remove(worker)
+                yield worker, "exited", worker.child.exit_text
+            elif worker.killed is None:
+                worker.killed = self._overdue(worker, time.monotonic())
+                if worker.killed is not None:
+                    worker.child.kill()
+                    yield worker, "killed", worker.killed
+
+    def close(self, within_s: float) -> None:
+        """Wait up to `within_s` seconds for all workers to exit, and kill the rest. A later `poll` reports them."""
+        until_s = time.monotonic() + within_s
+        for worker in self.workers:
+            worker.child.join(max(0.0, until_s - time.monotonic()))
 
 
 class ParentConnection:
@@ -145,9 +221,17 @@ class ParentConnection:
             except (EOFError, OSError):
                 end_at_once()
 
-    def say(self, text: str) -> None:
-        """Send a message for the user."""
-        self.send("say", text)
+    def run(self, target: Callable[..., None], *args: Any) -> None:
+        """Call a worker's main function; an exception is sent as its last message."""
+        try:
+            with messages_to(self.log):
+                target(self, *args)
+        except BaseException as error:
+            self.fatal(error)
+
+    def log(self, *message: Any) -> None:
+        """Send a message for the user; the parent passes it to a `worker_log`."""
+        self.send("log", message)
 
     def fatal(self, error: BaseException) -> None:
         """Report to the parent that `error` ends the run."""
@@ -171,14 +255,10 @@ def end_at_once() -> None:
     os._exit(1)
 
 
-def _live(target: Callable[..., None], control: Connection, args: tuple[Any, ...]) -> None:
+def _main(target: Callable[..., None], control: Connection, args: tuple[Any, ...]) -> None:
     """Main function of a child process."""
     ignore_signals()
-    link = ParentConnection(control)
-    try:
-        target(link, *args)
-    except BaseException as error:
-        link.fatal(error)
+    ParentConnection(control).run(target, *args)
     control.close()
 
 
@@ -189,20 +269,16 @@ class Mailbox(ParentConnection):
     """
 
     def __init__(self) -> None:
-        self._messages: list[tuple[str, Any]] = []
+        self._messages = Channel[tuple[str, Any, threading.Event]](_MAILBOX)
         self._orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._sent = self._answered = self._arrived = 0
-        self._changed = threading.Condition()
+        self._fetched: list[threading.Event] = []
 
     def send(self, kind: str, value: Any = None) -> None:
         """Queue a message. For an outcome, wait until it is acknowledged: the process may exit afterwards."""
-        with self._changed:
-            self._messages.append((kind, value))
-            self._sent += 1
-            mine = self._sent
-            self._changed.notify_all()
-            if kind == "outcome":
-                self._changed.wait_for(lambda: self._arrived >= mine)
+        received = threading.Event()
+        self._messages.put((kind, value, received))
+        if kind == "outcome":
+            received.wait()
 
     def orders(self) -> Iterator[tuple[str, Any]]:
         """Yield orders, without end."""
@@ -215,22 +291,8 @@ class Mailbox(ParentConnection):
 
     def fetch(self) -> list[tuple[str, Any]]:
         """Wait for messages and return them; called by the manager, by one thread at a time."""
-        with self._changed:
-            self._arrived = self._answered
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._messages)
-            found, self._messages = self._messages, []
-            self._answered += len(found)
-            return found
-
-
-def live(mailbox: Mailbox, target: Callable[..., None], *args: Any) -> None:
-    """Run a worker's main function on a thread; an exception is sent as its last message."""
-
-    def run() -> None:
-        try:
-            target(mailbox, *args)
-        except BaseException as error:
-            mailbox.fatal(error)
-
-    start("worker", run)
+        for received in self._fetched:
+            received.set()
+        messages = self._messages.get_many(_MAILBOX)
+        self._fetched = [received for _, _, received in messages]
+        return [(kind, value) for kind, value, _ in messages]

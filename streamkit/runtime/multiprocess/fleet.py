@@ -7,6 +7,8 @@ share, the messages, the counts and the exit code. It creates no CUDA context. O
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import threading
 import time
@@ -21,74 +23,81 @@ from streamkit.config.plan import Graph
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
+from streamkit.core.logs import stage_log, worker_log
 from streamkit.core.stage import Context, RuntimeContext
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.ingest.sources import stream_numbers
-from streamkit.runtime.multiprocess.children import SPAWN, Child, error_of, signals_held_back, wait
+from streamkit.runtime.multiprocess.children import (
+    SPAWN,
+    Child,
+    SupervisedWorker,
+    Supervisor,
+    error_of,
+    signals_held_back,
+)
 from streamkit.runtime.multiprocess.frame_ipc import SharedSinks
-from streamkit.runtime.multiprocess.partition import share_out, shared_sinks
+from streamkit.runtime.multiprocess.partition import assign_sources, shared_sinks
 from streamkit.runtime.multiprocess.worker import WorkerConfig, work
 from streamkit.runtime.observe.alarms import Alarms
-from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, joined
+from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
 from streamkit.runtime.observe.report_merge import WorkerReport, add_up, frames_done, headline, latencies, own
 from streamkit.runtime.observe.trace import Trace
-from streamkit.runtime.pipeline import Messages, Pipeline
+from streamkit.runtime.pipeline import Pipeline
 
-_LOOK_S, _AT_ONCE_S = 0.1, 0.5
+logger = logging.getLogger(__name__)
+
+_POLL_S, _AT_ONCE_S = 0.1, 0.5
 _GRACE_S = 10.0
 """Time for a process to exit after the order to drop everything, or after it reports its end."""
 
 
-@dataclass(slots=True)
-class WorkerHandle:
+@dataclass(slots=True, eq=False, kw_only=True)
+class WorkerHandle(SupervisedWorker):
     """State of one worker process in the parent.
 
     Attributes:
         device: its device, as named in the YAML.
         sources: ids of its sources.
-        child: the process; None until it is started.
         frames: connection for its frames for shared sinks.
         receiver: thread that reads `frames`.
-        tally: the counts that it last sent.
-        whole: ids of the sources whose last frame has passed every stage.
-        ready: whether its stages are open.
-        dead: whether the process has exited and its messages were processed.
-        over: whether its frames were processed too.
+        latest: the counts that it last sent.
+        complete: ids of the sources whose last frame has passed every stage.
+        over: whether the process has exited, and its messages and frames were processed.
         code: its exit code, once it has reported its end.
         failure: how it died, if it exited without reporting its end.
-        told: the last order sent to it.
-        deadline: monotonic time in seconds at which it is killed.
+        order: the last order sent to it.
+        deadline_s: monotonic time in seconds at which it is killed.
     """
 
     device: str
     sources: list[str]
-    child: Any = None
     frames: Any = None
     receiver: Any = None
-    tally: WorkerReport = field(default_factory=WorkerReport)
-    whole: set[str] = field(default_factory=set)
-    ready: bool = False
-    dead: bool = False
+    latest: WorkerReport = field(default_factory=WorkerReport)
+    complete: set[str] = field(default_factory=set)
     over: bool = False
     code: int | None = None
     failure: str | None = None
-    told: str = ""
-    deadline: float | None = None
+    order: str = ""
+    deadline_s: float = math.inf
 
-    def tell(self, order: str) -> None:
+    def send(self, order: str) -> None:
         """Send an order: `go`, `stop`, `abort` or `now`. Does nothing if the process has exited."""
-        self.told = order
+        self.order = order
         if order == "abort":
-            self.deadline = time.monotonic() + _GRACE_S
-        self.child.tell(order)
+            self.deadline_s = time.monotonic() + _GRACE_S
+        self.child.send(order)
+
+    def overdue(self, now_s: float) -> str | None:
+        """The reason to kill it at this monotonic time; see `Supervisor`."""
+        return f"the process of {self.device} does not end and is killed" if now_s > self.deadline_s else None
 
 
 def prepare(
-    graph: Graph, path: Path, set_: Mapping[str, str], *, limit: int | None = None, say: Callable[[str], None] = print,
-    trace: Trace | None = None,
+    graph: Graph, path: Path, set_: Mapping[str, str], *, limit: int | None = None, trace: Trace | None = None
 ) -> Pipeline | WorkerFleet:  # fmt: skip
     """Create the run of a graph: in this process for one device, else with one worker process per device.
 
@@ -97,24 +106,23 @@ def prepare(
         path: the YAML it was read from; each worker process reads it again.
         set_: values that override the YAML.
         limit: maximum number of frames per source.
-        say: receives messages for the user.
         trace: records the timeline of the run; one device only.
 
     Raises:
         DeviceError: a device does not exist.
         ConfigError: a sink or the state cannot be shared by several devices, or tracing is not possible.
     """
-    shares = share_out(graph)
+    shares = assign_sources(graph)
     for name in graph.config.device[len(shares) :] if isinstance(graph.config.device, list) else ():
-        say(f"{name} is not used: there are more devices than sources")
-    devices = [choose(name, say) for name, _ in shares]
+        logger.warning(f"{name} is not used: there are more devices than sources")
+    devices = [choose(name) for name, _ in shares]
     if len(shares) <= 1:
-        return Pipeline(graph, devices[0], limit=limit, say=say, trace=trace)
+        return Pipeline(graph, devices[0], limit=limit, trace=trace)
     if trace is not None:
         raise ConfigError(
             "--profile supports one process, but each device has its own; name one device, as in --device cuda:0"
         )
-    return WorkerFleet(graph, shares, path, dict(set_), limit, say)
+    return WorkerFleet(graph, shares, path, dict(set_), limit)
 
 
 class WorkerFleet:
@@ -122,37 +130,36 @@ class WorkerFleet:
 
     Args:
         graph: the graph to run.
-        shares: each device with the ids of its sources, from `share_out`.
+        shares: each device with the ids of its sources, from `assign_sources`.
         path: the YAML.
         set_: values that override the YAML.
         limit: maximum number of frames per source.
-        say: receives messages for the user, each text once.
     """
 
     def __init__(
-        self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], limit: int | None,
-        say: Callable[[str], None],
+        self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], limit: int | None
     ) -> None:  # fmt: skip
         self.graph, self.limit = graph, limit
         self.states = {source.id: SourceState() for source in graph.sources}
         self.fatal: BaseException | None = None
         self.stopping = False
         self.seconds = 0.0
-        self._workers = [WorkerHandle(device, sources) for device, sources in shares]
+        self._workers = [WorkerHandle(device=device, sources=sources) for device, sources in shares]
+        self._supervisor = Supervisor(WorkerHandle.overdue)
         self._path, self._set = path, set_
         self._aborted = False
-        self.say, self._lock = Messages(say), threading.Lock()
+        self._worker_log, self._stage_log, self._lock = worker_log(), stage_log(), threading.Lock()
         addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
         runtime = RuntimeContext(addresses=addresses, streams=stream_numbers(graph.sources))
 
         def context(id_: str) -> Context:
-            return Context(id_, Device("cpu"), (1,), 1, Counters(), self.say, runtime)
+            return Context(id_, Device("cpu"), (1,), 1, Counters(), self._stage_log, runtime)
 
         self._sinks = SharedSinks(shared_sinks(graph), list(self.states), context, self.fail)
         alarms = graph.config.alarms
         runners = list(self._sinks.runners.values())
         self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
-        self.alarms = Alarms(alarms, self._facts, runners, addresses, say, self.fail, self._ending)
+        self.alarms = Alarms(alarms, self._health, runners, addresses, self.fail, self._ending)
 
     # --------------------------------------------------------------------------------------------------- the run
 
@@ -169,9 +176,9 @@ class WorkerFleet:
                 self._sinks.open()
             begun = time.perf_counter()
             for worker in self._workers if self.fatal is None else ():
-                worker.tell("go")
+                worker.send("go")
             self._aborted = self._aborted or self.fatal is not None
-            with self.alarms.watching():
+            with self.alarms.evaluating():
                 self._supervise(lambda: all(worker.over for worker in self._workers))
                 self._sinks.close()
             self.seconds = time.perf_counter() - begun
@@ -194,7 +201,7 @@ class WorkerFleet:
             self._end_now()
         self.stopping = True
         for _, emitter in emitters(self._sinks.runners.values()):
-            emitter.hurry()
+            emitter.begin_drain()
 
     def fail(self, error: BaseException) -> None:
         """End the run in all processes because of `error`, as `Pipeline.fail` does."""
@@ -218,18 +225,18 @@ class WorkerFleet:
                     (number, len(self._workers)),
                 )  # fmt: skip
                 worker.child = Child(f"share/{number}", work, job, frames)
+                self._supervisor.workers.append(worker)
                 frames.close()
         for worker in self._workers:
             worker.receiver = start("receiver", partial(self._receive_frames, worker))
 
     def _receive_frames(self, worker: WorkerHandle) -> None:
-        """Pass the frames of one process to the sinks, until it has exited and its pipe is empty."""
+        """Pass the frames of one process to the sinks, until the process has closed its pipe or exited."""
         try:
-            while not worker.dead or worker.frames.poll():
-                if worker.frames.poll(_LOOK_S):
-                    items = worker.frames.recv()
-                    worker.whole.update(source for sink, _, source in items if not sink)
-                    self._sinks.put([item for item in items if item[0]])
+            while True:
+                items = worker.frames.recv()
+                worker.complete.update(source for sink, _, source in items if not sink)
+                self._sinks.put([item for item in items if item[0]])
         except (EOFError, OSError):
             pass
         except BaseException as error:
@@ -239,92 +246,83 @@ class WorkerFleet:
         """Receive messages of the processes and send orders to them, until `done`."""
         while not done():
             order = "abort" if self._aborted else "stop" if self.stopping or self.fatal else ""
+            for worker in self._supervisor.workers:
+                if order and worker.order != order:
+                    worker.send(order)
+            for worker, kind, value in self._supervisor.poll(_POLL_S):
+                self._handle(worker, kind, value)
             for worker in self._workers:
-                if order and worker.told != order:
-                    worker.tell(order)
-            wait([worker.child for worker in self._workers if not worker.dead], _LOOK_S)
-            for worker in self._workers:
-                if not worker.over:
-                    self._receive_messages(worker)
-
-    def _receive_messages(self, worker: WorkerHandle) -> None:
-        """Process the messages of a worker, and check whether it has exited."""
-        for kind, value in worker.child.hear():
-            self._handle(worker, kind, value)
-        worker.dead = worker.child.over
-        if worker.deadline is not None and time.monotonic() > worker.deadline and not worker.dead:
-            self.say(f"the process of {worker.device} does not end and is killed")
-            worker.child.kill()
-        if worker.dead and not worker.receiver.is_alive():
-            self._settle(worker)
+                if worker.child.exited and not worker.over and not worker.receiver.is_alive():
+                    self._finish(worker)
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
-        if kind == "say":
-            self.say(value)
+        if kind == "log":
+            self._worker_log(*value)
+        elif kind == "killed":
+            logger.warning(value)
         elif kind == "ready":
             worker.ready = True
         elif kind == "fatal":
             self.fail(error_of(*value))
-        elif kind == "tally":
-            worker.tally = value
+        elif kind == "report":
+            worker.latest = value
             for id_, source in value.report["sources"].items():
                 state = self.states[id_]
                 state.frames, state.error, state.done = source["frames"], source.get("error"), id_ in value.done
         elif kind == "end":
-            worker.code, worker.deadline = value, time.monotonic() + _GRACE_S
+            worker.code, worker.deadline_s = value, time.monotonic() + _GRACE_S
+        elif kind == "exited" and worker.code is None:
+            worker.failure = f"its process on {worker.device} {value}"
 
-    def _settle(self, worker: WorkerHandle) -> None:
-        """Settle a process that has exited; if it died, its unfinished sources have failed."""
+    def _finish(self, worker: WorkerHandle) -> None:
+        """Mark a process that has exited as over; if it died, its unfinished sources have failed."""
         worker.over = True
-        if worker.code is None:
-            worker.failure = f"its process on {worker.device} {worker.child.how_it_died}"
+        if worker.code is None and worker.failure is None:  # nothing was received from it at all
+            worker.child.join(0.0)
+            worker.failure = f"its process on {worker.device} {worker.child.exit_text}"
         for id_ in worker.sources:
             state = self.states[id_]
             state.done = True
-            if worker.failure is not None and id_ not in worker.whole and state.error is None:
+            if worker.failure is not None and id_ not in worker.complete and state.error is None:
                 state.error = worker.failure
                 if self.fatal is None:
-                    self.say(f"source {id_} failed: {state.error}")
+                    logger.error(f"source {id_} failed: {state.error}")
 
     def _end_now(self) -> None:
         """End every process that still runs."""
-        started = [worker for worker in self._workers if worker.child is not None]
-        for worker in started:
-            if not worker.dead:
-                worker.tell("now")
-        for worker in started:
-            worker.child.join(_AT_ONCE_S)
-            worker.dead = True
+        for worker in self._supervisor.workers:
+            worker.send("now")
+        self._supervisor.close(_AT_ONCE_S)
 
     # ------------------------------------------------------------------------------------------------- counting
 
     @property
     def frames(self) -> int:
         """Number of frames that reached the end of the graph."""
-        return frames_done(self._tallies())
+        return frames_done(self._reports())
 
     @property
     def latency(self) -> dict[str, Histogram]:
         """See `Pipeline.latency`; merged over all processes."""
-        return latencies(self._tallies())
+        return latencies(self._reports())
 
     @property
     def pids(self) -> tuple[int, ...]:
         """The process ids: this process and the workers."""
         return os.getpid(), *(worker.child.pid for worker in self._workers if worker.child is not None)
 
-    def counted(self) -> list[tuple[int, float]]:
-        """See `Pipeline.counted`; one entry per worker process."""
-        return [(min(m.tally.finished.values(), default=0), m.tally.at_s) for m in self._workers]
+    def frame_counts(self) -> list[tuple[int, float]]:
+        """See `Pipeline.frame_counts`; one entry per worker process."""
+        return [(min(worker.latest.finished.values(), default=0), worker.latest.at_s) for worker in self._workers]
 
-    def _tallies(self) -> list[WorkerReport]:
+    def _reports(self) -> list[WorkerReport]:
         report = {**self._sinks.report(), "events": dict(self.alarms.events)}
         mine = WorkerReport(report, dict(self._sinks.finished), dict(self._sinks.latency))
-        return [*(worker.tally for worker in self._workers), mine]
+        return [*(worker.latest for worker in self._workers), mine]
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report of the run: sums over all processes, and each process's own values under `devices`."""
-        found = add_up(self._tallies())
+        found = add_up(self._reports())
         stages = [*self.graph.nodes, *found["stages"]]
         device = ", ".join(worker.device for worker in self._workers)
         return {
@@ -334,7 +332,7 @@ class WorkerFleet:
             "latency": found["latency"],
             "sources": {id_: self._source(id_) for id_ in self.states},
             "devices": [
-                {"device": worker.device, "sources": worker.sources, **own(worker.tally)}
+                {"device": worker.device, "sources": worker.sources, **own(worker.latest)}
                 | ({"error": worker.failure} if worker.failure else {})
                 for worker in self._workers
             ],
@@ -344,16 +342,16 @@ class WorkerFleet:
     def _ending(self) -> bool:
         return self.stopping or self.fatal is not None or all(state.done for state in self.states.values())
 
-    def _facts(self) -> HealthSnapshot:
+    def _health(self) -> HealthSnapshot:
         """Facts of all processes. Sources of a dead process are down; those of a silent process have no new frames."""
-        now_s, parts = time.monotonic(), [self._observer.look()]
+        now_s, parts = time.monotonic(), [self._observer.snapshot()]
         for worker in self._workers:
-            if (known := worker.tally.facts) is not None:
-                parts.append(known.aged(now_s - worker.tally.at_s, gone=worker.failure is not None))
-        return joined(parts)
+            if (known := worker.latest.facts) is not None:
+                parts.append(known.aged(now_s - worker.latest.at_s, gone=worker.failure is not None))
+        return merge_snapshots(parts)
 
     def _source(self, id_: str) -> dict[str, Any]:
         """A source's part of the report, with the error if its process died."""
         (worker,) = (worker for worker in self._workers if id_ in worker.sources)
-        found, error = worker.tally.report.get("sources", {}).get(id_, {"frames": 0}), self.states[id_].error
+        found, error = worker.latest.report.get("sources", {}).get(id_, {"frames": 0}), self.states[id_].error
         return {**found, "error": error} if error else found

@@ -140,8 +140,6 @@ class SharedSinks:
         self.latency: dict[str, Histogram] = {}
         self.runners = {node.id: runner(node, context, fail, sources) for node in nodes}
         self._lanes = {node.id: Lane([node], inputs=[Channel(node.run.queue)]) for node in nodes}
-        self._locks = {node.id: threading.Lock() for node in nodes}
-        self._sequence = Counter[str]()
 
     def open(self) -> None:
         """Open every sink, one after the other; return when all are open or one has failed."""
@@ -156,14 +154,8 @@ class SharedSinks:
         for id_ in dict.fromkeys(sink for sink, _, _ in items):
             frames = [unpack(packed) for sink, packed, _ in items if sink == id_ and packed is not None]
             ended = tuple(source for sink, packed, source in items if sink == id_ and packed is None)
-            batch = new_batch(frames, np, ended=ended)
-            with self._locks[id_]:  # held while waiting, so that batches arrive in the order of their numbers
-                batch.sequence = self._sequence[id_]
-                try:
-                    self._lanes[id_].inputs[0].put(batch)
-                except Aborted:
-                    continue
-                self._sequence[id_] += 1
+            with contextlib.suppress(Aborted):
+                self._lanes[id_].inputs[0].put(new_batch(frames, np, ended=ended))
 
     def close(self) -> None:
         """Write the queued frames, then close every open sink."""

@@ -7,7 +7,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Sink
 
 
-def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
+def assign_sources(graph: Graph) -> list[tuple[str, list[str]]]:
     """Assign the sources to the devices of the pipeline, round robin in the order of the YAML.
 
     Returns:
@@ -27,7 +27,7 @@ def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
         problems = [
             node.place.problem(
                 f"{node.id} reads pixels of sources on several devices, but pixels are never copied between devices; "
-                f"{_way_out(node)}"
+                f"{_fix(node)}"
             )
             for node in shared_sinks(graph)
             if "pixels" in node.reads
@@ -53,7 +53,7 @@ def shared_sinks(graph: Graph) -> list[Node]:
     ]
 
 
-def _way_out(node: Node) -> str:
+def _fix(node: Node) -> str:
     for option in node.type.spec.reads_if:
         if node.options.get(option):
             return f"leave out {option}, or name one device"

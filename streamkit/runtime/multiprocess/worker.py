@@ -20,13 +20,13 @@ from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import PeriodicTimer, start
-from streamkit.runtime.execution.host import confine
+from streamkit.runtime.execution.host import pin_process
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import Pipeline
 
-_TELL_EVERY_S = 0.5
+_REPORT_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,18 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         job: what to run.
         frames: frames to the parent, for its sinks.
     """
-    uplink, share, code = Uplink(frames), None, 1
+    uplink, pipeline, code = Uplink(frames), None, 1
     try:
-        device = choose(job.device, link.say)
-        confine(device, *job.part)
-        share = WorkerPipeline(_graph(job, uplink), device, job.limit, link, uplink)
-        with PeriodicTimer(_TELL_EVERY_S, share.tell):
-            code = share.run()
+        device = choose(job.device)
+        pin_process(device, *job.part)
+        pipeline = WorkerPipeline(_graph(job, uplink), device, job.limit, link, uplink)
+        with PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report):
+            code = pipeline.run()
     except BaseException as error:
         link.fatal(error)
     uplink.close()
-    if share is not None:
-        link.send("tally", share.tally(code))
+    if pipeline is not None:
+        link.send("report", pipeline.worker_report(code))
     link.send("end", code)
 
 
@@ -94,12 +94,12 @@ class WorkerPipeline(Pipeline):
     """The pipeline of one worker process."""
 
     def __init__(self, graph: Graph, device: Device, limit: int | None, link: ParentConnection, uplink: Uplink) -> None:
-        super().__init__(graph, device, limit=limit, say=link.say)
-        self.alarms.off()  # the parent evaluates them for all processes
+        super().__init__(graph, device, limit=limit)
+        self.alarms.disable()  # the parent evaluates them for all processes
         self._link, self._uplink = link, uplink
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
         self._go = threading.Event()
-        start("orders", self._obey)
+        start("orders", self._execute_orders)
 
     def fail(self, error: BaseException) -> None:
         """End the run, here and in the other processes."""
@@ -108,7 +108,7 @@ class WorkerPipeline(Pipeline):
         if not isinstance(error, (OutputError, StageError)):
             self._uplink.abort()
 
-    def tally(self, code: int | None = None) -> WorkerReport:
+    def worker_report(self, code: int | None = None) -> WorkerReport:
         """Counts so far, without those of the parent's sinks."""
         report = self.report(code if code is not None else 0)
         report["stages"] = {id_: stage for id_, stage in report["stages"].items() if id_ not in self._relayed}
@@ -117,13 +117,13 @@ class WorkerPipeline(Pipeline):
             {id_: value for id_, value in dict(values).items() if id_ not in self._relayed}
             for values in (self.finished, self.latency)
         )
-        facts = self._observer.look() if self.graph.config.alarms else None
+        facts = self._observer.snapshot() if self.graph.config.alarms else None
         return WorkerReport(report, finished, latency, done, facts)  # type: ignore[arg-type]
 
-    def tell(self) -> None:
+    def send_report(self) -> None:
         """Send the counts so far to the parent."""
         with contextlib.suppress(RuntimeError):  # a counter was added during the copy; sent next time
-            self._link.send("tally", self.tally())
+            self._link.send("report", self.worker_report())
 
     def _start_sources(self) -> None:
         """Report that every stage is open, wait until all processes are ready, and start."""
@@ -132,10 +132,10 @@ class WorkerPipeline(Pipeline):
         if self.fatal is None:
             super()._start_sources()
 
-    def _whole(self, source: str) -> None:
+    def _source_complete(self, source: str) -> None:
         self._uplink.put("", None, source)  # after the last of its frames
 
-    def _obey(self) -> None:
+    def _execute_orders(self) -> None:
         """Execute the parent's orders."""
         for order, _ in self._link.orders():
             if order == "now":

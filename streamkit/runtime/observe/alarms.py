@@ -7,10 +7,11 @@ texts are generated from the facts that their rules use.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -18,13 +19,16 @@ from typing import Any, NamedTuple
 from streamkit.config.alarms import STAGE, AlarmConfig
 from streamkit.core.data import Event, Frame
 from streamkit.core.errors import StreamkitError, describe
+from streamkit.core.logs import LogOnce
 from streamkit.core.text import at_now
 from streamkit.emit.mail_format import fill
 from streamkit.media.uris import may_be_live
-from streamkit.rules.debounce import Debounce
+from streamkit.rules.group import FactChange, FactRule
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.execution.stage_runner import Fail, Runner
 from streamkit.runtime.observe.health import HealthSnapshot, Value, emitters
+
+logger = logging.getLogger(__name__)
 
 EVERY_S = 1.0
 WHOLE = "pipeline"
@@ -77,9 +81,8 @@ class _Watch:
     """One alarm, and the sources for which it is raised."""
 
     config: AlarmConfig
-    debounce: Debounce
+    rule: FactRule
     raised: dict[str, _Raised] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
     count: int = 0
 
 
@@ -88,33 +91,33 @@ class Alarms:
 
     Args:
         configs: the alarms.
-        look: returns the current facts.
+        snapshot: returns the current facts.
         runners: the runners of the stages, among them those of emitters; more may be added.
         addresses: addresses of the sources, by id.
-        say: receives messages for the user.
         fail: receives an error that ends the run.
         ending: whether the run is ending; no alarm is raised then, as sources send no more frames.
     """
 
     def __init__(
-        self, configs: Sequence[AlarmConfig], look: Callable[[], HealthSnapshot],
-        runners: Sequence[Runner], addresses: Mapping[str, str], say: Callable[[str], None], fail: Fail,
+        self, configs: Sequence[AlarmConfig], snapshot: Callable[[], HealthSnapshot],
+        runners: Sequence[Runner], addresses: Mapping[str, str], fail: Fail,
         ending: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        self._look, self._runners, self._addresses, self._say, self._fail = look, runners, addresses, say, fail
+        self._snapshot, self._runners, self._addresses, self._fail = snapshot, runners, addresses, fail
         self._ending = ending
-        self._watches = [_watch(config) for config in configs]
+        self._warn = LogOnce(logger.warning)
+        self._watches = [_Watch(config, FactRule(config.rule)) for config in configs]
         self._lock = threading.Lock()
         self._listeners: list[Callable[[float, Event], None]] = []
         self.events: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def evaluating(self) -> Iterator[None]:
         """Evaluate the alarms once a second while the block runs."""
         with PeriodicTimer(EVERY_S, self._tick) if self._watches else contextlib.nullcontext():
             yield
 
-    def off(self) -> None:
+    def disable(self) -> None:
         """Disable the alarms: another process evaluates them."""
         self._watches = []
 
@@ -146,13 +149,13 @@ class Alarms:
 
     def _tick(self) -> None:
         try:
-            facts = self._look()
+            facts = self._snapshot()
             if not self._ending():
                 self.step(facts, time.monotonic())
         except StreamkitError as error:  # a spool that is full, or cannot be written
             self._fail(error)
         except Exception as error:  # a failure must not end the evaluation
-            self._say(f"the alarms could not be evaluated: {describe(error)}")
+            self._warn(f"the alarms could not be evaluated: {describe(error)}")
 
     def step(self, facts: HealthSnapshot, now_s: float) -> None:
         """Evaluate every rule once.
@@ -164,77 +167,71 @@ class Alarms:
         Raises:
             OutputError: an emitter's spool cannot be written, or is full and configured to stop the run.
         """
-        known = {source: {**facts.whole, **own} for source, own in facts.sources.items()}
+        known = {source: {**facts.pipeline, **own} for source, own in facts.sources.items()}
         for watch in self._watches:
-            each = known if watch.config.per_source else {WHOLE: facts.whole}
-            for key, values in each.items():
+            each = known if watch.config.per_source else {WHOLE: facts.pipeline}
+            changes = watch.rule.step(each, now_s)
+            for key, one in watch.raised.items():
+                if key in each and watch.rule.is_true(key):
+                    one.values, one.subject = each[key], self._subject(key, facts)
+            for change in changes:
                 try:
-                    self._step(watch, key, values, facts, now_s)
+                    self._report(watch, change, each[change.item], facts)
                 except StreamkitError:
                     raise
                 except Exception as error:  # an alarm that fails must not affect the others
-                    self._say(f"alarm {watch.config.name} could not be reported: {describe(error)}")
-            for key in watch.seen - each.keys():  # the source was removed
-                watch.debounce.forget(key)
-                if (gone := watch.raised.get(key)) is not None:
-                    self._cleared(watch, gone.subject, f'{gone.subject.word} "{key}" was removed', {}, facts)
-            watch.seen = set(each)
+                    self._warn(f"alarm {watch.config.name} could not be reported: {describe(error)}")
+            for key in watch.raised.keys() - each.keys():  # the source was removed
+                gone = watch.raised[key].subject
+                self._cleared(watch, gone, f'{gone.word} "{key}" was removed', {}, facts)
 
-    def _step(self, watch: _Watch, key: str, values: Mapping[str, Value], facts: HealthSnapshot, now_s: float) -> None:
-        state = watch.debounce.state(key)
-        ended_s = state.since_s if state.raised and not math.isnan(state.since_s) else now_s
-        lasted_s = ended_s - state.raised_s
-        true, known = watch.config.program.value(values), watch.raised.get(key)
-        subject = AlarmSubject(key, "camera" if may_be_live(self._addresses.get(key, "")) else "source", facts.about)
-        if true and known is not None:
-            known.values, known.subject = values, subject
-        told = watch.debounce.step(key, now_s, true)
-        if told is None:
-            return
+    def _subject(self, key: str, facts: HealthSnapshot) -> AlarmSubject:
+        return AlarmSubject(key, "camera" if may_be_live(self._addresses.get(key, "")) else "source", facts.about)
+
+    def _report(self, watch: _Watch, change: FactChange, values: Mapping[str, Value], facts: HealthSnapshot) -> None:
+        """Report that an alarm was raised or cleared."""
+        key, subject = change.item, self._subject(change.item, facts)
         own = {
             name: values[name]
             for name in dict.fromkeys([*watch.config.facts, "cause"])
             if values.get(name, math.nan) == values.get(name)
         }
-        if told == "raised":
+        if change.kind == "raised":
             shown = ActiveAlarm(watch.config.name, key, time.time(), _raised_text(watch.config, values, subject))
             with self._lock:
                 watch.count += 1
                 watch.raised[key] = _Raised(shown, subject, values, values)
-            self._tell(watch.config, key, told, shown.text, own, facts)
+            self._publish(watch.config, key, "raised", shown.text, own, facts)
         else:
+            known = watch.raised.get(key)
             first = values if known is None else known.first
-            text = _cleared_text(watch.config, values, first, lasted_s, subject)
-            self._cleared(watch, subject, text, {**own, "lasted_s": round(lasted_s, 1)}, facts)
+            text = _cleared_text(watch.config, values, first, change.lasted_s, subject)
+            self._cleared(watch, subject, text, {**own, "lasted_s": round(change.lasted_s, 1)}, facts)
 
     def _cleared(
         self, watch: _Watch, subject: AlarmSubject, text: str, own: Mapping[str, Value], facts: HealthSnapshot
     ) -> None:
         with self._lock:
             watch.raised.pop(subject.source, None)
-        self._tell(watch.config, subject.source, "cleared", text, own, facts)
+        self._publish(watch.config, subject.source, "cleared", text, own, facts)
 
-    def _tell(
+    def _publish(
         self, config: AlarmConfig, key: str, kind: str, text: str, own: Mapping[str, Value], facts: HealthSnapshot
     ) -> None:
         now_s, name = time.time(), config.name
         data = {"alarm": name, "text": text, **{k: round(v, 4) if isinstance(v, float) else v for k, v in own.items()}}
-        index, pts_s, width, height = facts.places.get(key, (0, 0.0, 0, 0))
+        index, pts_s, width, height = facts.last_frames.get(key, (0, 0.0, 0, 0))
         event = Event(kind, STAGE, key, index, pts_s, data=data)
         self.events[kind] += 1
-        self._say(f"alarm {name} {kind} {at_now()}: {text}")
+        level = logging.WARNING if kind == "raised" else logging.INFO
+        logger.log(level, f"alarm {name} {kind} {at_now()}: {text}")
         frame = Frame(key, index, pts_s, width, height, None, time_s=now_s, events=[event])
         for seen in self._listeners:
             seen(now_s, event)
         wanted = config.options.emitters
         for id_, emitter in emitters(self._runners):
             if emitter.send == "events" and (wanted is None or id_ in wanted):
-                emitter.tell(frame)
-
-
-def _watch(config: AlarmConfig) -> _Watch:
-    one = config.options
-    return _Watch(config, Debounce(config.program.for_s, one.clear, one.cooldown, one.schedule))
+                emitter.enqueue(frame)
 
 
 # ------------------------------------------------------------------------------------------------------------- texts
@@ -267,30 +264,23 @@ _TEXTS = {
 _BACK = ("down_s", "quiet_s")
 
 
-class _Known(dict[str, str]):
-    """Template values; unknown ones become `?`."""
-
-    def __missing__(self, name: str) -> str:
-        return "?"
-
-
 def _raised_text(config: AlarmConfig, values: Mapping[str, Value], subject: AlarmSubject) -> str:
     template = config.options.text
     if template is None:
-        return raised(config.facts, values, subject)
-    texts = {name: short(value) for name, value in values.items()}
-    return fill(template, _Known({**texts, "source": subject.source, "alarm": config.name}))
+        return alarm_text(config.facts, values, subject)
+    known = {name: value_text(value) for name, value in values.items()}
+    return fill(template, defaultdict(lambda: "?", known, source=subject.source, alarm=config.name))
 
 
 def _cleared_text(
     config: AlarmConfig, values: Mapping[str, Value], first: Mapping[str, Value], lasted_s: float, subject: AlarmSubject
 ) -> str:
-    if config.options.text is None and (text := back(config.facts, first, values, lasted_s, subject)):
+    if config.options.text is None and (text := recovery_text(config.facts, first, values, lasted_s, subject)):
         return text
-    return f"{config.name} is over after {span(lasted_s)}: {raised(config.facts, values, subject)}"
+    return f"{config.name} is over after {duration_text(lasted_s)}: {alarm_text(config.facts, values, subject)}"
 
 
-def raised(facts: Sequence[str], values: Mapping[str, Value], subject: AlarmSubject) -> str:
+def alarm_text(facts: Sequence[str], values: Mapping[str, Value], subject: AlarmSubject) -> str:
     """Text of a raised alarm, from the first known fact of its rule: `camera "gate" has been down for 31 s`."""
     name = next((name for name in facts if name in values and values[name] == values[name]), facts[0])  # not NaN
     value = values.get(name, 0.0)
@@ -298,7 +288,7 @@ def raised(facts: Sequence[str], values: Mapping[str, Value], subject: AlarmSubj
     return _TEXTS[name].format(
         one=f'{subject.word} "{subject.source}"',
         value=value,
-        span=span(value) if isinstance(value, float) else value,
+        span=duration_text(value) if isinstance(value, float) else value,
         why=f" ({cause})" if cause else "",
         state=values.get("state", "away"),
         sources=values.get("sources", 0.0),
@@ -306,7 +296,7 @@ def raised(facts: Sequence[str], values: Mapping[str, Value], subject: AlarmSubj
     )
 
 
-def back(
+def recovery_text(
     facts: Sequence[str], before: Mapping[str, Value], now: Mapping[str, Value], lasted_s: float, subject: AlarmSubject
 ) -> str | None:
     """Text for a source that is back, such as `camera "gate" is back after 45 s`; None for other rules.
@@ -323,10 +313,10 @@ def back(
     then_s, now_s = float(before.get(facts[0], 0.0)), float(now.get(facts[0], 0.0))
     if now_s >= then_s:  # it is still away; the alarm was cleared by its schedule
         return None
-    return f'{subject.word} "{subject.source}" is back after {span(then_s + lasted_s)}'
+    return f'{subject.word} "{subject.source}" is back after {duration_text(then_s + lasted_s)}'
 
 
-def span(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Format a duration for people: `31 s`, `2 min`, `3 h 20 min`, `2 d 4 h`; NaN is an unknown time."""
     if math.isnan(seconds):
         return "an unknown time"
@@ -341,6 +331,6 @@ def span(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"
 
 
-def short(value: Value) -> str:
+def value_text(value: Value) -> str:
     """Format a fact for a user's text template."""
     return value if isinstance(value, str) else f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -36,25 +36,17 @@ class Sums:
 
 
 @dataclass(slots=True)
-class LaneUsage:
-    """Sums over the threads of a lane.
+class LaneUsage(Sums):
+    """Sums over the threads of a lane; its name is `source`, `batcher`, or the id of the lane's first stage.
 
     Attributes:
-        name: `source` for all sources, `batcher`, or the id of the lane's first stage.
         threads: number of threads.
         total_s: seconds of work and waiting.
-        work_s: seconds of work, by stage.
-        wait_s: seconds of waiting, by span.
-        cpu_s: CPU time at work, in seconds.
         gpu_s: seconds of the lane's CUDA streams, by stage.
     """
 
-    name: str
     threads: int = 0
     total_s: float = 0.0
-    work_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    wait_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    cpu_s: float = 0.0
     gpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
@@ -74,7 +66,7 @@ class LaneUsage:
         return 1.0 - self.cpu_s / max(1e-9, sum(self.work_s.values()))
 
     @property
-    def most(self) -> str:
+    def busiest_stage(self) -> str:
         """The stage with most of the work."""
         return max(self.work_s, key=lambda name: self.work_s[name], default=self.name)
 
@@ -86,7 +78,7 @@ class LaneUsage:
         return {**found, "on a CPU core": round(self.cpu_s / total, 3)}
 
 
-def uses(tracks: Iterable[Sums]) -> list[LaneUsage]:
+def lane_usages(tracks: Iterable[Sums]) -> list[LaneUsage]:
     """Sum the tracks by lane, in their order."""
     found: dict[str, LaneUsage] = {}
     for track in tracks:
@@ -108,39 +100,39 @@ def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
         sums[name] += seconds
 
 
-def limit(found: Sequence[LaneUsage], roles: Mapping[str, str]) -> str | None:
+def find_bottleneck(found: Sequence[LaneUsage], roles: Mapping[str, str]) -> str | None:
     """Describe the bottleneck of the run; None if nothing ran.
 
     Args:
-        found: from `uses`.
+        found: from `lane_usages`.
         roles: `network`, `output` or anything else, by stage id.
     """
     lanes = [use for use in found if use.work_s]
     if not lanes:
         return None
     top = max(lanes, key=lambda use: use.busy)
-    stage, share = top.most, top.work_s[top.most] / top.total_s
+    stage, share = top.busiest_stage, top.work_s[top.busiest_stage] / top.total_s
     if top.busy < _BUSY:
         return f"{stage} is busy most, {_percent(top.busy)} of the time: {_idle(found)}"
     busy = [use for use in lanes if use.busy >= _BUSY]
     if len(busy) > 1 and not any(use.gpu_s for use in lanes) and min(use.off_core for use in busy) > _MUCH:
-        names = " and ".join(use.most for use in busy)
-        heaviest = max(busy, key=lambda use: use.cpu_s).most
+        names = " and ".join(use.busiest_stage for use in busy)
+        heaviest = max(busy, key=lambda use: use.cpu_s).busiest_stage
         return f"{names} are all busy, and wait for a core: the CPU is the limit, and {heaviest} takes most of it"
     waits = top.on_gpu_s / top.total_s
     if waits > _MUCH:
         stage = max(top.gpu_s, key=lambda name: top.gpu_s[name])
-        told = f"{stage} keeps the GPU busy, its thread waits for it {_percent(waits)} of the time"
-        return f"{told}: {_limit(stage, roles)}"
-    told = f"{stage} is busy {_percent(share)} of the time"
+        text = f"{stage} keeps the GPU busy, its thread waits for it {_percent(waits)} of the time"
+        return f"{text}: {_limit(stage, roles)}"
+    text = f"{stage} is busy {_percent(share)} of the time"
     if top.busy - share > _LITTLE:
-        told += f", with what else its thread does {_percent(top.busy)}"
+        text += f", with what else its thread does {_percent(top.busy)}"
     if top.threads > 1:
-        told += f", on each of {top.threads} threads"
-    told += f": {_limit(stage, roles)}"
+        text += f", on each of {top.threads} threads"
+    text += f": {_limit(stage, roles)}"
     if top.off_core > _MUCH:
-        told += f"; {_percent(top.off_core)} of its work is waiting for a core, a device, a disk or Python's lock"
-    return told
+        text += f"; {_percent(top.off_core)} of its work is waiting for a core, a device, a disk or Python's lock"
+    return text
 
 
 def _idle(found: Sequence[LaneUsage]) -> str:

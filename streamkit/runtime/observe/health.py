@@ -41,15 +41,15 @@ class HealthSnapshot:
 
     Attributes:
         sources: facts of each source, by id.
-        whole: facts of the pipeline.
+        pipeline: facts of the pipeline.
         about: the folder, emitter or stage that a pipeline fact is about, by fact.
-        places: index and time of each source's last frame, and its width and height.
+        last_frames: index and time of each source's last frame, and its width and height.
     """
 
     sources: dict[str, dict[str, Value]] = field(default_factory=dict)
-    whole: dict[str, float] = field(default_factory=dict)
+    pipeline: dict[str, float] = field(default_factory=dict)
     about: dict[str, str] = field(default_factory=dict)
-    places: dict[str, tuple[int, float, int, int]] = field(default_factory=dict)
+    last_frames: dict[str, tuple[int, float, int, int]] = field(default_factory=dict)
 
     def aged(self, age_s: float, gone: bool) -> HealthSnapshot:
         """The facts `age_s` seconds later without news from their process; `gone` if the process has died."""
@@ -63,25 +63,25 @@ class HealthSnapshot:
                 made["down_s"] = float(own["down_s"]) + age_s
             if gone:
                 made |= {"state": "failed", "cause": "", "fps_in": 0.0, "fps_out": 0.0}
-        whole = dict(self.whole)
+        pipeline = dict(self.pipeline)
         if gone:
-            whole |= {"total_fps": 0.0, "stage_call_s": 0.0, "memory_gb": 0.0}
-            whole["sources_down"] = sum(float(one["down_s"]) > 0 for one in sources.values())
-        return HealthSnapshot(sources, whole, self.about, self.places)
+            pipeline |= {"total_fps": 0.0, "stage_call_s": 0.0, "memory_gb": 0.0}
+            pipeline["sources_down"] = sum(float(one["down_s"]) > 0 for one in sources.values())
+        return HealthSnapshot(sources, pipeline, self.about, self.last_frames)
 
 
-def joined(parts: Sequence[HealthSnapshot]) -> HealthSnapshot:
+def merge_snapshots(parts: Sequence[HealthSnapshot]) -> HealthSnapshot:
     """Merge the facts of several processes into those of one pipeline."""
     found = HealthSnapshot()
     for part in parts:
         found.sources |= part.sources
-        found.places |= part.places
-        for name, value in part.whole.items():
-            known, how = found.whole.get(name), FACTS[name].joined
+        found.last_frames |= part.last_frames
+        for name, value in part.pipeline.items():
+            known, how = found.pipeline.get(name), FACTS[name].joined
             if how == "sum":
-                found.whole[name] = value + (known or 0.0)
+                found.pipeline[name] = value + (known or 0.0)
             elif known is None or (value > known if how == "most" else value < known):
-                found.whole[name] = value
+                found.pipeline[name] = value
                 found.about.update({name: part.about[name]} if name in part.about else {})
     return found
 
@@ -104,7 +104,7 @@ class Observer:
     ) -> None:  # fmt: skip
         self._wanted, self._states, self._runners, self._folders = frozenset(wanted), states, runners, folders
         self._begun_s = time.monotonic()
-        self._watched: dict[str, _Watched] = {}
+        self._histories: dict[str, _SourceHistory] = {}
         self._delivered: dict[str, tuple[int, float]] = {}  # by emitter: what it had delivered, and since when
         self._nvml: Any = None
         if device is not None and device.kind == "cuda" and "gpu_memory_share" in self._wanted:
@@ -112,58 +112,58 @@ class Observer:
 
             self._nvml, self._device = Nvml(device.index), str(device)
 
-    def look(self, now_s: float | None = None) -> HealthSnapshot:
+    def snapshot(self, now_s: float | None = None) -> HealthSnapshot:
         """Compute the facts; call it about once a second. `now_s` is the monotonic time, now by default."""
         found, now_s = HealthSnapshot(), time.monotonic() if now_s is None else now_s
         states = {id_: state for id_, state in self._states().items() if not state.removed}
-        for id_ in self._watched.keys() - states.keys():
-            del self._watched[id_]
+        for id_ in self._histories.keys() - states.keys():
+            del self._histories[id_]
         for id_, state in states.items():
-            watched = self._watched.get(id_)
-            if watched is None or watched.state is not state:
-                watched = self._watched[id_] = _Watched(state, self._wanted, now_s)
-            found.sources[id_] = watched.look(now_s)
+            history = self._histories.get(id_)
+            if history is None or history.state is not state:
+                history = self._histories[id_] = _SourceHistory(state, self._wanted, now_s)
+            found.sources[id_] = history.snapshot(now_s)
             size = (int(state.facts.get(name) or 0) for name in ("width", "height"))
-            found.places[id_] = (max(0, state.frames - 1), state.pts_s, *size)  # type: ignore[assignment]
+            found.last_frames[id_] = (max(0, state.frames - 1), state.pts_s, *size)  # type: ignore[assignment]
         going = [one for one in found.sources.values() if one["state"] != "ended"]
-        found.whole["total_fps"] = sum(state.fps_out for state in states.values())
-        found.whole["sources"] = len(going)
-        found.whole["sources_down"] = sum(float(one["down_s"]) > 0 for one in going)
-        found.whole["uptime_s"] = now_s - self._begun_s
+        found.pipeline["total_fps"] = sum(state.fps_out for state in states.values())
+        found.pipeline["sources"] = len(going)
+        found.pipeline["sources_down"] = sum(float(one["down_s"]) > 0 for one in going)
+        found.pipeline["uptime_s"] = now_s - self._begun_s
         self._stages(found, now_s)
         self._emitters(found, now_s)
         self._machine(found)
         return found
 
     def _stages(self, found: HealthSnapshot, now_s: float) -> None:
-        found.whole["stage_call_s"] = 0.0
+        found.pipeline["stage_call_s"] = 0.0
         for runner in self._runners:
             if (call := runner.call) is not None:
-                _most(found, "stage_call_s", now_s - call[0], runner.node.id)
+                _keep_largest(found, "stage_call_s", now_s - call[0], runner.node.id)
 
     def _emitters(self, found: HealthSnapshot, now_s: float) -> None:
-        found.whole |= {"spool_share": 0.0, "spool_records": 0.0, "undelivered_s": 0.0}
+        found.pipeline |= {"spool_share": 0.0, "spool_records": 0.0, "undelivered_s": 0.0}
         for id_, one in emitters(self._runners):
             waiting, done = one.queue.waiting, one.sender.delivered
             known = self._delivered.get(id_)
             if known is None or one.sender.undelivered <= 0 or known[0] != done:
                 known = self._delivered[id_] = done, now_s
-            _most(found, "spool_share", one.queue.share, id_)
-            _most(found, "spool_records", float(waiting), id_)
-            _most(found, "undelivered_s", now_s - known[1], id_)
+            _keep_largest(found, "spool_share", one.queue.fill_level, id_)
+            _keep_largest(found, "spool_records", float(waiting), id_)
+            _keep_largest(found, "undelivered_s", now_s - known[1], id_)
 
     def _machine(self, found: HealthSnapshot) -> None:
         if {"disk_free_gb", "disk_used_share"} & self._wanted:
             for folder in self._folders:
                 _disk(found, folder)
         if "memory_gb" in self._wanted:
-            found.whole["memory_gb"] = _memory_gb()
+            found.pipeline["memory_gb"] = _memory_gb()
         if self._nvml is not None and (share := self._nvml.memory()) is not None:
-            found.whole["gpu_memory_share"] = share
+            found.pipeline["gpu_memory_share"] = share
             found.about["gpu_memory_share"] = self._device
 
 
-class _Watched:
+class _SourceHistory:
     """Earlier counts of one source, from which rates are computed."""
 
     def __init__(self, state: SourceState, wanted: frozenset[str], now_s: float) -> None:
@@ -178,7 +178,7 @@ class _Watched:
         self._before: np.ndarray | None = None  # the counts when the first began
         self._then: np.ndarray | None = None  # and the second
 
-    def look(self, now_s: float) -> dict[str, Value]:
+    def snapshot(self, now_s: float) -> dict[str, Value]:
         state = self.state
         away = state.state in _AWAY and (state.begun or state.state != "connecting")
         if not away:
@@ -249,9 +249,9 @@ def folders(graph: Graph) -> list[Path]:
     return list(dict.fromkeys(found)) or [Path()]
 
 
-def _most(found: HealthSnapshot, name: str, value: float, about: str) -> None:
-    if name not in found.about or value > found.whole[name]:
-        found.whole[name], found.about[name] = value, about
+def _keep_largest(found: HealthSnapshot, name: str, value: float, about: str) -> None:
+    if name not in found.about or value > found.pipeline[name]:
+        found.pipeline[name], found.about[name] = value, about
 
 
 def _disk(found: HealthSnapshot, folder: Path) -> None:
@@ -263,8 +263,8 @@ def _disk(found: HealthSnapshot, folder: Path) -> None:
     if not use.total:
         return
     free_gb, share = use.free / 1e9, 1 - use.free / use.total
-    if free_gb < found.whole.get("disk_free_gb", math.inf):
-        found.whole |= {"disk_free_gb": free_gb, "disk_used_share": share}
+    if free_gb < found.pipeline.get("disk_free_gb", math.inf):
+        found.pipeline |= {"disk_free_gb": free_gb, "disk_used_share": share}
         name = "the working folder" if folder == Path() else str(folder)
         found.about |= {"disk_free_gb": name, "disk_used_share": name}
 

@@ -50,15 +50,15 @@ def headline(device: str, exit_code: int, frames: int, seconds: float) -> dict[s
     }
 
 
-def frames_done(tallies: Iterable[WorkerReport]) -> int:
+def frames_done(parts: Iterable[WorkerReport]) -> int:
     """Number of frames that reached the end of the graph."""
-    return min(_sum(tally.finished for tally in tallies).values(), default=0)
+    return min(_sum(part.finished for part in parts).values(), default=0)
 
 
-def add_up(tallies: Sequence[WorkerReport]) -> dict[str, Any]:
+def add_up(parts: Sequence[WorkerReport]) -> dict[str, Any]:
     """Merge `frames`, `detections`, `events`, `counts`, `stages` and `latency` for a report."""
-    reports = [tally.report for tally in tallies]
-    found: dict[str, Any] = {"frames": frames_done(tallies)}
+    reports = [part.report for part in parts]
+    found: dict[str, Any] = {"frames": frames_done(parts)}
     for key in ("detections", "events", "counts"):
         found[key] = _sum(report.get(key, {}) for report in reports)
     found["counts"] = dict(sorted(found["counts"].items()))
@@ -66,25 +66,25 @@ def add_up(tallies: Sequence[WorkerReport]) -> dict[str, Any]:
     for report in reports:
         for name, stage in report.get("stages", {}).items():
             stages.setdefault(name, []).append(stage)
-    found["stages"] = {name: stage_total(parts) for name, parts in stages.items()}
-    found["latency"] = {name: histogram.summary() for name, histogram in latencies(tallies).items()}
+    found["stages"] = {name: stage_total(stage_parts) for name, stage_parts in stages.items()}
+    found["latency"] = {name: histogram.summary() for name, histogram in latencies(parts).items()}
     return found
 
 
-def latencies(tallies: Iterable[WorkerReport]) -> dict[str, Histogram]:
+def latencies(parts: Iterable[WorkerReport]) -> dict[str, Histogram]:
     """Merge the latency histograms, by the stage at the end of the graph."""
     latency: dict[str, Histogram] = {}
-    for tally in tallies:
-        for name, histogram in tally.latency.items():
+    for part in parts:
+        for name, histogram in part.latency.items():
             latency.setdefault(name, Histogram()).counts += histogram.counts
     return latency
 
 
-def own(tally: WorkerReport) -> dict[str, Any]:
+def own(part: WorkerReport) -> dict[str, Any]:
     """A process's own part of a merged report: time, rate, and values that cannot be summed."""
     keys = ("exit_code", "frames", "seconds", "frames_per_s")
-    kept: dict[str, Any] = {key: tally.report[key] for key in keys if key in tally.report}
-    return {**kept, **{key: value for key, value in tally.report.items() if key not in _KNOWN}}
+    kept: dict[str, Any] = {key: part.report[key] for key in keys if key in part.report}
+    return {**kept, **{key: value for key, value in part.report.items() if key not in _KNOWN}}
 
 
 def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
@@ -20,8 +21,9 @@ from streamkit import __version__
 from streamkit.core.data import Batch, Device
 from streamkit.core.stage import Sink
 from streamkit.core.tracing import Spans
-from streamkit.io.outputs import report_file
-from streamkit.runtime.observe.bottleneck import HOST, READERS, Sums, limit, uses
+from streamkit.io.outputs import ReportFile
+from streamkit.runtime.execution.iterators import closing_iterator
+from streamkit.runtime.observe.bottleneck import HOST, READERS, Sums, find_bottleneck, lane_usages
 
 if TYPE_CHECKING:
     from streamkit.runtime.execution.channel import Channel
@@ -100,6 +102,21 @@ class ThreadTrack(Spans):
 
     def call(self, name: str, call: Callable[_P, _T], *, waiting: bool = False) -> Callable[_P, _T]:
         """See `Spans.call`."""
+        return self._spanned(name, call, waiting)
+
+    def each(
+        self, name: str, items: Iterable[_T], *, waiting: bool = False, about: dict[str, Any] | None = None
+    ) -> Iterator[_T]:
+        """See `Spans.each`. No item is held; closing the iterator closes `items`."""
+        iterator = iter(items)
+        step = self._spanned(name, iterator.__next__, waiting, about)
+        with closing_iterator(iterator), suppress(StopIteration):
+            while True:
+                yield step()
+
+    def _spanned(
+        self, name: str, call: Callable[_P, _T], waiting: bool, about: dict[str, Any] | None = None
+    ) -> Callable[_P, _T]:
         kind = "wait" if waiting else "work"
 
         def spanned(*given: _P.args, **named: _P.kwargs) -> _T:
@@ -107,15 +124,9 @@ class ThreadTrack(Spans):
             try:
                 return call(*given, **named)
             finally:
-                self.end(kind)
+                self.end(kind, about)
 
         return spanned
-
-    def each(
-        self, name: str, items: Iterable[_T], *, waiting: bool = False, about: dict[str, Any] | None = None
-    ) -> Iterable[_T]:
-        """See `Spans.each`."""
-        return _Each(self, "wait" if waiting else "work", name, items, about)
 
     def stage(self, name: str, run: Callable[[_T], _T], device: Device | None = None) -> Callable[[_T], _T]:
         """See `Spans.stage`."""
@@ -139,7 +150,7 @@ class ThreadTrack(Spans):
         """Collect the remaining GPU spans; the stream's work must be over."""
         if self._gpu is not None:
             self._gpu.collect(over=True)
-        self._trace.free(self)
+        self._trace.release(self)
 
     def begin(self, kind: str, name: str) -> None:
         """Begin a span; spans nest. CPU time is not measured for waits, which use none."""
@@ -186,32 +197,6 @@ class ThreadTrack(Spans):
         return self._gpu
 
 
-class _Each:
-    """An iterator that records a span for each step and holds no item."""
-
-    def __init__(
-        self, track: ThreadTrack, kind: str, name: str, items: Iterable[Any], about: dict[str, Any] | None
-    ) -> None:
-        self._track, self._kind, self._name, self._about = track, kind, name, about
-        self._items = iter(items)
-
-    def __iter__(self) -> _Each:
-        return self
-
-    def __next__(self) -> Any:
-        self._track.begin(self._kind, self._name)
-        try:
-            return next(self._items)
-        finally:
-            self._track.end(self._kind, self._about)
-
-    def close(self) -> None:
-        """Close the underlying iterator, if it can be closed."""
-        close = getattr(self._items, "close", None)
-        if close is not None:
-            close()
-
-
 class Trace:
     """The timeline of one run, for `Pipeline(..., trace=...)`. `finish` writes it.
 
@@ -224,7 +209,7 @@ class Trace:
     """
 
     def __init__(self, path: str | Path, *, keep: int = 200_000) -> None:
-        self._path, self._write = path, report_file(Path(path))
+        self._path, self._write = path, ReportFile(Path(path))
         self.log = Log(keep)
         self.tracks: list[ThreadTrack] = []
         self.nvtx = _nvtx()
@@ -236,7 +221,7 @@ class Trace:
         self._queues: dict[str, tuple[Batcher | Channel[Batch], list[int]]] = {}
         self._roles: dict[str, str] = {}
 
-    def here(self) -> ThreadTrack:
+    def current_track(self) -> ThreadTrack:
         """The track of the calling thread; threads with the same name may reuse a track one after the other."""
         track: ThreadTrack | None = getattr(self._mine, "track", None)
         if track is None:
@@ -246,7 +231,7 @@ class Trace:
             track = self._mine.track = track or self.add(name)
         return track
 
-    def free(self, track: ThreadTrack) -> None:
+    def release(self, track: ThreadTrack) -> None:
         """Release the calling thread's track, so that there are only as many tracks as threads at the same time."""
         self._mine.track = None
         with self._lock:
@@ -290,11 +275,11 @@ class Trace:
         Raises:
             OutputError: the file cannot be written.
         """
-        found = uses(track.sums for track in self.tracks)
-        told = limit(found, self._roles)
+        found = lane_usages(track.sums for track in self.tracks)
+        text = find_bottleneck(found, self._roles)
         first, last, dropped = self.log.kept()
         about = {
-            "made by": f"streamkit {__version__}", "limit": told, "events omitted": dropped,
+            "made by": f"streamkit {__version__}", "limit": text, "events omitted": dropped,
             "waits not shown": f"shorter than {_SHORT_S * 1e6:.0f} µs; they are in the shares",
             "shares of time": {use.name: use.summary() for use in found},
         }  # fmt: skip
@@ -302,7 +287,7 @@ class Trace:
         lines = [f"profile: {self._path}, {len(first) + len(last):,} events; ui.perfetto.dev opens it"]
         if dropped:
             lines.append(f"profile: {dropped:,} events in the middle are omitted, to bound memory and file size")
-        return [*lines, told] if told else lines
+        return [*lines, text] if text else lines
 
 
 def _nvtx() -> ModuleType | None:
@@ -402,48 +387,48 @@ class GpuSpans:
         self._pending: deque[tuple[str, Mapping[str, Any] | None, float, Any, Any]] = deque()
         self._last_s = 0.0
         for _ in range(2):  # the first event of a stream takes longer
-            self._anchor = self._mark()
+            self._anchor = self._record_event()
             self._anchor.synchronize()
             self._anchor_s = time.perf_counter()
 
     def begin(self, name: str, about: Mapping[str, Any] | None) -> None:
         """Begin a span: it contains the work that is launched from now on."""
         launched_s = time.perf_counter()
-        self._open.append((name, about, launched_s, self._mark()))
+        self._open.append((name, about, launched_s, self._record_event()))
 
     def end(self) -> None:
         """End the newest span: its work has been launched."""
-        self._pending.append((*self._open.pop(), self._mark()))
+        self._pending.append((*self._open.pop(), self._record_event()))
         self.collect()
 
     def collect(self, *, over: bool = False) -> None:
         """Report the spans that the stream has completed; all of them if its work is `over`."""
         while self._pending and (over or self._pending[0][-1].done):
             name, about, launched_s, first, second = self._pending.popleft()
-            begun_s, ended_s = self._placed(launched_s, first, second)
+            begun_s, ended_s = self._host_times(launched_s, first, second)
             self._take(name, begun_s, ended_s, about)
             self._spare.append(second)
             if first is not self._anchor:
                 self._spare.append(first)
 
-    def _placed(self, launched_s: float, first: Any, second: Any) -> tuple[float, float]:
+    def _host_times(self, launched_s: float, first: Any, second: Any) -> tuple[float, float]:
         """Host times of two events, clamped: no span begins before its launch or ends after it was seen to be done."""
         took_s = self._between_s(first, second)
         begun_s = self._anchor_s + self._between_s(self._anchor, first)
         seen_s = time.perf_counter()
-        mended_s = max(min(begun_s, seen_s - took_s), launched_s)  # the two clocks drift apart over hours
-        self._anchor_s += mended_s - begun_s
-        if mended_s - self._anchor_s > _ANCHOR_S:
+        corrected_s = max(min(begun_s, seen_s - took_s), launched_s)  # the two clocks drift apart over hours
+        self._anchor_s += corrected_s - begun_s
+        if corrected_s - self._anchor_s > _ANCHOR_S:
             self._spare.append(self._anchor)
-            self._anchor, self._anchor_s = first, mended_s
-        begun_s = max(mended_s, self._last_s)
-        self._last_s = max(begun_s, mended_s + took_s)
+            self._anchor, self._anchor_s = first, corrected_s
+        begun_s = max(corrected_s, self._last_s)
+        self._last_s = max(begun_s, corrected_s + took_s)
         return begun_s, self._last_s
 
     def _between_s(self, first: Any, second: Any) -> float:
         return float(self._cuda.get_elapsed_time(first, second)) / 1e3
 
-    def _mark(self) -> Any:
+    def _record_event(self) -> Any:
         event = self._spare.pop() if self._spare else self._cuda.Event()
         event.record(self._stream)
         return event

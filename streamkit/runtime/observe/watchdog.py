@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from streamkit.runtime.execution.stage_runner import Runner
+
+logger = logging.getLogger(__name__)
 
 HUNG = "stage calls hung"
 _DEEP = 12  # innermost calls of a stack that are shown
@@ -20,25 +23,24 @@ class Watchdog:
     Args:
         limit_s: maximum duration of one call, in seconds.
         runners: the runners; more may be added.
-        say: receives messages for the user.
     """
 
-    def __init__(self, limit_s: float, runners: Sequence[Runner], say: Callable[[str], None]) -> None:
-        self._limit_s, self._runners, self._say = limit_s, runners, say
-        self._told: dict[int, float] = {}
+    def __init__(self, limit_s: float, runners: Sequence[Runner]) -> None:
+        self._limit_s, self._runners = limit_s, runners
+        self._hung: dict[int, float] = {}  # by runner, when the call that hangs began
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Log each call once when it exceeds the limit, and once when it returns."""
         now_s = time.monotonic()
         for runner in self._runners:
-            call, begun_s = runner.call, self._told.get(id(runner))
+            call, begun_s = runner.call, self._hung.get(id(runner))
             if begun_s is not None and (call is None or call[0] != begun_s):
-                del self._told[id(runner)]
-                self._say(f"{runner.node.id}: the call that hung has returned after {now_s - begun_s:.0f} s")
-            if call is not None and now_s - call[0] > self._limit_s and id(runner) not in self._told:
-                self._told[id(runner)] = call[0]
+                del self._hung[id(runner)]
+                logger.warning(f"{runner.node.id}: the call that hung has returned after {now_s - begun_s:.0f} s")
+            if call is not None and now_s - call[0] > self._limit_s and id(runner) not in self._hung:
+                self._hung[id(runner)] = call[0]
                 runner.counters.add(HUNG)
-                self._say(
+                logger.warning(
                     f"{runner.node.id} hangs: one call has taken {now_s - call[0]:.0f} s (watchdog: "
                     f"{self._limit_s:g}s)\n{stack(call[1])}"
                 )

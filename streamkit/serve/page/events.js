@@ -8,12 +8,12 @@ let shown = [];
 
 function item(event) {
   const shot = make("div", { class: "shot" });
-  if (event.picture && signedIn) {
-    const image = make("img", { loading: "lazy", alt: `${event.kind} at ${event.source}`, src: `/events/${event.number}/picture.jpg`,
+  if (event.image && signedIn) {
+    const image = make("img", { loading: "lazy", alt: `${event.kind} at ${event.source}`, src: `/events/${event.number}/image.jpg`,
       onerror: () => image.replaceWith("image discarded") });
-    shot.append(make("a", { href: `/events/${event.number}/picture.jpg`, target: "_blank" }, image));
+    shot.append(make("a", { href: `/events/${event.number}/image.jpg`, target: "_blank" }, image));
   } else {
-    shot.append(event.picture ? "sign in" : "no image");
+    shot.append(event.image ? "sign in" : "no image");
   }
   const when = new Date(event.time_s * 1000);
   const alarm = event.stage === "alarms" && event.data.text;

@@ -13,7 +13,7 @@ from streamkit.core.data import Frame
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import FrameStage, Score, Seconds, stage
 from streamkit.core.units import Unit
-from streamkit.io.outputs import WholeFile, check_path, fill_path, output_error
+from streamkit.io.outputs import AtomicFile, check_path, fill_path
 from streamkit.ops.color import rgb
 
 _FORMATS = (".png", ".jpg")
@@ -27,14 +27,14 @@ Share = Annotated[float, Unit("share of the frame's height", minimum=0.001, maxi
     reads=("pixels", "detections"),
     writes="events",
     classes=("labels",),
-    emits=("mapped",),
-    changeable=("now",),
+    emits=("saved",),
+    changeable=("trigger",),
 )
 class Heatmap(FrameStage):
     """Write an image of where objects were: the longer at a place, the hotter, over a frame of the source.
 
-    The file is written at the end of the source, after each interval `every`, and whenever `now` changes, which is
-    possible while the pipeline runs. Each time `mapped` is emitted with its path. Heat is weighted by time, not by
+    The file is written at the end of the source, after each interval `every`, and whenever `trigger` changes, which is
+    possible while the pipeline runs. Each time `saved` is emitted with its path. Heat is weighted by time, not by
     frames, so it does not depend on the frame rate. No tracker is needed. Files are complete when they appear.
     """
 
@@ -43,18 +43,11 @@ class Heatmap(FrameStage):
     anchor: Annotated[Anchor, "the point of a box that counts; foot is the middle of its lower edge."] = "foot"
     radius: Annotated[Share, "how far an object heats its surroundings, as a share of the frame's height."] = 0.03
     opacity: Annotated[Score, "opacity of the colours at the hottest place; 1 hides the frame."] = 0.7
-    background: Annotated[
-        bool, "draw the source's frame below the colours; if false they are on black, and no pixels are copied."
-    ] = True
-    palette: Annotated[
-        Palette, "from cold to hot: heat (dark red over yellow to white), or turbo (blue over green to red)."
-    ] = "turbo"
+    background: Annotated[bool, "draw the source's frame below; if false, black, and no pixels are copied."] = True
+    palette: Annotated[Palette, "from cold to hot: heat (red, yellow, white) or turbo (blue, green, red)."] = "turbo"
     every: Annotated[Seconds | None, "also write the image at this interval."] = None
-    decay: Annotated[
-        Seconds | None,
-        "heat of this age counts a third, of twice this age a ninth; if not set, heat never decays.",
-    ] = None
-    now: Annotated[int, "any number; a change while the pipeline runs writes the image."] = 0
+    decay: Annotated[Seconds | None, "age at which heat counts a third (at twice, a ninth); by default never."] = None
+    trigger: Annotated[int, "any number; a change while the pipeline runs writes the image."] = 0
 
     def __post_init__(self) -> None:
         """Check that the path is an image whose name differs for each source."""
@@ -74,7 +67,7 @@ class Heatmap(FrameStage):
         self._source, self._last_s, self._written_s, self._requested = "", 0.0, 0.0, False
 
     def changed(self) -> None:
-        """Write the image with the next frame: `now` has changed."""
+        """Write the image with the next frame: `trigger` has changed."""
         self._requested = True
 
     def process(self, frame: Frame) -> None:
@@ -100,7 +93,7 @@ class Heatmap(FrameStage):
         self._shape = frame.height, frame.width
         if due or self._requested:
             self._written_s, self._requested = frame.pts_s, False
-            frame.emit("mapped", path=self._write())
+            frame.emit("saved", path=self._write())
 
     def close(self) -> None:
         """Write the image; a source without a frame has none."""
@@ -115,15 +108,8 @@ class Heatmap(FrameStage):
         below = self._below if self._below is not None else np.zeros((*self._shape, 3), np.uint8)
         image = painted(below, self._heat, self.palette, self.opacity)
         path = fill_path(self.path, self._source)
-        file = WholeFile(path)
-        part = file.begin()
         done, data = cv2.imencode(path[path.rindex(".") :], image[..., ::-1])
-        try:
-            if not done:
-                raise OutputError(f"cannot write {path}: the image of shape {image.shape} cannot be encoded")
-            part.write_bytes(data.tobytes())
-        except OSError as error:
-            file.discard()
-            raise output_error(path, error) from error
-        file.finish()
+        if not done:
+            raise OutputError(f"cannot write {path}: the image of shape {image.shape} cannot be encoded")
+        AtomicFile(path).write(data.tobytes())
         return path

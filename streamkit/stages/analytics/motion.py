@@ -14,7 +14,7 @@ from streamkit.analytics.shapes import Polyline
 from streamkit.core.stage import Seconds, stage
 from streamkit.core.text import did_you_mean
 from streamkit.core.units import Unit
-from streamkit.stages.analytics.track_analytics import TrackAnalytics
+from streamkit.stages.analytics.track_analytics import FRAME_POINTS, GROUND_POINTS, TrackAnalytics
 
 _KMH = 3.6  # km/h in a metre per second
 _SLACK = 0.9  # of the limit: below it a track no longer speeds
@@ -31,21 +31,23 @@ Degrees = Annotated[float, Unit("degrees", minimum=0, maximum=180)]
 class MotionStage(TrackAnalytics):
     """Base of the stages that measure motion."""
 
-    over: Annotated[Seconds, "the time over which motion is measured; longer is steadier but slower to react."] = 1.0
-    hold: Annotated[Seconds, "how long a change must last before it is reported."] = 0.5
+    smoothing: Annotated[Seconds, "the time over which motion is measured; longer is steadier but slower to react."] = (
+        1.0
+    )
+    debounce: Annotated[Seconds, "how long a change must last before it is reported."] = 0.5
 
     def __post_init__(self) -> None:
-        if not self.over > 0:
-            raise ValueError(f"over must be longer than 0s, got {self.over:g}s")
+        if not self.smoothing > 0:
+            raise ValueError(f"smoothing must be longer than 0s, got {self.smoothing:g}s")
 
     def open(self) -> None:
         """Reset all state."""
         super().open()
-        self._motion = Motion(self.over, self.max_gap)
+        self._motion = Motion(self.smoothing, self.track_ttl)
 
     def finish(self, slot: int) -> None:
         """Drop the source's tracks."""
-        self._motion.end(slot)
+        self._motion.tracks.end(slot)
 
 
 @stage(
@@ -63,10 +65,8 @@ class Speed(MotionStage):
     and `label`. docs/motion.md explains how to choose the four points, and the accuracy.
     """
 
-    points: Annotated[FourPoints, "four points of the frame, in order around an area of flat ground."]
-    ground: Annotated[
-        FourPoints, "these points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]]."
-    ]
+    points: Annotated[FourPoints, f"{FRAME_POINTS}."]
+    ground: Annotated[FourPoints, f"{GROUND_POINTS}."]
     limit_kmh: Annotated[Kmh | None, "emit events for faster tracks."] = None
 
     def __post_init__(self) -> None:
@@ -75,24 +75,24 @@ class Speed(MotionStage):
         self.check([self.points])
         self._plane = Plane(self.points, self.ground)
 
-    def watch(self, given: SourceStep) -> np.ndarray:
+    def update(self, step: SourceStep) -> np.ndarray:
         """Process one frame of each of several sources; return (n,) speeds in km/h, NaN while unknown."""
-        rows, velocity = self._motion.step(given, self._plane.metres(given.xy), self._most)
+        rows, velocity = self._motion.update(step, self._plane.metres(step.xy))
         speed = np.hypot(velocity[:, 0], velocity[:, 1]) * _KMH
         if self.limit_kmh is not None:
             before = self._motion.tracks["state"][rows]
             with np.errstate(invalid="ignore"):
                 now = np.where(speed > self.limit_kmh, 1, np.where(speed < _SLACK * self.limit_kmh, 0, before))
-            for at in np.flatnonzero(self._motion.turned(rows, now, given.pts_s[given.frame], self.hold)).tolist():
+            for at in np.flatnonzero(self._motion.turned(rows, now, step.pts_s[step.frame], self.debounce)).tolist():
                 if now[at] == 1 or before[at] == 1:
-                    self._emit(given, at, "speeding" if now[at] == 1 else "slowed", float(speed[at]))
+                    self._emit(step, at, "speeding" if now[at] == 1 else "slowed", float(speed[at]))
         return np.asarray(speed)
 
-    def _emit(self, given: SourceStep, at: int, kind: str, speed_kmh: float) -> None:
-        label = self._names[int(given.label[at])]
+    def _emit(self, step: SourceStep, at: int, kind: str, speed_kmh: float) -> None:
+        label = self._names[int(step.label[at])]
         self.count(f"{kind}: {label}")
         facts = {"label": label, "speed_kmh": round(speed_kmh, 2), "limit_kmh": self.limit_kmh}
-        given.frames[int(given.frame[at])].emit(kind, int(given.track[at]), **facts)
+        step.frames[int(step.frame[at])].emit(kind, int(step.track[at]), **facts)
 
 
 @stage(
@@ -100,12 +100,12 @@ class Speed(MotionStage):
     reads="track_id",
     writes=("heading_deg", "events"),
     columns={"heading_deg": "float"},
-    emits=("headed", "wrong_way"),
+    emits=("changed", "wrong_way"),
 )
 class Direction(MotionStage):
     """Report the direction in which tracks move: up, right, down or left, or along your own arrows.
 
-    Each moving object gets a column `heading_deg`: degrees clockwise from the top of the frame. `headed` is emitted
+    Each moving object gets a column `heading_deg`: degrees clockwise from the top of the frame. `changed` is emitted
     when a track first moves in one of the directions or changes to another one; `wrong_way` is emitted too if that
     direction is listed in `wrong`. Both carry `direction`, `heading_deg` and `label`, and `before` if the track had
     another direction before.
@@ -133,10 +133,10 @@ class Direction(MotionStage):
                 raise ValueError(f"wrong: there is no direction {name!r}{did_you_mean(name, known, all_if_few=True)}")
         if self.min_speed is not None and not self.min_speed >= 0:
             raise ValueError(f"min_speed must be 0 or more, got {self.min_speed:g}")
-        if self.min_speed is not None and self.units == "share" and self.min_speed * self.over / 2 > _WIDEST:
+        if self.min_speed is not None and self.units == "share" and self.min_speed * self.smoothing / 2 > _WIDEST:
             raise ValueError(
                 "with units: share, min_speed is in frame heights per second, and no track can move at "
-                f"{self.min_speed:g} for half of over; leave units out for pixels"
+                f"{self.min_speed:g} for half of smoothing; leave units out for pixels"
             )
 
     def open(self) -> None:
@@ -146,14 +146,14 @@ class Direction(MotionStage):
         self._names_of = list(arrows)
         self._arrows = np.array([np.subtract(arrow[-1], arrow[0]) for arrow in arrows.values()], np.float64)
 
-    def watch(self, given: SourceStep) -> np.ndarray:
+    def update(self, step: SourceStep) -> np.ndarray:
         """Process one frame of each of several sources; return (n,) headings in degrees, NaN if not moving."""
-        rows, velocity = self._motion.step(given, given.xy, self._most)
-        aspect = given.aspect[given.frame]
+        rows, velocity = self._motion.update(step, step.xy)
+        aspect = step.aspect[step.frame]
         x, y = velocity[:, 0] * aspect, velocity[:, 1]  # in units of y, so that angles are those in the frame
-        least = _SLOWEST * given.height if self.min_speed is None else np.full(len(given.frames), self.min_speed)
+        least = _SLOWEST * step.height if self.min_speed is None else np.full(len(step.frames), self.min_speed)
         with np.errstate(invalid="ignore"):
-            moves = np.hypot(x, y) > least[given.frame]
+            moves = np.hypot(x, y) > least[step.frame]
         course = np.where(moves, heading(x, y), np.nan)
         off = np.abs(
             (course[:, None] - heading(self._arrows[:, 0] * aspect[:, None], self._arrows[:, 1]) + 180) % 360 - 180
@@ -162,17 +162,17 @@ class Direction(MotionStage):
         before = self._motion.tracks["state"][rows]
         with np.errstate(invalid="ignore"):
             now = np.where(off[np.arange(len(best)), best] <= self.tolerance, best, before)
-        for at in np.flatnonzero(self._motion.turned(rows, now, given.pts_s[given.frame], self.hold)).tolist():
-            self._emit(given, at, int(now[at]), int(before[at]), float(course[at]))
+        for at in np.flatnonzero(self._motion.turned(rows, now, step.pts_s[step.frame], self.debounce)).tolist():
+            self._emit(step, at, int(now[at]), int(before[at]), float(course[at]))
         return course
 
-    def _emit(self, given: SourceStep, at: int, now: int, before: int, heading_deg: float) -> None:
-        name, label = self._names_of[now], self._names[int(given.label[at])]
+    def _emit(self, step: SourceStep, at: int, now: int, before: int, heading_deg: float) -> None:
+        name, label = self._names_of[now], self._names[int(step.label[at])]
         facts: dict[str, object] = {"direction": name, "heading_deg": round(heading_deg, 1), "label": label}
         if before >= 0:
             facts["before"] = self._names_of[before]
-        for kind in ("headed", "wrong_way") if name in self.wrong else ("headed",):
-            given.frames[int(given.frame[at])].emit(kind, int(given.track[at]), **facts)
+        for kind in ("changed", "wrong_way") if name in self.wrong else ("changed",):
+            step.frames[int(step.frame[at])].emit(kind, int(step.track[at]), **facts)
             self.count(f"{kind} {name}: {label}")
 
 

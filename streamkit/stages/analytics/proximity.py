@@ -12,7 +12,7 @@ from streamkit.analytics.per_source_steps import Labels, SourceStep
 from streamkit.analytics.shapes import check_length, check_units
 from streamkit.core.data import Frame
 from streamkit.core.stage import Seconds, stage
-from streamkit.stages.analytics.track_analytics import TrackAnalytics
+from streamkit.stages.analytics.track_analytics import FRAME_POINTS, GROUND_POINTS, TrackAnalytics
 
 _SLACK = 1.1  # of the distance: further away than that, a pair has parted
 
@@ -34,26 +34,14 @@ class Proximity(TrackAnalytics):
     `met` has `other` (the other track), `labels` (of both), `distance` (now) and `since_s`; `parted` has `other`,
     `labels` and `together_s`. The event's track is the one with the lower number. A pair is close within `distance`,
     and parts beyond 1.1 times that. It also parts, as of the time it was last seen, if one of its tracks is not seen
-    for longer than `max_gap` or the source's time jumps back.
+    for longer than `track_ttl` or the source's time jumps back.
     """
 
-    distance: Annotated[
-        float,
-        "how close is close, between the anchors: in pixels, in shares of the frame's height, or in metres with "
-        "`points` and `ground`.",
-    ]
+    distance: Annotated[float, "how close, between anchors: in the units or, with `ground`, in metres."]
     near_for: Annotated[Seconds, "how long a pair must be close before `met` is emitted."] = 0.0
-    others: Annotated[
-        tuple[str, ...], "report pairs of one of `labels` and one of these classes; by default both are of `labels`."
-    ] = ()
-    points: Annotated[
-        FourPoints | None,
-        "four points of the frame, in order around an area of flat ground; distances are then in metres.",
-    ] = None
-    ground: Annotated[
-        FourPoints | None,
-        "these points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]].",
-    ] = None
+    others: Annotated[tuple[str, ...], "report pairs of `labels` and these classes; by default within `labels`."] = ()
+    points: Annotated[FourPoints | None, f"{FRAME_POINTS}; distances are then in metres."] = None
+    ground: Annotated[FourPoints | None, f"{GROUND_POINTS}."] = None
 
     def __post_init__(self) -> None:
         """Check the distance, and that `points` and `ground` are given together."""
@@ -81,38 +69,39 @@ class Proximity(TrackAnalytics):
 
     def begin(self, slot: int) -> None:
         """Start a source without pairs."""
+        super().begin(slot)
         self._pairs[slot] = {}
 
-    def watch(self, given: SourceStep) -> None:
+    def update(self, step: SourceStep) -> None:
         """Process one frame of each of several sources."""
-        ends = np.searchsorted(given.frame, np.arange(len(given.frames) + 1)).tolist()
-        places = given.xy if self._plane is None else self._plane.metres(given.xy)
+        ends = np.searchsorted(step.frame, np.arange(len(step.frames) + 1)).tolist()
+        places = step.xy if self._plane is None else self._plane.metres(step.xy)
         if self._plane is None:
-            places = places * np.stack([given.aspect, np.ones_like(given.aspect)], axis=1)[given.frame]
-        for frame in range(len(given.frames)):
-            self._one(given, frame, slice(ends[frame], ends[frame + 1]), places)
+            places = places * np.stack([step.aspect, np.ones_like(step.aspect)], axis=1)[step.frame]
+        for frame in range(len(step.frames)):
+            self._one(step, frame, slice(ends[frame], ends[frame + 1]), places)
 
     def finish(self, slot: int) -> None:
         """Drop the source's pairs."""
         del self._pairs[slot]
 
-    def _one(self, given: SourceStep, frame: int, rows: slice, places: np.ndarray) -> None:
+    def _one(self, step: SourceStep, frame: int, rows: slice, places: np.ndarray) -> None:
         """Process one frame: a frame has at most some hundred objects, so all pairs are computed at once."""
-        here, now_s, pairs = places[rows], float(given.pts_s[frame]), self._pairs[int(given.slot[frame])]
-        tracks, labels = given.track[rows].tolist(), [self._names[i] for i in given.label[rows].tolist()]
+        here, now_s, pairs = places[rows], float(step.pts_s[frame]), self._pairs[int(step.slot[frame])]
+        tracks, labels = step.track[rows].tolist(), [self._names[i] for i in step.label[rows].tolist()]
         apart = np.hypot(*(here[:, None] - here[None]).transpose(2, 0, 1))  # NaN beyond the horizon: close to no object
         at = dict(zip(tracks, range(len(tracks)), strict=True))
         for key, pair in list(pairs.items()):
             first, second = (at.get(track) for track in key)
-            if given.back[frame]:
-                self._part(given.frames[frame], pairs, key, pair.seen_s)
+            if step.back[frame]:
+                self._part(step.frames[frame], pairs, key, pair.seen_s)
             elif first is None or second is None:
-                if now_s - pair.seen_s > self.max_gap:
-                    self._part(given.frames[frame], pairs, key, pair.seen_s)
+                if now_s - pair.seen_s > self.track_ttl:
+                    self._part(step.frames[frame], pairs, key, pair.seen_s)
             elif apart[first, second] <= self.distance * (_SLACK if pair.reported else 1.0):
                 pair.seen_s = now_s
             else:
-                self._part(given.frames[frame], pairs, key, now_s)
+                self._part(step.frames[frame], pairs, key, now_s)
         for i, j in np.argwhere(np.triu(apart <= self.distance, 1)).tolist():
             if self._is_wanted(labels[i], labels[j]):
                 i, j = (i, j) if tracks[i] < tracks[j] else (j, i)
@@ -120,7 +109,7 @@ class Proximity(TrackAnalytics):
                 pair = pairs.setdefault(key, Pair(now_s, now_s, [labels[i], labels[j]]))
                 if not pair.reported and now_s - pair.since_s >= self.near_for:
                     pair.reported = True
-                    self._emit(given.frames[frame], "met", key, pair, distance=round(float(apart[i, j]), 4))
+                    self._emit(step.frames[frame], "met", key, pair, distance=round(float(apart[i, j]), 4))
 
     def _part(self, frame: Frame, pairs: dict[tuple[int, int], Pair], key: tuple[int, int], at_s: float) -> None:
         pair = pairs.pop(key)
@@ -134,7 +123,5 @@ class Proximity(TrackAnalytics):
 
     def _is_wanted(self, first: str, second: str) -> bool:
         """Whether pairs of these classes are reported; objects of neither class were already filtered out."""
-        if not self.others:
-            return True
         both = (first, second), (second, first)
-        return any(one in self.labels and other in self.others for one, other in both)
+        return not self.others or any(one in self.labels and other in self.others for one, other in both)

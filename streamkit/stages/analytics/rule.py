@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Annotated, Any, Required
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
 from streamkit.core.data import Batch
 from streamkit.core.stage import Seconds, stage
 from streamkit.core.text import install_command
+from streamkit.core.units import OptionGroup
 from streamkit.rules.schedule import Schedule
 from streamkit.rules.scope import Scope
 from streamkit.stages.analytics.track_analytics import SlotStage
 
+logger = logging.getLogger(__name__)
 
-class RuleOptions(TypedDict, total=False):
+
+class RuleOptions(OptionGroup, total=False):
     """One of several rules.
 
     Keys:
@@ -33,9 +35,6 @@ class RuleOptions(TypedDict, total=False):
     clear_for: Seconds
     cooldown: Seconds
     schedule: Schedule
-
-
-RuleOptions.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 @stage("rule", reads="detections", writes="events", emits=("raised", "cleared"), has_rules=True)
@@ -58,9 +57,7 @@ class RuleStage(SlotStage):
     """
 
     when: Annotated[str | None, "the condition; append `for DURATION` for how long it must be true."] = None
-    clear: Annotated[
-        str | None, "the condition that clears the rule, also with `for`; default: `when` is not true."
-    ] = None
+    clear: Annotated[str | None, "the condition that clears the rule, also with `for`; by default, not `when`."] = None
     clear_for: Annotated[Seconds | None, "how long the clear condition must hold."] = None
     cooldown: Annotated[Seconds | None, "how long after it is cleared the rule is not raised again."] = None
     schedule: Annotated[
@@ -72,8 +69,10 @@ class RuleStage(SlotStage):
         dict[str, RuleOptions], "several rules by name, {crowd: {when: ..., clear: ...}, ...}, instead of `when`."
     ] = field(default_factory=dict)
     predicted: Annotated[bool, "count objects that the tracker predicts but did not see as seen."] = True
-    max_gap: Annotated[Seconds, "how long an unseen track is remembered; then its raised rules are cleared."] = 2.0
-    max_pause: Annotated[Seconds, "after a longer time without a frame of a source, durations restart at zero."] = 10.0
+    track_ttl: Annotated[Seconds, "how long an unseen track is remembered; then its raised rules are cleared."] = 2.0
+    max_frame_gap: Annotated[Seconds, "after a longer time without a frame of a source, durations restart at zero."] = (
+        10.0
+    )
     above: Scope = field(default_factory=Scope, metadata={"wired": True})
 
     def __post_init__(self) -> None:
@@ -97,22 +96,23 @@ class RuleStage(SlotStage):
 
     def open(self) -> None:
         """Compile the rules; the first time after an installation, this takes some seconds."""
-        from streamkit.rules.kernel import advance, is_compiled
+        from streamkit.rules.kernel import advance, kernels
         from streamkit.rules.rule import make_rule
         from streamkit.rules.scope import Facts
         from streamkit.tracking.jit import is_kept
 
-        if not is_compiled():
-            self.context.log(f"numba is not installed, so rules are slow; install it with: {install_command('track')}")
-        elif not is_kept(advance):
-            self.context.log("compiling the evaluation of rules, which takes some seconds; only once on this machine")
+        _, compiled = kernels()
+        if compiled is advance:
+            logger.warning(f"numba is not installed, so rules are slow; install it with: {install_command('track')}")
+        elif not is_kept(compiled):
+            logger.info("compiling the evaluation of rules, which takes some seconds; only once on this machine")
         from streamkit.rules.engine import RuleEngine
 
         facts = Facts()
         rules = [make_rule(name, options, self.above, facts) for name, options, _ in self.named()]
         self._engine = RuleEngine(
             rules, self.above, facts,
-            max_gap_s=self.max_gap, max_pause_s=self.max_pause, predicted=self.predicted,
+            track_ttl_s=self.track_ttl, max_frame_gap_s=self.max_frame_gap, predicted=self.predicted,
         )  # fmt: skip
         super().open()
 
@@ -128,7 +128,7 @@ class RuleStage(SlotStage):
             one.frame.emit(one.kind, one.track, **data)
             self.count(one.rule, one.kind)
         if self._engine.pauses:
-            self.count("restarts after max_pause", n=self._engine.pauses)
+            self.count("restarts after max_frame_gap", n=self._engine.pauses)
             self._engine.pauses = 0
         return batch
 

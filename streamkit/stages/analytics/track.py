@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +13,8 @@ from streamkit.core.stage import Score, Seconds, StreamStage, stage
 
 if TYPE_CHECKING:
     from streamkit.tracking.association import TrackerDetections
+
+logger = logging.getLogger(__name__)
 
 _SHOWN_S = 0.5
 _PREDICTED_ROW = 1 << 30  # row ids from here on are of rows that no detector made
@@ -31,8 +34,9 @@ class Track(StreamStage):
     """Follow objects from frame to frame: each gets the number of its track.
 
     Track ids count from 1 in each source and are never reused. All tracks of a source end when it ends, restarts (a
-    file that loops), or has no frame for `max_gap`. Objects in no track, such as those too weak to begin one, have no
-    id. Times are in seconds of the source, so results do not depend on the frame rate. Needs Numba: the extra `track`.
+    file that loops), or has no frame for `max_frame_gap`. Objects in no track, such as those too weak to begin one,
+    have no id. Times are in seconds of the source, so results do not depend on the frame rate. Needs Numba: the extra
+    `track`.
     """
 
     method: Annotated[
@@ -48,11 +52,9 @@ class Track(StreamStage):
         "minimum overlap of an object and the expected box of its track, 0 to 1. It is low because the overlap is "
         "reduced where the heights differ, and the assignment as a whole is optimised.",
     ] = 0.03
-    confirm: Annotated[
-        Seconds, "how long a track must be seen before it gets its id; tracks in a source's first frame get it at once."
-    ] = 0.1
-    max_lost: Annotated[Seconds, "how long an unseen track is remembered."] = 5.0
-    max_gap: Annotated[Seconds, "a longer time between two frames of a source ends all its tracks."] = 10.0
+    confirm: Annotated[Seconds, "how long a track is seen before it gets its id; in a first frame, at once."] = 0.1
+    track_ttl: Annotated[Seconds, "how long an unseen track is remembered."] = 5.0
+    max_frame_gap: Annotated[Seconds, "a longer time between two frames of a source ends all its tracks."] = 10.0
     class_aware: Annotated[bool, "match objects with tracks of the same class only."] = True
     appearance: Annotated[
         bool,
@@ -65,9 +67,7 @@ class Track(StreamStage):
         "output tracks that are not seen for up to half a second, or this long, as objects marked `predicted`. Frames "
         "skipped by a detector's `every` have all their objects like this in any case.",
     ] = False
-    smooth: Annotated[
-        bool | None, "replace boxes by those of the motion filter, which jitter less; on by default for botsort."
-    ] = None
+    smooth: Annotated[bool | None, "use the motion filter's boxes, which jitter less; default for botsort."] = None
 
     def __post_init__(self) -> None:
         """Check the thresholds against each other."""
@@ -76,10 +76,10 @@ class Track(StreamStage):
                 f"low_score, high_score and new_score must be in ascending order, got {self.low_score:g}, "
                 f"{self.high_score:g} and {self.new_score:g}"
             )
-        if self.max_gap < self.max_lost:
+        if self.max_frame_gap < self.track_ttl:
             raise ValueError(
-                f"max_gap must be at least max_lost, or lost tracks end earlier, got {self.max_gap:g} s and "
-                f"{self.max_lost:g} s"
+                "max_frame_gap must be at least track_ttl, or lost tracks end earlier, got "
+                f"{self.max_frame_gap:g} s and {self.track_ttl:g} s"
             )
         if self.smooth and self.method == "iou":
             raise ValueError("method iou has no motion model to smooth boxes with: leave out smooth or change method")
@@ -108,14 +108,14 @@ class Track(StreamStage):
         numbers = {
             "new_score": self.new_score, "high_score": self.high_score, "low_score": self.low_score,
             "min_iou": self.min_iou, "min_iou_weak": max(0.3, self.min_iou), "min_iou_new": max(0.1, self.min_iou),
-            "min_similarity": self.min_similarity, "confirm_s": self.confirm, "max_lost_s": self.max_lost,
-            "max_gap_s": self.max_gap,
+            "min_similarity": self.min_similarity, "confirm_s": self.confirm, "track_ttl_s": self.track_ttl,
+            "max_frame_gap_s": self.max_frame_gap,
             "show_lost_s": (_SHOWN_S if shown else 0.0) if isinstance(shown, bool) else shown,
         }  # fmt: skip
         flags |= {name: float(number) for name, number in numbers.items()}  # an int would compile everything again
         self._settings = TrackerSettings(**flags)
         if not is_kept(advance):
-            self.context.log("compiling the tracker, which takes 20 to 30 s; only once on this machine")
+            logger.info("compiling the tracker, which takes 20 to 30 s; only once on this machine")
         self._pool = TrackPool()
         self._known: dict[str, object] = {}
         self._advance([], Batch([]))
@@ -144,29 +144,26 @@ class Track(StreamStage):
         from streamkit.tracking.update_batch import FRAME, PREDICTED, advance
 
         frames, names = batch.frames, list(batch.tables)
-        many = len(frames) * len(tables)
-        seen = np.zeros(many, FRAME)
         bounds = [np.searchsorted(table.batch_row, np.arange(len(frames) + 1)) for table in tables]
         pool = self._pool
-        seen["lane"] = [pool.lane(frame.source, name) for frame in frames for name in names]
-        for column, values in (
-            ("counter", [pool.counter(frame.source) for frame in frames]),
-            ("time_s", [frame.pts_s for frame in frames]),
-            ("epoch", [frame._state.epoch for frame in frames]),
-            ("width", [frame.width for frame in frames]),
-            ("height", [frame.height for frame in frames]),
-        ):
-            seen[column] = np.repeat(values, len(tables)) if many else 0
-        seen["looked"] = [name not in frame._state.skipped_detectors for frame in frames for name in names]
+        rows = [
+            (
+                pool.lane(frame.source, name), pool.counter(frame.source), frame.pts_s, frame._state.epoch,
+                name not in frame._state.skipped_detectors, frame.width, frame.height, 0,
+            ) for frame in frames for name in names
+        ]  # fmt: skip
+        seen = np.array(rows, FRAME)
         counts = np.stack([np.diff(ends) for ends in bounds], axis=1).reshape(-1) if tables else np.zeros(0, np.int64)
         seen["end"] = np.cumsum(counts)
         order = _interleaved(bounds, len(frames))
         objects = self._objects(tables, order)
-        pool.fit(_most(pool.lanes["count"], seen["lane"], counts), objects.look.shape[1])
+        pool.reserve(_most(pool.lanes["count"], seen["lane"], counts), objects.embedding.shape[1])
         ids = np.full(len(order), -1, np.int64)
-        shown = self._settings.show_lost_s > 0 or not seen["looked"].all()
-        room = np.zeros(many * pool.tracks.shape[1] if shown else 0, PREDICTED)
-        rows = advance(pool.lanes, pool.tracks, pool.looks, pool.last_id, seen, objects, self._settings, ids, room)
+        shown = self._settings.show_lost_s > 0 or not seen["detected"].all()
+        room = np.zeros(len(seen) * pool.tracks.shape[1] if shown else 0, PREDICTED)
+        count = advance(
+            pool.lanes, pool.tracks, pool.embeddings, pool.last_id, seen, objects, self._settings, ids, room
+        )
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         begin, found = 0, []
@@ -177,18 +174,18 @@ class Track(StreamStage):
             if self._settings.smooth:
                 columns["xyxy"] = _within(objects.box[mine], table, frames)
             table = table.with_columns(**columns)
-            found.append(_with_predicted(table, room[:rows], number, len(tables)) if shown else table)
+            found.append(_with_predicted(table, room[:count], number, len(tables)) if shown else table)
         return found
 
     def _objects(self, tables: list[Detections], order: np.ndarray) -> TrackerDetections:
         from streamkit.tracking.association import TrackerDetections
 
         tables = tables or [Detections.empty()]
-        looks = [table.extra.get("embedding") for table in tables] if self.appearance else []
-        size = next((look.shape[1] for look in looks if look is not None), 0)
+        embeddings = [table.extra.get("embedding") for table in tables] if self.appearance else []
+        size = next((one.shape[1] for one in embeddings if one is not None), 0)
         parts = [
-            np.zeros((len(table), size), np.float32) if look is None or look.shape[1] != size else look
-            for table, look in zip(tables, looks or [None] * len(tables), strict=True)
+            np.zeros((len(table), size), np.float32) if one is None or one.shape[1] != size else one
+            for table, one in zip(tables, embeddings or [None] * len(tables), strict=True)
         ]
         return TrackerDetections(
             np.concatenate([table.xyxy for table in tables])[order],

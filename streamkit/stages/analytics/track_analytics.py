@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, SourceStep, rounds
-from streamkit.analytics.shapes import Anchor, Shape, Units, check_units, outside
+from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, SourceStep, source_steps
+from streamkit.analytics.shapes import Anchor, Shape, Units, by_name, check_length, check_units, outside
 from streamkit.analytics.track_store import Slots
 from streamkit.core.data import Batch, Frame, Shown
 from streamkit.core.stage import Context, Seconds, StreamStage
+
+logger = logging.getLogger(__name__)
+
+FRAME_POINTS = "four points of the frame, in order around an area of flat ground"
+GROUND_POINTS = "these points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]]"
 
 
 class SlotStage(StreamStage):
@@ -56,29 +62,25 @@ class TrackAnalytics(SlotStage, classes=("labels",)):
         "resolution (lengths are then shares of the frame's height).",
     ] = "pixels"
     predicted: Annotated[bool, "count objects that the tracker predicts but did not see as seen."] = True
-    max_gap: Annotated[Seconds, "how long an unseen track is remembered."] = 2.0
+    track_ttl: Annotated[Seconds, "how long an unseen track is remembered."] = 2.0
 
     def open(self) -> None:
         """Reset all state."""
         super().open()
         self._clocks = Clocks()
-        self._most = 0
         self._view = PositionOptions(self.units, self.anchor, self.predicted)
         self._names = Labels(self.labels)
 
-    def new_state(self, source: str) -> int:
-        """Allocate a slot for a source."""
-        slot = super().new_state(source)
-        self._most = max(self._most, slot + 1)
+    def begin(self, slot: int) -> None:
+        """See `SlotStage.begin`."""
         self._clocks.begin(slot)
-        return slot
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Process the batch, one frame of each source at a time; measured values become a column."""
         self._tables = tables = {name: batch.table(name) for name in batch.tables}
         values = np.full(sum(map(len, tables.values())), np.nan, np.float32)
-        for one in rounds(batch, states, self._view, self._names, self._clocks):
-            measured = self.watch(one)
+        for one in source_steps(batch, states, self._view, self._names, self._clocks):
+            measured = self.update(one)
             if measured is not None:
                 values[one.row] = measured
         end = 0
@@ -88,13 +90,13 @@ class TrackAnalytics(SlotStage, classes=("labels",)):
             batch.tables[name] = table.with_columns(**{str(column): values[begin:end]})
         return batch
 
-    def watch(self, given: SourceStep) -> np.ndarray | None:
+    def update(self, step: SourceStep) -> np.ndarray | None:
         """Process one frame of each of several sources; return (n,) values of the stage's column, if it has one."""
         raise NotImplementedError
 
-    def looks(self, given: SourceStep, at: int) -> dict[str, dict[str, str]]:
+    def attributes(self, step: SourceStep, at: int) -> dict[str, dict[str, str]]:
         """Return `{"attributes": {name: label}}` of an object for an event's data; empty if it has none."""
-        row = int(given.row[at])
+        row = int(step.row[at])
         for table in self._tables.values():
             if row < len(table):
                 found = table.extra["attributes"][row] if "attributes" in table.extra else None
@@ -102,17 +104,53 @@ class TrackAnalytics(SlotStage, classes=("labels",)):
             row -= len(table)
         return {}
 
-    def show(self, frame: Frame, name: str, shape: Shape, counts: str, *, closed: bool = False) -> None:
-        """Show a line or an area on a frame, labelled with its name, or the stage's id, and its counts."""
-        text = f"{name or self.context.id} {counts}"
-        frame.shown[f"{self.context.id} {name}"] = Shown(shape, self.units, closed, text)
-
     def check(self, shapes: Iterable[Shape]) -> None:
         """Check that shapes fit the units; raise ValueError."""
         check_units(self.units, shapes)
 
 
-def tell_outside(
+@dataclass(eq=False, kw_only=True)
+class ShapeAnalytics(TrackAnalytics):
+    """Base of `line_counter` and `zone`: lines or areas, one without a name or several by name."""
+
+    margin: Annotated[
+        float | None,
+        "how far beyond a line, or outside of an area, a track has crossed or left; 1 % of the frame's height by "
+        "default.",
+    ] = None
+    debounce: Annotated[Seconds, "how long a track must stay across, inside or outside before that counts."] = 0.0
+    window: Annotated[Seconds | None, "emit `counted` (of lines) or `occupancy` (of areas) at this interval."] = None
+
+    closed: ClassVar[bool] = False
+    """Whether the shapes are areas."""
+
+    def __post_init__(self) -> None:
+        """Check the shapes, `margin` and `window` against the units."""
+        self._option, self._event_field = ("polygon", "zone") if self.closed else ("line", "line")
+        self._shapes = by_name(getattr(self, self._option))
+        self._shape_names = list(self._shapes)
+        self.check(self._shapes.values())
+        check_length("margin", self.margin, self.units)
+        if self.window is not None and not self.window > 0:
+            raise ValueError(f"window must be longer than 0s, got {self.window:g}s; leave it out for none")
+
+    def named(self, number: int) -> dict[str, Any]:
+        """Return the name of a shape for an event's data; empty for a shape without a name."""
+        name = self._shape_names[number]
+        return {self._event_field: name} if name else {}
+
+    def warn_outside(self, frames: Iterable[Frame]) -> None:
+        """Warn about shapes outside of the frame; see the function."""
+        warn_outside(self.context, frames, self._option, self._shapes, self.units, closed=self.closed)
+
+    def show(self, frame: Frame, counts: Iterable[str]) -> None:
+        """Show the shapes on a frame, each labelled with its name, or the stage's id, and its counts."""
+        for (name, shape), text in zip(self._shapes.items(), counts, strict=True):
+            label = f"{name or self.context.id} {text}"
+            frame.shown[f"{self.context.id} {name}"] = Shown(shape, self.units, self.closed, label)
+
+
+def warn_outside(
     context: Context, frames: Iterable[Frame], option: str, shapes: Mapping[str, Shape], units: Units, *,
     closed: bool = True,
 ) -> None:  # fmt: skip
@@ -132,9 +170,4 @@ def tell_outside(
             if outside(shape, width, height, closed=closed):
                 which = ".".join(filter(None, (context.id, option, name)))
                 size = f"{frame.width}x{frame.height} of {frame.source}"
-                context.log(f"{which} is outside of the frame, {size}: no object can be in it")
-
-
-def named(word: str, name: str) -> dict[str, Any]:
-    """Return `{word: name}` for an event's data; empty for a shape without a name."""
-    return {word: name} if name else {}
+                logger.warning(f"{which} is outside of the frame, {size}: no object can be in it")

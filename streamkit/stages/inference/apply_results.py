@@ -1,8 +1,8 @@
 """Results of a network with `of:`, given to the objects or frames that it ran on: the last part of the chain.
 
 Results of tracks and frames are smoothed over time. The mean decays with time, not with frames: a result of age t has
-the weight exp(-t / smooth). This is an exponential filter for irregularly spaced samples, so it does not depend on the
-frame rate. Masks and keypoints belong to one frame and are not kept.
+the weight exp(-t / smoothing). This is an exponential filter for irregularly spaced samples, so it does not depend on
+the frame rate. Masks and keypoints belong to one frame and are not kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 from streamkit.core.data import Batch, Detections
 from streamkit.core.stage import StreamStage
 from streamkit.core.units import Of, Score, Seconds
+from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
+from streamkit.models.network import inspect
 from streamkit.ops import rle
 from streamkit.ops.masks import class_masks
 from streamkit.stages.inference.select_objects import TrackCaches, members, track_ids
@@ -31,13 +33,10 @@ Results = Mapping[tuple[int, int], Any]
 
 def network_details(model: Any) -> tuple[Any, dict[str, Any]]:
     """Return the family of a network, and the shapes of its outputs as its file has them."""
-    from streamkit.models.card import family_of
-    from streamkit.models.network import inspect
-
     return family_of(model), {name: output.dims for name, output in inspect(model.file).outputs.items()}
 
 
-class ApplyResults(StreamStage, name="keep", reads=("answers",)):
+class ApplyResults(StreamStage, name="apply", reads=("results",)):
     """Base of the parts that take the crops off the batch and give frames or objects the results."""
 
     def apply(self, batch: Batch, states: Mapping[str, Any], results: Results) -> None:
@@ -49,13 +48,13 @@ class ApplyResults(StreamStage, name="keep", reads=("answers",)):
         assert batch.crops is not None
         assert batch.rows is not None
         keys = zip(batch.rows.tolist(), batch.crops.row_id.tolist(), strict=True)
-        self.apply(batch, states, dict(zip(keys, batch.crops.answered(), strict=True)))
+        self.apply(batch, states, dict(zip(keys, batch.crops.wait(), strict=True)))
         batch.crops = batch.rows = batch.geometry = None
         return batch
 
 
 @dataclass(eq=False)
-class KeepDetails(ApplyResults):
+class ApplyDetails(ApplyResults):
     """Give every object of the table its result, which belongs to this frame alone."""
 
     model: Model
@@ -75,15 +74,15 @@ class KeepDetails(ApplyResults):
         raise NotImplementedError
 
 
-class KeepMasks(KeepDetails, writes=("mask",)):
+class ApplyMasks(ApplyDetails, writes=("mask",)):
     """Give every object its mask."""
 
     def attach(self, table: Detections, values: list[Any]) -> Detections:
-        """See `KeepDetails.attach`."""
+        """See `ApplyDetails.attach`."""
         return table.with_columns(mask=_objects([value and value["mask"] for value in values]))
 
 
-class KeepPoints(KeepDetails, writes=("keypoints",)):
+class ApplyPoints(ApplyDetails, writes=("keypoints",)):
     """Give every object its keypoints."""
 
     def open(self) -> None:
@@ -92,7 +91,7 @@ class KeepPoints(KeepDetails, writes=("keypoints",)):
         self._points = family.points(outputs, len(self.model.labels))
 
     def attach(self, table: Detections, values: list[Any]) -> Detections:
-        """See `KeepDetails.attach`."""
+        """See `ApplyDetails.attach`."""
         points = [None if value is None else value["keypoints"] for value in values]
         k = self._points or max((len(one) for one in points if one is not None), default=0)
         return table.with_columns(keypoints=_rows(points, (k, 3)), skeleton=self.model.skeleton)
@@ -132,9 +131,9 @@ class Mean:
     seen_s: float
     value: Any = None
 
-    def add(self, result: np.ndarray, now_s: float, smooth: float) -> np.ndarray:
+    def add(self, result: np.ndarray, now_s: float, smoothing: float) -> np.ndarray:
         """Add a result; return the mean."""
-        kept = math.exp(-abs(now_s - self.at_s) / smooth) if smooth else 0.0
+        kept = math.exp(-abs(now_s - self.at_s) / smoothing) if smoothing else 0.0
         self.total = self.total * np.float32(kept) + result
         self.weight = self.weight * kept + 1
         self.at_s = now_s
@@ -142,15 +141,15 @@ class Mean:
 
 
 @dataclass(eq=False)
-class KeepTracks(KeepDetails, TrackCaches):
+class ApplyTracks(ApplyDetails, TrackCaches):
     """Keep the results with each track, and give every object of the table a column; see the module.
 
     Attributes:
-        smooth: seconds after which a result has weight 1/e.
+        smoothing: seconds after which a result has weight 1/e.
         track_ttl: seconds without a track after which it is a new one.
     """
 
-    smooth: Seconds = 2.0
+    smoothing: Seconds = 2.0
     track_ttl: Seconds = 10.0
 
     def value(self, mean: np.ndarray) -> Any:
@@ -158,7 +157,7 @@ class KeepTracks(KeepDetails, TrackCaches):
         raise NotImplementedError
 
     def values(self, batch: Batch, states: Mapping[str, Any], table: Detections, results: Results) -> list[Any]:
-        """See `KeepDetails.values`: those of tracks are smoothed and kept."""
+        """See `ApplyDetails.values`: those of tracks are smoothed and kept."""
         values: list[Any] = [None] * len(table)
         mine = np.flatnonzero(members(table, self.of))
         found = super().values(batch, states, table, results)
@@ -172,13 +171,13 @@ class KeepTracks(KeepDetails, TrackCaches):
             if found[i] is not None:
                 if known is None:
                     known = state.known[tracks[i]] = Mean(np.zeros_like(found[i]), 0.0, now_s, now_s)
-                known.value = self.value(known.add(found[i], now_s, self.smooth))
+                known.value = self.value(known.add(found[i], now_s, self.smoothing))
             values[i] = None if known is None else known.value
         return values
 
 
 @dataclass(eq=False)
-class KeepEmbeddings(KeepTracks, writes=("embedding",), changeable=("smooth", "track_ttl")):
+class ApplyEmbeddings(ApplyTracks, writes=("embedding",), changeable=("smoothing", "track_ttl")):
     """Give each object a vector of length 1 in the column `embedding`, NaN where there is none.
 
     Attributes:
@@ -193,11 +192,11 @@ class KeepEmbeddings(KeepTracks, writes=("embedding",), changeable=("smooth", "t
         self._length = family.length(outputs)
 
     def value(self, mean: np.ndarray) -> Any:
-        """See `KeepTracks.value`."""
+        """See `ApplyTracks.value`."""
         return mean / max(float(np.linalg.norm(mean)), np.finfo(np.float32).tiny)
 
     def attach(self, table: Detections, values: list[Any]) -> Detections:
-        """See `KeepDetails.attach`."""
+        """See `ApplyDetails.attach`."""
         if self._length is None:  # the file does not say
             self._length = next((len(value) for value in values if value is not None), None)
         private = table.private - {"embedding"} if self.record else table.private | {"embedding"}
@@ -224,8 +223,8 @@ class AttributeName:
 
 
 @dataclass(eq=False)
-class KeepAttributes(
-    AttributeName, KeepTracks, writes=("attributes",), changeable=("smooth", "track_ttl", "min_score")
+class ApplyAttributes(
+    AttributeName, ApplyTracks, writes=("attributes",), changeable=("smoothing", "track_ttl", "min_score")
 ):
     """Give each object an attribute in the column `attributes`.
 
@@ -238,25 +237,25 @@ class KeepAttributes(
     min_score: Score = 0.0
 
     def attach(self, table: Detections, values: list[Any]) -> Detections:
-        """See `KeepDetails.attach`: adds to the present attributes."""
+        """See `ApplyDetails.attach`: adds to the present attributes."""
         if (before := table.extra.get("attributes")) is not None:
             values = [{**old, **new} if old and new else new or old for old, new in zip(before, values, strict=True)]
         return table.with_columns(attributes=_objects(values))
 
 
 @dataclass(eq=False)
-class KeepFrameAttributes(AttributeName, ApplyResults, writes=("attributes",), changeable=("smooth", "min_score")):
+class ApplyFrameAttributes(AttributeName, ApplyResults, writes=("attributes",), changeable=("smoothing", "min_score")):
     """Give each frame an attribute among its facts.
 
     Attributes:
         model: the model card.
-        smooth: seconds after which a result has weight 1/e.
+        smoothing: seconds after which a result has weight 1/e.
         attribute: the attribute's name; by default the stage's id.
         min_score: below this score no attribute is given.
     """
 
     model: Model
-    smooth: Seconds = 2.0
+    smoothing: Seconds = 2.0
     attribute: str | None = None
     min_score: Score = 0.0
 
@@ -272,13 +271,13 @@ class KeepFrameAttributes(AttributeName, ApplyResults, writes=("attributes",), c
             if row in found:
                 if not state:
                     state.append(Mean(np.zeros_like(found[row]), 0.0, frame.pts_s, frame.pts_s))
-                state[0].value = self.value(state[0].add(found[row], frame.pts_s, self.smooth))
+                state[0].value = self.value(state[0].add(found[row], frame.pts_s, self.smoothing))
             if state and state[0].value is not None:
                 frame.facts["attributes"] = {**frame.facts.get("attributes", {}), **state[0].value}
 
 
 @dataclass(eq=False)
-class KeepRegions(ApplyResults, writes=(SEGMENTATION,)):
+class ApplyRegions(ApplyResults, writes=(SEGMENTATION,)):
     """Make the masks of the classes, and attach them to each frame.
 
     Attributes:

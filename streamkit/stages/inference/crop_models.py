@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from streamkit.core.stage import Composite, CompositePart, Count, Pixels, Score, Seconds, stage
-from streamkit.core.units import Of
+from streamkit.core.units import OF_FORMS, Of
 from streamkit.models.card_option import Model
-from streamkit.stages.inference.apply_results import KeepAttributes, KeepEmbeddings, KeepFrameAttributes
-from streamkit.stages.inference.infer import CudaGraph, Providers, Threads, check_task, network_parts, some
+from streamkit.stages.inference.apply_results import ApplyAttributes, ApplyEmbeddings, ApplyFrameAttributes
+from streamkit.stages.inference.infer import CudaGraph, Providers, Threads, check_task, network_parts, pick_options
 from streamkit.stages.inference.postprocess import FetchVectors
 from streamkit.stages.inference.select_objects import SelectFrames, SelectObjects
 
@@ -25,11 +25,9 @@ class CropModelBase(Composite):
     min_size: Annotated[Pixels, "skip objects whose shorter side is below this, in source pixels."] = 16.0
     batch: Annotated[Count, "maximum number of crops in one run of the network."] = 32
     every: Annotated[Seconds, "how long a result holds before the network runs again; 0 runs it on every frame."] = 1.0
-    requery_ratio: Annotated[
-        float, "the network runs again on a track if area x score is more than so many times that of its best view."
-    ] = 2.0
+    requery_ratio: Annotated[float, "run again on a track whose area x score exceeds so many times its best one."] = 2.0
     untracked: Annotated[bool, "below a tracker, also run on objects without a track, on every frame."] = False
-    smooth: Annotated[Seconds, "results are averaged over time; this age has weight 1/e. 0 uses the newest only."] = 2.0
+    smoothing: Annotated[Seconds, "results are averaged over time; this age has weight 1/e; 0 uses the newest."] = 2.0
     track_ttl: Annotated[Seconds, "a track that is not seen for this long starts again."] = 10.0
     providers: Providers = ()
     threads: Threads = None
@@ -48,7 +46,7 @@ class CropModelBase(Composite):
         if of is None:
             select = CompositePart("select", SelectFrames, {"every": self.every})
         else:
-            select = CompositePart("select", SelectObjects, {"of": of, **some(self, _SELECT)})
+            select = CompositePart("select", SelectObjects, {"of": of, **pick_options(self, _SELECT)})
         fetch = CompositePart("postprocess", FetchVectors, {"model": self.model})
         return network_parts(self, [select], [fetch, keep], ("batch",))
 
@@ -62,21 +60,18 @@ class Classify(CropModelBase):
     """
 
     model: Annotated[Model, "the model card, with task: classify."]
-    of: Annotated[
-        Of | None,
-        "which objects, as detect, detect.person or {stage: detect, labels: [person, car]}; whole frames by default.",
-    ] = None
+    of: Annotated[Of | None, f"which objects, {OF_FORMS}; whole frames by default."] = None
     attribute: Annotated[str | None, "the attribute's name; by default the stage's id."] = None
     min_score: Annotated[Score | None, "below this score no attribute is given; by default the card's score."] = None
 
     def parts(self) -> list[CompositePart]:
         """Return the parts from crop selection to the attribute; see `streamkit/core/crops.py`."""
-        options = some(self, ("model", "smooth", "attribute"))
+        options = pick_options(self, ("model", "smoothing", "attribute"))
         options["min_score"] = self.model.score if self.min_score is None else self.min_score
         if self.of is None:
-            return self.chain(None, CompositePart("keep", KeepFrameAttributes, options))
+            return self.chain(None, CompositePart("apply", ApplyFrameAttributes, options))
         options |= {"of": self.of, "track_ttl": self.track_ttl}
-        return self.chain(self.of, CompositePart("keep", KeepAttributes, options))
+        return self.chain(self.of, CompositePart("apply", ApplyAttributes, options))
 
 
 @stage("embed", reads=("pixels", "detections"), writes="embedding")
@@ -88,10 +83,10 @@ class Embed(CropModelBase):
     """
 
     model: Annotated[Model, "the model card, with task: embed."]
-    of: Annotated[Of, "which objects, as detect, detect.person or {stage: detect, labels: [person, car]}."]
+    of: Annotated[Of, f"which objects, {OF_FORMS}."]
     record: Annotated[bool, "write the vectors into records."] = False
 
     def parts(self) -> list[CompositePart]:
         """Return the parts from crop selection to the column; see `streamkit/core/crops.py`."""
-        options = some(self, ("model", "of", "smooth", "track_ttl", "record"))
-        return self.chain(self.of, CompositePart("keep", KeepEmbeddings, options))
+        options = pick_options(self, ("model", "of", "smoothing", "track_ttl", "record"))
+        return self.chain(self.of, CompositePart("apply", ApplyEmbeddings, options))

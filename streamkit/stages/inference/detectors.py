@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Annotated, ClassVar
 
-from streamkit.core.stage import Composite, CompositePart, Count, Pixels, Score, stage
-from streamkit.core.units import Of
+from streamkit.core.stage import Composite, CompositePart, Count, Score, stage
+from streamkit.core.units import OF_FORMS, Of
+from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
-from streamkit.stages.inference.apply_results import KeepDetails, KeepMasks, KeepPoints, KeepRegions
-from streamkit.stages.inference.infer import CudaGraph, Providers, Threads, check_task, network_parts, some
+from streamkit.stages.inference.apply_results import ApplyDetails, ApplyMasks, ApplyPoints, ApplyRegions
+from streamkit.stages.inference.infer import CudaGraph, Providers, Threads, check_task, network_parts, pick_options
 from streamkit.stages.inference.inference_regions import select_regions
 from streamkit.stages.inference.postprocess import (
     DecodeCrops,
@@ -35,9 +36,17 @@ class DetectorBase(DetectionOptions, Composite):
     threads: Threads = None
     cuda_graph: CudaGraph = False
 
-    finds: ClassVar[type[Postprocess]] = Postprocess
-    keeps: ClassVar[type[KeepDetails]]
-    unused_with_of: ClassVar[tuple[str, ...]] = ("agnostic", "top_k", "max_size", "roi", "units", "anchor", "tiles")
+    postprocess_type: ClassVar[type[Postprocess]] = Postprocess
+    apply_type: ClassVar[type[ApplyDetails]]
+    unused_with_of: ClassVar[tuple[str, ...]] = (
+        "class_agnostic",
+        "top_k",
+        "max_size",
+        "roi",
+        "units",
+        "anchor",
+        "tiles",
+    )
     with_of: ClassVar[str] = "the objects are those of another stage"
 
     def __post_init__(self) -> None:
@@ -62,7 +71,7 @@ class DetectorBase(DetectionOptions, Composite):
     def parts(self) -> list[CompositePart]:
         """Return the parts with their options."""
         if self.of is None:
-            found = CompositePart("postprocess", self.finds, some(self, _POSTPROCESS))
+            found = CompositePart("postprocess", self.postprocess_type, pick_options(self, _POSTPROCESS))
             return network_parts(self, select_regions(self), [found])
         return self.parts_of(self.of)
 
@@ -72,14 +81,14 @@ class DetectorBase(DetectionOptions, Composite):
         The network runs on every object of every frame, since they move. It detects objects in each crop, and the one
         that fills its crop best is the object in question.
         """
-        select = {"of": of, "every": 0.0, "track_ttl": 1.0, **some(self, ("pad", "min_size"))}
-        decode = {**some(self, ("model", "min_score", "iou", "labels")), "agnostic": True}
+        select = {"of": of, "every": 0.0, "track_ttl": 1.0, **pick_options(self, ("pad", "min_size"))}
+        decode = {**pick_options(self, ("model", "min_score", "iou", "labels")), "class_agnostic": True}
         return network_parts(
             self,
             [CompositePart("select", SelectObjects, select)],
             [
                 CompositePart("postprocess", DecodeCrops, decode),
-                CompositePart("keep", self.keeps, {"model": self.model, "of": of}),
+                CompositePart("apply", self.apply_type, {"model": self.model, "of": of}),
             ],
             ("batch",),
         )
@@ -95,8 +104,7 @@ class Detect(DetectorBase):
     model: Annotated[Model, "the model card: a path, or the name of a card in models/ beside the YAML or in streamkit."]
     of: Annotated[
         Of | None,
-        "detect within these objects only, as detect, detect.car or {stage: detect, labels: [car, truck]}; the results "
-        "have a table of their own, named after this stage.",
+        f"detect within these objects only, {OF_FORMS}; the results have a table of their own, named after this stage.",
     ] = None
     every: Annotated[
         Count,
@@ -113,7 +121,7 @@ class Detect(DetectorBase):
         return network_parts(
             self,
             [CompositePart("select", SelectObjects, select)],
-            [CompositePart("postprocess", Postprocess, some(self, _POSTPROCESS))],
+            [CompositePart("postprocess", Postprocess, pick_options(self, _POSTPROCESS))],
             ("batch",),
         )
 
@@ -127,24 +135,14 @@ class Segment(DetectorBase):
     have a mask for each class: `"segmentation": {"road": {...}}`.
     """
 
-    model: Annotated[
-        Model,
-        "the model card, with task: segment; its family determines whether it finds objects or classes of places.",
-    ]
-    of: Annotated[
-        Of | None, "give masks to these objects, as detect, detect.person or {stage: detect, labels: [person, car]}."
-    ] = None
-    labels: Annotated[
-        list[str] | None, "keep these classes only; by default a semantic network keeps all but `background`."
-    ] = None
-    min_size: Annotated[
-        Pixels, "discard boxes whose shorter side is below this, in source pixels; with `of`, skip such objects."
-    ] = 0.0
+    model: Annotated[Model, "the model card, with task: segment; its family finds objects or classes of places."]
+    of: Annotated[Of | None, f"give masks to these objects, {OF_FORMS}."] = None
+    labels: Annotated[list[str] | None, "keep these classes only; by default all but a semantic `background`."] = None
     top_k: Annotated[Count, "maximum number of objects per frame; the best are kept."] = 100
     min_share: Annotated[Score, "omit classes that cover less than this share of the frame; semantic networks."] = 0.0
 
-    finds: ClassVar[type[Postprocess]] = PostprocessMasks
-    keeps: ClassVar[type[KeepDetails]] = KeepMasks
+    postprocess_type: ClassVar[type[Postprocess]] = PostprocessMasks
+    apply_type: ClassVar[type[ApplyDetails]] = ApplyMasks
 
     def check_use(self) -> None:
         """See `DetectorBase.check_use`; few options apply to a semantic network."""
@@ -165,12 +163,11 @@ class Segment(DetectorBase):
             [CompositePart("select", SelectFrames, {"every": 0.0})],
             [
                 CompositePart("postprocess", FetchMaps, {"model": self.model}),
-                CompositePart("keep", KeepRegions, some(self, ("model", "labels", "min_share"))),
+                CompositePart("apply", ApplyRegions, pick_options(self, ("model", "labels", "min_share"))),
             ],
         )
 
     def _is_semantic(self) -> bool:
-        from streamkit.models.card import family_of
 
         return family_of(self.model).regions
 
@@ -184,12 +181,7 @@ class Pose(DetectorBase):
     """
 
     model: Annotated[Model, "the model card, with task: pose."]
-    of: Annotated[
-        Of | None, "give keypoints to these objects, as detect, detect.person or {stage: detect, labels: [person]}."
-    ] = None
-    min_size: Annotated[
-        Pixels, "discard boxes whose shorter side is below this, in source pixels; with `of`, skip such objects."
-    ] = 0.0
+    of: Annotated[Of | None, f"give keypoints to these objects, {OF_FORMS}."] = None
 
-    finds: ClassVar[type[Postprocess]] = PostprocessKeypoints
-    keeps: ClassVar[type[KeepDetails]] = KeepPoints
+    postprocess_type: ClassVar[type[Postprocess]] = PostprocessKeypoints
+    apply_type: ClassVar[type[ApplyDetails]] = ApplyPoints

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from streamkit.core.batch_buckets import sizes, steps
 from streamkit.core.data import Batch
 from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
+from streamkit.core.tasks import Future
+from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
+from streamkit.models.network import check_model, need_onnxruntime, wrong
+from streamkit.models.session import Session, on_this_stream
 from streamkit.stages.inference.preprocess import Preprocess
 
-if TYPE_CHECKING:
-    from streamkit.core.tasks import Future
-    from streamkit.models.session import Session
+logger = logging.getLogger(__name__)
 
-UNTUNED = "batches before network tuning"
+UNTUNED = "batches before tuning"
 
 Providers = Annotated[
     tuple[Literal["tensorrt", "cuda", "cpu"], ...],
@@ -46,8 +49,6 @@ class Infer(BatchStage):
 
     def probe(self) -> None:
         """Check that ONNX Runtime is installed."""
-        from streamkit.models.network import need_onnxruntime
-
         need_onnxruntime()
 
     def open(self) -> None:
@@ -57,10 +58,6 @@ class Infer(BatchStage):
         therefore run on a session that loads quickly but runs slowly, until the tuned session is ready in the
         background. The runtime tunes at once where many live sources would otherwise lose frames meanwhile.
         """
-        from streamkit.models.card import family_of
-        from streamkit.models.network import check_model
-        from streamkit.models.session import on_this_stream
-
         self._card = check_model(self.model)
         self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, self.context.device)
         self._family = family_of(self._card)
@@ -74,8 +71,6 @@ class Infer(BatchStage):
         self._report()
 
     def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:
-        from streamkit.models.network import wrong
-        from streamkit.models.session import Session
 
         card = self._card
         session = Session(
@@ -97,7 +92,7 @@ class Infer(BatchStage):
         """Report what slows this network down."""
         session, name = self._session, self._card.file.name
         if session.fixed_batch is not None:
-            self.context.log(
+            logger.warning(
                 f"{name} has a fixed batch size of {session.fixed_batch}: larger batches run in steps; export it with "
                 "a dynamic batch size for more speed"
             )
@@ -106,7 +101,7 @@ class Infer(BatchStage):
             count = sum(elsewhere.values())
             self.context.counters.add("network nodes on the cpu", count)
             if count > sum(session.nodes.values()) // 10:  # a few are arithmetic on shapes, which costs nothing
-                self.context.log(f"{name}: {count} of its nodes run on the CPU, with copies between CPU and GPU")
+                logger.warning(f"{name}: {count} of its nodes run on the CPU, with copies between CPU and GPU")
 
     def process(self, batch: Batch) -> Batch:
         """Set `batch.outputs`; release the tensor."""
@@ -165,13 +160,13 @@ def network_parts(
     """
     return [
         *select,
-        CompositePart("preprocess", Preprocess, some(stage, ("model", *shared))),
-        CompositePart("infer", Infer, some(stage, ("model", "providers", "threads", "cuda_graph", *shared))),
+        CompositePart("preprocess", Preprocess, pick_options(stage, ("model", *shared))),
+        CompositePart("infer", Infer, pick_options(stage, ("model", "providers", "threads", "cuda_graph", *shared))),
         *results,
     ]
 
 
-def some(stage: Stage, names: tuple[str, ...]) -> dict[str, Any]:
+def pick_options(stage: Stage, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the options of these names."""
     return {name: getattr(stage, name) for name in names}
 

@@ -1,26 +1,32 @@
 """Regions of interest and tiles: which frames, and which parts of them, a network sees (`every:`, `roi:`, `tiles:`).
 
-A composite with any of these options begins with the part `look`, which puts one row per region on the batch, as
+A composite with any of these options begins with the part `regions`, which puts one row per region on the batch, as
 `streamkit/core/crops.py` describes; all regions are still one launch of `preprocess`. `postprocess` merges the objects
 of a frame's regions and discards those whose anchor is outside of every polygon.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
 
 from streamkit.analytics.geometry import Areas
+from streamkit.analytics.per_source_steps import anchors
 from streamkit.analytics.shapes import Anchor, Polygons, Shape, Units, by_name, check_units
 from streamkit.core.crops import Crops
 from streamkit.core.data import Batch, Detections, Frame
+from streamkit.core.logs import LogOnce
 from streamkit.core.stage import BatchStage, Composite, CompositePart
 from streamkit.core.units import Unit
+from streamkit.models.families import ReadOptions
 from streamkit.ops import views
 from streamkit.ops.boxes import Rect
 from streamkit.stages.inference.select_objects import WHOLE_FRAME
+
+logger = logging.getLogger(__name__)
 
 _EDGE_NETWORK_PX = 2.0  # an object whose box ends so near the edge of a region may continue beyond it
 _TilePixels = Annotated[int, Unit("pixels", minimum=32)]
@@ -33,15 +39,12 @@ class Tiles:
     Attributes:
         size: width and height in source pixels.
         overlap: the share of a tile that overlaps its neighbour.
-        whole: also run on the whole frame, for objects larger than a tile.
+        full_frame: also run on the whole frame, for objects larger than a tile.
     """
 
     size: tuple[_TilePixels, _TilePixels]
     overlap: Annotated[float, Unit("share of a tile", minimum=0, maximum=0.9)] = 0.2
-    whole: bool = True
-
-
-Tiles.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+    full_frame: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class InferenceRegions:
         if self.roi is None:
             return [(0, 0, width, height)]
         size = (width, height) if self.units == "share" else (1, 1)
-        found = [views.around(shape * size, width, height) for shape in self.shapes]
+        found = [views.bounding_rect(shape * size, width, height) for shape in self.shapes]
         return list(dict.fromkeys(rect for rect in found if rect is not None))
 
     def rects(self, width: int, height: int) -> np.ndarray:
@@ -96,7 +99,7 @@ class InferenceRegions:
         found: dict[Rect, Rect] = {}
         for part in self.parts(width, height):
             laid = [part] if self.tiles is None else views.tiles(part, self.tiles.size, self.tiles.overlap)
-            whole = [part] if self.tiles is not None and self.tiles.whole and len(laid) > 1 else []
+            whole = [part] if self.tiles is not None and self.tiles.full_frame and len(laid) > 1 else []
             for rect in (*whole, *laid):
                 found.setdefault(rect, part)
         known = self._known[width, height] = np.array(list(found.items()), np.int32).reshape(-1, 2, 4)
@@ -106,10 +109,7 @@ class InferenceRegions:
         """Return (n,) bool: whether each box's anchor is in a polygon; all true without polygons."""
         if self.areas is None:
             return np.ones(len(xyxy), bool)
-        x1, y1, x2, y2 = xyxy.astype(np.float64).T
-        x = {"left": x1, "right": x2}.get(self.anchor, (x1 + x2) * 0.5)
-        y = {"foot": y2, "top": y1}.get(self.anchor, (y1 + y2) * 0.5)
-        xy = np.clip(np.stack([x, y], axis=1), 0.5, sizes_wh - 0.5)
+        xy = anchors(xyxy.astype(np.float64), sizes_wh, self.anchor)
         return np.asarray(self.areas.inside(xy / sizes_wh if self.units == "share" else xy).any(axis=1))
 
     def unseen(self, xyxy: np.ndarray, within: np.ndarray, sizes_wh: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -130,15 +130,15 @@ class InferenceRegions:
 
 
 def select_regions(stage: Composite) -> list[CompositePart]:
-    """Return the part `look` of a composite, if its `roi`, `tiles` or `every` require it."""
+    """Return the part `regions` of a composite, if its `roi`, `tiles` or `every` require it."""
     options = {name: getattr(stage, name) for name in ("roi", "units", "anchor", "tiles")}
     every = getattr(stage, "every", 1)
     needed = InferenceRegions(**options).wanted or every > 1
-    return [CompositePart("look", SelectRegions, {**options, "every": every})] if needed else []
+    return [CompositePart("regions", SelectRegions, {**options, "every": every})] if needed else []
 
 
 @dataclass(eq=False)
-class SelectRegions(BatchStage, name="look", reads=("pixels",), writes=("crops",)):
+class SelectRegions(BatchStage, name="regions", reads=("pixels",), writes=("crops",)):
     """Choose the regions of each frame; see the module.
 
     Attributes:
@@ -159,77 +159,73 @@ class SelectRegions(BatchStage, name="look", reads=("pixels",), writes=("crops",
         """Prepare for frames of any size."""
         self._table = self.context.id.split(".", 1)[0]
         self._regions = InferenceRegions(self.roi, self.units, self.anchor, self.tiles)
+        self._warn = LogOnce(logger.warning)
 
     def process(self, batch: Batch) -> Batch:
         """Set `batch.rows` and, unless the network sees whole frames, `batch.crops`."""
-        seen = [self._sees(frame) for frame in batch.frames]
+        selected = [row for row, frame in enumerate(batch.frames) if self._is_selected(frame)]
         if not self._regions.wanted:
-            batch.rows = np.flatnonzero(seen).astype(np.int32)
+            batch.rows = np.array(selected, np.int32)
             return batch
-        rects = [self._rects(frame)[: None if sees else 0] for frame, sees in zip(batch.frames, seen, strict=True)]
+        rects = [self._rects(batch.frames[row]) for row in selected]
         together = np.concatenate(rects) if rects else np.zeros((0, 4), np.int32)
-        batch.rows = np.repeat(np.arange(len(rects), dtype=np.int32), [len(part) for part in rects])
+        batch.rows = np.repeat(np.array(selected, np.int32), [len(part) for part in rects])
         batch.crops = Crops(together, np.full(len(together), WHOLE_FRAME, np.int32))
-        self.context.counters.add("views seen", len(together))
+        self.context.counters.add("regions inferred", len(together))
         return batch
 
-    def _sees(self, frame: Frame) -> bool:
+    def _is_selected(self, frame: Frame) -> bool:
         """Whether the network runs on the frame, which is marked as skipped if not."""
         if frame._state.ordinal % self.every == 0:
             return True
         frame._state.skipped_detectors |= {self._table}
-        self.context.counters.add("frames not looked at")
+        self.context.counters.add("frames skipped: every")
         return False
 
     def _rects(self, frame: Frame) -> np.ndarray:
         found = self._regions.rects(frame.width, frame.height)[:, 0]
         if not len(found):
             size = f"{frame.width}x{frame.height}"
-            self.context.log(f"the roi is outside of frames of {size}: no objects are detected in them")
+            self._warn(f"the roi is outside of frames of {size}: no objects are detected in them")
         return found
 
 
-@dataclass(slots=True)
-class RegionMerger:
-    """Merges the objects of a batch's regions; made with what is known before the objects are on the host.
+def merge_regions(
+    table: Detections,
+    regions: InferenceRegions,
+    rows: np.ndarray,
+    crops: Crops,
+    scale: np.ndarray,
+    sizes_wh: np.ndarray,
+    options: ReadOptions,
+) -> tuple[Detections, dict[str, int]]:
+    """Return the table of a batch's frames from that of their regions, and how many rows each cause removed.
 
-    Attributes:
+    Args:
+        table: the objects of the regions; `batch_row` is the region.
         regions: the stage's regions.
         rows: (r,) the frame of each crop.
         crops: the r regions, or the objects of another stage that the network saw.
         scale: (r, 2) float32, network pixels per source pixel.
         sizes_wh: (n, 2) width and height of each frame.
+        options: the options of non-max suppression.
     """
-
-    regions: InferenceRegions
-    rows: np.ndarray
-    crops: Crops
-    scale: np.ndarray
-    sizes_wh: np.ndarray
-
-    def __call__(
-        self, table: Detections, *, iou: float, agnostic: bool, top_k: int
-    ) -> tuple[Detections, dict[str, int]]:
-        """Return the table of the frames from that of the regions, and how many rows each cause removed."""
-        region = table.batch_row
-        frame = self.rows[region]
-        within, sizes, scale = self._within()[region], self.sizes_wh[frame], self.scale[region]
-        inside = self.regions.inside(table.xyxy, sizes.astype(np.float64))
-        inside &= ~self.regions.unseen(table.xyxy, within, sizes, scale)
-        cut = views.cut_off(table.xyxy, self.crops.rects[region], within, scale)
-        mine = np.flatnonzero(inside)
-        kept, taken, left_out = views.merge(
-            table.xyxy[mine], table.score[mine], table.class_id[mine], frame[mine], region[mine], cut[mine],
-            iou=iou, agnostic=agnostic, top_k=top_k,
-        )  # fmt: skip
-        made = table[mine[kept]]
-        row_id = np.arange(len(made), dtype=np.int32)
-        made = made.with_columns(batch_row=np.asarray(self.rows[made.batch_row], np.int32), row_id=row_id)
-        return made, {"nms": taken, "top_k": left_out, "roi": len(table) - len(mine)}
-
-    def _within(self) -> np.ndarray:
-        """Return (r, 4): the polygon's rectangle that each region is a tile of; an object's crop is no tile."""
-        if self.crops.row_id[0] != WHOLE_FRAME:
-            return self.crops.rects
-        frames = dict.fromkeys(self.rows.tolist())
-        return np.concatenate([self.regions.rects(*self.sizes_wh[row].tolist())[:, 1] for row in frames])
+    region = table.batch_row
+    frame = rows[region]
+    within = crops.rects  # the polygon's rectangle that each region is a tile of; an object's crop is no tile
+    if crops.row_id[0] == WHOLE_FRAME:
+        frames = dict.fromkeys(rows.tolist())
+        within = np.concatenate([regions.rects(*sizes_wh[row].tolist())[:, 1] for row in frames])
+    within, sizes, scale = within[region], sizes_wh[frame], scale[region]
+    inside = regions.inside(table.xyxy, sizes.astype(np.float64))
+    inside &= ~regions.unseen(table.xyxy, within, sizes, scale)
+    cut = views.is_cut_off(table.xyxy, crops.rects[region], within, scale)
+    mine = np.flatnonzero(inside)
+    kept, taken, left_out = views.merge(
+        table.xyxy[mine], table.score[mine], table.class_id[mine], frame[mine], region[mine], cut[mine],
+        iou=options.iou, agnostic=options.agnostic, top_k=options.top_k,
+    )  # fmt: skip
+    made = table[mine[kept]]
+    row_id = np.arange(len(made), dtype=np.int32)
+    made = made.with_columns(batch_row=np.asarray(rows[made.batch_row], np.int32), row_id=row_id)
+    return made, {"nms": taken, "top_k": left_out, "roi": len(table) - len(mine)}

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated, Any
 
 import numpy as np
 
 from streamkit.analytics.shapes import Anchor, Polygons, Units
-from streamkit.core.crops import once
 from streamkit.core.data import Array, Batch, Detections
 from streamkit.core.stage import BatchStage, Count, Pixels, Score, stage
 from streamkit.core.text import did_you_mean
+from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
+from streamkit.models.families import CAUSES, ReadOptions, unpack
 from streamkit.ops.boxes import iou_matrix
-from streamkit.stages.inference.inference_regions import InferenceRegions, RegionMerger, Tiles
+from streamkit.ops.transfer import fetch
+from streamkit.stages.inference.inference_regions import InferenceRegions, Tiles, merge_regions
 
-NO_ROOM = "masks left out: too large together"
+NO_ROOM = "masks dropped: too large"
 """See `streamkit.ops.masks.FULL_MAPS`."""
 
 _NO_RESULTS = np.zeros((0, 0), np.float32)
-_RESULTS_COPY = "the answers go from device to host, one copy a batch"
+_RESULTS_COPY = "the results go from device to host, one copy a batch"
 _CROP_COLUMNS = ("mask", "keypoints")
 _MakeTable = Callable[[], tuple[Detections, dict[str, int]]]
 """Returns a table, and how many boxes each cause removed."""
@@ -37,13 +40,11 @@ class DetectionOptions:
         Score | dict[str, Score] | None,
         "minimum score of an object, 0 to 1, or one per class as {car: 0.5, person: 0.3}; by default the card's.",
     ] = None
-    iou: Annotated[
-        Score | None, "an object whose box overlaps a better one by more than this is discarded; by default the card's."
-    ] = None
-    agnostic: Annotated[bool, "objects suppress each other across classes."] = False
+    iou: Annotated[Score | None, "discard a box that overlaps a better one by more; by default the card's."] = None
+    class_agnostic: Annotated[bool, "objects suppress each other across classes."] = False
     labels: Annotated[list[str] | None, "keep these classes only."] = None
     top_k: Annotated[Count, "maximum number of objects per frame; the best are kept."] = 300
-    min_size: Annotated[Pixels, "discard boxes whose shorter side is below this, in source pixels."] = 0.0
+    min_size: Annotated[Pixels, "minimum shorter side of a box or, with `of`, of an object, in source pixels."] = 0.0
     max_size: Annotated[Pixels | None, "discard boxes whose longer side is above this, in source pixels."] = None
     roi: Annotated[
         Polygons | None,
@@ -55,7 +56,7 @@ class DetectionOptions:
     tiles: Annotated[
         Tiles | None,
         "detect small objects in overlapping tiles of the frame, {size: [640, 640], overlap: 0.2}, and also in the "
-        "whole frame unless `whole` is false. Each tile is a row of the network's batch.",
+        "whole frame unless `full_frame` is false. Each tile is a row of the network's batch.",
     ] = None
 
     def __post_init__(self) -> None:
@@ -73,7 +74,7 @@ class DetectionOptions:
     reads="outputs",
     writes="detections",
     warms_up=True,
-    changeable=("min_score", "iou", "agnostic", "labels", "top_k", "min_size", "max_size"),
+    changeable=("min_score", "iou", "class_agnostic", "labels", "top_k", "min_size", "max_size"),
 )
 class Postprocess(DetectionOptions, BatchStage):
     """Decode the network's outputs: thresholds, boxes in source pixels, non-max suppression.
@@ -85,8 +86,6 @@ class Postprocess(DetectionOptions, BatchStage):
 
     def open(self) -> None:
         """Find the network's family, and compute the threshold of each class."""
-        from streamkit.models.card import family_of
-
         self._family = family_of(self.model)
         self._table = self.context.id.split(".", 1)[0]
         self._removed: deque[Mapping[str, int]] = deque()
@@ -94,8 +93,6 @@ class Postprocess(DetectionOptions, BatchStage):
 
     def changed(self) -> None:
         """Compute the threshold of each class."""
-        from streamkit.models.families import ReadOptions
-
         card = self.model
         given = self.min_score
         default = given if isinstance(given, (int, float)) else card.score
@@ -107,7 +104,7 @@ class Postprocess(DetectionOptions, BatchStage):
         self._read = ReadOptions(
             min_score=scores,
             iou=card.iou if self.iou is None else self.iou,
-            agnostic=self.agnostic,
+            agnostic=self.class_agnostic,
             top_k=self.top_k,
             min_size=self.min_size,
             max_size=np.inf if self.max_size is None else self.max_size,
@@ -138,9 +135,6 @@ class Postprocess(DetectionOptions, BatchStage):
 
     def _decode(self, batch: Batch, sizes: np.ndarray) -> _MakeTable:
         """Start to decode the outputs; the returned function makes the table."""
-        from streamkit.models.families import CAUSES, unpack
-        from streamkit.ops.transfer import fetch
-
         assert batch.geometry is not None
         reads, geometry, input_size = self._family, batch.geometry, self.model.input.size
         sizes = sizes if batch.rows is None else sizes[batch.rows]
@@ -150,7 +144,7 @@ class Postprocess(DetectionOptions, BatchStage):
 
         def make() -> tuple[Detections, dict[str, int]]:
             buffer, *arrays = wait()
-            rows, counts, _ = packed.over(buffer)
+            rows, counts, _ = packed.over(buffer, packed.rows.shape)
             made = unpack(rows, counts, self.model.labels, reads.columns)
             made = made.with_columns(skeleton=self.model.skeleton)
             causes = dict(zip(CAUSES, counts[:, 1:].sum(axis=0).tolist(), strict=True))
@@ -171,12 +165,12 @@ class Postprocess(DetectionOptions, BatchStage):
         assert crops is not None
         assert rows is not None
         assert geometry is not None
-        merge = RegionMerger(self._regions, rows, crops, geometry[:, :2], sizes)
+        regions, scale = self._regions, geometry[:, :2]
 
         def made() -> tuple[Detections, dict[str, int]]:
             table, causes = make()
-            found, more = merge(table, iou=options.iou, agnostic=options.agnostic, top_k=options.top_k)
-            return found, {cause: causes.get(cause, 0) + more.get(cause, 0) for cause in {**causes, **more}}
+            found, more = merge_regions(table, regions, rows, crops, scale, sizes, options)
+            return found, Counter(causes) + Counter(more)
 
         return made
 
@@ -210,7 +204,7 @@ class PostprocessKeypoints(Postprocess, writes=("detections", "keypoints")):
 
 
 @dataclass(eq=False)
-class DecodeCrops(Postprocess, name="postprocess", writes=("answers",), device_copy=_RESULTS_COPY):
+class DecodeCrops(Postprocess, name="postprocess", writes=("results",), device_copy=_RESULTS_COPY):
     """Decode the outputs of crops: the result of each is the columns of its best object, or None."""
 
     def process(self, batch: Batch) -> Batch:
@@ -225,7 +219,7 @@ class DecodeCrops(Postprocess, name="postprocess", writes=("answers",), device_c
             self._removed.append(removed)
             return best(made, crops.rects)
 
-        batch.crops = replace(crops, answers=found() if batch.xp is np else once(found))
+        batch.crops = replace(crops, results=found() if batch.xp is np else cache(found))
         batch.tensor = batch.geometry = None
         batch.outputs = {}
         self._count()
@@ -250,28 +244,24 @@ def best(table: Detections, rects: np.ndarray) -> np.ndarray:
 
 
 @dataclass(eq=False)
-class FetchVectors(BatchStage, name="postprocess", reads=("outputs",), writes=("answers",), device_copy=_RESULTS_COPY):
+class FetchVectors(BatchStage, name="postprocess", reads=("outputs",), writes=("results",), device_copy=_RESULTS_COPY):
     """Start the copy of the network's results to the host, a vector per crop, and release the outputs."""
 
     model: Model
 
     def open(self) -> None:
         """Find the network's family."""
-        from streamkit.models.card import family_of
-
         self._family: Any = family_of(self.model)
 
     def process(self, batch: Batch) -> Batch:
         """Set the crops' results."""
-        from streamkit.ops.transfer import fetch
-
         crops = batch.crops
         assert crops is not None
         results: Any = _NO_RESULTS
         if len(crops):
             wait, finish = fetch([self.select(batch)[: len(crops)]]), self.finish
-            results = once(lambda: finish(wait()[0]))
-        batch.crops = replace(crops, answers=results)
+            results = cache(lambda: finish(wait()[0]))
+        batch.crops = replace(crops, results=results)
         batch.tensor = None
         batch.outputs = {}
         return batch

@@ -11,6 +11,7 @@ from streamkit.core.crops import LazyRows
 from streamkit.core.data import Array, Batch, Frame
 from streamkit.core.stage import BatchStage, Count, stage
 from streamkit.models.card_option import Model
+from streamkit.models.network import check_model
 
 
 @stage("preprocess", reads="pixels", writes="tensor", warms_up=True)
@@ -22,15 +23,10 @@ class Preprocess(BatchStage):
     """
 
     model: Annotated[Model, "the model card; its `input` describes the tensor."]
-    batch: Annotated[
-        Count | None,
-        "rows of one run of the network, for stages that run on parts of frames; by default the pipeline's.",
-    ] = None
+    batch: Annotated[Count | None, "rows of one run, for stages on parts of frames; by default the pipeline's."] = None
 
     def open(self) -> None:
         """Read the input's shape and type from the network's file."""
-        from streamkit.models.network import check_model
-
         self._spec = check_model(self.model).input
         self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, self.context.device)
 
@@ -59,7 +55,7 @@ class Preprocess(BatchStage):
         )
 
     def _rows(self, frames: list[Frame], rects: np.ndarray, total: int, xp: Any) -> tuple[LazyRows, np.ndarray]:
-        from streamkit.ops.preprocess import geometry
+        from streamkit.ops.letterbox import rect_geometry
 
         spec = self._spec
 
@@ -69,5 +65,4 @@ class Preprocess(BatchStage):
                 return xp.zeros(spec.shape(len(rows)), spec.numpy_dtype)
             return self._made([frames[row] for row in used.tolist()], rects[used], len(rows))[0]
 
-        scales = [geometry(spec, right - x, bottom - y, x, y) for x, y, right, bottom in rects.tolist()]
-        return LazyRows(make, spec.shape(total), spec.numpy_dtype), np.array(scales, np.float32)
+        return LazyRows(make, spec.shape(total), spec.numpy_dtype), rect_geometry(spec, rects)[1]

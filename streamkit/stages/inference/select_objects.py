@@ -19,8 +19,8 @@ from streamkit.core.stage import StreamStage
 from streamkit.core.units import Of, Pixels, Score, Seconds
 from streamkit.ops.boxes import crop_rects
 
-ASKED, TOO_SMALL = "objects asked about", "objects not asked about: too small"
-UNTRACKED = "objects not asked about: no track"
+INFERRED, TOO_SMALL = "objects inferred", "objects skipped: too small"
+UNTRACKED = "objects skipped: no track"
 WHOLE_FRAME = -1
 """The `row_id` of a crop that is a whole frame, or a region of one."""
 
@@ -147,7 +147,7 @@ class SelectObjects(
         self._count(TOO_SMALL, len(table) - int(large.sum()))
 
         chosen = self._chosen(batch, states, table, quality)
-        self._count(ASKED, len(chosen))
+        self._count(INFERRED, len(chosen))
         batch.crops = Crops(rects[chosen], table.row_id[chosen])
         batch.rows = np.asarray(table.batch_row[chosen], np.int32)
         return batch

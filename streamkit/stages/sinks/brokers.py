@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from streamkit.core.stage import Count, stage
 from streamkit.emit.amqp import SCHEMES as AMQP_SCHEMES
@@ -25,15 +25,15 @@ class AmqpSink(Emitter):
     The exchange must exist, and a queue bound to it: the broker stores records in queues only.
     """
 
+    unsafe: ClassVar[str] = r"\."
+
     url: Annotated[str, 'the broker, such as "amqps://${USER}:${PASSWORD}@host:5671/vhost"; amqp:// is not encrypted.']
     exchange: Annotated[
         str,
         'the exchange, a template with {source} or other variables of the records; "" publishes to the queue that the '
         "routing key names.",
     ] = "amq.topic"
-    routing_key: Annotated[
-        str, "the routing key, also a template; dots in a value become underscores, so each value is one word."
-    ] = "streamkit.{source}"
+    routing_key: Annotated[str, "also a template; dots in a value become underscores."] = "streamkit.{source}"
     mandatory: Annotated[bool, "reject and count records without a queue; if false, the broker drops them."] = True
     tls: Annotated[Tls | None, "files for amqps://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
 
@@ -47,11 +47,6 @@ class AmqpSink(Emitter):
         """See `Emitter.templates`."""
         return {"routing_key": self.routing_key, **({"exchange": self.exchange} if self.exchange else {})}
 
-    @staticmethod
-    def clean(text: str) -> str:
-        """See `Emitter.clean`: one word of a routing key."""
-        return text.replace(".", "_")
-
     def client(self) -> Client:
         """See `Emitter.client`."""
         return AmqpClient(self._at, self.tls, self.mandatory)
@@ -64,6 +59,9 @@ class NatsSink(Emitter):
     A stream with these subjects must exist, as from `nats stream add CAMERAS --subjects 'streamkit.>'`; until then
     records wait. The stream discards repeats by their id, within its duplicate window.
     """
+
+    template_options: ClassVar[tuple[str, ...]] = ("subject",)
+    unsafe: ClassVar[str] = r"[\s.*>\x00]"
 
     url: Annotated[
         str,
@@ -87,14 +85,10 @@ class NatsSink(Emitter):
         if self.creds is not None and self._at.user is not None:
             raise ValueError("creds identifies the user; leave the user out of url")
 
-    def templates(self) -> dict[str, str]:
-        """See `Emitter.templates`."""
-        return {"subject": self.subject}
-
-    @staticmethod
-    def clean(text: str) -> str:
+    @classmethod
+    def clean(cls, text: str) -> str:
         """See `Emitter.clean`: one word of a subject."""
-        return re.sub(r"[\s.*>\x00]", "_", text) or "_"
+        return super().clean(text) or "_"
 
     def client(self) -> Client:
         """See `Emitter.client`."""
@@ -105,15 +99,11 @@ class NatsSink(Emitter):
 class RedisSink(Emitter):
     """Add records to Redis streams; each entry has the fields id and record."""
 
+    template_options: ClassVar[tuple[str, ...]] = ("stream",)
+
     url: Annotated[str, 'the server, such as "rediss://${USER}:${PASSWORD}@host:6379/0"; redis:// is not encrypted.']
-    stream: Annotated[
-        str,
-        "the stream's key, a template with {source} or other variables of the records.",
-    ] = "streamkit:{source}"
-    max_length: Annotated[
-        Count | None,
-        "approximate number of entries that a stream keeps; the oldest are removed. By default, all are kept.",
-    ] = None
+    stream: Annotated[str, "the key, a template with {source} or other variables of records."] = "streamkit:{source}"
+    max_length: Annotated[Count | None, "approximate number of entries that a stream keeps; by default all."] = None
     tls: Annotated[Tls | None, "files for rediss://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
 
     def check(self) -> None:
@@ -121,10 +111,6 @@ class RedisSink(Emitter):
         self._at = address(self.url, REDIS_SCHEMES, self.tls)
         if not (self._at.path.strip("/") or "0").isdigit():
             raise ValueError("url must end with the number of a database, as in redis://host:6379/0")
-
-    def templates(self) -> dict[str, str]:
-        """See `Emitter.templates`."""
-        return {"stream": self.stream}
 
     def client(self) -> Client:
         """See `Emitter.client`."""

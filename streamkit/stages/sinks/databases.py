@@ -19,10 +19,7 @@ class PostgresSink(Emitter):
     """Insert records into a table of PostgreSQL, each exactly once."""
 
     url: Annotated[str, 'the database, such as "postgres://${USER}:${PASSWORD}@host:5432/cameras".']
-    table: Annotated[
-        str | None,
-        "the table, alone or as schema.table; by default frames, objects or events. It is created if missing.",
-    ] = None
+    table: Annotated[str | None, "table or schema.table, created if missing; default frames, objects or events."] = None
     encryption: Annotated[
         Literal["prefer", "verify"],
         "verify requires an encrypted connection and a valid certificate; prefer uses what the server offers.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 from dataclasses import field
@@ -10,7 +11,7 @@ from typing import Annotated, Literal
 from streamkit.core.stage import Count, Seconds, stage
 from streamkit.emit.client import Client, Tls, address
 from streamkit.emit.email import SCHEMES, SEPARATOR, EmailClient
-from streamkit.emit.emitter import MAX_WAIT, TIMEOUT, Emitter
+from streamkit.emit.emitter import MAX_BACKOFF, TIMEOUT, Emitter
 from streamkit.emit.mail_format import VARIABLES as MORE
 from streamkit.emit.mail_format import MailFormat, address_in
 from streamkit.emit.record_selection import VARIABLES
@@ -38,26 +39,23 @@ class EmailSink(Emitter):
     subject: Annotated[str, "a template, filled from a mail's first record."] = "{text}"
     body: Annotated[str, "a template, filled from each record."] = "{time}  {text}"
     batch_window: Annotated[Seconds, "how long an event waits for others that go into the same mail."] = 10.0
-    limit: Annotated[
-        Count,
-        "maximum number of mails in any hour; further events are counted and reported in one mail after the hour.",
-    ] = 20
-    pictures: Annotated[int, "maximum number of images attached to one mail; 0 for none."] = 4
+    max_per_hour: Annotated[Count, "maximum mails in any hour; further events are summarised in one mail then."] = 20
+    max_images: Annotated[int, "maximum number of images attached to one mail; 0 for none."] = 4
     link: Annotated[str | None, "an address at the end of each mail, such as the page of `run.py serve`."] = None
-    plain: Annotated[bool, "send without encryption, to a server on this machine only."] = False
+    unencrypted: Annotated[bool, "send without encryption, to a server on this machine only."] = False
     tls: Annotated[Tls | None, "files, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
     timeout: Annotated[Seconds, TIMEOUT] = field(default=30.0, kw_only=True)
-    max_wait: Annotated[Seconds, MAX_WAIT] = field(default=300.0, kw_only=True)
+    max_backoff: Annotated[Seconds, MAX_BACKOFF] = field(default=300.0, kw_only=True)
 
     def check(self) -> None:
         """See `Emitter.check`."""
-        self._at = address(self.url, SCHEMES, None if not self.plain else self.tls)
-        if self.plain and self._at.tls:
-            raise ValueError("plain is for smtp://; smtps:// is encrypted from its first byte")
-        if self.plain and not _on_this_machine(self._at.host):
+        self._at = address(self.url, SCHEMES, None if not self.unencrypted else self.tls)
+        if self.unencrypted and self._at.tls:
+            raise ValueError("unencrypted is for smtp://; smtps:// is encrypted from its first byte")
+        if self.unencrypted and not _on_this_machine(self._at.host):
             raise ValueError(
-                "plain sends passwords and mails unencrypted, which is allowed to a server on this machine only, as in "
-                "smtp://127.0.0.1:25; leave it out"
+                "unencrypted sends passwords and mails in plain text, which is allowed to a server on this machine "
+                "only, as in smtp://127.0.0.1:25; leave it out"
             )
         recipients = [self.to] if isinstance(self.to, str) else self.to
         if not recipients:
@@ -69,11 +67,11 @@ class EmailSink(Emitter):
                 raise ValueError(f"{option} must be an address such as ops@example.com, got {one!r}")
         if self.link is not None and not re.fullmatch(r"https?://\S+", self.link):
             raise ValueError(f"link must be an address such as https://10.0.0.2:8000/, got {self.link!r}")
-        if self.pictures < 0:
-            raise ValueError(f"pictures must be 0 or more, got {self.pictures}")
+        if self.max_images < 0:
+            raise ValueError(f"max_images must be 0 or more, got {self.max_images}")
         Topics({"subject": self.subject, "body": self.body}, (*VARIABLES[self.send], *MORE))
         self._form = MailFormat(
-            self.mail_from, tuple(dict.fromkeys(recipients)), self.subject, self.body, self.link, self.pictures
+            self.mail_from, tuple(dict.fromkeys(recipients)), self.subject, self.body, self.link, self.max_images
         )
 
     def templates(self) -> dict[str, str]:
@@ -84,8 +82,8 @@ class EmailSink(Emitter):
         """See `Emitter.client`."""
         context = self.context
         return EmailClient(
-            self._at, self._form, VARIABLES[self.send], self.limit, self.folder / "mails", self.batch_window, self.tls,
-            self.plain, context.counters.add, context.log,
+            self._at, self._form, VARIABLES[self.send], self.max_per_hour, self.folder / "mails", self.batch_window,
+            self.tls, self.unencrypted, context.counters.add,
         )  # fmt: skip
 
 
@@ -93,19 +91,10 @@ def _is_address(text: str) -> bool:
     """Whether it is one address, with or without a display name, that any server accepts."""
     found = address_in(text)
     name, at, host = found.rpartition("@")
-    return (
-        bool(name and at and host)
-        and found.isascii()
-        and found.isprintable()
-        and text.isprintable()
-        and " " not in found
-    )
+    return bool(name and at and host) and found.isascii() and text.isprintable() and " " not in found
 
 
 def _on_this_machine(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
+    with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host.lower() == "localhost"

@@ -45,7 +45,7 @@ class LineSink(Sink):
         """Check that the file can be written."""
         self.lines = LineFile(
             self.path, header=self.header(), if_exists=self.if_exists, rotate=self.rotate, is_whole=self.is_whole,
-            counters=self.context.counters, say=self.context.log,
+            counters=self.context.counters,
         )  # fmt: skip
         self.lines.open()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from streamkit.core.errors import MissingPackage
 from streamkit.core.stage import stage
@@ -19,6 +19,9 @@ _LONGEST = 249  # characters of a topic's name
 @stage("kafka")
 class KafkaSink(Emitter):
     """Produce records to Kafka, acknowledged by all replicas in sync; idempotent, in order for each key."""
+
+    template_options: ClassVar[tuple[str, ...]] = ("topic", "key")
+    unsafe: ClassVar[str] = r"[^A-Za-z0-9._-]"
 
     url: Annotated[str, 'a broker, such as "kafkas://${USER}:${PASSWORD}@broker:9093"; kafka:// is not encrypted.']
     brokers: Annotated[list[str] | None, "further bootstrap brokers, as [host:port]."] = None
@@ -35,9 +38,7 @@ class KafkaSink(Emitter):
         "how the url's user and password are presented to the broker.",
     ] = "PLAIN"
     tls: Annotated[Tls | None, "files for kafkas://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
-    settings: Annotated[
-        dict[str, str | int | bool] | None, "further librdkafka settings, such as {compression.type: zstd}."
-    ] = None
+    settings: Annotated[dict[str, str | int | bool] | None, "of librdkafka, as in {compression.type: zstd}."] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""
@@ -52,15 +53,6 @@ class KafkaSink(Emitter):
                     raise ValueError(f"settings must be librdkafka settings, as its CONFIGURATION.md lists them: {why}")
         if self.schema_id is not None and not 0 <= self.schema_id < 1 << 31:
             raise ValueError(f"schema_id must be the schema's number in its registry, got {self.schema_id}")
-
-    def templates(self) -> dict[str, str]:
-        """See `Emitter.templates`."""
-        return {"topic": self.topic, "key": self.key}
-
-    @staticmethod
-    def clean(text: str) -> str:
-        """See `Emitter.clean`: characters that a topic's name cannot have become underscores."""
-        return re.sub(r"[^A-Za-z0-9._-]", "_", text)
 
     def client(self) -> Client:
         """See `Emitter.client`."""

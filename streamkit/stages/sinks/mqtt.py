@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from streamkit.core.data import Frame
 from streamkit.core.stage import Count, stage
@@ -16,7 +16,6 @@ from streamkit.emit.mqtt import SCHEMES, MqttClient
 # Control characters and noncharacters of Unicode, over which MQTT brokers close the connection.
 _NO_CHARACTERS = "".join(chr((plane << 16) + last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
 _FORBIDDEN = f"\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NO_CHARACTERS}"
-_NOT_IN_VALUES = re.compile(f"[+#{_FORBIDDEN}]")
 _MISSED = 3  # missed records after which sensors are unavailable
 
 
@@ -24,19 +23,18 @@ _MISSED = 3  # missed records after which sensors are unavailable
 class MqttSink(Emitter):
     """Send records to an MQTT broker, each acknowledged (MQTT 5, QoS 1)."""
 
+    template_options: ClassVar[tuple[str, ...]] = ("topic",)
+    unsafe: ClassVar[str] = f"[+#{_FORBIDDEN}]"  # `/` stays
+
     url: Annotated[str, 'the broker, such as "mqtts://${USER}:${PASSWORD}@broker:8883"; mqtt:// is not encrypted.']
-    topic: Annotated[
-        str, "a template with variables of the records: {source}, {label}, {stage}, {kind}, {track_id}."
-    ] = "streamkit/{source}"
+    topic: Annotated[str, "a template with {source}, {label}, {stage}, {kind} or {track_id}."] = "streamkit/{source}"
     batch: Annotated[
         Count,
         "up to this many records of one topic are sent in one message, as a JSON array, and wait up to 0.1 s for each "
         "other; thousands of records a second need it.",
     ] = 1
     retain: Annotated[bool, "the broker keeps the last message of each topic for later subscribers."] = False
-    status: Annotated[
-        str | None, "a topic where the broker keeps online, and offline as soon as this process is gone for any reason."
-    ] = None
+    status: Annotated[str | None, "a topic that retains online, or offline as soon as this process is gone."] = None
     discovery: Annotated[
         str | None,
         "Home Assistant's discovery prefix, usually homeassistant. Each source becomes a device, with a sensor that "
@@ -82,7 +80,7 @@ class MqttSink(Emitter):
         if self.discovery is not None and frame.source not in self._known:
             self._known.add(frame.source)
             topic = self._topics.fill((frame.source,))[0].decode()
-            self._client.standing |= devices(
+            self._client.retained |= devices(
                 self.discovery, frame.source, topic, self._status(), labels=self.labels or (), kinds=self._kinds(),
                 expire_s=None if self.every is None else _MISSED * self.every,
             )  # fmt: skip
@@ -92,15 +90,6 @@ class MqttSink(Emitter):
         if self.status is not None or self.discovery is None:
             return self.status or ""
         return f"{self.topic.partition('{')[0].rstrip('/') or self.discovery}/status"
-
-    def templates(self) -> dict[str, str]:
-        """See `Emitter.templates`."""
-        return {"topic": self.topic}
-
-    @staticmethod
-    def clean(text: str) -> str:
-        """See `Emitter.clean`: wildcards and forbidden characters become underscores; `/` stays."""
-        return _NOT_IN_VALUES.sub("_", text)
 
     def client(self) -> Client:
         """See `Emitter.client`."""

@@ -27,7 +27,8 @@ class ParquetSink(Emitter):
     describes the columns.
     """
 
-    further: ClassVar[tuple[str, ...]] = ("date",)
+    more_variables: ClassVar[tuple[str, ...]] = ("date",)
+    template_options: ClassVar[tuple[str, ...]] = ("path",)
 
     path: Annotated[
         str,
@@ -58,17 +59,13 @@ class ParquetSink(Emitter):
         if "\0" in self.path:
             raise ValueError("path cannot hold a zero character")
 
-    def templates(self) -> dict[str, str]:
-        """See `Emitter.templates`."""
-        return {"path": self.path}
-
     def values(self, frame: Frame) -> tuple[str, ...]:
         """See `Emitter.values`: the date."""
         at_s = time.time() if frame.time_s is None else frame.time_s
         return (datetime.fromtimestamp(at_s, UTC).date().isoformat(),)
 
-    @staticmethod
-    def clean(text: str) -> str:
+    @classmethod
+    def clean(cls, text: str) -> str:
         """See `Emitter.clean`: characters that would change or hide the folder become underscores.
 
         A value too long for a folder's name is cut, with a checksum of all of it appended.

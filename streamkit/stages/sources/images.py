@@ -11,7 +11,10 @@ from streamkit.core.errors import SourceError
 from streamkit.core.stage import Count, stage
 from streamkit.core.units import Unit
 from streamkit.io.image_file import MAX_MEGAPIXELS, read_rgb
-from streamkit.media.frame_sampling import numbers, sample_frames
+from streamkit.media.frame_sampling import frame_range, sample_frames
+from streamkit.media.source_resolver import image_files
+from streamkit.media.surfaces import uploader
+from streamkit.ops.color import from_rgb
 from streamkit.stages.sources.source import PacedSource, Rate, turns
 
 _JPEG = Color("bt601", full_range=True, chroma_x=0.5, chroma_y=0.5)
@@ -20,7 +23,7 @@ Megapixels = Annotated[float, Unit("megapixels", minimum=0.001)]
 """Millions of pixels."""
 
 
-@stage("pictures")
+@stage("images")
 class ImageSource(PacedSource):
     """Read images (JPEG, PNG, BMP, TIFF, WebP) in the natural order of their names, 2 before 10.
 
@@ -46,22 +49,18 @@ class ImageSource(PacedSource):
         Raises:
             SourceError: there is no image or none was taken; or, after the last one, some could not be read.
         """
-        from streamkit.media.find import image_files
-
         files = image_files(self.uri)
         whole = {"frames": len(files), "fps": self.rate, "duration_s": len(files) / self.rate}
         self.expect(whole, turns(self.loop))
         yield from self.paced(self._read(files), 1 / self.rate)
 
     def _read(self, files: list[str]) -> Generator[Frame]:
-        from streamkit.media.surfaces import place
-        from streamkit.ops.color import from_rgb
 
-        context, part = self.context, numbers(len(files), self.rate, self.start, self.end)
+        context, part = self.context, frame_range(len(files), self.rate, self.start, self.end)
         broken: dict[str, str] = {}
         none = True
-        with place(context.device) as put:
-            for index, name, pts_s in sample_frames(self._looped(files, part), self.every, self.fps):
+        with uploader(context.device) as put:
+            for index, name, pts_s in sample_frames(self._repeated(files, part), self.every, self.fps):
                 none = False
                 try:
                     rgb = read_rgb(name, self.max_megapixels)
@@ -84,7 +83,7 @@ class ImageSource(PacedSource):
         """See `Source.unbounded`."""
         return self.pace is not None or self.loop is True
 
-    def _looped(self, files: list[str], part: range) -> Iterator[tuple[int, str, float]]:
+    def _repeated(self, files: list[str], part: range) -> Iterator[tuple[int, str, float]]:
         """Yield index, file and time of the images of every repetition; index and time keep increasing."""
         repeats = itertools.count() if self.loop is True else range(int(self.loop) or 1)
         for index, number in enumerate((n for _ in repeats for n in part) if part else (), part.start):

@@ -7,22 +7,21 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from streamkit.core.data import Frame
 from streamkit.core.errors import SourceError
 from streamkit.core.retry import Reconnect, Retry
 from streamkit.core.stage import Count, Seconds, Source, stage
 from streamkit.core.units import Unit
-from streamkit.media.find import resolve
-from streamkit.media.frame_sampling import FrameSampler, check_part, nothing_taken
+from streamkit.media.frame_sampling import FrameSampler, check_time_range, expected_frames, no_frame_error
+from streamkit.media.frames import DecodedFrame
+from streamkit.media.link import ConnectionOptions, Interrupt
+from streamkit.media.pacing import Pacer
+from streamkit.media.reader import VideoReader
+from streamkit.media.source_resolver import resolve
+from streamkit.media.surfaces import shared_pool
 from streamkit.media.uris import check_scheme, is_path, mask, may_be_live
-
-if TYPE_CHECKING:
-    from streamkit.media.frames import DecodedFrame
-    from streamkit.media.link import ConnectionOptions
-    from streamkit.media.pacing import Pacer
-    from streamkit.media.reader import VideoReader
 
 __all__ = ["Pace", "Rate", "VideoSource", "resolve"]
 
@@ -51,13 +50,13 @@ class PacedSource(Source, writes=("pixels",), has_pace=True):
         "frame's latency is measured from its due time. unpaced delivers them as fast as the pipeline takes them. "
         "Default: unpaced; realtime under serve.",
     ] = None
-    phase: Annotated[int | None, "seed of the pace's random phase; a number makes it the same in every run."] = None
+    pace_seed: Annotated[int | None, "seed of the pace's random phase; a number makes it the same in every run."] = None
 
     def __post_init__(self) -> None:
         """Check that `start` and `end` leave frames to take."""
         self.pace = None if self.pace == "unpaced" else self.pace
         self._pacer: Pacer | None = None
-        check_part(self.start, self.end)
+        check_time_range(self.start, self.end)
 
     def paced(self, frames: Generator[Frame], step_s: float) -> Iterator[Frame]:
         """Yield the frames, each when it is due; live frames are not delayed.
@@ -66,12 +65,10 @@ class PacedSource(Source, writes=("pixels",), has_pace=True):
             frames: the frames in order.
             step_s: the time between two of them in seconds.
         """
-        from streamkit.media.pacing import Pacer
-
         if self.pace is None:
             yield from frames
             return
-        pacer = self._pacer = Pacer(self.pace, step_s, self.phase, self.context.id)
+        pacer = self._pacer = Pacer(self.pace, step_s, self.pace_seed, self.context.id)
         wait = self.context.runtime.spans.call("wait for the pace", pacer.wait, waiting=True)
         with closing(frames):
             for frame in frames:
@@ -81,7 +78,7 @@ class PacedSource(Source, writes=("pixels",), has_pace=True):
                     if pacer.stopped:
                         return
                 yield frame
-                pacer.follow(frame)
+                pacer.absorb_delay(frame)
 
     def stop(self) -> None:
         """End a wait for a frame's time; thread-safe."""
@@ -90,15 +87,13 @@ class PacedSource(Source, writes=("pixels",), has_pace=True):
 
     def expect(self, facts: dict[str, Any], turns: float = 1) -> None:
         """Put the number of frames to expect into the context's facts, from the `facts` of the whole source."""
-        from streamkit.media.frame_sampling import expected_frames
-
         self.context.runtime.facts["expected_frames"] = expected_frames(
             facts, self.start, self.end, self.every, self.fps, turns
         )
 
     def nothing(self, what: str, length_s: float | None, *, keyframes: bool = False) -> SourceError:
         """Return the error for a source that ends without a frame; `what` has the length `length_s`."""
-        return nothing_taken(mask(self.uri), what, length_s, self.start, self.end, self.every, keyframes=keyframes)
+        return no_frame_error(mask(self.uri), what, length_s, self.start, self.end, self.every, keyframes=keyframes)
 
 
 @stage("source", reads_packets=True)
@@ -120,18 +115,10 @@ class VideoSource(PacedSource):
         "command ranks them: the default stream, then the largest.",
     ] = None
     loop: Annotated[bool | Count, "repeat forever, or this many times."] = False
-    keyframes: Annotated[
-        bool,
-        "take only frames that can be decoded without any other; nothing else is decoded. They keep their numbers and "
-        "times.",
-    ] = False
+    keyframes: Annotated[bool, "take only frames that are decoded without others; numbers and times are kept."] = False
     timeout: Annotated[Seconds, "how long a network peer may be silent, or send nothing that can be decoded."] = 15.0
-    transport: Annotated[
-        Literal["auto", "tcp", "udp"], "of RTSP's packets; auto begins with TCP and uses UDP if the camera rejects TCP."
-    ] = "auto"
-    jitter: Annotated[
-        Seconds | None, "how long to wait for packets that UDP delivers out of order; FFmpeg's default if not set."
-    ] = None
+    transport: Annotated[Literal["auto", "tcp", "udp"], "for RTSP; auto tries TCP, and UDP if it is rejected."] = "auto"
+    jitter_buffer: Annotated[Seconds | None, "how long to wait for reordered UDP packets; FFmpeg's by default."] = None
     low_latency: Annotated[bool, "disable buffering, and probe the stream from its first packets; for cameras."] = False
     clock: Annotated[
         Literal["arrival", "sender"],
@@ -139,11 +126,11 @@ class VideoSource(PacedSource):
     ] = "arrival"
     reconnect: Annotated[
         bool | Reconnect | None,
-        "reconnect when a live source fails or ends; false never does. max_wait is the longest wait between two "
+        "reconnect when a live source fails or ends; false never does. max_backoff is the longest wait between two "
         "attempts, 3s if not set; after this many attempts, or this long without a frame (give_up), the source has "
         "failed. On by default for what may be a camera; true or a mapping also reopens files.",
     ] = None
-    frozen: Annotated[
+    freeze_timeout: Annotated[
         Seconds,
         "reconnect when the frames of a live source have not changed for this long; a scene that is still static "
         "after that is not reconnected again. 0 disables it.",
@@ -156,8 +143,6 @@ class VideoSource(PacedSource):
 
     def __post_init__(self) -> None:
         """Check the part of the video, the kind of address, and that several decoders are possible."""
-        from streamkit.media.link import Interrupt
-
         self._interrupt = Interrupt()
         super().__post_init__()
         try:
@@ -184,10 +169,8 @@ class VideoSource(PacedSource):
             SourceError: the video cannot be opened or read further, is damaged or ends early (raised after the last
                 good frame); or no frame was taken.
         """
-        from streamkit.media.link import ConnectionOptions
-
         interrupt = self._interrupt
-        link = ConnectionOptions(self.timeout, self.transport, self.jitter, self.low_latency, interrupt)
+        link = ConnectionOptions(self.timeout, self.transport, self.jitter_buffer, self.low_latency, interrupt)
         try:
             with nullcontext() if is_path(self.uri) else interrupt:  # a file needs no interrupt
                 yield from self._frames(link)
@@ -196,15 +179,13 @@ class VideoSource(PacedSource):
                 raise
 
     def _frames(self, link: ConnectionOptions) -> Iterator[Frame]:
-        from streamkit.media.reader import VideoReader
-        from streamkit.media.surfaces import shared_pool
 
         context, runtime = self.context, self.context.runtime
         reader = VideoReader(
-            self.uri, context.device, shared_pool(context.device), context.counters, context.log,
+            self.uri, context.device, shared_pool(context.device), context.counters,
             threads=context.threads, low_delay=self.pace is not None, link=link,
             spans=runtime.spans, on_packet=runtime.on_packet,
-            decoders=self.decoders if self._may_be_split() else 1, ahead=runtime.executor,
+            decoders=self.decoders if self._may_be_split() else 1, executor=runtime.executor,
             ring=runtime.packet_buffer, stream=self.stream,
         )  # fmt: skip
         with closing(reader):
@@ -221,9 +202,9 @@ class VideoSource(PacedSource):
                 none = False
             frame = Frame(context.id, index, pts_s, decoded.width, decoded.height, decoded.surface)
             frame._state.epoch, frame.damaged = self._epoch, decoded.damaged
-            frame._state.packet_ref = reader.place(decoded.pts_s)
+            frame._state.packet_ref = reader.packet_ref(decoded.pts_s)
             if live:
-                frame.due_s = reader.arrived_s(decoded.pts_s)
+                frame.due_s = reader.arrival_s(decoded.pts_s)
                 frame.time_s = self._time_s(reader, decoded, frame.due_s)
             yield frame
         if none and live:
@@ -248,9 +229,13 @@ class VideoSource(PacedSource):
             return None
         options: Reconnect = given if isinstance(given, dict) else {}
         return Retry(
-            max_wait_s=options.get("max_wait", 3.0), attempts=options.get("attempts"), give_up_s=options.get("give_up"),
-            frozen_s=self.frozen or None, first=given is not None or may_be_live(self.uri), files=given is not None,
-        )  # fmt: skip
+            max_wait_s=options.get("max_backoff", 3.0),
+            attempts=options.get("attempts"),
+            give_up_s=options.get("give_up"),
+            frozen_s=self.freeze_timeout or None,
+            first=given is not None or may_be_live(self.uri),
+            files=given is not None,
+        )
 
     def stop(self) -> None:
         """End a wait for a frame's time or for the network; thread-safe."""
@@ -275,8 +260,8 @@ class VideoSource(PacedSource):
         """
         sampler, live, taken_s = FrameSampler(self.every, self.fps), reader.info.live, time.monotonic()
         allowed_s = self.timeout + 2 / self.fps if self.fps else math.inf
-        for index, decoded, pts_s in self._looped(reader):
-            if sampler.takes(index, pts_s):
+        for index, decoded, pts_s in self._repeated(reader):
+            if sampler.accepts(index, pts_s):
                 yield index, decoded, pts_s
                 taken_s = time.monotonic()
             elif live and index % self.every == 0 and time.monotonic() - taken_s > allowed_s:
@@ -286,7 +271,7 @@ class VideoSource(PacedSource):
                     cause="timeout",
                 )
 
-    def _looped(self, reader: VideoReader) -> Iterator[tuple[int, DecodedFrame, float]]:
+    def _repeated(self, reader: VideoReader) -> Iterator[tuple[int, DecodedFrame, float]]:
         """Yield the frames of every repetition, with index and time that keep increasing."""
         last = turns(self.loop)
         index, pts_s, turn = -1, 0.0, 0
@@ -298,14 +283,14 @@ class VideoSource(PacedSource):
             sampler = FrameSampler(self.every, self.fps) if ahead else None
             for number, decoded in reader.frames(self.start, self.end, sampler=sampler, keyframes=self.keyframes):
                 if shift is None:
-                    first = reader.began or (number, decoded.pts_s)
+                    first = reader.first_frame or (number, decoded.pts_s)
                     shift = index + 1 - first[0], pts_s + reader.step_s - first[1]
                 index, pts_s, self._epoch = number + shift[0], decoded.pts_s + shift[1], turn
                 yield index, decoded, pts_s
             if shift is None or index < 0:  # no frame at all: the loop would never end
                 return
-            if reader.ended is not None:
-                index, pts_s = reader.ended[0] + shift[0], reader.ended[1] + shift[1]
+            if reader.last_frame is not None:
+                index, pts_s = reader.last_frame[0] + shift[0], reader.last_frame[1] + shift[1]
             turn += 1
 
 

@@ -10,8 +10,10 @@ from streamkit.core.data import Color, Device, Frame
 from streamkit.core.errors import SourceError
 from streamkit.core.stage import stage
 from streamkit.core.text import did_you_mean
-from streamkit.media.frame_sampling import numbers, sample_frames
+from streamkit.media.frame_sampling import frame_range, sample_frames
+from streamkit.media.surfaces import shared_pool, uploader
 from streamkit.media.uris import mask, scheme
+from streamkit.ops.planes import nv12_shape
 from streamkit.stages.sources.source import PacedSource
 
 _DEFAULTS = {"width": 640, "height": 360, "fps": 25.0, "frames": 250}
@@ -50,14 +52,13 @@ class TestPattern(PacedSource):
         yield from self.paced(self._painted(want, whole), 1 / rate)
 
     def _painted(self, want: dict[str, float], whole: dict[str, Any]) -> Generator[Frame]:
-        from streamkit.media.surfaces import place, shared_pool
 
         context, rate = self.context, want["fps"]
         width, height = int(want["width"]), int(want["height"])
         paint, host = _Painter(width, height), shared_pool(Device("cpu"))
-        every_one = ((n, None, n / rate) for n in numbers(whole["frames"], rate, self.start, self.end))
+        every_one = ((n, None, n / rate) for n in frame_range(whole["frames"], rate, self.start, self.end))
         none = True
-        with place(context.device) as put:
+        with uploader(context.device) as put:
             for index, _, pts_s in sample_frames(every_one, self.every, self.fps):
                 none = False
                 surface = host.surface(width, height, _COLOR)
@@ -105,8 +106,6 @@ class _Painter:
 
     def __init__(self, width: int, height: int) -> None:
         import numpy as np
-
-        from streamkit.ops.planes import nv12_shape
 
         rows, columns = nv12_shape(width, height)
         self._rows, self._columns = rows * 2 // 3, columns

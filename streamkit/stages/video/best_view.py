@@ -11,6 +11,7 @@ from streamkit.core.data import Frame
 from streamkit.core.records import numbers_of
 from streamkit.core.units import Of
 from streamkit.io.still_images import CropRequest, StillImage, cut_out, parts_of, still_bytes
+from streamkit.ops.cut import sharpness
 from streamkit.stages.inference.select_objects import members
 
 _SWEEP_EVERY_S = 1.0
@@ -75,8 +76,6 @@ def views_of(frame: Frame, of: Of | None, pad: float, max_size: int) -> Iterator
 
 def measure(views: Sequence[ObjectView]) -> None:
     """Set the quality of views that are not yet cut; on a GPU all are measured there, in one launch."""
-    from streamkit.ops.cut import sharpness
-
     parts = [view.part for view in views if view.part is not None]
     sharp = sharpness([part.surface for part in parts], [part.size for part in parts], [part.rect for part in parts])
     for view, part, variance in zip(views, parts, sharp.tolist(), strict=True):
@@ -122,10 +121,6 @@ class BestViews:
             self._swept[source] = now_s
             for key in [key for key in self.best if key[0] == source and self.get(key, now_s) is None]:
                 del self.best[key]
-
-    def drop(self) -> None:
-        """Drop the oldest view."""
-        del self.best[next(iter(self.best))]
 
     def end(self, source: str) -> None:
         """Drop all views of a source."""

@@ -18,7 +18,7 @@ from streamkit.ops.glyphs import Atlas
 from streamkit.ops.hide import hide, regions
 from streamkit.ops.overlay import draw
 from streamkit.ops.style import Style
-from streamkit.stages.analytics.track_analytics import tell_outside
+from streamkit.stages.analytics.track_analytics import warn_outside
 
 _TRAIL_STEP = 0.01  # of the frame's height: points of a trail are at least so far apart, so a trail's memory is bounded
 
@@ -35,18 +35,18 @@ class _Foot(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class _Trail:
-    seen_s: float
-    points: deque[tuple[float, float, float]]  # time in seconds, x, y
-
-
-@dataclass(eq=False, slots=True)
 class _Trails:
-    """A source's trails by table and track, and the time and epoch of its last frame."""
+    """A source's trails, and the time and epoch of its last frame.
+
+    Attributes:
+        time_s: the time.
+        epoch: the epoch.
+        trails: by table and track, the points: time in seconds, x, y.
+    """
 
     time_s: float = -np.inf
     epoch: int = 0
-    trails: dict[tuple[str, int], _Trail] = field(default_factory=dict)
+    trails: dict[tuple[str, int], deque[tuple[float, float, float]]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -91,13 +91,12 @@ class Trails(StreamStage, name="trails", reads="track_id"):
         if time_s < state.time_s or epoch != state.epoch:
             state.trails.clear()
         state.time_s, state.epoch = time_s, epoch
-        for key in [key for key, trail in state.trails.items() if time_s - trail.seen_s > self.last]:
+        for key in [key for key, points in state.trails.items() if time_s - points[-1][0] > self.last]:
             del state.trails[key]
 
     def _add(self, state: _Trails, one: _Foot, step: float) -> tuple[tuple[float, float], ...]:
         """Return the points of an object's trail; the last is its present position."""
-        trail = state.trails.setdefault((one.table, one.track), _Trail(state.time_s, deque()))
-        trail.seen_s, points = state.time_s, trail.points
+        points = state.trails.setdefault((one.table, one.track), deque())
         while points and state.time_s - points[0][0] > self.last:
             points.popleft()
         before = tuple((x, y) for _, x, y in points)
@@ -124,7 +123,7 @@ class Draw(BatchStage):
     fill: Annotated[Score, "opacity of the tint inside a box; 0 leaves it clear."] = 0.0
     only: Annotated[tuple[str, ...], "names of the classes to draw; all by default."] = ()
     masks: Annotated[Score, "opacity of masks; 0 omits them."] = 0.4
-    min_point: Annotated[Score, "minimum score of a keypoint that is drawn."] = 0.3
+    min_keypoint_score: Annotated[Score, "minimum score of a keypoint that is drawn."] = 0.3
     analytics: Annotated[bool, "draw zones with the number of tracks in them, and lines with their counts."] = True
     trail: Annotated[Seconds | None, "draw where the foot of each track was for this long; needs a tracker."] = None
     untracked: Annotated[bool, "below a tracker, also draw objects without a track: weak, new, duplicate."] = False
@@ -143,15 +142,12 @@ class Draw(BatchStage):
         """Check `trail` and the zones and classes to hide."""
         if self.trail is not None and not self.trail > 0:
             raise ValueError(f"trail must be longer than 0s, got {self.trail:g}s; leave it out for none")
-        self._hidden = [
-            hidden(name, given, smooth=name == "blur")
-            for name, given in (("pixelate", self.pixelate), ("blur", self.blur))
-            if given is not None
-        ]
+        given = {name: value for name in ("pixelate", "blur") if (value := getattr(self, name)) is not None}
+        self._hidden = [hidden(name, value, smooth=name == "blur") for name, value in given.items()]
         self._zones = [
-            (f"{name}.zone", by_name(given["zone"]), given.get("units", "pixels"))
-            for name, given in (("blur", self.blur), ("pixelate", self.pixelate))
-            if isinstance(given, dict) and "zone" in given
+            (f"{name}.zone", by_name(value["zone"]), value.get("units", "pixels"))
+            for name, value in given.items()
+            if isinstance(value, dict) and "zone" in value
         ]
 
     @staticmethod
@@ -164,13 +160,13 @@ class Draw(BatchStage):
         self._atlas = Atlas()
         self._style = Style(
             self.labels, self.scores, self.tracks, self.color, self.thickness, self.text_size, self.fill, self.only,
-            self.masks, self.min_point, self.analytics, self.untracked,
+            self.masks, self.min_keypoint_score, self.analytics, self.untracked,
         )  # fmt: skip
 
     def process(self, batch: Batch) -> Batch:
         """Replace the surface of each frame that has something drawn on it."""
         for option, zones, units in self._zones:
-            tell_outside(self.context, batch.frames, option, zones, units)
+            warn_outside(self.context, batch.frames, option, zones, units)
         surfaces = [None if frame.error else frame.surface for frame in batch.frames]
         self._atlas.begin()
         tables, facts = [batch.table(name) for name in batch.tables], [frame.facts for frame in batch.frames]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from streamkit.core.data import EventFilter, Frame
 from streamkit.core.errors import OutputError
+from streamkit.core.logs import LogOnce
 from streamkit.core.stage import Bytes, Sink
 from streamkit.io.outputs import check_path
 from streamkit.io.retention import FileRetention, RetentionOptions, removable
 
+logger = logging.getLogger(__name__)
+
+EVENT_NAMES = "as STAGE.KIND, such as crossing.crossed, or STAGE for all of a stage's; one or a list"
+"""How events are written, for the help of `when`."""
 CHECK_EVERY_S = 5.0
 """How often the free space of the disk is checked."""
 
@@ -50,15 +56,15 @@ class EventFileSink(Sink, writes=("events",), target=""):
 
     def open(self) -> None:
         """Remove incomplete files that a crash left."""
-        context = self.context
-        self._kept = FileRetention(self.path, self.retention, self.min_free, context.counters, context.log, self.files)
+        context, self._warn = self.context, LogOnce(logger.warning)
+        self._kept = FileRetention(self.path, self.retention, self.min_free, context.counters, self.files)
         self._kept.sweep()
 
-    def room(self) -> bool:
+    def has_room(self) -> bool:
         """Whether there is room for another file; logs a message if not."""
         if self._kept.room():
             return True
-        self.context.log(self._kept.full())
+        self._warn(self._kept.full())
         return False
 
     def check_is_due(self) -> bool:
@@ -72,7 +78,7 @@ class EventFileSink(Sink, writes=("events",), target=""):
     def failed(self, error: OutputError) -> None:
         """Log why a file was not written, without its name, so that each reason is logged once."""
         self._unwritten, self._why = self._unwritten + 1, str(error).rpartition(": ")[2]
-        self.context.log(f"{self.context.id}: {self.files} under {self._kept.root} cannot be written: {self._why}")
+        self._warn(f"{self.context.id}: {self.files} under {self._kept.root} cannot be written: {self._why}")
 
     def raise_failed(self) -> None:
         """Raise OutputError if files were not written; called at the end of the run."""

@@ -12,11 +12,11 @@ from streamkit.core.data import Event, Frame
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import Bytes, Count, Score, Seconds, stage
 from streamkit.core.units import Of
-from streamkit.io.outputs import WholeFile, output_error
+from streamkit.io.outputs import AtomicFile
 from streamkit.io.retention import OF_OBJECTS
 from streamkit.io.still_images import JpegQuality, StillImage, jpegs, on_device, still_bytes, whole
 from streamkit.stages.video.best_view import BestViews, ObjectView, cut_views, measure, views_of
-from streamkit.stages.video.event_files import EventFileSink, add_to_event
+from streamkit.stages.video.event_files import EVENT_NAMES, EventFileSink, add_to_event
 
 __all__ = ["Snapshot"]
 
@@ -25,7 +25,7 @@ WRITTEN, FAILED, GIVEN_UP = "snapshots written", "snapshots failed", "snapshots 
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _PendingSnapshot:
     """A snapshot to be written.
 
     Attributes:
@@ -45,7 +45,7 @@ class _Waiting:
     "snapshot",
     reads="pixels",
     emits=(SAVED,),
-    unhide_option="clear",
+    unhide_option="show_hidden",
     device_copy="the images that are written go from device to host, cut out there; 16 bytes a view",
 )
 class Snapshot(EventFileSink):
@@ -56,16 +56,12 @@ class Snapshot(EventFileSink):
     event. A file appears under its name when it is complete; then `saved` is emitted with its path.
     """
 
-    when: Annotated[
-        str | list[str],
-        "the events that make snapshots, as STAGE.KIND, such as crossing.crossed, or STAGE for all of a stage's; one "
-        "or a list.",
-    ]
-    what: Annotated[Literal["object", "frame"], "the object of the event, or the frame."] = "object"
+    when: Annotated[str | list[str], f"the events that make snapshots, {EVENT_NAMES}."]
+    capture: Annotated[Literal["object", "frame"], "the object of the event, or the frame."] = "object"
     of: Annotated[Of | None, "the detector of the objects, if there are several, as in detect or detect.person."] = None
     pad: Annotated[Score, "share of the box that is added on each side of the object."] = 0.1
     before: Annotated[Seconds | None, "maximum age of a view before the event; 0 takes none. 10s if not set."] = None
-    within: Annotated[Seconds | None, "how long to wait for a better view after the event. 2s if not set."] = None
+    after: Annotated[Seconds | None, "how long to wait for a better view after the event. 2s if not set."] = None
     max_size: Annotated[Count, "maximum length of the image's longer side, in pixels."] = 1280
     quality: Annotated[JpegQuality, "of the JPEG."] = 90
     path: Annotated[
@@ -74,8 +70,8 @@ class Snapshot(EventFileSink):
         "the event, {label} and {track_id} of the object; if the name is taken, -2 is appended.",
     ] = "snapshots/{source}/{date}/{time}_{label}_{track_id}.jpg"
     buffer: Annotated[Bytes, "device memory that views may take; the oldest are dropped."] = 128_000_000
-    tracks: Annotated[Count, "number of objects whose best view is kept; the oldest are dropped."] = 2000
-    clear: Annotated[bool, "allow images to show what another stage of the pipeline hides."] = False
+    max_tracks: Annotated[Count, "number of objects whose best view is kept; the oldest are dropped."] = 2000
+    show_hidden: Annotated[bool, "allow images to show what another stage of the pipeline hides."] = False
 
     files: ClassVar[str] = "snapshots"
     placeholders: ClassVar[tuple[str, ...]] = OF_OBJECTS
@@ -87,17 +83,17 @@ class Snapshot(EventFileSink):
             raise ValueError(f"path must {why}, got {self.path!r}")
         if not self.when:
             raise ValueError("when must name an event, as in crossing.crossed")
-        if self.what == "frame" and any(one is not None for one in (self.before, self.within, self.of)):
+        if self.capture == "frame" and any(one is not None for one in (self.before, self.after, self.of)):
             raise ValueError(
-                "before, within and of apply to the best view of an object; leave them out with what: frame"
+                "before, after and of apply to the best view of an object; leave them out with capture: frame"
             )
-        self._before_s = 0.0 if self.what == "frame" else 10.0 if self.before is None else self.before
-        self._within_s = 2.0 if self.within is None else self.within
+        self._before_s = 0.0 if self.capture == "frame" else 10.0 if self.before is None else self.before
+        self._after_s = 2.0 if self.after is None else self.after
         self._frames: list[Frame] = []
         self._views = BestViews(self._before_s)
-        self._waiting: dict[str, list[_Waiting]] = {}
-        self._room = True
-        self._left = self.buffer  # a lower bound; the views in memory are counted only when it is used up
+        self._waiting: dict[str, list[_PendingSnapshot]] = {}
+        self._has_room = True
+        self._free_bytes = self.buffer  # a lower bound; the views in memory are counted only when it is used up
 
     # -------------------------------------------------------------------------------------------------- as a sink
 
@@ -108,10 +104,10 @@ class Snapshot(EventFileSink):
     def flush(self) -> None:
         """Process events and views of a batch's frames, in their order, and write what is due."""
         frames, self._frames = self._frames, []
-        due: list[tuple[_Waiting, Frame | None]] = []
-        for frame, seen in zip(frames, self._seen(frames), strict=True):
+        due: list[tuple[_PendingSnapshot, Frame | None]] = []
+        for frame, seen in zip(frames, self._views_of(frames), strict=True):
             due += [(one, frame) for one in self._update(frame, seen)]
-        cut_views([*self._held(), *(one.view for one, _ in due if one.view is not None)], self.max_size)
+        cut_views([*self._views_in_memory(), *(one.view for one, _ in due if one.view is not None)], self.max_size)
         self._save(due)
         self._kept.tidy(time.monotonic())
 
@@ -132,9 +128,9 @@ class Snapshot(EventFileSink):
 
     # ------------------------------------------------------------------------------------------------------ views
 
-    def _seen(self, frames: Sequence[Frame]) -> list[dict[int, ObjectView]]:
+    def _views_of(self, frames: Sequence[Frame]) -> list[dict[int, ObjectView]]:
         """Return for each frame the views that may be needed, by track; all frames are measured at once."""
-        if self.what == "frame":
+        if self.capture == "frame":
             return [{} for _ in frames]
         sources = {*self._waiting, *(frame.source for frame in frames if any(map(self._named, frame.events)))}
         found = [
@@ -149,7 +145,7 @@ class Snapshot(EventFileSink):
     def _named(self, event: Event) -> bool:
         return event in self._when and event.stage != self.context.id
 
-    def _update(self, frame: Frame, seen: dict[int, ObjectView]) -> list[_Waiting]:
+    def _update(self, frame: Frame, seen: dict[int, ObjectView]) -> list[_PendingSnapshot]:
         """Process the frame's views and events, and return the snapshots to write now."""
         source, now_s = frame.source, frame.pts_s
         waiting = self._waiting.setdefault(source, [])
@@ -158,8 +154,8 @@ class Snapshot(EventFileSink):
             for one in waiting:
                 if one.event.track_id == track and view.better(one.view):
                     one.view = view
-        waiting += [self._requested(frame, event, seen) for event in frame.events if self._named(event)]
-        self._left -= sum(view.bytes for view in seen.values())
+        waiting += [self._pending(frame, event, seen) for event in frame.events if self._named(event)]
+        self._free_bytes -= sum(view.bytes for view in seen.values())
         due = [one for one in waiting if not one.event.pts_s <= now_s < one.until_s]
         self._waiting[source] = [one for one in waiting if one not in due]
         self._views.sweep(source, now_s)
@@ -168,57 +164,59 @@ class Snapshot(EventFileSink):
             del self._waiting[source]
         return due
 
-    def _requested(self, frame: Frame, event: Event, seen: dict[int, ObjectView]) -> _Waiting:
+    def _pending(self, frame: Frame, event: Event, seen: dict[int, ObjectView]) -> _PendingSnapshot:
         """Return the snapshot of an event, with the best view so far."""
         now_s, track = frame.pts_s, event.track_id
-        if self.what == "frame" and (part := whole(frame)) is not None:
+        if self.capture == "frame" and (part := whole(frame)) is not None:
             size = still_bytes(part, self.max_size)
-            self._left -= size
-            return _Waiting(event, frame.time_s, now_s, ObjectView(now_s, frame.index, "frame", None, part, size))
-        if self.what == "frame" or track is None:
-            return _Waiting(event, frame.time_s, now_s, None)
+            self._free_bytes -= size
+            return _PendingSnapshot(
+                event, frame.time_s, now_s, ObjectView(now_s, frame.index, "frame", None, part, size)
+            )
+        if self.capture == "frame" or track is None:
+            return _PendingSnapshot(event, frame.time_s, now_s, None)
         best = self._views.get((frame.source, track), now_s) or seen.get(track)
-        return _Waiting(event, frame.time_s, now_s + self._within_s, best)
+        return _PendingSnapshot(event, frame.time_s, now_s + self._after_s, best)
 
-    def _held(self) -> list[ObjectView]:
+    def _views_in_memory(self) -> list[ObjectView]:
         """Return every view in memory, once."""
         views = [*self._views.best.values(), *(one.view for some in self._waiting.values() for one in some)]
         return list({id(view): view for view in views if view is not None}.values())
 
-    def _limit(self, source: str) -> list[_Waiting]:
+    def _limit(self, source: str) -> list[_PendingSnapshot]:
         """Enforce the limits: drop the oldest views; if that is not enough, return waiting snapshots to write now."""
         best = self._views.best
-        while len(best) > self.tracks or (best and self._over()):
-            self._views.drop()
+        while len(best) > self.max_tracks or (best and self._over()):
+            del best[next(iter(best))]
             self.context.counters.add("views dropped: out of memory")
-        early: list[_Waiting] = []
+        early: list[_PendingSnapshot] = []
         while self._waiting[source] and self._over():
             early.append(self._waiting[source].pop(0))
             self.context.counters.add("snapshots written early: out of memory")
         return early
 
     def _over(self) -> bool:
-        if self._left < 0:
-            self._left = self.buffer - sum(view.bytes for view in self._held())
-        return self._left < 0
+        if self._free_bytes < 0:
+            self._free_bytes = self.buffer - sum(view.bytes for view in self._views_in_memory())
+        return self._free_bytes < 0
 
-    def _save(self, due: Sequence[tuple[_Waiting, Frame | None]]) -> None:
+    def _save(self, due: Sequence[tuple[_PendingSnapshot, Frame | None]]) -> None:
         """Write snapshots and emit `saved` on the frame, if there is one; give up those without a view."""
         count = self.context.counters.add
-        ready: list[tuple[_Waiting, Frame | None, ObjectView, StillImage]] = []
+        ready: list[tuple[_PendingSnapshot, Frame | None, ObjectView, StillImage]] = []
         for one, frame in due:
             if one.view is not None and one.view.still is not None:
                 ready.append((one, frame, one.view, one.view.still))
-            elif self.what == "frame":
+            elif self.capture == "frame":
                 count(f"{GIVEN_UP}: the frame has no pixels")
             elif one.event.track_id is None:
-                count(f"{GIVEN_UP}: the event has no object; what: frame saves the frame")
+                count(f"{GIVEN_UP}: the event has no object; capture: frame saves the frame")
             else:
                 count(f"{GIVEN_UP}: the object was not seen")
         if ready and self.check_is_due():
-            self._room = self.room()
-        if ready and not self._room:
-            count(f"{GIVEN_UP}: no room on the disk", len(ready))
+            self._has_room = self.has_room()
+        if ready and not self._has_room:
+            count(f"{GIVEN_UP}: disk full", len(ready))
             return
         stills = [still for *_, still in ready]
         if stills and on_device(stills[0]):
@@ -234,26 +232,19 @@ class Snapshot(EventFileSink):
             if frame is None:
                 count("snapshots without an event: their source ended")
             else:
-                self._tell(frame, one.event, view, str(path))
+                self._emit_saved(frame, one.event, view, str(path))
 
-    def _write(self, one: _Waiting, view: ObjectView, made: bytes) -> Path:
+    def _write(self, one: _PendingSnapshot, view: ObjectView, made: bytes) -> Path:
         """Write a file; raise OutputError."""
         event = one.event
         track = "none" if event.track_id is None else str(event.track_id)
         path = self._kept.path(
             event.source, event.stage, event.kind, one.time_s, event.pts_s, label=view.label, track_id=track
         )
-        file = WholeFile(path)
-        part = file.begin()
-        try:
-            part.write_bytes(made)
-        except OSError as error:
-            file.discard()
-            raise output_error(path, error) from error
-        file.finish()
+        AtomicFile(path).write(made)
         return path
 
-    def _tell(self, frame: Frame, event: Event, view: ObjectView, path: str) -> None:
+    def _emit_saved(self, frame: Frame, event: Event, view: ObjectView, path: str) -> None:
         """Emit `saved`; if the event is of this frame, add the path to its data."""
         for place, own in enumerate(frame.events):
             if own is event:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from streamkit.core.data import Frame, Surface
 from streamkit.core.errors import OutputError
+from streamkit.core.logs import LogOnce
 from streamkit.core.stage import Count, Seconds, Sink, stage
+from streamkit.media.encode import TIME_BASE, Encoding
 from streamkit.media.encoders import BitRate, Quality, check_encoding, choose_encoder, make_encoder
+from streamkit.media.push import Push, check_protocol, check_target
 from streamkit.media.uris import mask
 from streamkit.stages.sources.source import Rate
 
-if TYPE_CHECKING:
-    from streamkit.media.push import Push
+logger = logging.getLogger(__name__)
 
 __all__ = ["Stream"]
 
@@ -45,15 +48,11 @@ class Stream(Sink):
     quality: Annotated[Quality | None, "constant rate factor, 0 (best) to 51; by default the encoder's own."] = None
     bitrate: Annotated[BitRate | None, "bits per second, such as 2M, instead of quality."] = None
     preset: Annotated[str | None, "speed against size, as named by the encoder; veryfast or p4 by default."] = None
-    gop: Annotated[
-        Count | None,
-        "frames from keyframe to keyframe; two seconds of frames by default. A new viewer waits for a keyframe.",
-    ] = None
+    gop: Annotated[Count | None, "frames between keyframes, for which new viewers wait; two seconds by default."] = None
     timeout: Annotated[Seconds, "disconnect a receiver that has accepted nothing for this long."] = 5.0
-    max_wait: Annotated[Seconds, "the longest wait between two attempts to connect."] = 10.0
+    max_backoff: Annotated[Seconds, "the longest wait between two attempts to connect."] = 10.0
 
     def __post_init__(self) -> None:
-        from streamkit.media.push import check_target
 
         check_target(self.url)
         check_encoding(self.encoder, self.preset, self.quality, self.bitrate)
@@ -67,11 +66,10 @@ class Stream(Sink):
         self._zero_s, self._sent_s, self._next_s = 0.0, -1.0, float("-inf")
         self._wait_s, self._again_s = _FIRST_WAIT_S, 0.0
         self._times = self._under_way = 0
+        self._inform, self._warn = LogOnce(logger.info), LogOnce(logger.warning)
 
     def probe(self) -> None:
         """Check that the encoder is available, and that FFmpeg has the protocol."""
-        from streamkit.media.push import check_protocol
-
         check_protocol(self.url)
         self._choose()
 
@@ -82,8 +80,6 @@ class Stream(Sink):
             OutputError: FFmpeg lacks the protocol.
             DeviceError: `nvenc` is requested and the GPU or the driver has none.
         """
-        from streamkit.media.push import check_protocol
-
         check_protocol(self.url)
         self._chosen = self._choose()
 
@@ -95,10 +91,10 @@ class Stream(Sink):
             return
         before_s, self._before_s = self._before_s, frame.pts_s
         if before_s is None:
-            count("frames not streamed: the first tells the rate")
+            count("frames not streamed: first frame")
             return
         if frame.pts_s <= max(before_s, self._sent_s):
-            count("frames not streamed: time does not rise")
+            count("frames not streamed: timestamp not increasing")
             return
         if self.fps is not None and not self._due(frame.pts_s):
             return
@@ -118,7 +114,7 @@ class Stream(Sink):
 
     def _choose(self) -> str:
         context = self.context
-        return choose_encoder(self.encoder, self.codec, self.preset, context.device, context.log, "the stream")
+        return choose_encoder(self.encoder, self.codec, self.preset, context.device, "the stream")
 
     def _due(self, pts_s: float) -> bool:
         """Whether the frame is due under `fps`."""
@@ -131,9 +127,6 @@ class Stream(Sink):
 
     def _connect(self, frame: Frame, surface: Surface, step_s: float) -> bool:
         """Begin to connect, if the backoff is over."""
-        from streamkit.media.encode import Encoding
-        from streamkit.media.push import Push
-
         now_s = time.monotonic()
         if now_s < self._again_s:
             self.context.counters.add("frames not streamed: no connection")
@@ -162,7 +155,6 @@ class Stream(Sink):
         return True
 
     def _send(self, frame: Frame, surface: Surface) -> None:
-        from streamkit.media.encode import TIME_BASE
 
         assert self._push is not None
         connected = self._push.connected
@@ -178,7 +170,7 @@ class Stream(Sink):
             self._under_way = 0
         if self._push.connected and not connected:
             self._wait_s = _FIRST_WAIT_S
-            self.context.log(f"{frame.source} is streamed to {self._name}")
+            self._inform(f"{frame.source} is streamed to {self._name}")
 
     def _lost(self, error: OutputError) -> None:
         """Schedule the next attempt."""
@@ -186,9 +178,9 @@ class Stream(Sink):
         self.context.counters.add("stream connections lost or refused")
         self.context.counters.add("frames not streamed: no connection", self._under_way + 1)
         self._under_way = 0
-        self.context.log(f"{error}; retrying until it works")
+        self._warn(f"{error}; retrying until it works")
         self._again_s = time.monotonic() + self._wait_s
-        self._wait_s = min(2 * self._wait_s, self.max_wait)
+        self._wait_s = min(2 * self._wait_s, self.max_backoff)
 
     def _disconnect(self) -> None:
         push, self._push = self._push, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from fractions import Fraction
@@ -11,10 +12,12 @@ from typing import Annotated, Literal
 from streamkit.core.data import Frame, Surface
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import Count, Seconds, Sink, stage
-from streamkit.io.outputs import WholeFile, beside, check_path, fresh
+from streamkit.io.outputs import AtomicFile, check_path, tagged_path, unused_path
 from streamkit.media.encode import TIME_BASE, Encoder, Encoding
 from streamkit.media.encoders import BitRate, Quality, check_encoding, choose_encoder, make_encoder
 from streamkit.media.mux import LONGEST_GAP, LONGEST_REORDERING, REORDERED, VideoWriter, container_format, copy_packets
+
+logger = logging.getLogger(__name__)
 
 _SEGMENT_S = 600.0
 _SPARSE_S = 10.0
@@ -52,9 +55,7 @@ class Video(Sink):
         "begin a new file after this time. A camera's files are cut every 10min by default and named after the UTC "
         "time of their first frame; a video's are numbered.",
     ] = None
-    if_exists: Annotated[
-        Literal["overwrite", "fail"], "overwrite or fail. A camera's files never replace existing ones."
-    ] = "overwrite"
+    if_exists: Annotated[Literal["overwrite", "fail"], "a camera's files never replace existing ones."] = "overwrite"
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -63,7 +64,7 @@ class Video(Sink):
         if self.segment is not None and self.segment < 1:
             raise ValueError(f"segment must be at least 1s, got {self.segment:g}s")
         self._video: VideoWriter | None = None
-        self._file: WholeFile | None = None
+        self._file: AtomicFile | None = None
         self._held: Frame | None = None
         self._broken: OutputError | None = None
         self._source, self._span, self._parts = "", (0.0, 0.0), 0
@@ -89,7 +90,7 @@ class Video(Sink):
         self._chosen = self._choose()
         if self._chosen == "none":
             return
-        self._file = WholeFile(self.path, must_be_new=self.if_exists == "fail")
+        self._file = AtomicFile(self.path, must_be_new=self.if_exists == "fail")
         self._file.begin()
 
     def write(self, frame: Frame) -> None:
@@ -127,7 +128,7 @@ class Video(Sink):
     def _choose(self) -> str:
         if self.encoder == "copy" and not self.context.runtime.addresses:
             raise OutputError("encoder: copy needs the addresses of the sources, which this runner does not provide")
-        return choose_encoder(self.encoder, self.codec, self.preset, self.context.device, self.context.log)
+        return choose_encoder(self.encoder, self.codec, self.preset, self.context.device)
 
     def _address(self) -> str:
         found = self.context.runtime.addresses.get(self._source)
@@ -158,7 +159,7 @@ class Video(Sink):
         format_ = (frame.surface.width, frame.surface.height, frame.surface.color)
         if format_ != self._format or self._too_far(ticks) or frame.pts_s - self._began >= self._limit:
             if format_[:2] != self._format[:2]:
-                self.context.log(
+                logger.info(
                     f"{frame.source} is {format_[0]}x{format_[1]} from {frame.pts_s:.2f} s on; a new file begins"
                 )
             self._video.finish()
@@ -182,7 +183,7 @@ class Video(Sink):
         self._place(frame)
         assert self._file is not None
         if self._shift is None and frame.pts_s < 0:
-            self.context.log(f"{frame.source} begins at {frame.pts_s:.3f} s: in its video file, this is 0 s")
+            logger.info(f"{frame.source} begins at {frame.pts_s:.3f} s: in its video file, this is 0 s")
         self._shift = min(0.0, frame.pts_s) if self._shift is None else self._shift
         self._began, self._zero = frame.pts_s, frame.pts_s if live else self._shift
         self._limit = self.segment if self.segment is not None else _SEGMENT_S if live else float("inf")
@@ -200,10 +201,12 @@ class Video(Sink):
             if self._file is not None:
                 self._file.discard()
             tag = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(frame.time_s))
-            self._file = WholeFile(fresh(Path(self.path), tag))
+            self._file = AtomicFile(unused_path(Path(self.path), tag))
             self._file.begin()
         elif self._file is None:
-            self._file = WholeFile(beside(Path(self.path), str(self._parts)), must_be_new=self.if_exists == "fail")
+            self._file = AtomicFile(
+                tagged_path(Path(self.path), str(self._parts)), must_be_new=self.if_exists == "fail"
+            )
             self._file.begin()
 
     def _encoder(self, like: Surface, rate: Fraction) -> Encoder:

@@ -1,5 +1,7 @@
 """What `check` refuses and warns of in pipelines that hide objects; tests/stages/video/test_draw.py has the pixels."""
 
+from typing import Annotated
+
 import numpy as np
 import pytest
 
@@ -151,32 +153,24 @@ def test_what_is_no_list_of_classes_is_told_with_the_way_out(blur, text, root):
 
 
 def printers():
-    """The stages, with two sinks that have an option `clear`; only one of them has to do with pictures."""
+    """The stages, with two sinks that have an option `show_hidden`; only one of them has to do with pixels."""
     registry = default_registry()
     with Collecting(registry):
 
-        @stage("printer", reads="pixels", unhide_option="clear")
+        @stage("printer", reads="pixels", unhide_option="show_hidden")
         class Printer(Sink):
-            """Print pictures.
+            """Print images."""
 
-            Options:
-                clear: they may show everything.
-            """
-
-            clear: bool = False
+            show_hidden: Annotated[bool, "they may show everything"] = False
 
             def write(self, frame: Frame) -> None:
                 """Nothing is printed."""
 
         @stage("teller", reads="detections")
         class Teller(Sink):
-            """Tell of events.
+            """Tell of events."""
 
-            Options:
-                clear: the board is wiped first.
-            """
-
-            clear: bool = False
+            show_hidden: Annotated[bool, "the board is wiped first"] = False
 
             def write(self, frame: Frame) -> None:
                 """Nothing is told."""
@@ -190,17 +184,17 @@ def printers():
         ("crowd: {stage: rule, when: count(person) > 3, from: crossing}", False),
         ("crowd: {stage: rule, when: count(person) > 3, clear: count(person) < 2, from: crossing}", False),
         ("shot: {stage: snapshot, when: crossing, from: crossing}", True),
-        ("shot: {stage: snapshot, when: crossing, clear: true, from: crossing}", False),
+        ("shot: {stage: snapshot, when: crossing, show_hidden: true, from: crossing}", False),
         ("shot: {stage: snapshot, when: crossing, from: draw}", False),
         ("tells: {stage: teller, from: crossing}", False),
         ("prints: {stage: printer, from: crossing}", True),
-        ("prints: {stage: printer, clear: true, from: crossing}", False),
+        ("prints: {stage: printer, show_hidden: true, from: crossing}", False),
     ],
 )
 def test_only_what_writes_pictures_can_show_what_is_hidden(written, refused, root):
     above = "detect: {model: demo}", "track: {}", "crossing: {stage: line_counter, line: [[0, 9], [90, 9]]}"
     problems, _ = told(root, *above, "draw: {blur: [person]}", written, registry=printers())
-    way = "write from: draw, first where there are several, or clear: true where that is meant"
+    way = "write from: draw, first where there are several, or show_hidden: true where that is meant"
     name = written.partition(":")[0]
     shown = [f"{name} would show what draw hides; {way}"] if refused else []
     assert [one.partition(": ")[2] for one in problems] == shown

@@ -15,7 +15,7 @@ sources: {street: 'test://', gate: 'test://'}
 stages:
   detect: {model: demo}
   track: {}
-  zone: {polygon: {door: [[0,0],[99,0],[99,99]], far side: [[99,0],[109,0],[99,9]]}, labels: [car, person], max_gap: 3}
+  zone: {polygon: {door: [[0,0],[99,0],[99,99]], far side: [[9,0],[10,0],[9,9]]}, labels: [car, person], track_ttl: 3}
   yard: {stage: zone, polygon: [[400, 0], [499, 0], [499, 99]]}
   line: {stage: line_counter, line: [[0, 0], [99, 99]]}
 """
@@ -227,5 +227,5 @@ def test_a_schedule_is_tested_in_the_yaml():
     assert passed(night, ", time: '2026-03-02T22:30:00+01:00'")[0] == 0
     left = CLEARED.splitlines(keepends=True)[0]
     assert passed(night, ", time: '2026-03-02T11:00:00Z'", left)[0] == 0
-    with pytest.raises(ConfigError, match=r"given.time must be a day, a time and its zone"):
+    with pytest.raises(ConfigError, match=r"test\.given\.0\.time must be a day, a time and its zone"):
         passed(night, ", time: '2026-03-02 11:00'")

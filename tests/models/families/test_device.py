@@ -30,7 +30,7 @@ def read_on_device(name, outputs, *arguments):
 
     packed = reader_of(name).read(outputs, *arguments)
     assert isinstance(packed.rows, cupy.ndarray)
-    return packed.over(cupy.asnumpy(packed.buffer))
+    return packed.over(cupy.asnumpy(packed.buffer), packed.rows.shape)
 
 
 def assert_same(name, outputs, *arguments):
@@ -122,7 +122,8 @@ def test_a_batch_equals_its_frames_one_by_one_bit_for_bit(form, made):
 
 
 def test_two_launches_a_batch(form, made, monkeypatch):
-    from streamkit.ops.cuda import load, readers
+    from streamkit.ops import candidates, nms
+    from streamkit.ops.cuda import load
 
     launched, kernel = [], load.kernel
 
@@ -130,8 +131,8 @@ def test_two_launches_a_batch(form, made, monkeypatch):
         launched.append(name)
         return kernel(file, name, defines)
 
-    monkeypatch.setattr(load, "kernel", counting)
-    monkeypatch.setattr(readers, "kernel", counting)
+    monkeypatch.setattr(candidates, "kernel", counting)
+    monkeypatch.setattr(nms, "kernel", counting)
     options = ReadOptions(np.full(1 if form == "yunet" else 5, 0.2, np.float32))
     reader_of(form).read(to_device(made(form, 8, np.float32)), *frames_of(8), SIZE, options)
     assert len(launched) == 2

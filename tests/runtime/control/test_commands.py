@@ -30,7 +30,7 @@ def balanced(report) -> bool:
 
 
 def test_a_source_is_added_and_removed_while_others_run():
-    running, said = pipeline(TWO)
+    running, logged = pipeline(TWO)
     with going(running) as codes:
         until(lambda: len(WRITTEN.get("a", [])) > 5)
         running.add(source(running, "c"))
@@ -51,7 +51,7 @@ def test_a_source_is_added_and_removed_while_others_run():
     assert report["removed"]["frames"] == report["removed"]["out"] == gone
     assert balanced(report)
     assert {name: report["sources"][name]["out"] for name in "bc"} == {name: len(WRITTEN[name]) for name in "bc"}
-    assert said == []
+    assert logged == []
 
 
 def test_a_source_changes_place_under_its_id():
@@ -132,7 +132,7 @@ def test_a_camera_that_is_slow_to_close_goes_on_after_a_short_pause():
 
 def test_a_camera_that_hangs_or_fails_costs_the_others_nothing():
     text = "sources: {a: {stage: camera}, stuck: {stage: camera, hangs: true}, gone: {stage: camera, fails: true}}"
-    running, said = pipeline(f"{text}\nstages: {{note: {{}}}}")
+    running, logged = pipeline(f"{text}\nstages: {{note: {{}}}}")
     with going(running):
         until(lambda: len(WRITTEN.get("a", [])) > 20)
         assert running.states["stuck"].state == "connecting"
@@ -141,7 +141,7 @@ def test_a_camera_that_hangs_or_fails_costs_the_others_nothing():
         running.add(source(running, "stuck"))
         until(lambda: len(WRITTEN.get("stuck", [])) > 5)
         HOLD.set()
-    assert said == ["source gone failed: there is no such camera"]
+    assert logged == ["source gone failed: there is no such camera"]
 
 
 def test_additions_and_removals_leave_nothing_behind(tmp_path):
@@ -190,7 +190,7 @@ def test_additions_and_removals_leave_nothing_behind(tmp_path):
 
 def test_a_change_that_a_stage_refuses_is_taken_back(tmp_path):
     text = f"state: {tmp_path}/state.db\n{TWO}"
-    running, said = pipeline(text)
+    running, logged = pipeline(text)
     with going(running):
         until(lambda: len(WRITTEN.get("a", [])) > 2)
         running.set("slow", {"pause_s": -1.0})
@@ -201,7 +201,7 @@ def test_a_change_that_a_stage_refuses_is_taken_back(tmp_path):
         (stage,) = {one.node.id: one for one in running._runners}["slow"].instances()
         until(lambda: stage.pause_s == 0.002)
     told = "slow failed as pause_s changed; the old values are kept: ArithmeticError: time does not go back"
-    assert any(text.startswith(told) for text in said), said
+    assert any(text.startswith(told) for text in logged), logged
     again, _ = pipeline(text)
     assert again.graph.nodes["slow"].options == {"pause_s": 0.002}
 
@@ -239,7 +239,7 @@ def test_settings_change_from_the_next_batch_on():
 
 def test_listeners_see_every_frame_once_with_its_events():
     text = "sources: {a: 'test://?width=64&height=48&frames=40', b: 'test://?width=64&height=48&frames=30'}"
-    running, said = pipeline(
+    running, logged = pipeline(
         f"{text}\nstages: {{detect: {{model: demo}}, note: {{}}, more: {{stage: note, from: decode}}}}"
     )
     seen: list[tuple[str, int, bool, list[str]]] = []
@@ -258,5 +258,5 @@ def test_listeners_see_every_frame_once_with_its_events():
         until(lambda: running.states["c"].out == 5)
     assert sorted(s[:2] for s in seen) == [("a", i) for i in range(40)] + [("b", i) for i in range(30)]
     assert all(s[2] for s in seen)
-    assert said == ["a listener failed and is removed: ValueError: no more"]
+    assert logged == ["a listener failed and is removed: ValueError: no more"]
     assert json.dumps(running.report(0))

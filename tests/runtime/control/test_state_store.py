@@ -34,8 +34,8 @@ def test_changes_are_there_after_a_restart(tmp_path):
         running.set("detect", {"iou": 0.3})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
-    again, said = pipeline(YAML.format(path=path))
-    assert said == []
+    again, logged = pipeline(YAML.format(path=path))
+    assert logged == []
     assert {one.id: one.options for one in again.graph.sources} == {
         "b": {}, "c": {"rate": 20.0}, "d": {"uri": "rtsp://user:secret@127.0.0.1:1/x", "timeout": 3.0},
     }  # fmt: skip
@@ -59,20 +59,20 @@ def test_what_the_yaml_says_now_holds(tmp_path):
     running, _ = pipeline(YAML.format(path=path))
     with going(running):
         running.remove("a")
-        running.add(source(running, "a", stage="camera", rate=5.0), from_yaml=True)
-        running.remove("c", from_yaml=True)
+        running.follow("a", source(running, "a", stage="camera", rate=5.0))
+        running.follow("c", None)
     again, _ = pipeline(YAML.format(path=path))
     assert {one.id: one.options for one in again.graph.sources} == {"a": {}, "b": {}, "c": {"rate": 10.0}}
 
 
 def test_a_pause_is_forgotten_with_its_source_and_a_setting_with_its_name(tmp_path):
-    running, said = pipeline(
+    running, logged = pipeline(
         "sources: {a: {stage: camera}, b: {stage: camera}}\nstages: {slow: {}, detect: {model: demo}}"
     )
     store = StateStore(tmp_path / "state.db")
 
     def restored():
-        paused = store.restore(running.graph, said.append)
+        paused = store.restore(running.graph)
         return paused, [one.id for one in running.graph.sources]
 
     for id_ in ("a", "b", "c"):
@@ -93,7 +93,7 @@ def test_a_pause_is_forgotten_with_its_source_and_a_setting_with_its_name(tmp_pa
     store.forget_settings("detect", ["min_score"])
     store.forget_settings("slow", ["pause_s"])
     assert store._rows("stage") == []
-    assert said == []
+    assert logged == []
 
 
 def test_what_does_not_fit_any_more_is_said(tmp_path):
@@ -104,12 +104,12 @@ def test_what_does_not_fit_any_more_is_said(tmp_path):
     connection.execute("INSERT INTO changes VALUES ('source', 'e', '{\"uri\": \"rtsp://u:secret@h/x\", \"old\": 1}')")
     connection.commit()
     connection.close()
-    running, said = pipeline(YAML.format(path=path))
+    running, logged = pipeline(YAML.format(path=path))
     assert list(running.states) == ["a", "b", "c"]
-    assert len(said) == 2
-    assert "source e is ignored" in said[0]
-    assert "the options of gone are ignored: " in said[1]
-    assert not any("secret" in text for text in said)
+    assert len(logged) == 2
+    assert "source e is ignored" in logged[0]
+    assert "the options of gone are ignored: " in logged[1]
+    assert not any("secret" in text for text in logged)
 
 
 def test_a_file_that_cannot_be_used_is_said(tmp_path):

@@ -6,6 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from support.messages import collect
 
 from streamkit.core.data import Batch, Color, Device, Frame, Surface
 from streamkit.core.errors import ConfigError, DeviceError
@@ -15,36 +16,36 @@ from streamkit.runtime.execution.device import CudaLane, HostLane, LaneDevice, c
 
 
 def test_the_cpu_needs_nothing_and_says_nothing():
-    said = []
-    assert choose("cpu", said.append) == choose(["cpu"], said.append) == Device("cpu")
-    assert said == []
+    logged = collect()
+    assert choose("cpu") == choose(["cpu"]) == Device("cpu")
+    assert logged == []
 
 
 @pytest.mark.parametrize("wanted", [["cuda:0", "cuda:1"], ["cpu", "cuda"], []])
 def test_one_pipeline_one_device(wanted):
     with pytest.raises(ConfigError, match="only one device is supported here; name one"):
-        choose(wanted, print)
+        choose(wanted)
 
 
 def test_auto_takes_the_cpu_and_says_why(monkeypatch):
     monkeypatch.setattr(devices, "gpu_trouble", lambda index: "the fan is off")
-    said = []
-    assert choose("auto", said.append) == Device("cpu")
-    assert said == ["running on the CPU: the fan is off"]
+    logged = collect()
+    assert choose("auto") == Device("cpu")
+    assert logged == ["running on the CPU: the fan is off"]
 
 
 @pytest.mark.parametrize(("wanted", "index"), [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:3", 3), (["cuda:1"], 1)])
 def test_a_gpu_without_trouble_is_taken(wanted, index, monkeypatch):
     asked = []
     monkeypatch.setattr(devices, "gpu_trouble", asked.append)
-    assert choose(wanted, print) == Device("cuda", index)
+    assert choose(wanted) == Device("cuda", index)
     assert asked == [index]
 
 
 def test_a_gpu_asked_for_is_had_or_refused(monkeypatch):
     monkeypatch.setattr(devices, "gpu_trouble", lambda index: f"there is no GPU {index}, only 1")
     with pytest.raises(DeviceError, match=r"device cuda:4 cannot be used: there is no GPU 4, only 1; `run\.py doctor"):
-        choose("cuda:4", print)
+        choose("cuda:4")
 
 
 def module(name: str, **parts) -> ModuleType:
@@ -94,10 +95,10 @@ def test_the_way_to_the_device_by_lane():
 
 def test_on_the_cpu_hand_over_does_nothing():
     lane, batch = LaneDevice(), Batch([])
-    with lane.enter():
-        lane.receive(batch)
-        lane.hand_on(batch)
-        lane.settle()
+    with lane.activate():
+        lane.acquire(batch)
+        lane.release(batch)
+        lane.synchronize()
     assert batch.ready is None
 
 
@@ -158,19 +159,19 @@ def given(*ready) -> Batch:
 
 
 def test_a_device_lane_waits_on_its_stream_for_the_batch_and_the_decoders(lane, log):
-    with lane.enter():
+    with lane.activate():
         batch = given("decoded 0", None, "decoded 2")
         batch.frames.append(Frame("b", 0, 0.0, 4, 4))  # one without pixels
         batch.ready = "lane before"
-        lane.receive(batch)
+        lane.acquire(batch)
     assert log == [("wait", "lane before"), ("wait", "decoded 0"), ("wait", "decoded 2"), ("leave stream",)]
 
 
 def test_a_batch_is_handed_on_with_an_event_behind_the_work(lane, log):
-    with lane.enter():
+    with lane.activate():
         batch = given(None)
-        lane.receive(batch)
-        lane.hand_on(batch)
+        lane.acquire(batch)
+        lane.release(batch)
         assert isinstance(batch.ready, Event)
         assert log == [("record", 0)]
 
@@ -178,47 +179,47 @@ def test_a_batch_is_handed_on_with_an_event_behind_the_work(lane, log):
 def test_what_a_lane_has_read_is_kept_until_the_gpu_is_past_it(lane, log):
     import weakref
 
-    with lane.enter():
+    with lane.activate():
         batch = given(None)
         read = weakref.ref(batch.frames[0].surface)
-        lane.receive(batch)
+        lane.acquire(batch)
         batch.frames[0].surface = Surface(np.zeros((6, 4), np.uint8), Color())  # drawn anew
-        lane.hand_on(batch)
+        lane.release(batch)
         first = batch.ready
         assert read() is not None
         follow = given(None)
-        lane.receive(follow)
-        lane.hand_on(follow)
+        lane.acquire(follow)
+        lane.release(follow)
         assert read() is not None  # the event has not come yet
         first.done = True
-        lane.hand_on(follow)
+        lane.release(follow)
         assert read() is None
-        lane.settle()
+        lane.synchronize()
         assert ("settle",) in log
         assert not lane._kept
 
 
 def test_a_lane_runs_no_further_ahead_than_a_few_batches(lane, log):
-    with lane.enter():
+    with lane.activate():
         for _ in range(10):
             batch = given(None)
-            lane.receive(batch)
-            lane.hand_on(batch)
+            lane.acquire(batch)
+            lane.release(batch)
             assert len(lane._kept) <= devices._IN_FLIGHT
     waited = [number for name, *rest in log if name == "synchronize" for number in rest]
     assert waited == list(range(10 - devices._IN_FLIGHT))
 
 
 def test_settling_a_lane_that_never_began_does_no_harm(lane):
-    lane.settle()
+    lane.synchronize()
 
 
 def test_a_host_lane_waits_on_its_thread_once(log):
-    host = HostLane()
+    host = HostLane(Device("cuda"))
     batch = given(None)
     batch.ready = Event(log)
-    host.receive(batch)
-    host.receive(batch)
+    host.acquire(batch)
+    host.acquire(batch)
     assert [entry[0] for entry in log] == ["synchronize"]
     assert batch.ready is None
 
@@ -227,7 +228,7 @@ def test_a_host_lane_waits_on_its_thread_once(log):
 def test_a_real_gpu():
     assert gpu_trouble(0) is None
     assert devices.gpu_count() >= 1
-    assert choose("auto", print) == Device("cuda", 0)
+    assert choose("auto") == Device("cuda", 0)
     found = devices.describe_gpu(0)
     assert found["total"] >= found["free"] > 0
     assert found["name"]
@@ -239,20 +240,20 @@ def test_a_real_hand_over_between_streams():
     import cupy
 
     first, second = CudaLane(Device("cuda")), CudaLane(Device("cuda"))
-    with first.enter():
+    with first.activate():
         batch = Batch([], cupy)
-        first.receive(batch)
+        first.acquire(batch)
         work = cupy.ones((2048, 2048), np.float32)
         for _ in range(20):
             work = work @ work / 2048
         batch.tensor = work + 1
-        first.hand_on(batch)
-    with second.enter():
-        second.receive(batch)
+        first.release(batch)
+    with second.activate():
+        second.acquire(batch)
         total = batch.tensor.sum()
-        second.hand_on(batch)
-        HostLane().receive(batch)
+        second.release(batch)
+        HostLane(Device("cuda")).acquire(batch)
         assert batch.ready is None
         np.testing.assert_allclose(float(total), 2 * 2048**2, rtol=1e-3)
-        second.settle()
-    first.settle()
+        second.synchronize()
+    first.synchronize()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from streamkit.runtime.execution.future import ThreadFuture, side_by_side
+from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, join, side_by_side, start
 
 
 def test_works_run_side_by_side_and_stop_with_the_block():
@@ -92,3 +92,53 @@ def test_a_result_that_nobody_wants_ends_the_work():
 
     ThreadFuture(work).drop()
     assert ended == [True]
+
+
+def test_work_that_hangs_does_not_keep_the_process():
+    go = threading.Event()
+    thread = start("hangs", go.wait)
+    assert thread.daemon
+    assert thread.name == "hangs"
+    go.set()
+    join(thread)
+    assert not thread.is_alive()
+
+
+def test_a_join_returns_soon_after_the_thread_ends():
+    thread = start("short", lambda: time.sleep(0.05))
+    begun_s = time.monotonic()
+    join(thread)
+    assert 0.03 < time.monotonic() - begun_s < 1.0
+
+
+def test_leaving_work_that_hangs_takes_no_longer_than_allowed():
+    go = threading.Event()
+    future = ThreadFuture(lambda dropped: go.wait())
+    begun_s = time.monotonic()
+    future.leave(0.05)
+    assert 0.03 < time.monotonic() - begun_s < 5.0
+    assert not future.ready
+    go.set()
+    future.leave(None)
+    assert future.ready
+
+
+def test_a_periodic_timer_ticks_until_its_block_ends():
+    ticks: list[float] = []
+    begun_s = time.monotonic()
+    with PeriodicTimer(0.02, lambda: ticks.append(time.monotonic() - begun_s)):
+        until_s = begun_s + 10
+        while len(ticks) < 5 and time.monotonic() < until_s:
+            time.sleep(0.001)
+    count = len(ticks)
+    assert count >= 5
+    assert all(tick >= 0.02 * number for number, tick in enumerate(ticks, 1))
+    time.sleep(0.06)
+    assert len(ticks) == count
+
+
+def test_a_periodic_timer_does_not_tick_before_its_time():
+    ticks: list[int] = []
+    with PeriodicTimer(60.0, lambda: ticks.append(1)):
+        time.sleep(0.02)
+    assert ticks == []

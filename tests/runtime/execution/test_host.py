@@ -7,7 +7,7 @@ import cv2
 import pytest
 
 from streamkit.core.data import Device
-from streamkit.runtime.execution.host import HeapTrimmer, confine, settle, share_cores
+from streamkit.runtime.execution.host import HeapTrimmer, configure_process, pin_process, pin_to_shared_cores
 from streamkit.runtime.execution.sizes import cores
 
 
@@ -15,7 +15,7 @@ def test_opencv_starts_no_threads_and_pyav_is_loaded():
     before = cv2.getNumThreads()
     try:
         cv2.setNumThreads(2)
-        settle()
+        configure_process()
         assert cv2.getNumThreads() == 1
         assert "av" in sys.modules
     finally:
@@ -68,7 +68,7 @@ def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, c
     monkeypatch.setenv("STREAMKIT_SOURCE_CORES", asked)
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(cores))
     monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, set(chosen))))
-    share_cores(device)
+    pin_to_shared_cores(device)
     assert kept == ([] if left is None else [(0, left)])
 
 
@@ -86,18 +86,18 @@ def test_processes_that_feed_gpus_have_cores_of_their_own(monkeypatch, device, n
     kept = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(16)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append(list(chosen)))
-    confine(device, number, of)
+    pin_process(device, number, of)
     assert kept == ([] if left is None else [left])
 
 
 def test_heaps_are_trimmed_after_something_was_closed_and_not_too_often():
     trimmer, calls = HeapTrimmer(every_s=5.0), []
     trimmer._trim = calls.append
-    assert not trimmer.look(100.0)
-    trimmer.closed()
-    assert [trimmer.look(now_s) for now_s in (100.0, 101.0)] == [True, False]
-    trimmer.closed()
-    assert [trimmer.look(now_s) for now_s in (104.9, 105.0, 111.0)] == [False, True, False]
+    assert not trimmer.trim_if_due(100.0)
+    trimmer.count_close()
+    assert [trimmer.trim_if_due(now_s) for now_s in (100.0, 101.0)] == [True, False]
+    trimmer.count_close()
+    assert [trimmer.trim_if_due(now_s) for now_s in (104.9, 105.0, 111.0)] == [False, True, False]
     assert calls == [0, 0]
 
 
@@ -110,9 +110,9 @@ last = kept[-1]  # keeps the top of the heap
 before = free_mib()
 del kept
 trimmer = HeapTrimmer()
-trimmer.closed()
+trimmer.count_close()
 held = free_mib()
-assert trimmer.look(0.0)
+assert trimmer.trim_if_due(0.0)
 print(before - held, held - free_mib())
 """
 

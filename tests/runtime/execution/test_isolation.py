@@ -6,9 +6,10 @@ import weakref
 import numpy as np
 import pytest
 
-from streamkit.core.data import Batch, Frame
+from streamkit.core.data import Batch, Frame, FrameState
 from streamkit.core.errors import StreamkitError
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Registry, Sink, StreamStage, stage
+from streamkit.runtime.execution.isolation import check_batch
 from streamkit.testing.kit import detections
 
 OWN = Registry()
@@ -262,7 +263,7 @@ def test_a_batch_stage_that_gives_back_nonsense_still_gives_records(run, does, t
 def test_what_raises_beside_frames_costs_none(run, text, told):
     outcome = run(text)
     assert outcome.code == 1
-    assert any(line.startswith(told) and "(test_isolation.py:" in line for line in outcome.said), outcome.said
+    assert any(line.startswith(told) and "(test_isolation.py:" in line for line in outcome.logged), outcome.logged
     assert [len(outcome.records[source]) for source in ("short", "long")] == [9, 30]
     assert outcome.report["counts"]["errors outside of frames"] >= 2
 
@@ -305,3 +306,22 @@ def test_an_instance_that_cannot_be_opened_is_tried_once_and_keeps_no_frame(run_
 def test_with_stop_it_ends_the_run(run):
     with pytest.raises(StreamkitError, match="bad failed as the source short ended"):
         run("{stage: clumsy_frame, does: close, run: {on_error: stop}}")
+
+
+@pytest.mark.parametrize(
+    ("frames", "failed", "failed_before", "fits"),
+    [
+        (3, 0, 0, True), (2, 1, 0, True), (1, 2, 0, True), (1, 3, 1, True), (2, 0, 0, False), (2, 2, 0, False),
+        (3, 1, 2, False),
+    ],
+)  # fmt: skip
+def test_a_batch_has_every_frame_once_whether_it_failed_or_not(frames, failed, failed_before, fits):
+    listed = [Frame("a", n, n / 10, 64, 48, _state=FrameState(position=n)) for n in range(8)]
+    given = Batch(listed[:3], failed=listed[3 : 3 + failed_before])
+    made = Batch(listed[:frames], failed=[*given.failed, *listed[frames:3]][:failed])
+    made.failed += listed[6 : 6 + failed - len(made.failed)]
+    if fits:
+        check_batch(made, given, BatchStage)
+    else:
+        with pytest.raises(ValueError, match="must return every frame of the batch"):
+            check_batch(made, given, BatchStage)

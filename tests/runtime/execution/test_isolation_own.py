@@ -260,13 +260,13 @@ def test_states_that_are_not_copied_are_told_where_it_matters(make, why):
     rig = Rig(Keeps, sources="a", make=make, bad=(60,))
     for index in range(0, 60, 2):
         rig(batch(f"a{index} a{index + 1}"))
-    assert rig.said == []
+    assert rig.logged == []
     for _ in range(3):
         rig(batch("a60 a61"))
     assert rig.runner.states["a"]["n"] == 60 + 3 * (2 + 2)
-    assert len(rig.said) == 1
-    assert [text for text in rig.said if "include the frames of this batch twice" in text] == rig.said
-    assert re.search(why, rig.said[0])
+    assert len(rig.logged) == 1
+    assert [text for text in rig.logged if "include the frames of this batch twice" in text] == rig.logged
+    assert re.search(why, rig.logged[0])
     assert rig.runner.counters["batches without state rollback"] == 3
 
 

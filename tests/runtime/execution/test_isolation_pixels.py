@@ -516,5 +516,5 @@ def test_host_stages_work_on_the_gpu_of_the_pipeline():
     from streamkit.runtime.execution.device import gpu_count, lane_device
 
     for index in range(gpu_count()):
-        with lane_device(Device("cuda", index), False).enter():
+        with lane_device(Device("cuda", index), False).activate():
             assert cupy.cuda.Device().id == index

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.messages import collect
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
@@ -20,12 +21,12 @@ stages:
 """
 
 
-def opened(text: str, root, registry=None, sizes=(1, 3), lane=0, say=print):
+def opened(text: str, root, registry=None, sizes=(1, 3), lane=0):
     graph = build(read_text(text, folder=root, registry=registry or default_registry()))
     counters = Counters()
 
     def context(id_: str) -> Context:
-        return Context(id_, Device(), sizes, counters=counters, log=say)
+        return Context(id_, Device(), sizes, counters=counters)
 
     def fail(error: BaseException) -> None:
         raise error
@@ -57,13 +58,13 @@ def test_every_batch_size_goes_through_the_detector_and_nothing_is_counted(root)
 
 
 def test_draw_loads_its_letters_and_reports_nothing(root):
-    said: list[str] = []
+    logged = collect()
     text = YAML.replace("draw: {}", "draw: {blur: {zone: [[9000, 0], [9999, 0], [9999, 9]]}}")
-    (draw,) = opened(text, root, lane=1, say=said.append)
+    (draw,) = opened(text, root, lane=1)
     prewarm([draw], Device())
     (instance,) = draw.instances()
     assert instance._atlas.used > 0
-    assert said == []
+    assert logged == []
     assert not draw.counters.values
 
 

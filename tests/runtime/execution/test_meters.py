@@ -51,6 +51,7 @@ def test_the_summary_is_in_milliseconds():
     assert list(found) == ["p50_ms", "p95_ms", "p99_ms"]
     assert found["p50_ms"] == found["p95_ms"] == pytest.approx(10, rel=0.02)
     assert found["p99_ms"] == pytest.approx(500, rel=0.02)
+    assert found["p99_ms"] == pytest.approx(histogram.quantile(0.99) * 1000, abs=0.006)
 
 
 def test_the_total_of_a_stages_instances():

@@ -5,6 +5,8 @@ import threading
 import time
 from types import SimpleNamespace
 
+from support.messages import collect
+
 from benchmarks.emitters import add_stages
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
@@ -83,7 +85,7 @@ def test_a_broker_that_has_just_gone_gets_the_rest_of_drain_and_one_long_away_no
 
 def test_a_run_that_waits_for_room_in_a_spool_ends_when_it_is_to(tmp_path):
     """With `block` a pipeline waits for a broker as long as it takes, but not once it is told to stop."""
-    registry, said = default_registry(), []
+    registry, logged = default_registry(), collect()
     add_stages(registry)
     text = f"""
       sources: {{gate: {{stage: numbered_frames, uri: none, count: 1000000000}}}}
@@ -93,12 +95,12 @@ def test_a_run_that_waits_for_room_in_a_spool_ends_when_it_is_to(tmp_path):
           {{stage: mqtt, url: "mqtt://127.0.0.1:9", drain_timeout: 300ms,
             spool: {{path: "{tmp_path}", size: 1MB, when_full: block}}}}
     """
-    running = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), say=said.append)
+    running = Pipeline(build(read_text(text, registry=registry)), Device("cpu"))
     codes = []
     thread = threading.Thread(target=lambda: codes.append(running.run()))
     thread.start()
     until_s = time.monotonic() + 30
-    while not any("the pipeline waits until there is room" in text for text in said):
+    while not any("the pipeline waits until there is room" in text for text in logged):
         assert time.monotonic() < until_s
         time.sleep(0.05)
     begun_s = time.monotonic()
@@ -106,6 +108,6 @@ def test_a_run_that_waits_for_room_in_a_spool_ends_when_it_is_to(tmp_path):
     thread.join(20)
     assert codes == [130]
     assert time.monotonic() - begun_s < 5
-    assert running.left_behind == []
+    assert running.hung_threads == []
     counts = running.report(130)["counts"]
     assert counts["records left in the spool"] + counts[FULL] == running.frames

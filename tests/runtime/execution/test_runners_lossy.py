@@ -18,11 +18,7 @@ def sink(**hooks):
 
         @stage("slow", target="url", may_drop=True)
         class Slow(Sink):
-            """Take its time.
-
-            Options:
-                url: where to.
-            """
+            """Take its time."""
 
             url: str = "x/{source}"
 
@@ -91,7 +87,7 @@ def test_what_it_raises_is_told_and_ends_nothing(run_pipeline):
     done = run_pipeline(TEXT, extra=[sink(write=write)])
     assert len(done.records["a"]) == len(done.records["b"]) == 200
     assert done.report["counts"]["frames failed"] == 2
-    assert any("slow failed on a frame 199" in text and "no such thing" in text for text in done.said)
+    assert any("slow failed on a frame 199" in text and "no such thing" in text for text in done.logged)
 
 
 def test_one_that_cannot_go_on_at_all(run_pipeline):
@@ -101,7 +97,7 @@ def test_one_that_cannot_go_on_at_all(run_pipeline):
     done = run_pipeline(TEXT, extra=[sink(write=write)])
     assert len(done.records["a"]) == 200
     assert done.report["counts"]["instances failed"] == 2
-    assert any("slow failed: the end of it" in text for text in done.said)
+    assert any("slow failed: the end of it" in text for text in done.logged)
 
 
 def test_what_cannot_work_is_refused_before_the_first_frame(run_pipeline):
@@ -118,6 +114,6 @@ def test_one_that_hangs_at_the_end_is_left_behind(run_pipeline, monkeypatch):
     monkeypatch.setattr(runners, "_GRACE_S", 0.2)
     gate = threading.Event()
     done = run_pipeline(TEXT, extra=[sink(write=lambda frame: gate.wait(60))])
-    assert any("slow/a does not end and is abandoned" in text for text in done.said)
+    assert any("slow/a does not end and is abandoned" in text for text in done.logged)
     assert len(done.records["a"]) == 200
     gate.set()

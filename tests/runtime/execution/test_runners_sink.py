@@ -117,7 +117,7 @@ def test_a_failed_frame_that_cannot_be_written_either_is_counted_and_told(alone)
     assert found.failed == [lost]
     assert lost.error == "late"  # the first reason stays
     assert (rig.runner.meter.failed, rig.runner.counters["frames failed"]) == (1, 1)
-    (told,) = rig.said
+    (told,) = rig.logged
     assert told.startswith("it failed on b frame 9 (0.90 s): RuntimeError: cannot write (one_stage.py:")
 
 
@@ -164,4 +164,4 @@ def test_close_always_runs_for_every_path(raises):
         assert [type(error) for error in rig.failures] == [OutputError]
     else:
         assert (rig.failures, rig.runner.meter.other_errors) == ([], 1)
-        assert rig.said[0].startswith("it failed as it was closed: RuntimeError: in close (one_stage.py:")
+        assert rig.logged[0].startswith("it failed as it was closed: RuntimeError: in close (one_stage.py:")

@@ -66,3 +66,12 @@ def test_a_pipeline_that_has_its_own_share_of_the_cores(monkeypatch):
     assert sizes.instances([node(BatchStage)], CPU, 2) == 2
     assert sizes.instances([node(BatchStage, 3)], CPU, 2) == 3
     assert sizes.instances([node(BatchStage)], GPU, 2) == 1
+
+
+def test_files_read_at_once_and_batches_ahead(monkeypatch):
+    monkeypatch.setattr(sizes, "cores", lambda: 5)
+    assert sizes.files_at_once(CPU) == 10
+    assert sizes.files_at_once(GPU) == sizes.FILES_PER_GPU != 10
+    monkeypatch.setattr(sizes, "cores", lambda: 1)
+    assert sizes.files_at_once(CPU) == 4
+    assert (sizes.batches_ahead(CPU), sizes.batches_ahead(GPU)) == (4, 2)

@@ -8,7 +8,7 @@ from support.one_stage import Log, Numbers, OneEach, Picky, Rig, batch, key
 
 from streamkit.core.data import Batch, Frame, FrameState
 from streamkit.core.errors import SourceError, StageError
-from streamkit.core.stage import BatchStage, StreamStage
+from streamkit.core.stage import BatchStage, FrameStage, StreamStage
 
 # ------------------------------------------------------------------------------------------------ batches that raise
 
@@ -43,7 +43,7 @@ def test_a_batch_that_raises_is_tried_frame_by_frame_and_joined():
         np.testing.assert_array_equal(table.xyxy, before.xyxy)
         np.testing.assert_array_equal(table.score, before.score * factor)
         np.testing.assert_array_equal(table.row_id, before.row_id)
-    assert rig.said == []
+    assert rig.logged == []
 
 
 class Anew(BatchStage):
@@ -106,7 +106,7 @@ def test_frames_that_raise_leave_the_rows(bad, left, rows):
             re.escape(f"it failed on {place}: ZeroDivisionError: no") + r" \(one_stage\.py:\d+\)", frame.error
         )
     assert (rig.runner.meter.failed, rig.runner.counters["frames failed"]) == (len(bad), len(bad))
-    assert sorted(rig.said) == sorted(frame.error for frame in found.failed)
+    assert sorted(rig.logged) == sorted(frame.error for frame in found.failed)
     assert rig.failures == []
 
 
@@ -129,6 +129,49 @@ def test_a_frame_that_fails_stands_beside_those_that_failed_before(bad):
     assert (found.failed[0].error, found.ended, rig.runner.counters["frames failed"]) == ("before", ("b",), len(bad))
 
 
+class Tuned(FrameStage):
+    """Has an option that may change while it runs, and refuses what is too large."""
+
+    level: int = 1
+    bad: str = ""
+
+    def open(self):
+        self.changes = []
+
+    def changed(self):
+        if self.level > 9:
+            raise ValueError("too large")
+        self.changes.append(self.level)
+
+    def process(self, frame):
+        frame.emit("level", level=self.level)
+
+
+def test_changed_options_reach_every_instance_before_the_next_batch():
+    rig = Rig(Tuned)
+    rig(batch("a0 b0"))
+    rig.runner.change({"level": 4})
+    assert {one.level for one in rig.runner.instances()} == {1}
+    found = rig(batch("a1 b1"))
+    assert [event.data["level"] for frame in found.frames for event in frame.events] == [4, 4]
+    assert [(one.level, one.changes) for one in rig.runner.instances()] == [(4, [4])] * 2
+
+
+@pytest.mark.parametrize("on_error", ["skip", "stop"])
+def test_options_that_a_stage_rejects_are_restored_in_every_instance(on_error):
+    rig, refused = Rig(Tuned, on_error=on_error), []
+    rig(batch("a0 b0"))
+    rig.runner.change({"level": 10}, lambda: refused.append(True))
+    rig(batch("a1 b1"))
+    assert [one.level for one in rig.runner.instances()] == [1, 1]
+    assert refused == [True]
+    assert rig.runner.meter.other_errors == 1
+    messages = [str(error) for error in rig.failures] if on_error == "stop" else rig.logged
+    assert len(messages) == 1
+    assert "as level changed; the old values are kept: ValueError: too large" in messages[0]
+    assert bool(rig.failures) == (on_error == "stop")
+
+
 def test_on_error_stop_ends_the_run_with_stage_source_and_frame():
     rig = Rig(Picky, bad=("b3",), on_error="stop")
     found = rig(batch("a0 b3"))
@@ -143,8 +186,8 @@ def test_a_stage_that_always_fails_is_told_a_few_times():
     rig = Rig(Picky, bad=tuple(f"a{i}" for i in range(30)))
     for i in range(30):
         rig(batch(f"a{i}"))
-    assert len(rig.said) == 21
-    assert rig.said[-1] == "it: further frames fail; they are counted in the report"
+    assert len(rig.logged) == 21
+    assert rig.logged[-1] == "it: further frames fail; they are counted in the report"
     assert rig.runner.meter.failed == 30
 
 

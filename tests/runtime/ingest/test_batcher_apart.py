@@ -14,7 +14,7 @@ from streamkit.runtime.ingest.batcher import Batcher
 
 
 def apart(size: int, *sources: str) -> Batcher:
-    batcher = Batcher(size, 0.0, np, 4, apart=True)
+    batcher = Batcher(size, 0.0, np, 4, per_source=True)
     batcher.expect(len(sources))
     for source in sources:
         batcher.begin(source)

@@ -130,16 +130,16 @@ def test_what_the_way_to_the_end_takes_is_taken_off_the_age_allowed():
     index, sequence = left_with([0.6])
     assert index == 0, "nothing is known of the way yet"
     time.sleep(0.5)
-    batcher.through(sequence)
+    batcher.batch_done(sequence)
     index, sequence = left_with([0.6, 0.1])
     assert index == 1
     assert inlet.drops["frames dropped: over age"] == 1
     for _ in range(40):  # the way gets short again, and is believed to slowly
-        batcher.through(sequence)
+        batcher.batch_done(sequence)
         index, sequence = left_with([0.0])
-    batcher.through(sequence)
+    batcher.batch_done(sequence)
     assert left_with([0.6])[0] == 0
-    batcher.through(12_345)  # of a batch that was never made here: no harm
+    batcher.batch_done(12_345)  # of a batch that was never made here: no harm
 
 
 def test_a_way_that_takes_longer_than_is_allowed_leaves_new_frames_a_chance():
@@ -153,7 +153,7 @@ def test_a_way_that_takes_longer_than_is_allowed_leaves_new_frames_a_chance():
         batch = batcher.next()
         assert len(batch.frames) == 1
         time.sleep(0.3)
-        batcher.through(batch.sequence)
+        batcher.batch_done(batch.sequence)
     assert not inlet.drops.values
 
 

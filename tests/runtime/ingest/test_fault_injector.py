@@ -215,7 +215,7 @@ def test_one_object_may_be_opened_again_too():
 
 
 def paced(**given):
-    return pattern(pace="realtime", phase=0, end=1.2, **given)
+    return pattern(pace="realtime", pace_seed=0, end=1.2, **given)
 
 
 @pytest.mark.alone
@@ -288,14 +288,14 @@ def test_a_run_says_and_counts_its_faults(run_pipeline, clip):
         9,
         5,
     )
-    told = [text for text in ran.said if "faults are injected" in text]
+    told = [text for text in ran.logged if "faults are injected" in text]
     assert told == ["faults are injected, because the YAML sets `fault`, into a (fail), b (still), d (corrupt)"]
 
 
 def test_a_run_without_faults_says_nothing_of_them(run_pipeline):
     ran = run_pipeline(f"sources: {{c: '{URI}'}}\nstages: {{collect: {{}}}}\n")
     assert ran.code == 0
-    assert not any("fault" in text for text in [*ran.said, *ran.report["counts"]])
+    assert not any("fault" in text for text in [*ran.logged, *ran.report["counts"]])
 
 
 # ---------------------------------------------------------------------------------------------------------- on a GPU

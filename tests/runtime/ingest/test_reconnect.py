@@ -36,7 +36,7 @@ def test_a_file_is_left_closed_unless_asked(clip):
 
 def test_a_file_that_is_away_comes_back(clip):
     fault = {"away": {"at": 1.6, "for": 0.8}}
-    camera = Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_wait": 0.2})
+    camera = Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_backoff": 0.2})
     with camera:
         wait_until(lambda: camera.counters["reconnects"] or camera.error)
         camera.wait_for_frames()
@@ -51,8 +51,8 @@ def test_a_file_that_is_away_comes_back(clip):
         ("connecting", None), ("running", None), ("reconnecting", "lost"), ("reconnecting", "refused"),
     ]  # fmt: skip
     assert camera.state == ("running", None)
-    assert "source cam is lost at" in camera.said[0]
-    assert "is back at" in camera.said[-1]
+    assert "source cam is lost at" in camera.logged[0]
+    assert "is back at" in camera.logged[-1]
 
 
 def test_the_end_of_a_file_is_its_end(clip):
@@ -64,18 +64,20 @@ def test_the_end_of_a_file_is_its_end(clip):
 
 def test_it_is_given_up_when_asked(clip):
     fault = {"away": {"at": 0.2, "for": 60.0}}
-    with Camera(clip, fault=fault, pace="realtime", reconnect={"max_wait": 0.05, "attempts": 3}) as camera:
+    with Camera(clip, fault=fault, pace="realtime", reconnect={"max_backoff": 0.05, "attempts": 3}) as camera:
         camera.join()
     assert camera.error.cause == "refused"
     assert "given up after 3 attempts" in str(camera.error)
-    with Camera(clip, fault=fault, pace="realtime", reconnect={"max_wait": 0.05, "give_up": 0.5}) as camera:
+    with Camera(clip, fault=fault, pace="realtime", reconnect={"max_backoff": 0.05, "give_up": 0.5}) as camera:
         camera.join()
     assert "without a frame" in str(camera.error)
 
 
 def test_a_still_picture_is_noticed_and_a_still_scene_left_alone(clip):
     fault = {"still": {"at": 0.4, "for": 600.0}}
-    with Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_wait": 0.1}, frozen=0.4) as camera:
+    with Camera(
+        clip, fault=fault, pace="realtime", loop=True, reconnect={"max_backoff": 0.1}, freeze_timeout=0.4
+    ) as camera:
         wait_until(lambda: camera.counters["reconnects: frozen"] >= 2 or camera.error)
         first, second = (i for i, (_, cause) in enumerate(camera.states) if cause == "frozen")
         assert first < second
@@ -86,22 +88,22 @@ def test_a_still_picture_is_noticed_and_a_still_scene_left_alone(clip):
 
 def test_a_log_is_not_filled(clip):
     fault = {"fail": {"every": 0.1}}
-    with Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_wait": 0.02}) as camera:
+    with Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_backoff": 0.02}) as camera:
         wait_until(lambda: camera.counters["reconnects"] > 15 or camera.error)
-    lost = [text for text in camera.said if "is lost" in text]
+    lost = [text for text in camera.logged if "is lost" in text]
     assert len(lost) == 6
-    assert sum("is back" in text for text in camera.said) == 6
+    assert sum("is back" in text for text in camera.logged) == 6
 
 
 def test_a_refused_address_is_tried_until_it_is_stopped():
-    with Camera(f"rtsp://u:secret@127.0.0.1:{free_port()}/a", reconnect={"max_wait": 5.0}) as camera:
+    with Camera(f"rtsp://u:secret@127.0.0.1:{free_port()}/a", reconnect={"max_backoff": 5.0}) as camera:
         camera.wait_for_state("reconnecting", "refused")
         wait_until(lambda: camera.counters["connection attempts failed"] >= 2)
         begun_s = time.monotonic()
     assert time.monotonic() - begun_s < 4.0
     assert camera.error is None
-    assert "secret" not in " ".join(camera.said)
-    assert "cannot be reached" in camera.said[0]
+    assert "secret" not in " ".join(camera.logged)
+    assert "cannot be reached" in camera.logged[0]
 
 
 def test_what_never_passes_is_not_tried_again():
@@ -113,7 +115,7 @@ def test_what_never_passes_is_not_tried_again():
 def test_a_device_may_be_plugged_in_later():
     with Camera("/dev/video97") as camera:
         camera.wait_for_state("reconnecting", "not_found")
-    assert "there is no such device" in camera.said[0]
+    assert "there is no such device" in camera.logged[0]
 
 
 class Ticking(Source):
@@ -204,8 +206,8 @@ def failing(source, clock, *, came=False, connected_s=0.0):
     if came:
         source._last = (0, 0.0)
         source._live = True
-    assert source._may_try(SourceError("away", cause="refused"), came, opened_s, opened_s)
-    source._pause_s()
+    assert source._should_retry(SourceError("away", cause="refused"), came, opened_s, opened_s)
+    source._backoff_s()
     return clock.asked[-1]
 
 
@@ -228,7 +230,7 @@ def test_each_wait_is_drawn_anew_and_never_shorter_than_half(monkeypatch):
     for _ in range(300):  # cameras that one switch took away together
         source = returning(max_wait_s=8.0)
         source._level = 3
-        waits.append(source._pause_s())
+        waits.append(source._backoff_s())
     assert 1.0 <= min(waits) < 1.1
     assert 1.9 < max(waits) <= 2.0
     assert len(set(waits)) > 290
@@ -260,9 +262,9 @@ def test_it_is_given_up_after_so_many_tries_in_a_row_or_so_long(monkeypatch):
     assert raised.value.cause == "refused"
     source = returning(give_up_s=10.0)
     error = SourceError("away", cause="refused")
-    assert source._may_try(error, False, clock.now_s, clock.now_s - 9.9)
+    assert source._should_retry(error, False, clock.now_s, clock.now_s - 9.9)
     with pytest.raises(SourceError, match="given up after 10 s without a frame"):
-        source._may_try(error, False, clock.now_s, clock.now_s - 10.0)
+        source._should_retry(error, False, clock.now_s, clock.now_s - 10.0)
 
 
 def test_what_is_not_tried_again(monkeypatch):
@@ -271,7 +273,7 @@ def test_what_is_not_tried_again(monkeypatch):
 
     def tried(error, source, live=False):
         source._live, source._last = live, (0, 0.0) if live else None
-        return source._may_try(error, live, clock.now_s, clock.now_s)
+        return source._should_retry(error, live, clock.now_s, clock.now_s)
 
     assert tried(known, returning())
     assert not tried(unknown, returning())
@@ -309,9 +311,11 @@ def test_the_wait_is_waited_before_the_next_try(monkeypatch):
 def test_what_a_yaml_may_say_of_it():
     assert Retry() == Retry(max_wait_s=3.0, attempts=None, give_up_s=None, frozen_s=None, first=True, files=False)
     assert VideoSource(uri="rtsp://host/a").retry == Retry(frozen_s=60.0)
-    given = {"max_wait": 9.0, "attempts": 4, "give_up": 60.0}
-    assert VideoSource(uri="rtsp://host/a", reconnect=given, frozen=5.0).retry == Retry(9.0, 4, 60.0, 5.0, True, True)
-    assert VideoSource(uri="a.mp4", reconnect=True, frozen=0.0).retry == Retry(files=True)
+    given = {"max_backoff": 9.0, "attempts": 4, "give_up": 60.0}
+    assert VideoSource(uri="rtsp://host/a", reconnect=given, freeze_timeout=5.0).retry == Retry(
+        9.0, 4, 60.0, 5.0, True, True
+    )
+    assert VideoSource(uri="a.mp4", reconnect=True, freeze_timeout=0.0).retry == Retry(files=True)
     assert VideoSource(uri="http://host/a.mp4").retry == Retry(frozen_s=60.0, first=False)
     assert VideoSource(uri="rtsp://host/a", reconnect=False).retry is None
     assert VideoSource(uri="a.mp4").retry is None
@@ -325,7 +329,7 @@ def test_frames_and_times_go_on_by_the_clock(monkeypatch):
     def kept(pts_s, later_s):
         clock.now_s += later_s
         frame = Frame("cam", 0, pts_s, 64, 48, time_s=0.0)
-        source._keep_rising(frame)
+        source._correct_jump(frame)
         source._last, source._last_s = (0, pts_s + source._shift_s), clock.now_s
         return round(source._last[1], 6)
 

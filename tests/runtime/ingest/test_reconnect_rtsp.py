@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from support.clips import write
+from support.messages import collect
 from support.returning import Camera
 from support.rtsp import wait_until
 
@@ -41,7 +42,7 @@ def test_the_server_goes_and_comes_back(rtsp, videos):
     assert (event.pts_s, event.data["cause"]) == (frame.pts_s, "refused")
     before = next(one for one, _ in reversed(camera.frames) if one.index < frame.index)
     assert 0 < event.data["away_s"] < frame.pts_s - before.pts_s + 1
-    assert "secret" not in " ".join(camera.said)
+    assert "secret" not in " ".join(camera.logged)
 
 
 def test_auth_not_found_and_a_password_that_changes(rtsp, videos):
@@ -118,7 +119,7 @@ def test_a_connection_cut_in_the_middle_of_a_packet(rtsp, proxy, videos):
 def test_udp_with_lost_packets_goes_on(rtsp, proxy, videos):
     server = rtsp({"a": videos / "car-detection.mp4"})
     between = proxy(server.port, loss=0.03, seed=1)
-    with Camera(server.url("a", port=between.port), transport="udp", timeout=10.0, jitter=0.1) as camera:
+    with Camera(server.url("a", port=between.port), transport="udp", timeout=10.0, jitter_buffer=0.1) as camera:
         wait_until(lambda: between.lost >= 5 or camera.error)
         camera.wait_for_frames(20)
     camera.check_order()
@@ -166,8 +167,8 @@ stages:
   draw: {{}}
   jsonl: {{path: '{tmp_path}/a.jsonl'}}
 """
-    said: list[str] = []
-    pipeline = Pipeline(build(read_text(text, folder=root)), choose("cpu", said.append), say=said.append)
+    logged = collect()
+    pipeline = Pipeline(build(read_text(text, folder=root)), choose("cpu"))
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(pipeline.run()))
     thread.start()
@@ -190,7 +191,7 @@ stages:
     assert all(b["pts_s"] > a["pts_s"] and b["frame"] > a["frame"] for a, b in itertools.pairwise(rows))
     now = datetime.now(UTC)
     assert all(abs((datetime.fromisoformat(row["time"]) - now).total_seconds()) < 120 for row in rows)
-    assert "secret" not in " ".join(said) + json.dumps(pipeline.report(130))
+    assert "secret" not in " ".join(logged) + json.dumps(pipeline.report(130))
 
 
 def test_a_thinned_camera_goes_on_when_a_second_client_sets_its_clock_back(rtsp, videos):

@@ -58,14 +58,14 @@ def shots(tmp_path_factory):
 @pytest.mark.parametrize(
     "more",
     [
-        "uri: 'test://?width=32&height=32&frames=60'", "stage: pictures, uri: SHOTS", "uri: CLIP",
+        "uri: 'test://?width=32&height=32&frames=60'", "stage: images, uri: SHOTS", "uri: CLIP",
         "uri: CLIP, reconnect: true", "uri: CLIP, reconnect: true, fault: {fail: 1h}", "uri: CLIP, fault: {fail: 1h}",
     ],
 )  # fmt: skip
 def test_a_file_with_a_pace_stands_still_in_a_pause_and_its_pace_with_it(clip, shots, more):
     text = more.replace("CLIP", str(clip)).replace("SHOTS", str(shots))
-    running, said = pipeline(
-        f"sources: {{a: {{{text}, pace: {RATE}, phase: 0}}}}\nbatch: {{max_latency: 1min}}\nstages: {{note: {{}}}}"
+    running, logged = pipeline(
+        f"sources: {{a: {{{text}, pace: {RATE}, pace_seed: 0}}}}\nbatch: {{max_latency: 1min}}\nstages: {{note: {{}}}}"
     )
     seen: list[tuple[int, float]] = []
     running.listen(lambda shown: seen.extend((frame.index, frame.due_s or 0.0) for frame, _ in shown))
@@ -84,7 +84,7 @@ def test_a_file_with_a_pace_stands_still_in_a_pause_and_its_pace_with_it(clip, s
     *others, pause_s = sorted(late_s)
     assert pause_s > PAUSE_S - 2 / RATE
     assert max(map(abs, others)) < 1e-6
-    assert not [text for text in said if "faults are injected" not in text]
+    assert not [text for text in logged if "faults are injected" not in text]
 
 
 @pytest.mark.parametrize("uri", ["test://?width=32&height=32&frames=0", "CLIP"])
@@ -113,12 +113,12 @@ def test_a_file_without_an_end_stands_still_too(clip, uri):
     ],
 )
 def test_what_a_source_may_not_yield_is_its_failure(what, told):
-    running, said = pipeline(
+    running, logged = pipeline(
         f"sources: {{a: {{stage: wrong, what: {what}}}, b: 'test://?width=16&height=16&frames=20'}}\n"
         "stages: {note: {}}"
     )
     with going(running):
-        until(lambda: running.states["a"].settled and running.states["b"].settled)
-    assert said == [f"source a failed: {told}"]
+        until(lambda: running.states["a"].complete and running.states["b"].complete)
+    assert logged == [f"source a failed: {told}"]
     assert running.states["a"].state == "failed"
     assert {"a": [0, 1, 2], "b": list(range(20))} == WRITTEN

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from streamkit.runtime.ingest.source_status import Rate, RemovedSources, SourceState
+from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 
 
 def test_states_times_and_returns():
@@ -12,31 +12,41 @@ def test_states_times_and_returns():
     begun = state.since_s
     assert (state.state, state.cause, state.words) == ("connecting", None, "")
     time.sleep(0.01)
-    state.tell("connecting", words="asks for the stream")
+    state.set_state("connecting", words="asks for the stream")
     assert (state.since_s, state.words) == (begun, "asks for the stream")
-    state.tell("running")
+    state.set_state("running")
     assert state.since_s > begun
     assert state.reconnects == 0
     for _ in range(3):
-        state.tell("reconnecting", "lost", "the connection was lost")
-    state.tell("connecting")
-    state.tell("running")
+        state.set_state("reconnecting", "lost", "the connection was lost")
+    state.set_state("connecting")
+    state.set_state("running")
     assert state.reconnects == 1
-    state.tell("reconnecting", "timeout")
+    state.set_state("reconnecting", "timeout")
     assert (state.state, state.cause) == ("reconnecting", "timeout")
-    state.tell("running")
+    state.set_state("running")
     assert state.reconnects == 2
 
 
+def test_a_new_source_has_counted_nothing():
+    state = SourceState()
+    assert (state.frames, state.out, state.dropped, state.failed, state.failures, state.objects) == (0,) * 6
+    assert (state.reconnects, state.pts_s, state.error) == (0, 0.0, None)
+    assert not state.begun
+    assert not state.done
+
+
 def test_a_rate_is_that_of_the_last_seconds():
-    rate = Rate()
-    assert rate.per_s == 0.0
+    state = SourceState()
+    assert (state.fps_in, state.fps_out, state.rated) == (0.0, 0.0, False)
     for second in range(100):
-        rate.see(float(second), second * (10 if second < 50 else 25))
-    assert rate.per_s == pytest.approx(25.0)
+        state.frames, state.out = second * (10 if second < 50 else 25), 2 * second
+        state.sample(float(second))
+        assert state.rated == (second > 0)
+    assert (state.fps_in, state.fps_out) == (pytest.approx(25.0), pytest.approx(2.0))
     for second in range(100, 110):
-        rate.see(float(second), 2475)
-    assert rate.per_s == 0.0
+        state.sample(float(second))
+    assert (state.fps_in, state.fps_out) == (0.0, 0.0)
 
 
 def test_reports_and_sums():
@@ -45,9 +55,9 @@ def test_reports_and_sums():
     state.live, state.out = True, 3
     state.drops.add("frames dropped: over age", 2)
     state.error = "gone"
-    assert not state.settled
+    assert not state.complete
     state.done = True
-    assert state.settled
+    assert state.complete
     assert state.report() == {"frames": 5, "out": 3, "dropped": {"over_age": 2}, "error": "gone"}
     removed = RemovedSources()
     removed.add(state)

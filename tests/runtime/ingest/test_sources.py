@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.cameras import OWN, WRITTEN, going, pipeline, registry, until
+from support.cameras import OWN, WRITTEN, going, pipeline, registry, source, until
 
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Frame
@@ -49,7 +49,7 @@ def files(*uris: str) -> str:
 
 
 def test_files_that_are_paused_before_their_turn_leave_it_to_the_others():
-    running, _ = pipeline(files(*[FILE] * 6), at_once=2)
+    running, _ = pipeline(files(*[FILE] * 6), parallel_files=2)
     for id_ in ("f0", "f1", "f2", "f4"):
         running.pause(id_)
     with going(running) as codes:
@@ -67,7 +67,7 @@ def test_files_that_are_paused_before_their_turn_leave_it_to_the_others():
 
 
 def test_files_that_are_paused_on_the_way_make_room():
-    running, _ = pipeline(files(LONG, FILE, LONG, FILE), at_once=1)
+    running, _ = pipeline(files(LONG, FILE, LONG, FILE), parallel_files=1)
     with going(running):
         until(lambda: WRITTEN.get("f0"))
         assert not running.states["f1"].begun
@@ -110,7 +110,7 @@ def test_files_alone_have_all_the_cores():
 
 
 def test_cameras_begin_before_files():
-    running, _ = pipeline(noted(a=False, b=False, gate=True, c=False), at_once=1)
+    running, _ = pipeline(noted(a=False, b=False, gate=True, c=False), parallel_files=1)
     with going(running):
         until(lambda: len(BEGUN) == 4)
         assert [id_ for id_ in BEGUN if id_ != "gate"] == ["a", "b", "c"]
@@ -174,3 +174,23 @@ def test_latency_to_the_millisecond():
     assert (state.out, state.pts_s, int(state.latency.counts.sum())) == (4, 0.3, 3)
     for share, wanted_s in ((0.1, 2.0), (0.5, 3.0), (1.0, 4.0)):
         assert state.latency.quantile(share) == pytest.approx(wanted_s, rel=0.02)
+
+
+def test_a_source_that_is_removed_before_the_run_is_not_counted():
+    running, _ = pipeline(files(FILE, FILE), keep_running=False)
+    running.remove("f0")
+    with going(running) as codes:
+        until(lambda: codes)
+    assert list(running.states) == ["f1"]
+    assert "removed" not in running.report(codes[0])
+    assert WRITTEN == {"f1": [0, 1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_pipeline_that_keeps_running_waits_for_more_sources(count):
+    running, _ = pipeline(files(*[FILE] * count))
+    with going(running) as codes:
+        until(lambda: all(state.done for state in running.states.values()))
+        running.add(source(running, "late", uri="test://?width=16&height=16&frames=5"))
+        until(lambda: len(WRITTEN.get("late", [])) == 5)
+        assert not codes

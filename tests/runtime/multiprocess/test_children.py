@@ -1,4 +1,4 @@
-"""Children: they hear and say, leave signals to their parent, and none is left behind."""
+"""Children: they receive and send messages, leave signals to their parent, and none is left behind."""
 
 import os
 import signal
@@ -11,7 +11,15 @@ import psutil
 import pytest
 
 from streamkit.core.errors import ConfigError, SourceError, StreamkitError
-from streamkit.runtime.multiprocess.children import Child, ParentConnection, error_of, how_it_died, wait
+from streamkit.runtime.multiprocess.children import (
+    Child,
+    ParentConnection,
+    SupervisedWorker,
+    Supervisor,
+    error_of,
+    exit_text,
+    wait,
+)
 
 
 def echo(link: ParentConnection, greeting: str) -> None:
@@ -21,6 +29,8 @@ def echo(link: ParentConnection, greeting: str) -> None:
             return
         if kind == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "sleep":
+            time.sleep(1000)
         if kind == "signals":
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -40,36 +50,36 @@ def child():
 def heard(child: Child, count: int = 1) -> list[tuple[str, object]]:
     found: list[tuple[str, object]] = []
     until = time.monotonic() + 60
-    while len(found) < count and not child.over:
+    while len(found) < count and not child.exited:
         assert time.monotonic() < until
         wait([child], 1.0)
-        found += child.hear()
+        found += child.receive()
     return found
 
 
 def test_it_does_what_it_is_told_and_ends(child):
     assert heard(child) == [("ready", "hello")]
-    child.tell("say", [1, 2])
-    child.tell("signals")  # are not its business
-    child.tell("say", "still here")
-    assert heard(child, 3) == [("say", [1, 2]), ("signals", None), ("say", "still here")]
-    child.tell("end")
+    child.send("note", [1, 2])
+    child.send("signals")  # are not its business
+    child.send("note", "still here")
+    assert heard(child, 3) == [("note", [1, 2]), ("signals", None), ("note", "still here")]
+    child.send("end")
     heard(child, 99)
-    assert child.over
-    assert child.how_it_died == "ended early, with exit code 0"
-    child.tell("say", "nobody there")
+    assert child.exited
+    assert child.exit_text == "ended early, with exit code 0"
+    child.send("note", "nobody there")
 
 
 def test_what_it_said_before_it_was_killed_is_heard(child):
-    child.tell("say", "last words")
-    child.tell("die")
-    assert heard(child, 99) == [("ready", "hello"), ("say", "last words")]
-    assert child.over
-    assert child.how_it_died == "was killed by SIGKILL"
+    child.send("note", "last words")
+    child.send("die")
+    assert heard(child, 99) == [("ready", "hello"), ("note", "last words")]
+    assert child.exited
+    assert child.exit_text == "was killed by SIGKILL"
 
 
 def test_an_error_comes_over_as_what_it_was(child):
-    child.tell("raise")
+    child.send("raise")
     kind, told = heard(child, 2)[1]
     error = error_of(*told)
     assert (kind, type(error), str(error)) == ("fatal", ConfigError, "no such thing")
@@ -79,24 +89,88 @@ def test_an_error_comes_over_as_what_it_was(child):
     ("code", "told"),
     [(3, "ended early, with exit code 3"), (-11, "was killed by SIGSEGV"), (-99, "was killed by signal 99")],
 )
-def test_how_it_died(code, told):
-    assert how_it_died(code) == told
+def test_exit_text(code, told):
+    assert exit_text(code) == told
 
 
 def test_any_error_of_ours_can_be_told():
     class Own(SourceError):
         pass
 
-    said = []
+    sent = []
 
     class Said(ParentConnection):
         def send(self, kind, value=None):
-            said.append((kind, value))
+            sent.append((kind, value))
 
     Said(None).fatal(Own("lost it"))
     Said(None).fatal(ValueError("odd"))
-    assert said == [("fatal", ("SourceError", "lost it")), ("fatal", ("StreamkitError", "ValueError: odd"))]
-    assert type(error_of(*said[1][1])) is StreamkitError
+    assert sent == [("fatal", ("SourceError", "lost it")), ("fatal", ("StreamkitError", "ValueError: odd"))]
+    assert type(error_of(*sent[1][1])) is StreamkitError
+
+
+@pytest.fixture
+def supervised():
+    """Two workers; the second is overdue once it was told to sleep."""
+    late: set[SupervisedWorker] = set()
+    supervisor = Supervisor[SupervisedWorker](lambda worker, now_s: "it sleeps" if worker in late else None)
+    for number in range(2):
+        supervisor.workers.append(SupervisedWorker(child=Child(f"echo/{number}", echo, number)))
+    workers = list(supervisor.workers)
+    yield supervisor, workers, late
+    supervisor.close(0.0)
+    assert not any(psutil.pid_exists(worker.child.pid) for worker in workers)
+
+
+def polled(supervisor: Supervisor, count: int) -> list[tuple[SupervisedWorker, str, object]]:
+    found: list[tuple[SupervisedWorker, str, object]] = []
+    until = time.monotonic() + 60
+    while len(found) < count:
+        assert time.monotonic() < until
+        found += supervisor.poll(1.0)
+    return found
+
+
+def test_a_supervisor_reports_messages_and_the_exit_once_after_them(supervised):
+    supervisor, (first, second), _ = supervised
+    assert {(worker, kind, value) for worker, kind, value in polled(supervisor, 2)} == {
+        (first, "ready", 0), (second, "ready", 1),
+    }  # fmt: skip
+    first.child.send("note", "last words")
+    first.child.send("die")
+    assert polled(supervisor, 2) == [(first, "note", "last words"), (first, "exited", "was killed by SIGKILL")]
+    assert supervisor.workers == [second]
+    assert not psutil.pid_exists(first.child.pid)
+    assert list(supervisor.poll(0.1)) == []
+
+
+def test_a_supervisor_kills_a_worker_that_is_overdue_and_lets_the_owner_replace_it(supervised):
+    supervisor, (first, second), late = supervised
+    polled(supervisor, 2)
+    second.child.send("note", "before")
+    second.child.send("sleep")
+    wait([second.child], 60.0)
+    late.add(second)
+    assert polled(supervisor, 3) == [
+        (second, "note", "before"), (second, "killed", "it sleeps"), (second, "exited", "was killed by SIGKILL"),
+    ]  # fmt: skip
+    assert (first.killed, second.killed) == (None, "it sleeps")
+    supervisor.workers.append(SupervisedWorker(child=Child("echo/2", echo, "new")))
+    assert [(kind, value) for _, kind, value in polled(supervisor, 1)] == [("ready", "new")]
+
+
+def test_a_supervisor_waits_for_all_together_and_kills_what_does_not_end(supervised):
+    supervisor, (first, second), _ = supervised
+    polled(supervisor, 2)
+    first.child.send("end")
+    second.child.send("sleep")
+    first.child._process.join(60)
+    begun = time.monotonic()
+    supervisor.close(0.5)
+    assert time.monotonic() - begun < 30
+    assert (first.child.exit_text, second.child.exit_text) == (
+        "ended early, with exit code 0", "was killed by SIGKILL",
+    )  # fmt: skip
 
 
 def test_it_ends_when_its_parent_is_killed(tmp_path):

@@ -5,16 +5,16 @@ import time
 
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.execution.future import start
-from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, error_of, live
+from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, error_of
 
 
 def test_messages_come_in_the_order_in_which_they_were_sent():
     box = Mailbox()
     for number in range(3):
-        box.send("say", number)
-    assert box.fetch() == [("say", 0), ("say", 1), ("say", 2)]
-    box.say("more")
-    assert box.fetch() == [("say", "more")]
+        box.send("note", number)
+    assert box.fetch() == [("note", 0), ("note", 1), ("note", 2)]
+    box.log("streamkit", 20, "more")
+    assert box.fetch() == [("log", ("streamkit", 20, "more"))]
 
 
 def test_fetching_waits_until_there_is_something():
@@ -49,7 +49,7 @@ def test_a_worker_hears_its_orders_and_tells_how_it_ended():
                 raise ConfigError("no such model")
 
     box = Mailbox()
-    live(box, life, "done:")
+    start("worker", lambda: box.run(life, "done:"))
     box.order("job", 1)
     box.order("end", 2)
     heard = []

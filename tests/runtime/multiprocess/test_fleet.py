@@ -11,11 +11,12 @@ from pathlib import Path
 import av
 import pytest
 from support.fleets import BOTH, OUTPUTS, PATTERN, Runs, runs_fixture, shares_of, source_of, until  # noqa: F401  a fixture
+from support.messages import collect
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.runtime.multiprocess.fleet import WorkerFleet
-from streamkit.runtime.multiprocess.partition import share_out
+from streamkit.runtime.multiprocess.partition import assign_sources
 
 # ------------------------------------------------------------------------------------------------------ the results
 
@@ -90,14 +91,14 @@ def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -
     graph = build(
         read_text("device: [cpu, cpu]\nsources: {a: 'test://', b: 'test://'}\nstages: {jsonl: {path: all.jsonl}}")
     )
-    said: list[str] = []
-    fleet = WorkerFleet(graph, share_out(graph), tmp_path / "p.yaml", {}, None, said.append)
+    logged = collect()
+    fleet = WorkerFleet(graph, assign_sources(graph), tmp_path / "p.yaml", {}, None)
     for second in range(12_000):
-        fleet.say(f"source a is lost at {second}: trying again")
-    fleet.say("the disk is full")
-    fleet.say("the disk is full")
-    assert len(said) == 12_001
-    assert said[-1] == "the disk is full"
+        fleet._handle(None, "log", (f"source a is lost at {second}: trying again", 20, "streamkit"))
+    fleet._handle(None, "log", ("the disk is full", 20, "streamkit"))
+    fleet._handle(None, "log", ("the disk is full", 20, "streamkit"))
+    assert len(logged) == 12_001
+    assert logged[-1] == "the disk is full"
 
 
 def test_standard_output_has_the_records_alone(runs: Runs) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.messages import collect
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
@@ -148,7 +149,7 @@ class Shared:
         self.ended: list[str] = []
         self.closed: list[str] = []
         self.errors: list[BaseException] = []
-        self.said: list[str] = []
+        self.logged = collect()
         self.delay_s = 0.0
         registry, me = default_registry(), self
         with Collecting(registry):
@@ -175,7 +176,7 @@ class Shared:
         text = "sources: {a: 'test://', b: 'test://'}\nstages: {one: {stage: note}, two: {stage: note, from: decode}}"
         graph = build(read_text(text, folder=root, registry=registry))
         nodes = list(graph.nodes.values())
-        self.sinks = SharedSinks(nodes, ["a", "b"], lambda id_: Context(id_, log=self.said.append), self.errors.append)
+        self.sinks = SharedSinks(nodes, ["a", "b"], lambda id_: Context(id_), self.errors.append)
 
 
 @pytest.fixture
@@ -211,7 +212,20 @@ def test_shared_sinks_get_every_frame_in_order_and_close(shared: Shared) -> None
     assert report["counts"]["frames failed"] == 4
     assert shared.sinks.latency["one"].counts.sum() == 120
     text = "one failed on a frame 13 (1.30 s): ValueError: thirteen (test_frame_ipc.py:"
-    assert any(told.startswith(text) for told in shared.said)
+    assert any(told.startswith(text) for told in shared.logged)
+
+
+def test_latency_ends_where_the_sink_has_written_the_frame(shared: Shared) -> None:
+    shared.sinks.open()
+    due = frame(0)
+    due.due_s = time.monotonic() - 2.0
+    without = frame(1)
+    without.due_s = None
+    shared.sinks.put([("one", pack(due), ""), ("one", pack(without), "")])
+    shared.sinks.close()
+    assert shared.sinks.finished["one"] == 2
+    assert shared.sinks.latency["one"].counts.sum() == 1
+    assert 1.9 < shared.sinks.latency["one"].quantile(0.5) < 30.0
 
 
 def test_a_slow_sink_holds_up_who_brings_more(shared: Shared) -> None:

@@ -10,30 +10,34 @@ from pathlib import Path
 import pytest
 from emit.test_webhook import hook  # noqa: F401  a fixture
 from support.cameras import HOLD, going, pipeline, registry, until
+from support.messages import collect
 
 from streamkit.config.alarms import Alarm, AlarmConfig, vocabulary
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
 from streamkit.core.errors import ConfigError, OutputError
 from streamkit.core.yaml_tree import YamlNode
-from streamkit.rules.language import compile as compile_rule
+from streamkit.rules.language import compile_rule
+from streamkit.rules.rule import Rule
 from streamkit.runtime.multiprocess.fleet import prepare
-from streamkit.runtime.observe.alarms import WHOLE, Alarms
+from streamkit.runtime.observe.alarms import WHOLE, Alarms, duration_text, value_text
 from streamkit.runtime.observe.health import HealthSnapshot, emitters
 
 
 def alarm(when, name="a", **options):
     made = Alarm(when, **options)
-    return AlarmConfig(name, made, compile_rule(when, vocabulary()), YamlNode({}, "x", 1, 1))
+    condition, for_s = compile_rule(when, vocabulary())
+    rule = Rule(name, condition, None, for_s, made.clear, made.cooldown, made.schedule)
+    return AlarmConfig(name, made, rule, YamlNode({}, "x", 1, 1))
 
 
 class Told:
     """Alarms without a pipeline: what is looked at is given, and what is told is kept."""
 
     def __init__(self, *configs, addresses=None):
-        self.events, self.said = [], []
+        self.events, self.logged = [], collect()
         known = {"gate": "rtsp://u:p@h/x"} if addresses is None else addresses
-        self.alarms = Alarms(configs, HealthSnapshot, [], known, self.said.append, self.said.append)
+        self.alarms = Alarms(configs, HealthSnapshot, [], known, self.logged.append)
         self.alarms.listen(lambda time_s, event: self.events.append(event))
 
     def at(self, now_s, sources=None, about=None, **whole):
@@ -68,7 +72,7 @@ def test_a_camera_that_is_down_is_told_once_and_told_again_when_it_is_back():
     assert told.events[1].data["lasted_s"] == 14
     assert told.alarms.raised == []
     assert told.alarms.report() == {"camera_down": {"raised": 1}}
-    assert told.said[0].startswith("alarm camera_down raised at ")
+    assert told.logged[0].startswith("alarm camera_down raised at ")
 
 
 def test_a_fact_that_is_not_known_yet_is_passed_over_in_what_is_said():
@@ -80,7 +84,7 @@ def test_a_fact_that_is_not_known_yet_is_passed_over_in_what_is_said():
     ]
     assert [kind for kind, *_ in told.at(1, {"gate": {"fps_in": 25.0}}, disk_used_share=0.5)] == []
     assert [kind for kind, *_ in told.at(30, {"gate": {"fps_in": 25.0}}, disk_used_share=0.5)] == ["cleared"] * 2
-    assert "could not" not in "".join(told.said)
+    assert "could not" not in "".join(told.logged)
 
 
 def test_each_source_is_looked_at_alone_and_a_rule_of_the_pipeline_once():
@@ -107,7 +111,7 @@ def test_a_source_that_is_removed_takes_its_alarm_with_it_and_nothing_is_kept():
         assert [kind for kind, *_ in told.at(n, {f"cam{n}": {"down_s": 2.0}})] == ["raised", "cleared"][: 1 + (n > 0)]
     assert told.events[-1].data["text"] == 'source "cam98" was removed'
     (watch,) = told.alarms._watches
-    assert len(watch.debounce) == len(watch.raised) == 1
+    assert len(watch.rule) == len(watch.raised) == 1
 
 
 def test_texts_of_ones_own_and_schedules():
@@ -142,15 +146,15 @@ def test_a_text_of_ones_own_shows_the_values_of_now():
 
 
 def test_that_a_run_ends_is_no_reason_for_an_alarm():
-    ending, told = [False], []
-    low = HealthSnapshot(whole={"total_fps": 0.0})
-    alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, told.append, told.append, lambda: ending[0])
+    ending, logged = [False], collect()
+    low = HealthSnapshot(pipeline={"total_fps": 0.0})
+    alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, logged.append, lambda: ending[0])
     ending[0] = True
     alarms._tick()
-    assert told == []
+    assert logged == []
     ending[0] = False
     alarms._tick()
-    assert len(told) == 1
+    assert len(logged) == 1
     running, _ = pipeline("sources: {gate: {stage: camera}}\nstages: {slow: {}}")
     assert not running.alarms._ending()
     running.stop()
@@ -158,17 +162,17 @@ def test_that_a_run_ends_is_no_reason_for_an_alarm():
 
 
 def test_one_that_fails_ends_no_other_and_a_full_spool_ends_the_run():
-    said, failed, calls = [], [], []
+    logged, failed, calls = collect(), [], []
 
     def look():
         calls.append(1)
         raise [RuntimeError("no facts"), OutputError("the spool is full"), OSError()][len(calls) % 3 - 1]
 
-    alarms = Alarms([alarm("fps_in < 5")], look, [], {}, said.append, failed.append)
+    alarms = Alarms([alarm("fps_in < 5")], look, [], {}, failed.append)
     for _ in range(3):
         alarms._tick()
     assert [str(one) for one in failed] == ["the spool is full"]
-    assert said == [
+    assert logged == [
         "the alarms could not be evaluated: RuntimeError: no facts",
         "the alarms could not be evaluated: OSError",
     ]
@@ -180,7 +184,7 @@ class Taking:
     def __init__(self, send="events", full=False):
         self.send, self.full, self.frames = send, full, []
 
-    def tell(self, frame):
+    def enqueue(self, frame):
         if self.full:
             raise OutputError("the spool is full")
         self.frames.append(frame)
@@ -189,29 +193,29 @@ class Taking:
 def test_alarms_go_to_the_emitters_of_events_that_they_name(monkeypatch):
     monkeypatch.setattr("streamkit.runtime.observe.alarms.time.time", lambda: 1785585600.25)
     takers = {"table": Taking(), "hook": Taking(), "frames": Taking("frames")}
-    low = HealthSnapshot(whole={"total_fps": 0.0})
+    low = HealthSnapshot(pipeline={"total_fps": 0.0})
     configs = [alarm("total_fps < 1", "all"), alarm("total_fps < 2", "named", to=("hook",))]
-    said = []
+    logged = collect()
     monkeypatch.setattr("streamkit.runtime.observe.alarms.emitters", lambda runners: list(takers.items()))
-    alarms = Alarms(configs, lambda: low, [], {}, said.append, said.append)
+    alarms = Alarms(configs, lambda: low, [], {}, logged.append)
     alarms.step(low, 0.0)
     found = {id_: [frame.events[0].data["alarm"] for frame in one.frames] for id_, one in takers.items()}
     assert found == {"table": ["all"], "hook": ["all", "named"], "frames": []}
     (frame,) = takers["table"].frames
     assert (frame.source, frame.time_s, frame.index, frame.pts_s) == (WHOLE, 1785585600.25, 0, 0.0)
     assert [(one.kind, one.stage, one.source) for one in frame.events] == [("raised", "alarms", WHOLE)]
-    assert (len(said), alarms.events["raised"]) == (2, 2)
+    assert (len(logged), alarms.events["raised"]) == (2, 2)
 
 
 def test_a_spool_that_an_alarm_finds_full_ends_the_run(monkeypatch):
-    failed, said = [], []
-    low = HealthSnapshot(whole={"total_fps": 0.0})
+    failed, logged = [], collect()
+    low = HealthSnapshot(pipeline={"total_fps": 0.0})
     full = [("table", Taking(full=True))]
     monkeypatch.setattr("streamkit.runtime.observe.alarms.emitters", lambda runners: full)
-    alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, said.append, failed.append)
+    alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, failed.append)
     alarms._tick()
     assert [str(one) for one in failed] == ["the spool is full"]
-    assert [text.split(" at ")[0] for text in said] == ["alarm a raised"]
+    assert [text.split(" at ")[0] for text in logged] == ["alarm a raised"]
 
 
 def test_what_is_raised_comes_oldest_first(monkeypatch):
@@ -255,7 +259,7 @@ def test_no_frame_flows_and_the_alarm_is_told_all_the_same(tmp_path, hook):  # n
         source="hangs: true", stages=way, folder=tmp_path, alarms="{quiet: {when: quiet_s > 0.1, to: [table, hook]}}"
     )
     HOLD.clear()
-    running, said = pipeline(text)
+    running, logged = pipeline(text)
     with going(running):
         until(lambda: rows(tmp_path / "x.db") and hook.got)
         assert running.alarms.raised[0].alarm == "quiet"
@@ -267,7 +271,7 @@ def test_no_frame_flows_and_the_alarm_is_told_all_the_same(tmp_path, hook):  # n
     report = running.report(0)
     assert report["alarms"] == {"quiet": {"raised": 1, "now": ["gate"]}}
     assert report["events"] == {"raised": 1}
-    assert any(text.startswith("alarm quiet raised at 2") for text in said)
+    assert any(text.startswith("alarm quiet raised at 2") for text in logged)
     assert report["counts"]["records sent"] == 2, "an emitter of frames gets no events"
     (posted,) = json.loads(hook.got[0][1])
     assert (posted["source"], posted["event"]) == ("gate", found["event"])
@@ -292,7 +296,7 @@ def test_a_spool_that_nobody_empties_is_told_and_one_that_keeps_records_for_a_fi
         time.sleep(0.6)
         found["away"].queue.take(1000)
         found["away"].queue.acknowledge(found["away"].queue.waiting)  # somebody empties it after all
-        assert running._observer.look().whole["undelivered_s"] < 0.5
+        assert running._observer.snapshot().pipeline["undelivered_s"] < 0.5
     assert set(told) == {"stuck", "fills"}
     assert "away" in told["stuck"]
 
@@ -381,8 +385,7 @@ def test_several_processes_have_one_set_of_alarms(tmp_path):
         f"stages: {{sqlite: {{path: {tmp_path}/x.db, send: events, spool: {{path: {tmp_path}/s}}}}}}\n"
         "alarms: {flows: fps_in > 1, both: sources == 2 and total_fps > 1, gone: down_s > 1}\n"
     )
-    said = []
-    fleet = prepare(build(read(tmp_path / "p.yaml")), tmp_path / "p.yaml", {}, say=said.append)
+    fleet = prepare(build(read(tmp_path / "p.yaml")), tmp_path / "p.yaml", {})
     thread = threading.Thread(target=fleet.run, daemon=True)
     thread.start()
     try:
@@ -412,3 +415,22 @@ def test_five_hundred_sources_and_ten_rules_cost_little():
     begun_s = time.process_time()
     told.at(1, sources)
     assert time.process_time() - begun_s < 0.5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (math.nan, "an unknown time"), (0.4, "0 s"), (99.0, "99 s"), (100.0, "2 min"), (99 * 60, "99 min"),
+        (100 * 60, "1 h 40 min"), (2 * 3600, "2 h"), (47 * 3600 + 60, "47 h 1 min"), (48 * 3600 + 1800, "2 d"),
+        (49 * 3600, "2 d 1 h"),
+    ],
+)  # fmt: skip
+def test_durations_in_messages(seconds, text):
+    assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [("away", "away"), (99.96, "100"), (-120.4, "-120"), (3.14159, "3.14"), (100, "100")]
+)
+def test_values_in_messages(value, text):
+    assert value_text(value) == text

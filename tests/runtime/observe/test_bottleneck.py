@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from streamkit.runtime.observe.bottleneck import HOST, LaneUsage, Sums, limit, uses
+from streamkit.runtime.observe.bottleneck import HOST, LaneUsage, Sums, find_bottleneck, lane_usages
 
 ROLES = {"detect.infer": "network", "video": "output", "draw": ""}
 
 
 def use(name: str, total_s: float = 10.0, **kept: Any) -> LaneUsage:
-    return LaneUsage(name, kept.pop("threads", 1), total_s, **{"cpu_s": sum(kept.get("work_s", {}).values()), **kept})
+    given = {"threads": 1, "cpu_s": sum(kept.get("work_s", {}).values()), **kept}
+    return LaneUsage(name, total_s=total_s, **given)
 
 
 SOURCE = use("source", work_s={"decode": 3.0}, wait_s={"wait for the batcher": 7.0})
@@ -75,14 +76,14 @@ SOURCE = use("source", work_s={"decode": 3.0}, wait_s={"wait for the batcher": 7
     ],
 )  # fmt: skip
 def test_the_limit_in_words(lanes, told):
-    assert limit(lanes, ROLES) == told
+    assert find_bottleneck(lanes, ROLES) == told
 
 
 def test_threads_are_added_up_by_lane():
     def track(name: str, process: str = HOST, **sums: Any):
         return Sums(name, process, **sums)
 
-    found = uses([
+    found = lane_usages([
         track("source/clips/a", work_s={"decode": 1.0}, cpu_s=0.5),
         track("source/b", work_s={"decode": 3.0}, wait_s={"wait": 1.0}, cpu_s=1.0),
         track("ahead/0", work_s={"decode": 3.0}),

@@ -16,8 +16,8 @@ from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest import source_status as states_module
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.observe import health as module
-from streamkit.runtime.observe.alarms import _TEXTS, AlarmSubject, back, raised, span
-from streamkit.runtime.observe.health import HealthSnapshot, Observer, folders, joined
+from streamkit.runtime.observe.alarms import _TEXTS, AlarmSubject, alarm_text, duration_text, recovery_text
+from streamkit.runtime.observe.health import HealthSnapshot, Observer, folders, merge_snapshots
 
 NOW = 1000.0
 
@@ -36,78 +36,80 @@ def test_each_fact_has_its_words_and_is_known_by_somebody():
     assert STATES == states_module.STATES
     assert _TEXTS.keys() == FACTS.keys()
     state = begun(latency=Histogram())
-    found = Observer(FACTS, lambda: {"gate": state}, [], [Path()]).look(NOW)
-    known = found.sources["gate"].keys() | found.whole.keys()
+    found = Observer(FACTS, lambda: {"gate": state}, [], [Path()]).snapshot(NOW)
+    known = found.sources["gate"].keys() | found.pipeline.keys()
     assert FACTS.keys() - known == {"gpu_memory_share"}
     for name, text in _TEXTS.items():
         values = {name: "lost" if FACTS[name].values else 0.5}
-        assert "{" not in raised([name], values, AlarmSubject("gate", "camera", {})), text
+        assert "{" not in alarm_text([name], values, AlarmSubject("gate", "camera", {})), text
 
 
 def test_how_long_a_source_is_down():
     state = begun()
     observer = observed(state)
-    state.tell("running")
-    assert observer.look(NOW).sources["gate"]["down_s"] == 0
+    state.set_state("running")
+    assert observer.snapshot(NOW).sources["gate"]["down_s"] == 0
     state.frames = 10
-    observer.look(NOW + 1)
-    state.tell("reconnecting", "timeout")
+    observer.snapshot(NOW + 1)
+    state.set_state("reconnecting", "timeout")
     state.since_s = time.time() - 0.5
-    found = observer.look(NOW + 2)
+    found = observer.snapshot(NOW + 2)
     assert found.sources["gate"]["down_s"] == pytest.approx(0.5, abs=0.2)
-    assert (found.sources["gate"]["cause"], found.whole["sources_down"]) == ("timeout", 1)
-    state.tell("failed", "timeout")
-    assert observer.look(NOW + 32).sources["gate"]["down_s"] == pytest.approx(30.5, abs=0.2), "it goes on to be down"
+    assert (found.sources["gate"]["cause"], found.pipeline["sources_down"]) == ("timeout", 1)
+    state.set_state("failed", "timeout")
+    assert observer.snapshot(NOW + 32).sources["gate"]["down_s"] == pytest.approx(30.5, abs=0.2), (
+        "it goes on to be down"
+    )
     for word in ("paused", "ended", "running"):
-        state.tell(word)
-        assert observer.look(NOW + 33).sources["gate"]["down_s"] == 0
-    state.tell("reconnecting", "lost")
+        state.set_state(word)
+        assert observer.snapshot(NOW + 33).sources["gate"]["down_s"] == 0
+    state.set_state("reconnecting", "lost")
     state.since_s = time.time() - 10_000
-    assert observer.look(NOW + 34).sources["gate"]["down_s"] <= 33, "a clock that was set is no reason"
+    assert observer.snapshot(NOW + 34).sources["gate"]["down_s"] <= 33, "a clock that was set is no reason"
 
 
 def test_a_file_that_waits_for_its_turn_is_neither_down_nor_quiet():
     state = SourceState()
     observer = observed(state)
-    assert observer.look(NOW).sources["gate"]["down_s"] == 0
-    assert observer.look(NOW + 100).sources["gate"]["quiet_s"] == 0
+    assert observer.snapshot(NOW).sources["gate"]["down_s"] == 0
+    assert observer.snapshot(NOW + 100).sources["gate"]["quiet_s"] == 0
     state.begun = True
-    found = observer.look(NOW + 130).sources["gate"]
+    found = observer.snapshot(NOW + 130).sources["gate"]
     assert (found["down_s"] > 0, found["quiet_s"]) == (True, 30)
     state.frames = 1
-    assert observer.look(NOW + 131).sources["gate"]["quiet_s"] == 0
+    assert observer.snapshot(NOW + 131).sources["gate"]["quiet_s"] == 0
 
 
 def test_shares_are_those_of_the_last_seconds():
     state = begun()
     observer = observed(state)
-    state.tell("running")
+    state.set_state("running")
     for n in range(60):
         state.frames += 10
         if 20 <= n < 40:
             state.drops.add("frames dropped: over age", 5)
             state.failed += 1
-        found = observer.look(NOW + n).sources["gate"]
+        found = observer.snapshot(NOW + n).sources["gate"]
         if n == 19:
             assert (found["drop_rate"], found["fail_rate"]) == (0, 0)
         if n == 39:
             assert (found["drop_rate"], found["fail_rate"]) == (0.5, 0.1)
     assert (found["drop_rate"], found["fail_rate"]) == (0, 0)
-    assert len(observer._watched["gate"]._counts) <= 12
+    assert len(observer._histories["gate"]._counts) <= 12
 
 
 def test_latency_is_that_of_the_last_seconds():
     state = begun(latency=Histogram())
     observer = observed(state)
-    assert math.isnan(observer.look(NOW).sources["gate"]["latency_p95_s"])
+    assert math.isnan(observer.snapshot(NOW).sources["gate"]["latency_p95_s"])
     for n in range(60):
         for _ in range(10):
             state.latency.add(3.0 if n < 20 else 0.1)
-        found = observer.look(NOW + n).sources["gate"]
+        found = observer.snapshot(NOW + n).sources["gate"]
         if n == 15:
             assert found["latency_p95_s"] == pytest.approx(3.0, rel=0.05)
     assert found["latency_p95_s"] == pytest.approx(0.1, rel=0.05)
-    assert "latency_p95_s" not in observed(state, {"down_s"}).look(NOW).sources["gate"], "nobody asks for it"
+    assert "latency_p95_s" not in observed(state, {"down_s"}).snapshot(NOW).sources["gate"], "nobody asks for it"
 
 
 def test_coming_back_is_counted_over_an_hour():
@@ -115,7 +117,7 @@ def test_coming_back_is_counted_over_an_hour():
     observer = observed(state)
     for minute in range(180):
         state.reconnects += minute < 60
-        found = observer.look(NOW + 60 * minute).sources["gate"]
+        found = observer.snapshot(NOW + 60 * minute).sources["gate"]
         if minute == 59:
             assert found["reconnects_1h"] == pytest.approx(60, abs=1)
     assert found["reconnects_1h"] == 0
@@ -127,7 +129,7 @@ def test_coming_back_counts_for_an_hour():
     found = []
     for minute in range(70):
         state.reconnects += minute == 5
-        found.append(observer.look(NOW + 60 * minute).sources["gate"]["reconnects_1h"])
+        found.append(observer.snapshot(NOW + 60 * minute).sources["gate"]["reconnects_1h"])
     assert found == [0.0] * 5 + [1.0] * 60 + [0.0] * 5
 
 
@@ -136,8 +138,8 @@ def test_sources_that_come_and_go_leave_nothing_behind():
     observer = Observer(FACTS, lambda: states, [])
     for n in range(50):
         states = {f"cam{n}": begun()}
-        assert observer.look(NOW + n).sources.keys() == states.keys()
-    assert len(observer._watched) == 1
+        assert observer.snapshot(NOW + n).sources.keys() == states.keys()
+    assert len(observer._histories) == 1
 
 
 def test_where_a_pipeline_writes():
@@ -160,9 +162,9 @@ def test_the_fullest_disk_counts(tmp_path, monkeypatch):
     use = namedtuple("use", "total used free")
     free = {str(tmp_path): 9, "/": 4}
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: use(10**10, 0, free[str(path)] * 10**9))
-    found = Observer({"disk_free_gb"}, dict, [], [tmp_path / "not" / "there", Path("/"), tmp_path]).look(NOW)
-    assert (found.whole["disk_free_gb"], found.about["disk_free_gb"]) == (4, "/")
-    assert found.whole["disk_used_share"] == pytest.approx(0.6)
+    found = Observer({"disk_free_gb"}, dict, [], [tmp_path / "not" / "there", Path("/"), tmp_path]).snapshot(NOW)
+    assert (found.pipeline["disk_free_gb"], found.about["disk_free_gb"]) == (4, "/")
+    assert found.pipeline["disk_used_share"] == pytest.approx(0.6)
 
 
 def test_several_processes_are_one_pipeline():
@@ -170,16 +172,16 @@ def test_several_processes_are_one_pipeline():
     one = HealthSnapshot({"a": {"down_s": 0.0}}, whole, {"stage_call_s": "x"})
     whole = {"total_fps": 5.0, "stage_call_s": 7.0, "disk_free_gb": 6.0}
     two = HealthSnapshot({"b": {"down_s": 3.0}}, whole, {"stage_call_s": "y"})
-    found = joined([one, two])
+    found = merge_snapshots([one, two])
     assert found.sources.keys() == {"a", "b"}
-    assert found.whole == {"total_fps": 15.0, "stage_call_s": 7.0, "disk_free_gb": 5.0}
+    assert found.pipeline == {"total_fps": 15.0, "stage_call_s": 7.0, "disk_free_gb": 5.0}
     assert found.about == {"stage_call_s": "y"}
 
 
 def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
     def emitter(share=0.0, waiting=0):
         sender = SimpleNamespace(delivered=0, undelivered=0)
-        return SimpleNamespace(queue=SimpleNamespace(share=share, waiting=waiting), sender=sender)
+        return SimpleNamespace(queue=SimpleNamespace(fill_level=share, waiting=waiting), sender=sender)
 
     idle, one = emitter(0.5, 7), emitter(0.25, 9)
     monkeypatch.setattr(module, "emitters", lambda runners: [("idle", idle), ("table", one)])
@@ -187,9 +189,9 @@ def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
 
     def look(later_s, **sender):
         vars(one.sender).update(sender)
-        found = observer.look(NOW + later_s)
+        found = observer.snapshot(NOW + later_s)
         names = ("undelivered_s", "spool_share", "spool_records")
-        return found.whole["undelivered_s"], [found.about[name] for name in names]
+        return found.pipeline["undelivered_s"], [found.about[name] for name in names]
 
     assert look(0) == (0.0, ["idle", "idle", "table"])
     assert look(100)[0] == 0.0, "there is nothing to deliver"
@@ -208,17 +210,17 @@ def test_places_and_rates_of_sources(monkeypatch):
     gate.facts.update(width=64, height=48)
     gate.frames, gate.pts_s, gone.removed = 7, 0.24, True
     observer = Observer(FACTS, lambda: {"gate": gate, "gone": gone}, [])
-    gate.tell("running")
-    found = observer.look(NOW)
-    assert found.places == {"gate": (6, 0.24, 64, 48)}
+    gate.set_state("running")
+    found = observer.snapshot(NOW)
+    assert found.last_frames == {"gate": (6, 0.24, 64, 48)}
     assert (found.sources["gate"]["fps_in"], found.sources["gate"]["fps_out"]) == (25.0, 20.0)
-    gate.tell("paused")
-    assert math.isnan(observer.look(NOW + 1).sources["gate"]["fps_in"])
-    assert found.whole["sources"] == 1
-    gate.tell("ended")
-    assert observer.look(NOW + 2).whole["sources"] == 0
+    gate.set_state("paused")
+    assert math.isnan(observer.snapshot(NOW + 1).sources["gate"]["fps_in"])
+    assert found.pipeline["sources"] == 1
+    gate.set_state("ended")
+    assert observer.snapshot(NOW + 2).pipeline["sources"] == 0
     gate.frames = 0
-    assert observer.look(NOW + 3).places["gate"][0] == 0
+    assert observer.snapshot(NOW + 3).last_frames["gate"][0] == 0
 
 
 def test_a_process_that_is_silent_or_gone():
@@ -229,7 +231,8 @@ def test_a_process_that_is_silent_or_gone():
     silent = known.aged(9.0, gone=False)
     assert (silent.sources["a"]["quiet_s"], silent.sources["a"]["down_s"]) == (10.0, 0.0)
     gone = known.aged(9.0, gone=True)
-    assert (gone.sources["a"]["state"], gone.sources["a"]["down_s"], gone.whole["sources_down"]) == ("failed", 9.0, 1)
+    assert (gone.sources["a"]["state"], gone.sources["a"]["down_s"]) == ("failed", 9.0)
+    assert gone.pipeline["sources_down"] == 1
     assert gone.sources["b"]["state"] == "ended"
     assert known.sources["a"] is own
     assert own["state"] == "running"
@@ -241,18 +244,20 @@ def test_a_process_that_is_silent_or_gone():
      (12_000, "3 h 20 min"), (187_200, "2 d 4 h"), (172_800, "2 d")],
 )  # fmt: skip
 def test_times_that_people_can_read(seconds, text):
-    assert span(seconds) == text
+    assert duration_text(seconds) == text
 
 
 def test_what_is_back_is_told_where_that_is_what_the_rule_is_about():
     about = AlarmSubject("gate", "camera", {})
-    assert back(["down_s"], {"down_s": 31.0}, {"down_s": 310.0}, 14.0, about) is None
-    assert back(["down_s"], {"down_s": 31.0}, {"down_s": 0.0}, 14.0, about) == 'camera "gate" is back after 45 s'
-    assert back(["drop_rate"], {}, {}, 14.0, about) is None
+    assert recovery_text(["down_s"], {"down_s": 31.0}, {"down_s": 310.0}, 14.0, about) is None
+    assert (
+        recovery_text(["down_s"], {"down_s": 31.0}, {"down_s": 0.0}, 14.0, about) == 'camera "gate" is back after 45 s'
+    )
+    assert recovery_text(["drop_rate"], {}, {}, 14.0, about) is None
 
 
 @pytest.mark.gpu
 def test_the_memory_of_the_gpu():
-    found = Observer({"gpu_memory_share"}, dict, [], [], Device("cuda", 0)).look(NOW)
-    assert 0 < found.whole["gpu_memory_share"] < 1
+    found = Observer({"gpu_memory_share"}, dict, [], [], Device("cuda", 0)).snapshot(NOW)
+    assert 0 < found.pipeline["gpu_memory_share"] < 1
     assert found.about["gpu_memory_share"] == "cuda:0"

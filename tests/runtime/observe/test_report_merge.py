@@ -1,7 +1,7 @@
 """One report of what several processes have counted."""
 
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.observe.report_merge import WorkerReport, add_up, frames_done, own
+from streamkit.runtime.observe.report_merge import WorkerReport, add_up, frames_done, headline, own
 
 
 def histogram(*seconds: float) -> Histogram:
@@ -44,3 +44,12 @@ def test_what_has_no_sum_stays_with_its_process() -> None:
         "exit_code": 0, "frames": 10, "seconds": 2.0, "frames_per_s": 5.0, "memory": {"pool": 3},
     }  # fmt: skip
     assert own(WorkerReport()) == {}
+
+
+def test_the_first_part_of_a_report() -> None:
+    found = headline("cuda:0", 1, 50, 4.00049)
+    assert found == {
+        "schema": "streamkit-report/1", "device": "cuda:0", "exit_code": 1, "frames": 50, "seconds": 4.0,
+        "frames_per_s": 12.5,
+    }  # fmt: skip
+    assert headline("cpu", 0, 0, 0.0)["frames_per_s"] is None

@@ -112,6 +112,21 @@ def test_a_long_run_keeps_its_beginning_and_its_end(tmp_path):
     assert found["otherData"]["shares of time"]["source"]["threads"] == 1, "sums are of the whole run"
 
 
+def test_gpu_work_counts_from_the_start_of_the_run(tmp_path):
+    trace = Trace(tmp_path / "t.json")
+    trace.started_s = 100.0
+    track = trace.add("detect", "cuda:0")
+    track.gpu_span("detect", 90.0, 99.0, None)  # before: shown, but not counted
+    assert track.sums.work_s["detect"] == 0.0
+    track.gpu_span("detect", 98.0, 100.5, None)
+    assert track.sums.work_s["detect"] == pytest.approx(0.5)
+    track.gpu_span("detect", 101.0, 101.25, {"batch": 3})
+    assert track.sums.work_s["detect"] == pytest.approx(0.75)
+    first, last, dropped = trace.log.kept()
+    assert [(event.begun_s, event.ended_s) for event in first + last] == [(90.0, 99.0), (98.0, 100.5), (101.0, 101.25)]
+    assert dropped == 0
+
+
 def test_the_log_counts_what_it_lets_go():
     log = Log(10)
     threads = [
@@ -133,11 +148,11 @@ def test_tracks_are_as_many_as_threads_at_a_time(tmp_path):
     together = threading.Barrier(2)
 
     def work(meet: bool) -> None:
-        track = trace.here()
+        track = trace.current_track()
         tracks.append(track)
         if meet:
             together.wait(10)
-        assert trace.here() is track
+        assert trace.current_track() is track
         track.close()
 
     for meet in (False, False, True, True, False):
@@ -158,7 +173,7 @@ def test_a_video_decoded_in_pieces_shows_the_threads_that_do_it(tmp_path):
             yield 10 * part + number
 
     trace = Trace(tmp_path / "t.json")
-    made = ThreadedExecutor(Device("cpu"), 1, trace.here).run(iter(range(6)), [worker, worker], 1)
+    made = ThreadedExecutor(Device("cpu"), 1, trace.current_track).run(iter(range(6)), [worker, worker], 1)
     assert list(made) == [10 * part + number for part in range(6) for number in range(3)]
     trace.finish()
     found = check(json.loads((tmp_path / "t.json").read_text()))
@@ -179,7 +194,7 @@ def test_a_run_that_cannot_begin_still_writes_what_there_was(tmp_path):
     text = "sources: {cam: {stage: gray}}\nstages: {jsonl: {path: " + str(tmp_path) + "}}"
     registry = default_registry()
     registry.add(Gray)
-    running = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), say=lambda text: None, trace=trace)
+    running = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), trace=trace)
     with pytest.raises(OutputError):
         running.run()
     lines = trace.finish()
@@ -188,7 +203,7 @@ def test_a_run_that_cannot_begin_still_writes_what_there_was(tmp_path):
 
 
 def test_without_a_trace_nothing_is_wrapped():
-    running = Pipeline(build(read_text(chain(), registry=OWN)), Device("cpu"), say=lambda text: None)
+    running = Pipeline(build(read_text(chain(), registry=OWN)), Device("cpu"))
     spans_ = running._spans()
     assert spans_.call("wait", running.run, waiting=True) == running.run
     assert running.run() == 0
@@ -227,7 +242,7 @@ def test_the_pipeline_that_ships(tmp_path, root, monkeypatch):
     outputs = {"stages.video.path": str(tmp_path / "s.mp4"), "stages.jsonl.path": str(tmp_path / "s.jsonl")}
     trace = Trace(tmp_path / "t.json")
     graph = build(read(root / "pipeline.yaml", set_=outputs))
-    running = Pipeline(graph, Device("cpu"), limit=24, say=lambda text: None, trace=trace)
+    running = Pipeline(graph, Device("cpu"), limit=24, trace=trace)
     assert running.run() == 0
     told = trace.finish()
     found = check(json.loads((tmp_path / "t.json").read_text()))
@@ -253,7 +268,7 @@ def test_the_pipeline_that_ships(tmp_path, root, monkeypatch):
 def test_a_live_source_waits_for_its_packets(tmp_path, root):
     trace, device = Trace(tmp_path / "t.json"), Device("cpu")
     reader = VideoReader(
-        str(root / "samples/street.mp4"), device, SurfacePool(device), Counters(), print, spans=trace.here()
+        str(root / "samples/street.mp4"), device, SurfacePool(device), Counters(), spans=trace.current_track()
     )  # fmt: skip
     reader.info = replace(reader.info, live=True)
     with closing(reader):
@@ -270,7 +285,7 @@ def test_the_gpu_has_tracks_of_its_own(tmp_path, root, monkeypatch):
     outputs["stages.jsonl.path"] = str(tmp_path / "s.jsonl")
     trace = Trace(tmp_path / "t.json")
     graph = build(read(root / "pipeline.yaml", set_=outputs))
-    assert Pipeline(graph, Device("cuda"), say=lambda text: None, trace=trace).run() == 0
+    assert Pipeline(graph, Device("cuda"), trace=trace).run() == 0
     trace.finish()
     found = check(json.loads((tmp_path / "t.json").read_text()))
     processes = {e["args"]["name"]: e["pid"] for e in found["traceEvents"] if e["name"] == "process_name"}

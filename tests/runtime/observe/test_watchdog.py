@@ -5,6 +5,7 @@ import time
 import types
 
 from support.cameras import HOLD, going, pipeline, until
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.runtime.observe import watchdog
@@ -13,18 +14,18 @@ from streamkit.runtime.observe.watchdog import HUNG, Watchdog, stack, stacks
 
 def test_a_stage_that_hangs_is_said_and_counted():
     HOLD.clear()
-    running, said = pipeline(
+    running, logged = pipeline(
         "watchdog: 200ms\nsources: {a: {stage: camera}}\nstages: {slow: {hangs: true, run: {instances: 1}}, note: {}}"
     )
     with going(running):
-        until(lambda: said)
-        assert said[0].startswith("slow hangs: one call has taken ")
-        assert "(watchdog: 0.2s)\n" in said[0]
-        assert "in process" in said[0]
-        assert "HOLD.wait(WAIT_S)" in said[0]  # the line it is at
+        until(lambda: logged)
+        assert logged[0].startswith("slow hangs: one call has taken ")
+        assert "(watchdog: 0.2s)\n" in logged[0]
+        assert "in process" in logged[0]
+        assert "HOLD.wait(WAIT_S)" in logged[0]  # the line it is at
         assert running.counts()[HUNG] >= 1
         HOLD.set()
-        until(lambda: any("slow: the call that hung has returned" in text for text in said))
+        until(lambda: any("slow: the call that hung has returned" in text for text in logged))
     assert running.states["a"].out > 0
 
 
@@ -36,43 +37,54 @@ class Calls:
 
 
 def test_a_call_hangs_from_the_limit_on_and_is_told_once(monkeypatch):
-    now_s, said, one, other = [1000.0], [], Calls(), Calls("other")
+    now_s, logged, one, other = [1000.0], collect(), Calls(), Calls("other")
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
-    dog = Watchdog(2.0, [one, other], said.append)
+    dog = Watchdog(2.0, [one, other])
 
     def look(at_s):
         now_s[0] = at_s
-        dog.look()
-        return len(said)
+        dog.check()
+        return len(logged)
 
     one.call = (1000.0, None)
     assert [look(1000.0 + s) for s in (0.5, 1.9, 2.0)] == [0, 0, 0]
     assert look(1002.1) == 1
-    assert said[0].startswith("slow hangs: one call has taken 2 s (watchdog: 2s)\n")
+    assert logged[0].startswith("slow hangs: one call has taken 2 s (watchdog: 2s)\n")
     assert (look(1002.5), look(1030.0)) == (1, 1)
     other.call = (1029.0, None)
     assert look(1031.5) == 2
-    assert said[1].startswith("other hangs: one call has taken 2 s ")
+    assert logged[1].startswith("other hangs: one call has taken 2 s ")
     one.call = (1031.0, None)  # the next one
     assert look(1032.0) == 3
-    assert said[2] == "slow: the call that hung has returned after 32 s"
+    assert logged[2] == "slow: the call that hung has returned after 32 s"
     assert look(1033.1) == 4
-    assert said[3].startswith("slow hangs: ")
+    assert logged[3].startswith("slow hangs: ")
     one.call = other.call = None
     assert look(1034.0) == 6
     assert look(1035.0) == 6
     assert (one.counters[HUNG], other.counters[HUNG]) == (2, 1)
 
 
+def test_how_long_a_call_has_hung_does_not_depend_on_the_clock(monkeypatch):
+    """Soon after the machine has started, the monotonic clock is small."""
+    now_s, logged, one = [1.0], collect(), Calls()
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
+    dog = Watchdog(2.0, [one])
+    one.call = (1.0, None)
+    now_s[0] = 8.0
+    dog.check()
+    assert logged[0].startswith("slow hangs: one call has taken 7 s ")
+
+
 def test_the_yaml_says_after_how_long_and_it_is_looked_at_each_second():
     """A second's grace between two looks; a limit that was ten times as long would show here."""
     HOLD.clear()
-    running, said = pipeline(
+    running, logged = pipeline(
         "watchdog: 1s\nsources: {a: {stage: camera}}\nstages: {slow: {hangs: true, run: {instances: 1}}, note: {}}"
     )
     with going(running):
         until(lambda: any(one.call for one in running._runners))
-        until(lambda: said)
+        until(lambda: logged)
         begun_s = next(one.call[0] for one in running._runners if one.call)
         assert 1.0 < time.monotonic() - begun_s < 8.0
         HOLD.set()

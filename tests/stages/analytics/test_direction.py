@@ -12,7 +12,7 @@ def test_direction_names_the_sides_and_arrows():
     places = {1: right, 2: [(300, 300 - 3 * i) for i in range(60)], 3: [(200, 200)] * 60}
     events = told(Direction(), walk(places))
     assert [(kind, track, data["direction"]) for _, kind, track, data in events] == [
-        ("headed", 1, "right"), ("headed", 2, "up"),
+        ("changed", 1, "right"), ("changed", 2, "up"),
     ]  # fmt: skip
     arrows = {"in": ((0, 0), (100, 5)), "out": ((100, 5), (0, 0))}
     events = told(
@@ -20,7 +20,7 @@ def test_direction_names_the_sides_and_arrows():
     )
     found = [(kind, track, data["direction"], data.get("before")) for _, kind, track, data in events]
     assert found == [
-        ("headed", 1, "in", None), ("headed", 1, "out", "in"), ("wrong_way", 1, "out", "in"),
+        ("changed", 1, "in", None), ("changed", 1, "out", "in"), ("wrong_way", 1, "out", "in"),
     ]  # fmt: skip
 
 

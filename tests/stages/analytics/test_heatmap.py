@@ -60,7 +60,7 @@ def test_only_some_classes_and_no_background(folder):
 def test_it_is_written_every_so_often_and_when_asked(folder):
     done = run_stage(Heatmap(path="{source}.png", every=1.0), standing(60, [(50, 60)]), batch=1)
     assert [(e.frame, e.kind, e.data) for f in done for e in f.events] == [
-        (25, "mapped", {"path": "test.png"}), (50, "mapped", {"path": "test.png"}),
+        (25, "saved", {"path": "test.png"}), (50, "saved", {"path": "test.png"}),
     ]  # fmt: skip
     stage, given = Heatmap(path="{source}.png"), standing(3, [(50, 60)], source="live")
     stage.open()
@@ -70,7 +70,7 @@ def test_it_is_written_every_so_often_and_when_asked(folder):
     stage.changed()
     stage.process(given[1])
     assert (folder / "live.png").exists()
-    assert [event.kind for event in given[1].events] == ["mapped"]
+    assert [event.kind for event in given[1].events] == ["saved"]
     stage.close()
 
 
@@ -89,8 +89,8 @@ def test_now_may_change_while_a_pipeline_runs(root):
 
     text = "sources: {a: samples/street.mp4}\nstages:\n  detect: {model: demo}\n  heatmap: {path: '{source}.png'}\n"
     graph = build(read_text(text, folder=root))
-    assert changeable(graph, "heatmap") == {"now": 0}
-    assert checked(graph, "heatmap", {"now": 3})[0][1] == {"now": 3}
+    assert changeable(graph, "heatmap") == {"trigger": 0}
+    assert checked(graph, "heatmap", {"trigger": 3})[0][1] == {"trigger": 3}
 
 
 def test_a_folder_that_cannot_be_written_is_told(folder):
@@ -131,7 +131,7 @@ def test_a_picture_that_cannot_be_written_ends_the_run_and_the_records_are_whole
           heatmap: {{path: "{tmp_path}/file/{{source}}.png", {options}}}
           jsonl: {{path: "{tmp_path}/a.jsonl"}}
     """
-    running = Pipeline(build(read_text(text, folder=root)), Device("cpu"), limit=200, say=lambda text: None)
+    running = Pipeline(build(read_text(text, folder=root)), Device("cpu"), limit=200)
     with pytest.raises(OutputError, match="a part of the path is a file"):
         running.run()
     written = [json.loads(line)["frame"] for line in (tmp_path / "a.jsonl").read_text().splitlines()]

@@ -32,7 +32,7 @@ def test_it_takes_time_to_meet():
 
 
 def test_one_that_is_lost_has_parted_when_last_seen():
-    events = told(Proximity(distance=50, max_gap=1.5), walk(line(40, 40, None, 40, None, None, None), step_s=1.0))
+    events = told(Proximity(distance=50, track_ttl=1.5), walk(line(40, 40, None, 40, None, None, None), step_s=1.0))
     assert [(f, k, d.get("together_s")) for f, k, _, d in events] == [(0, "met", None), (5, "parted", 3.0)]
 
 
@@ -74,7 +74,7 @@ def test_every_pair_meets_before_it_parts_and_is_near_when_it_meets(seed, sizes)
         at = np.clip(at, [10, 30], [630, 350])
         tracks[track] = [tuple(p) if s else None for p, s in zip(at.tolist(), rng.random(25) < 0.8, strict=True)]
     near = set()
-    for frame, kind, first, data in told(Proximity(distance=80, max_gap=0.1), walk(tracks), batch=sizes):
+    for frame, kind, first, data in told(Proximity(distance=80, track_ttl=0.1), walk(tracks), batch=sizes):
         pair = first, data["other"]
         assert first < data["other"]
         if kind == "met":

@@ -44,14 +44,14 @@ def test_what_an_event_has():
 
 def test_each_track_has_its_own_state_and_is_forgotten():
     given = scene([("car", 1, 50)], [("car", 1, 50), ("car", 2, 90)], [("car", 2, 90)], [], [], [], [("car", 1, 50)])
-    found = told('when: class == "car" and age_s >= 1, max_gap: 1500ms', given)
+    found = told('when: class == "car" and age_s >= 1, track_ttl: 1500ms', given)
     assert found == [
         (1, "r", "raised", 1), (2, "r", "raised", 2), (3, "r", "cleared", 1), (4, "r", "cleared", 2),
     ]  # fmt: skip
 
 
 def test_a_track_that_is_lost_is_cleared_with_its_last_sight():
-    stages = "  r: {stage: rule, when: car, max_gap: 1s}\n"
+    stages = "  r: {stage: rule, when: car, track_ttl: 1s}\n"
     given = scene([("car", 1, 50)], [("car", 1, 50)], [], [], [])
     event = next(e for f in run_nodes(nodes(stages), given) for e in f.events if e.kind == "cleared")
     assert (event.frame, event.track_id, event.data) == (
@@ -64,7 +64,7 @@ def test_a_pause_and_a_loop_begin_anew():
     for frame, at_s in zip(given, (0, 2, 13, 15, 16), strict=True):
         frame.pts_s = at_s
     assert told('when: "present(person) for 3s"', given) == [(16, "r", "raised", None)]
-    assert told('when: "present(person) for 3s", max_pause: 20s', given) == [(13, "r", "raised", None)]
+    assert told('when: "present(person) for 3s", max_frame_gap: 20s', given) == [(13, "r", "raised", None)]
     given = people(1, 1, 1, 1, 1)
     for frame in given[2:]:
         frame._state.epoch = 1
@@ -87,7 +87,7 @@ def test_time_that_goes_back_takes_nothing_off_a_cool_down(batch):
 def test_where_time_goes_back_what_must_last_begins_anew_and_what_is_raised_stays():
     given = at(people(1, 1, 1, 1, 0), 100, 102, 1, 3, 4)
     assert told('when: "present(person) for 3s"', given) == []
-    stages = "  r: {stage: rule, when: present(person), max_pause: 20s}\n"
+    stages = "  r: {stage: rule, when: present(person), max_frame_gap: 20s}\n"
     events = [event for frame in run_nodes(nodes(stages), given) for event in frame.events]
     assert [(event.kind, event.pts_s, event.data.get("lasted_s")) for event in events] == [
         ("raised", 100, None), ("cleared", 4, 5.0),
@@ -168,7 +168,7 @@ def engine(**options):
     areas = {"": ((0, 0), (999, 0), (999, 999), (0, 999))}
     facts, seen = Facts(), Scope(zones={"zone": ZoneScope(areas)}, columns=frozenset({"color"}))
     rules = [make_rule(name, {"when": text}, seen, facts) for name, text in options.items()]
-    return RuleEngine(rules, seen, facts, max_gap_s=1.0)
+    return RuleEngine(rules, seen, facts, track_ttl_s=1.0)
 
 
 def test_a_source_that_ends_leaves_nothing_behind():
@@ -226,7 +226,7 @@ def test_the_report():
     run_stage(stage, given, stage_id="r")
     assert dict(stage.context.counters.values) == {
         "r crowd raised": 2, "r crowd cleared": 1, "r empty raised": 1, "r empty cleared": 1,
-        "r restarts after max_pause": 1, "r crowd raised at the end": 1,
+        "r restarts after max_frame_gap": 1, "r crowd raised at the end": 1,
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from streamkit.testing.kit import run_nodes
 
 
 @pytest.mark.parametrize("zone", [
-    "hold: 0.1", "margin: 25", "labels: [person]", "anchor: left", "max_gap: 120ms",
+    "debounce: 0.1", "margin: 25", "labels: [person]", "anchor: left", "track_ttl: 120ms",
 ])  # fmt: skip
 def test_who_is_in_a_zone_is_what_the_zone_says(zone):
     rng = np.random.default_rng(3)

@@ -38,7 +38,7 @@ def test_speed_through_a_real_camera_s_plane():
         return float(320 + focal * x / depth), float(180 + focal * below / depth)
 
     ground = ((-3.0, 12.0), (3.0, 12.0), (3.0, 40.0), (-3.0, 40.0))
-    stage = Speed(points=tuple(seen(*p) for p in ground), ground=ground, over=1.0)
+    stage = Speed(points=tuple(seen(*p) for p in ground), ground=ground, smoothing=1.0)
     times = np.arange(0, 3, 0.04)
     places = [seen(1.0, 11 + 15 * t) for t in times]
     done = run_stage(stage, walk({1: places}, times=times.tolist()))

@@ -60,8 +60,8 @@ def test_one_that_is_hidden_for_longer_than_max_lost_gets_a_new_number():
     given = walkers(60, [(0, 0), (0, 200)])
     for frame in given[20:45]:
         without(frame, 0)
-    assert track(given, max_lost=0.9)[-1] == [3, 2]
-    assert track(given, max_lost=1.2)[-1] == [1, 2]
+    assert track(given, track_ttl=0.9)[-1] == [3, 2]
+    assert track(given, track_ttl=1.2)[-1] == [1, 2]
 
 
 @settings(deadline=None, max_examples=20)
@@ -72,7 +72,7 @@ def test_the_frame_rate_changes_nothing(step_s, hidden, method):
     for frame in given:
         if 1 <= frame.pts_s < 1 + hidden / 10:
             without(frame, 0)
-    last = track(given, method=method, max_lost=1.0 + step_s / 2)[-1]
+    last = track(given, method=method, track_ttl=1.0 + step_s / 2)[-1]
     gone_s = hidden / 10
     if gone_s < 0.8:
         assert last == [1, 2]
@@ -154,8 +154,8 @@ def test_a_long_gap_and_time_that_runs_back_end_all_tracks():
         frame.pts_s -= 30
     found = track(given, batch=3)
     assert found == [[1]] * 5 + [[2]] * 5 + [[3]] * 5
-    assert track(given[:10], max_gap=30.0)[-1] == [2], "longer than max_lost"
-    assert track(given[:10], max_gap=30.0, max_lost=25.0)[-1] == [1]
+    assert track(given[:10], max_frame_gap=30.0)[-1] == [2], "longer than track_ttl"
+    assert track(given[:10], max_frame_gap=30.0, track_ttl=25.0)[-1] == [1]
 
 
 def test_a_source_that_begins_anew_has_new_tracks():
@@ -237,7 +237,7 @@ def check(text):
     [
         ("{method: deepsort}", "4:19: track.method"),
         ("{high_score: 0.9}", "low_score, high_score and new_score must be in ascending order"),
-        ("{max_gap: 1s}", "max_gap must be at least max_lost"),
+        ("{max_frame_gap: 1s}", "max_frame_gap must be at least track_ttl"),
         ("{method: iou, smooth: true}", "no motion model to smooth boxes with"),
         ("{predicted: soon}", "predicted"),
         ("{keep: 3}", "track has no option 'keep'"),
@@ -251,7 +251,7 @@ def test_wrong_options_are_refused_with_their_place(text, says):
 
 
 def test_right_options_are_taken():
-    check("{method: botsort, max_lost: 2s, predicted: 500ms, appearance: true}")
+    check("{method: botsort, track_ttl: 2s, predicted: 500ms, appearance: true}")
     check("{predicted: true}")
 
 

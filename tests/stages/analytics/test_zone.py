@@ -30,7 +30,7 @@ stages:
     assert {"entered", "loitering", "overcrowded"} <= kinds
     counters = outcome.report["counts"]
     entered, left = counters["zone all entered: car"], counters.get("zone all left: car", 0)
-    assert counters["zone all in at the end"] == entered - left == count["all"]
+    assert counters["zone all inside at the end"] == entered - left == count["all"]
 
 
 def test_what_is_outside_of_a_source_s_picture_is_told_once(run_pipeline):
@@ -58,4 +58,4 @@ stages:
         )
         for picture in pictures
     ]
-    assert sorted(one for one in outcome.said if "outside" in one) == sorted(told)
+    assert sorted(one for one in outcome.logged if "outside" in one) == sorted(told)

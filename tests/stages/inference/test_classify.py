@@ -97,19 +97,19 @@ def test_the_record():
 
 
 def test_a_track_keeps_its_answer_until_it_is_asked_again():
-    done = run(film([RED] * 3 + [BLUE] * 12), every=1.0, smooth=0.0)
+    done = run(film([RED] * 3 + [BLUE] * 12), every=1.0, smoothing=0.0)
     assert labels(done) == [["red"]] * 10 + [["blue"]] * 5
-    assert labels(run(film([RED, BLUE, RED, BLUE]), every=0.0, smooth=0.0)) == [["red"], ["blue"], ["red"], ["blue"]]
+    assert labels(run(film([RED, BLUE, RED, BLUE]), every=0.0, smoothing=0.0)) == [["red"], ["blue"], ["red"], ["blue"]]
 
 
 def test_answers_are_smoothed_over_time_whatever_the_frame_rate():
     flicker = [RED, RED, BLUE, RED, RED, RED]
-    assert labels(run(film(flicker), every=0.0, smooth=1.0)) == [["red"]] * 6
+    assert labels(run(film(flicker), every=0.0, smoothing=1.0)) == [["red"]] * 6
     change = [RED] * 10 + [BLUE] * 20
     turned = []
     for step in (0.1, 0.05):
         again = [color for color in change for _ in range(round(0.1 / step))]
-        found = [one for (one,) in labels(run(film(again, step_s=step), every=0.0, smooth=1.0))]
+        found = [one for (one,) in labels(run(film(again, step_s=step), every=0.0, smoothing=1.0))]
         turned.append(found.index("blue") * step)
         assert found == ["red"] * found.index("blue") + ["blue"] * (len(found) - found.index("blue"))
     assert turned[0] == pytest.approx(turned[1], abs=0.11)
@@ -157,7 +157,7 @@ def test_frames_without_objects_and_objects_without_a_picture():
 def test_a_frame_that_fails_leaves_the_others_theirs():
     given = film([RED, BLUE, RED])
     given[1].surface = None
-    done = run_stage(classify(of=Of("test"), every=0.0, smooth=0.0), rename(given), on_error="skip")
+    done = run_stage(classify(of=Of("test"), every=0.0, smoothing=0.0), rename(given), on_error="skip")
     assert [frame.error is None for frame in done] == [True, False, True]
     assert labels([done[0], done[2]]) == [["red"], ["red"]]
 
@@ -171,7 +171,7 @@ def rename(given):
 def test_whole_frames():
     given = [frames(1, pixels=np.full((40, 60, 3), color, np.uint8), start=i, step_s=0.5)[0] for i, color in
              enumerate([RED, BLUE, BLUE, BLUE])]  # fmt: skip
-    done = run_stage(classify(of=None, every=1.0, smooth=0.0), given, stage_id="scene")
+    done = run_stage(classify(of=None, every=1.0, smoothing=0.0), given, stage_id="scene")
     found = [record(frame)["attributes"]["scene"]["label"] for frame in done]
     assert found == ["red", "red", "blue", "blue"]
     assert all(frame.facts == {} for frame in given)
@@ -286,7 +286,7 @@ def test_a_pipeline_of_any_batch_size_says_the_same(every, run_pipeline, root):
         assert one.records[name] == many.records[name]
     found = [label for row in attributes(one) for label in row if label]
     assert len(found) > 20
-    asked = one.report["counts"]["objects asked about"]
+    asked = one.report["counts"]["objects inferred"]
     assert asked > len(found) if every == "0" else asked < 4 * len(found)
 
 
@@ -323,8 +323,8 @@ def test_a_real_network_on_the_gpu_answers_as_a_plain_loop_does(mobilenet, test_
 sources: {{a: {test_data}/videos/carnd_test_video.mp4}}
 stages:
   detect: {{model: demo, min_score: 0.05}}
-  kind: {{stage: classify, model: {mobilenet.path}, of: detect, every: 0, smooth: 0, min_score: 0, pad: 0.1}}
-  scene: {{stage: classify, model: {mobilenet.path}, min_score: 0, smooth: 0}}
+  kind: {{stage: classify, model: {mobilenet.path}, of: detect, every: 0, smoothing: 0, min_score: 0, pad: 0.1}}
+  scene: {{stage: classify, model: {mobilenet.path}, min_score: 0, smoothing: 0}}
   collect: {{}}
 """
     cpu, gpu = (run_pipeline(text, device=device, limit=40) for device in ("cpu", "cuda"))

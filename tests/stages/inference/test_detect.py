@@ -188,14 +188,14 @@ def test_detect_is_its_three_parts_with_their_options(card):
     assert parts["preprocess"].options == {"model": card}
     assert parts["infer"].options == {"model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": False}
     assert parts["postprocess"].options == {
-        "model": card, "min_score": 0.5, "iou": None, "agnostic": False, "labels": None, "top_k": 7,
+        "model": card, "min_score": 0.5, "iou": None, "class_agnostic": False, "labels": None, "top_k": 7,
         "min_size": 0.0, "max_size": None, "roi": None, "units": "pixels", "anchor": "foot", "tiles": None,
     }  # fmt: skip
     asked = {f.name for f in dataclasses.fields(Detect)}
     given = {name for part in parts.values() for name in part.options}
     assert asked - {"of", "pad", "batch", "every"} == given  # no option is lost on the way; these are for crops
     look = Detect(model=card, every=3).parts()[0]
-    assert (look.name, look.options["every"]) == ("look", 3)
+    assert (look.name, look.options["every"]) == ("regions", 3)
 
 
 def test_detect_refuses_a_card_of_another_task(card):

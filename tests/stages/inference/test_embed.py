@@ -127,7 +127,9 @@ def plain(given, card):
 def test_it_answers_as_a_plain_loop_does(reid, test_data):
     given = people(test_data)
     expected = plain(given, reid)
-    found = np.concatenate([f.detections.extra["embedding"] for f in embed(given, model=reid, every=0.0, smooth=0.0)])
+    found = np.concatenate(
+        [f.detections.extra["embedding"] for f in embed(given, model=reid, every=0.0, smoothing=0.0)]
+    )
     assert found.shape == expected.shape
     assert found.shape[1] == 256
     assert len(found) > 15
@@ -135,7 +137,7 @@ def test_it_answers_as_a_plain_loop_does(reid, test_data):
 
 
 def test_people_are_nearer_to_themselves_than_to_others(reid, test_data):
-    done = embed(people(test_data), model=reid, every=0.0, smooth=0.0)
+    done = embed(people(test_data), model=reid, every=0.0, smoothing=0.0)
     vectors = np.concatenate([frame.detections.extra["embedding"] for frame in done])
     ids = np.concatenate([frame.detections.track_id for frame in done])
     when = np.concatenate([np.full(len(frame.detections), frame.index) for frame in done])
@@ -161,7 +163,7 @@ def test_the_gpu_answers_as_the_cpu_does(reid, test_data, run_pipeline):
 sources: {{a: {test_data}/videos/vtest_480x360.mp4}}
 stages:
   detect: {{model: demo, min_score: 0.05}}
-  who: {{stage: embed, model: {reid.path}, of: detect, every: 0, smooth: 0, record: true}}
+  who: {{stage: embed, model: {reid.path}, of: detect, every: 0, smoothing: 0, record: true}}
   collect: {{}}
 """
     cpu, gpu = (run_pipeline(text, device=device, limit=30) for device in ("cpu", "cuda"))

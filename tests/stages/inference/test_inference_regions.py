@@ -68,7 +68,7 @@ def near(one, other, atol=0.05):
 
 
 def test_tiles_find_what_each_part_of_the_picture_has(card, street, wall):
-    (found,) = tables(card, [wall], tiles=Tiles((street[0].width, street[0].height), 0.0, whole=False))
+    (found,) = tables(card, [wall], tiles=Tiles((street[0].width, street[0].height), 0.0, full_frame=False))
     alone = tables(card, street)
     assert len(found) == sum(map(len, alone))
     for i, table in enumerate(alone):
@@ -159,7 +159,7 @@ stages:
     outcome = run_pipeline(text, limit=4)
     assert outcome.code == 0
     assert [record["objects"] for record in outcome.records["a"]] == [[]] * 4
-    assert any("the roi is outside of frames of 640x360" in said for said in outcome.said)
+    assert any("the roi is outside of frames of 640x360" in logged for logged in outcome.logged)
 
 
 def test_what_is_dropped_and_seen_is_counted(run_pipeline):
@@ -171,8 +171,8 @@ stages:
 """
     report = run_pipeline(text, limit=6).report
     assert report["counts"]["boxes removed: roi"] > 0
-    assert report["counts"]["views seen"] == 6 * (3 * 1 + 1)
-    assert "detect.look" in report["stages"]
+    assert report["counts"]["regions inferred"] == 6 * (3 * 1 + 1)
+    assert "detect.regions" in report["stages"]
 
 
 def problems(stage: str) -> list[str]:
@@ -194,7 +194,10 @@ def problems(stage: str) -> list[str]:
             "{model: demo, tiles: {size: [64, 64], overlap: 1}}",
             "3:58: detect.tiles.overlap must be 0 to 0.9, got 1",
         ),
-        ("{model: demo, tiles: {size: [64, 64], whole: 3}}", "3:56: detect.tiles.whole must be true or false, got 3"),
+        (
+            "{model: demo, tiles: {size: [64, 64], full_frame: 3}}",
+            "3:61: detect.tiles.full_frame must be true or false, got 3",
+        ),
         ("{model: demo, tiles: {overlap: 0.1}}", "3:32: detect.tiles.size is required"),
         (
             "{model: demo, tiles: {size: [64, 64], ovrlap: 0.1}}",

@@ -166,7 +166,10 @@ def test_a_card_of_another_task_is_refused(movenet):
     ("options", "text"),
     [
         ({"pad": 0.3}, "crops are made with of: leave out pad"),
-        ({"of": "detect", "tiles": 1, "agnostic": True}, "those of another stage: leave out agnostic, tiles"),
+        (
+            {"of": "detect", "tiles": 1, "class_agnostic": True},
+            "those of another stage: leave out class_agnostic, tiles",
+        ),
     ],
 )
 def test_options_that_say_nothing_are_refused(options, text, movenet):

@@ -107,7 +107,7 @@ def test_instance_masks_are_the_authors(seg, pictures):
                 if table.class_id[i] == class_id and reference.overlap(table.xyxy[i].astype(float), np.array(box)) > 0.9
             ]  # fmt: skip
             if same:
-                overlaps.append(rle.overlap(table.extra["mask"][same[0]], rle.encode(mask, given.width, given.height)))
+                overlaps.append(rle.iou(table.extra["mask"][same[0]], rle.encode(mask, given.width, given.height)))
     # Two ways of making the tensor move each box a little, and weak or small masks with it.
     assert compared > 20
     assert len(overlaps) >= 0.97 * compared
@@ -130,7 +130,7 @@ def test_masks_agree_with_those_that_people_drew(seg, test_data):
         for one in truth:
             drawn = coco.annToRLE(one)
             drawn = {"size": drawn["size"], "counts": drawn["counts"].decode()}
-            near = [rle.overlap(mask, drawn) for mask in table.extra["mask"]]
+            near = [rle.iou(mask, drawn) for mask in table.extra["mask"]]
             if near and max(near) > 0.5:
                 overlaps.append(max(near))
     assert len(overlaps) > 15
@@ -144,7 +144,7 @@ def test_batches_and_records(seg, pictures):
         for found in record(first)["objects"]:
             assert found["mask"]["size"] == [first.height, first.width]
             x1, y1, x2, y2 = found["box"]
-            part, left, top = rle.cut(found["mask"])
+            part, left, top = rle.crop(found["mask"])
             if part.size:
                 assert left >= x1 - 1
                 assert top >= y1 - 1
@@ -174,7 +174,7 @@ stages:
             x1, y1, x2, y2 = found["box"]
             share = rle.area(found["mask"]) / ((x2 - x1) * (y2 - y1))
             assert 0.1 < share < 1.3  # the crop reaches a little beyond the box
-    assert outcome.report["counts"]["objects asked about"] <= len(people)
+    assert outcome.report["counts"]["objects inferred"] <= len(people)
 
 
 def test_of_two_in_a_crop_the_one_that_fills_it_is_meant():
@@ -195,7 +195,7 @@ def test_masks_of_tiles_are_in_the_pictures_pixels(seg, pictures):
         table = frame.tables["segment"]
         assert len(table)
         for box, mask in zip(table.xyxy, table.extra["mask"], strict=True):
-            part, left, top = rle.cut(mask)
+            part, left, top = rle.crop(mask)
             middle = np.array([left + part.shape[1] / 2, top + part.shape[0] / 2])
             assert mask["size"] == [frame.height, frame.width]
             assert ((box[:2] - 1 <= middle) & (middle <= box[2:] + 1)).all() or not part.size
@@ -287,11 +287,11 @@ stages:
             for found in one["objects"]:
                 near = [o for o in other["objects"] if o["label"] == found["label"] and close(o["box"], found["box"])]
                 if near and rle.area(found["mask"]) > 50:
-                    overlaps.append(rle.overlap(near[0]["mask"], found["mask"]))
+                    overlaps.append(rle.iou(near[0]["mask"], found["mask"]))
                 missing += not near and found["score"] > 0.32
             for label, mask in one["segmentation"].items():
                 if rle.area(mask) > 2000:
-                    places.append(rle.overlap(mask, other["segmentation"][label]))
+                    places.append(rle.iou(mask, other["segmentation"][label]))
     assert len(overlaps) > 100
     assert missing <= 0.01 * len(overlaps)
     assert np.mean(np.array(overlaps) >= 0.98) > 0.99

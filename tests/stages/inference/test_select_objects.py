@@ -15,7 +15,7 @@ from streamkit.models.card import find_card, load_card
 from streamkit.stages.inference.crop_models import Classify, Embed
 from streamkit.stages.inference.postprocess import Postprocess
 from streamkit.stages.inference.preprocess import Preprocess
-from streamkit.stages.inference.select_objects import ASKED, TOO_SMALL, UNTRACKED, SelectObjects
+from streamkit.stages.inference.select_objects import INFERRED, TOO_SMALL, UNTRACKED, SelectObjects
 from streamkit.testing.kit import detections, frames, run_nodes, run_stage
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,7 +51,7 @@ def film(n=10, step_s=0.1, source="test", box=BOX, tracks=(7,), **more):
 def test_a_track_is_asked_about_when_it_is_new_and_every_so_often(batch):
     found, stage = asked(film(25), batch, every=1.0)
     assert [index for _, index, _ in found] == [0, 10, 20]
-    assert stage.context.counters[ASKED] == 3
+    assert stage.context.counters[INFERRED] == 3
 
 
 def test_the_frame_rate_changes_nothing():
@@ -237,8 +237,8 @@ def test_the_graph_shows_what_crosses(root):
     graph = build(read_text(HEAD + "  c: {stage: classify, model: color, of: detect}", folder=root))
     text = as_text(graph, "cuda")
     assert "c.select: the rectangles to cut go from host to device, one small copy a batch" in text
-    assert "c.postprocess: the answers go from device to host, one copy a batch" in text
-    parts = ("select", "preprocess", "infer", "postprocess", "keep")
+    assert "c.postprocess: the results go from device to host, one copy a batch" in text
+    parts = ("select", "preprocess", "infer", "postprocess", "apply")
     assert [graph.nodes[f"c.{name}"].on_device for name in parts] == [False, True, True, True, False]
     assert graph.nodes["c.preprocess"].type is Preprocess
     assert graph.nodes["detect.postprocess"].type is Postprocess

@@ -24,10 +24,13 @@ def problems(**changed):
 def test_what_is_right_passes():
     assert problems() == ""
     assert problems(url="smtps://me:hunter2@h:465", tls={"ca": "ca.pem"}) == ""
-    assert problems(url="smtp://localhost:25", plain=True) == ""
-    assert problems(url="smtp://[::1]:25", plain=True) == ""
+    assert problems(url="smtp://localhost:25", unencrypted=True) == ""
+    assert problems(url="smtp://[::1]:25", unencrypted=True) == ""
     assert (
-        problems(to=["Ops <ops@example.com>", "x@y.z"], mail_from="Kamerák <a@b.c>", limit=5, batch_window="1min") == ""
+        problems(
+            to=["Ops <ops@example.com>", "x@y.z"], mail_from="Kamerák <a@b.c>", max_per_hour=5, batch_window="1min"
+        )
+        == ""
     )
     assert (
         problems(send="objects", labels=["person"], subject="{label} at {source}", body="{time} {text} {track_id}")
@@ -41,10 +44,13 @@ def test_what_is_right_passes():
         ({"url": "mail.example.com"}, "url must begin with smtp:// or smtps://, as in smtp://host"),
         ({"url": "stmp://me:hunter2@h"}, "did you mean 'smtp'?"),
         ({"url": "smtp://me:hunter2/4@h"}, "in a user or password %2F for /"),
-        ({"plain": True}, "which is allowed to a server on this machine only, as in smtp://127.0.0.1:25; leave it out"),
         (
-            {"plain": True, "url": "smtps://127.0.0.1"},
-            "plain is for smtp://; smtps:// is encrypted from its first byte",
+            {"unencrypted": True},
+            "which is allowed to a server on this machine only, as in smtp://127.0.0.1:25; leave it out",
+        ),
+        (
+            {"unencrypted": True, "url": "smtps://127.0.0.1"},
+            "unencrypted is for smtp://; smtps:// is encrypted from its first byte",
         ),
         ({"to": "ops"}, "to must be an address such as ops@example.com, got 'ops'"),
         ({"to": []}, "to must contain at least one address"),
@@ -53,8 +59,8 @@ def test_what_is_right_passes():
         ({"mail_from": None, "from": "cameras@example.com"}, "the sender address of mails is mail_from"),
         ({"subject": "{txt}"}, "subject has an unknown variable {txt}; did you mean 'text'?"),
         ({"subject": "{label}"}, "subject has an unknown variable {label}"),
-        ({"pictures": -1}, "pictures must be 0 or more, got -1"),
-        ({"limit": 0}, "mail.limit must be at least 1"),
+        ({"max_images": -1}, "max_images must be 0 or more, got -1"),
+        ({"max_per_hour": 0}, "mail.max_per_hour must be at least 1"),
         ({"batch_window": "soon"}, "mail.batch_window must be a duration such as 10s"),
         ({"link": "example.com"}, "link must be an address such as https://10.0.0.2:8000/, got 'example.com'"),
         ({"when": "alarms"}, "no stage writes the event 'alarms'"),

@@ -114,7 +114,7 @@ def test_what_does_not_go_with_keyframes():
 
 
 def test_keyframes_play_at_their_own_times(clip):
-    found = list(frames(clip, keyframes=True, pace="realtime", phase=1))
+    found = list(frames(clip, keyframes=True, pace="realtime", pace_seed=1))
     assert [f.index for f in found] == [0, 10, 20, 30, 40]
     assert [b.due_s - a.due_s for a, b in itertools.pairwise(found)] == pytest.approx([0.4] * 4)
 
@@ -125,7 +125,7 @@ def test_keyframes_in_a_pipeline(run_pipeline, clip):
         stages: {{collect: {{}}}}
     """
     outcome = run_pipeline(text)
-    assert (outcome.code, outcome.said) == (0, [])
+    assert (outcome.code, outcome.logged) == (0, [])
     assert [one["frame"] for one in outcome.records["a"]] == [0, 10, 20, 30, 40]
     assert [one["frame"] for one in outcome.records["b"]] == list(range(50))
 
@@ -160,7 +160,7 @@ def test_a_time_that_does_not_start_at_zero(test_data):
 def test_a_file_plays_as_a_camera_would(clip):
     begin = time.monotonic()
     found = []
-    for frame in frames(clip, pace=100.0, end=0.4, phase=3):
+    for frame in frames(clip, pace=100.0, end=0.4, pace_seed=3):
         assert time.monotonic() >= frame.due_s
         found.append(frame)
     steps = [b.due_s - a.due_s for a, b in itertools.pairwise(found)]
@@ -188,7 +188,7 @@ def test_the_phase_is_of_the_seed_and_the_source():
 
 
 def test_stop_ends_a_wait(clip):
-    source = VideoSource(uri=str(clip), pace=0.01, phase=0)
+    source = VideoSource(uri=str(clip), pace=0.01, pace_seed=0)
     source.context = Context(id="cam")
     made = source.frames()
     timer = threading.Timer(0.2, source.stop)
@@ -231,7 +231,7 @@ def test_options_are_read_with_their_units():
 
 def test_sources_are_registered_and_described():
     registry = default_registry()
-    for name in ("source", "pictures", "test_pattern"):
+    for name in ("source", "images", "test_pattern"):
         kind = registry.get(name)
         assert kind is not None
         assert all(option.help for option in options(kind)), name
@@ -294,7 +294,7 @@ def test_what_is_opened_again():
     assert (camera.max_wait_s, camera.attempts, camera.give_up_s, camera.frozen_s) == (3.0, None, None, 60.0)
     assert (camera.first, camera.files) == (True, False)
     assert not retry("http://h/a.mp4").first  # it is tried again only once it has shown to be live
-    asked = retry("a.mp4", reconnect={"max_wait": 1.0, "attempts": 2, "give_up": 9.0}, frozen=0.0)
+    asked = retry("a.mp4", reconnect={"max_backoff": 1.0, "attempts": 2, "give_up": 9.0}, freeze_timeout=0.0)
     assert (asked.max_wait_s, asked.attempts, asked.give_up_s, asked.frozen_s) == (1.0, 2, 9.0, None)
     assert asked.files
 
@@ -317,7 +317,7 @@ def test_a_camera_whose_times_stand_still_is_left():
             yield index, None, 1.0
 
     source = VideoSource(uri="rtsp://ann:secret@host/a", fps=10.0, timeout=0.3)
-    source._looped = standing
+    source._repeated = standing
     begun_s = time.monotonic()
     taken = []
     with pytest.raises(SourceError, match=r"timestamps do not advance.* fps: 10 for 0\.5 s") as raised:
@@ -328,11 +328,11 @@ def test_a_camera_whose_times_stand_still_is_left():
 
     # neither one whose frames `every` leaves out, nor a file
     source = VideoSource(uri="rtsp://host/a", fps=1000.0, every=100, timeout=0.1)
-    source._looped = lambda reader: itertools.islice(((n, None, n / 200) for n, _, _ in standing(reader)), 150)
+    source._repeated = lambda reader: itertools.islice(((n, None, n / 200) for n, _, _ in standing(reader)), 150)
     assert [index for index, _, _ in source._sampled(Reader)] == [0, 100]
     Reader.info.live = False
     source = VideoSource(uri="a.mp4", fps=10.0, timeout=0.05)
-    source._looped = lambda reader: itertools.islice(standing(reader), 100)
+    source._repeated = lambda reader: itertools.islice(standing(reader), 100)
     assert [index for index, _, _ in source._sampled(Reader)] == [0]
 
 
@@ -348,12 +348,12 @@ def test_the_sender_s_clock_dates_a_live_frame_and_arrival_does_where_there_is_n
     def dated(clock, told):
         source = VideoSource(uri="rtsp://host/a", clock=clock)
         source.context = Context("cam", counters=Counters())
-        reader = VideoReader(str(clip), Device(), shared_pool(Device()), source.context.counters, print)
+        reader = VideoReader(str(clip), Device(), shared_pool(Device()), source.context.counters)
         with contextlib.closing(reader):
             if told:
-                reader._demuxer._date(report(50, 1_000_000_000), 0.02)  # 1000 s at second 1
-                reader._demuxer._date(types.SimpleNamespace(pts=51, has_sidedata=lambda name: False), 0.02)
-                reader._demuxer._date(report(None, 5), 0.02)
+                reader._demuxer._set_times(report(50, 1_000_000_000), 0.02)  # 1000 s at second 1
+                reader._demuxer._set_times(types.SimpleNamespace(pts=51, has_sidedata=lambda name: False), 0.02)
+                reader._demuxer._set_times(report(None, 5), 0.02)
             picture = types.SimpleNamespace(pts_s=3.5)
             found = source._time_s(reader, picture, time.monotonic() - 7.0)
         return found, source.context.counters.values
@@ -365,7 +365,7 @@ def test_the_sender_s_clock_dates_a_live_frame_and_arrival_does_where_there_is_n
     assert dated("sender", True) == (1002.5, {})
 
 
-@pytest.mark.parametrize("kind", ["source", "test_pattern", "pictures"])
+@pytest.mark.parametrize("kind", ["source", "test_pattern", "images"])
 def test_unpaced_is_no_pace(kind):
     """The default by name, for those who must say so: a file that is paced otherwise."""
     made = default_registry().get(kind)

@@ -28,7 +28,7 @@ def test_a_file_over_several_decoders(run_pipeline, tmp_path, decoders):
         stages: {{collect: {{}}}}
     """
     outcome = run_pipeline(text)
-    assert (outcome.code, outcome.said) == (0, [])
+    assert (outcome.code, outcome.logged) == (0, [])
     assert [one["frame"] for one in outcome.records["a"]] == list(range(0, 300, 3))
     assert [one["frame"] for one in outcome.records["b"]] == list(range(50, 150))
     limited = run_pipeline(text, limit=7)

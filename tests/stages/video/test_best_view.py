@@ -72,14 +72,14 @@ def test_of_equal_views_the_sharp_one_is_taken():
 def test_a_view_that_is_too_old_is_not_taken():
     given = scene([(LARGE, GREEN, True), *[(SMALL, RED, True)] * 5])
     happen(given[4])
-    snap(given, before=2.0, within=0.0)
+    snap(given, before=2.0, after=0.0)
     assert near(looks(*files())[0], RED)
 
 
 def test_without_before_only_what_comes_from_the_event_on_counts():
     given = scene([(LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)])
     happen(given[1])
-    found, _ = snap(given, before=0, within=0)
+    found, _ = snap(given, before=0, after=0)
     assert near(looks(*files())[0], RED)
     own, told = found[1].events
     assert (told.kind, own.data["snapshot"]) == ("saved", told.data["path"]), "it was at once: the event knows"
@@ -104,7 +104,7 @@ def test_the_size_of_batches_changes_nothing():
     told = []
     for batch in (1, 4, [3, 1, 7], 30):
         path = f"snaps/{{source}}/{len(told)}/{{time}}-{{track_id}}.jpg"
-        found, counts = snap(given(), batch, before=1.0, within=0.6, buffer=100_000, path=path)
+        found, counts = snap(given(), batch, before=1.0, after=0.6, buffer=100_000, path=path)
         about = [(at, e.track_id, {**e.data, "path": Path(e.data["path"]).read_bytes()}) for at, e in saved(found)]
         told.append((about, counts))
     assert len(told[0][0]) > 5
@@ -119,11 +119,11 @@ def test_of_says_which_detectors_tracks_are_meant():
         small = detections([SMALL], track_id=[7], label=["face"])
         frame.tables = {"detect": frame.tables["detect"], "faces": small}
     happen(given[0])
-    found, _ = snap(given, within=1)
+    found, _ = snap(given, after=1)
     assert saved(found)[0][1].data["label"] == "person", "the first has it"
-    found, _ = snap(given, within=1, of=Of("faces"))
+    found, _ = snap(given, after=1, of=Of("faces"))
     assert saved(found)[0][1].data["label"] == "face"
-    _, counts = snap(given, within=1, of=Of("faces", ("nose",)))
+    _, counts = snap(given, after=1, of=Of("faces", ("nose",)))
     assert counts == {"snapshots given up: the object was not seen": 1}
 
 
@@ -132,7 +132,7 @@ def test_an_expected_object_is_no_view():
     for frame, predicted in zip(given, (False, True, False), strict=True):
         frame.tables["detect"] = frame.tables["detect"].with_columns(predicted=np.array([predicted]))
     happen(given[1])
-    snap(given, within=1)
+    snap(given, after=1)
     assert near(looks(*files())[0], RED)
 
 
@@ -143,7 +143,7 @@ def test_memory_is_bounded_in_count_and_bytes():
         frame.surface = painted(0, 0, WIDTH, HEIGHT, GREEN)
         frame.tables = {"detect": detections(boxes, track_id=range(12))}
     happen(given[2], track=11)
-    _, counts = snap(given, tracks=3, within=0)
+    _, counts = snap(given, max_tracks=3, after=0)
     assert counts["views dropped: out of memory"] >= 9
     assert counts["snapshots written"] == 1
     assert "views dropped: out of memory" not in snap(given)[1]
@@ -154,7 +154,7 @@ def test_memory_is_bounded_in_count_and_bytes():
 
     def watched(self, frame, seen):
         done = look(self, frame, seen)
-        held.append(sum(view.bytes for view in self._held()))
+        held.append(sum(view.bytes for view in self._views_in_memory()))
         return done
 
     Snapshot._update = watched

@@ -10,13 +10,13 @@ from streamkit.core.data import Color, Shown, Surface
 from streamkit.core.errors import ConfigError
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
-from streamkit.ops.style import Style, stored
+from streamkit.ops.style import Style, palette_yuv
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
 from streamkit.stages.video.draw import Draw, Trails
 from streamkit.testing.kit import detections, run_stage
 
-FILLS = stored(Color())[0]
+FILLS = palette_yuv(Color())[0]
 YELLOW, FIRST = int(FILLS[5]) & 255, int(FILLS[0]) & 255  # luma of zones and lines, and of the first class
 BARE = {"labels": False, "scores": False, "tracks": False}
 

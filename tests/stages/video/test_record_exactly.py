@@ -6,6 +6,7 @@ from pathlib import Path
 import av
 import pytest
 from support.clips import write
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Frame
@@ -34,9 +35,9 @@ class Fed:
     """A `record` that gets the frames of a video, whose packets lie in a ring, with events on some of them."""
 
     def __init__(self, video, *, limit=1 << 30, skip=0, **options):
-        self.said, self.out, self.later_s = [], [], 0.0
+        self.logged, self.out, self.later_s = collect(), [], 0.0
         self.made = Record(**{"when": "door.crossed", "before": 0.0, "after": 0.0, "path": "c/{time}.mp4", **options})
-        self.made.context = Context(id="record", counters=Counters(), log=self.said.append)
+        self.made.context = Context(id="record", counters=Counters())
         self.made.open()
         self.ring = PacketRing(("record",), limit_bytes=limit)
         self.limit, self.places = limit, []
@@ -162,7 +163,7 @@ def test_a_long_recording_goes_on_at_the_first_keyframe_behind_its_length(videos
 
 def test_packets_that_are_gone_are_counted(videos):
     fed = Fed(videos[0])
-    size = sum(len(kept.data) for kept in fed.ring.take(50, 99))
+    size = sum(len(kept.data) for kept in fed.ring.packets(50, 99))
     fed = Fed(videos[0], limit=size, after=9.0)
     assert fed.ring.get(49) is None
     assert fed.ring.get(50) is not None
@@ -204,7 +205,7 @@ def test_a_clip_that_cannot_be_written_is_counted_and_told_at_the_end(videos):
     Path("c").write_text("in the way of the folder")
     fed = Fed(videos[0]).write(range(100), [25, 45])
     assert fed.counts == {"events without a clip: clip not started": 2}
-    assert set(fed.said) == {
+    assert set(fed.logged) == {
         "record: clips under c cannot be written: a part of the path is a file where a folder is needed"
     }
     with pytest.raises(OutputError, match="record: 2 clips under c could not be written: a part of the path is a file"):
@@ -213,7 +214,7 @@ def test_a_clip_that_cannot_be_written_is_counted_and_told_at_the_end(videos):
 
 def test_a_clip_that_breaks_off_is_lost_and_counted(videos):
     fed = Fed(videos[0], after=9.0).write(range(30), [25])
-    (track,) = fed.made._tracks.values()
+    (track,) = fed.made._recordings.values()
     track.clip._container.close()  # so that no packet can be written
     track.clip._container = type("Full", (), {"mux_one": full, "close": lambda self: None})()
     fed.write(range(30, 100), [60])
@@ -236,8 +237,8 @@ def test_recording_stops_while_there_is_no_room(videos, monkeypatch):
     fed.made._checked_s = -1e9
     fed.write(range(30, 50), [35])
     assert fed.counts == {"clips recorded": 1, "events without a clip: clip not started": 1}
-    assert len(fed.said) == 2
-    assert "recording stops: less than 100 MB are free under c" in fed.said[0]
+    assert len(fed.logged) == 1
+    assert "recording stops: less than 100 MB are free under c" in fed.logged[0]
     free[0] = 10**12
     fed.write(range(50, 100), [55])
     fed.made.close()

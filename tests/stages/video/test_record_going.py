@@ -8,6 +8,7 @@ from pathlib import Path
 import av
 import pytest
 from support.clips import write
+from support.messages import collect
 from support.recorded import run_fixture, shown, ticker, video_fixture  # noqa: F401  fixtures
 from support.rtsp import wait_until
 
@@ -16,7 +17,7 @@ from streamkit.config.pipeline_config import read_source, read_text
 from streamkit.core.counters import Counters
 from streamkit.core.errors import ConfigError, OutputError
 from streamkit.core.stage import Context, default_registry
-from streamkit.io.outputs import WholeFile
+from streamkit.io.outputs import AtomicFile
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import Pipeline
 from streamkit.stages.video.record import Record
@@ -28,9 +29,9 @@ class Running:
     def __init__(self, text, folder):
         registry = default_registry()
         registry.add(ticker())
-        self.said = []
+        self.logged = collect()
         self.config = read_text(text, folder=folder, registry=registry)
-        self.pipeline = Pipeline(build(self.config), choose("cpu", print), say=self.said.append)
+        self.pipeline = Pipeline(build(self.config), choose("cpu"))
         self.thread = threading.Thread(target=self.pipeline.run)
         self.thread.start()
 
@@ -125,7 +126,7 @@ stages:
             assert "creation_time" in back.metadata
             sizes.append((frames[0].width, len(frames) > 15))
     assert sizes == [(480, True), (768, True)]
-    assert "geheim" not in (tmp_path / "out.jsonl").read_text() + " ".join(running.said)
+    assert "geheim" not in (tmp_path / "out.jsonl").read_text() + " ".join(running.logged)
 
 
 def test_too_little_memory_is_counted(run, video, tmp_path):
@@ -165,13 +166,13 @@ def test_the_half_of_another_process_stays_when_recording_begins(tmp_path, monke
     """Two pipelines may record into one folder."""
     monkeypatch.chdir(tmp_path)
     path = Path("clips/gate/20260801T120000.250Z-crossed.mp4")
-    other = WholeFile(path)  # the lock is the handle's, so that one process can play both
+    other = AtomicFile(path)  # the lock is the handle's, so that one process can play both
     other.begin().write_text("half")
     made = alone()
     made.open()
     assert other.part.read_text() == "half"
     assert made.context.counters.values == {}
-    other.let_go()  # as a process that is killed does
+    other.release()  # as a process that is killed does
     made.open()
     assert not other.part.exists()
     assert made.context.counters.values == {"unfinished clips removed": 1}
@@ -183,7 +184,7 @@ def test_a_full_disk_stops_recording_and_room_lets_it_go_on(run, video, tmp_path
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free[0]))
     done = run(video, [60])
     assert done.report["counts"] == {"events without a clip: clip not started": 1}
-    assert any("recording stops: less than 100 MB are free" in text for text in done.said)
+    assert any("recording stops: less than 100 MB are free" in text for text in done.logged)
     free[0] = 10**9
     assert run(video, [60]).report["counts"] == {"clips recorded": 1}
 

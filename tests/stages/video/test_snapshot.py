@@ -15,7 +15,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Surface
 from streamkit.core.errors import ConfigError, OutputError
 from streamkit.core.stage import Collecting, FrameStage, default_registry, stage
-from streamkit.runtime.multiprocess.partition import share_out
+from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.stages.video.snapshot import Snapshot
 from streamkit.testing.kit import detections, frames, run_stage
 
@@ -29,7 +29,7 @@ def here(tmp_path, monkeypatch):
 def test_a_frame_is_written_as_it_is_at_the_event():
     given = scene([(SMALL, RED, True), ((80, 60, 240, 180), GREEN, True), (SMALL, RED, True)])
     happen(given[1], track=None)
-    found, _ = snap(given, what="frame", max_size=160)
+    found, _ = snap(given, capture="frame", max_size=160)
     assert files() == ["snaps/gate/video/000001.000s_frame_none.jpg"]
     color, size = looks(*files())
     assert near(color, GREEN)
@@ -40,7 +40,7 @@ def test_a_frame_is_written_as_it_is_at_the_event():
 def test_pictures_larger_than_max_size_are_made_smaller():
     given = scene([(LARGE, GREEN, True)] * 3)
     happen(given[0])
-    snap(given, max_size=50, pad=0, within=0)
+    snap(given, max_size=50, pad=0, after=0)
     assert looks(*files())[1] == (50, 29)
 
 
@@ -59,7 +59,7 @@ def test_names_of_a_camera_have_its_time():
     for frame in given:
         frame.time_s = 1785585600.25
         happen(frame)
-    snap(given, within=0)
+    snap(given, after=0)
     day = "snaps/gate/2026-08-01/20260801T120000.250Z_person_7"
     assert files() == [f"{day}-2.jpg", f"{day}.jpg"], "two pictures never have one name"
 
@@ -73,11 +73,11 @@ def test_what_cannot_be_pictured_is_given_up_and_counted():
     assert saved(found) == []
     assert counts == {
         "snapshots given up: the object was not seen": 1,
-        "snapshots given up: the event has no object; what: frame saves the frame": 1,
+        "snapshots given up: the event has no object; capture: frame saves the frame": 1,
     }
     bare = frames(1, "gate")
     happen(bare[0])
-    assert snap(bare, what="frame")[1] == {"snapshots given up: the frame has no pixels": 1}
+    assert snap(bare, capture="frame")[1] == {"snapshots given up: the frame has no pixels": 1}
 
 
 # --------------------------------------------------------------------------------------------------------- the disk
@@ -98,7 +98,7 @@ BELL = """
 sources: {a: "test://?frames=20"}
 stages:
   bell: {}
-  snapshot: {when: bell.rung, what: frame, path: "snaps/{source}/{time}.jpg"}
+  snapshot: {when: bell.rung, capture: frame, path: "snaps/{source}/{time}.jpg"}
   jsonl: {path: "all.jsonl"}
 """
 
@@ -112,7 +112,7 @@ def test_a_disk_that_fills_up_costs_pictures_and_nothing_else(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    made = Snapshot("door.crossed", within=0, path="snaps/{source}/{time}.jpg")
+    made = Snapshot("door.crossed", after=0, path="snaps/{source}/{time}.jpg")
     with pytest.raises(OutputError, match="snapshot: 4 snapshots under snaps could not be written: the disk is full"):
         run_stage(made, given)
     assert files() == [], "no half picture is left"
@@ -139,7 +139,7 @@ def test_a_name_that_is_too_long_for_the_disk_costs_its_picture_alone(long):
         happen(frame)
     if long == "label":
         given[0].tables = {"detect": detections([LARGE], track_id=[7], label=[name])}
-    made = Snapshot("door.crossed", within=0, path="snaps/{source}_{time}_{label}.jpg")
+    made = Snapshot("door.crossed", after=0, path="snaps/{source}_{time}_{label}.jpg")
     with pytest.raises(OutputError, match="snapshot: 1 snapshot under snaps could not be written: the name is too"):
         run_stage(made, given)
     assert dict(made.context.counters.values) == {"snapshots failed": 1, "snapshots written": 1}
@@ -154,15 +154,15 @@ def test_no_room_and_retention(monkeypatch):
     happen(given[0])
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda path: namedtuple("usage", "free")(50_000_000))
-        _, counts = snap(given, within=0)
-    assert counts == {"snapshots given up: no room on the disk": 1}
+        _, counts = snap(given, after=0)
+    assert counts == {"snapshots given up: disk full": 1}
     old = Path("snaps/gate/2026-08-01/20260801T120000.250Z_person_7.jpg")
     other = Path("snaps/gate/notes.txt")
     for path in (old, other):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
         os.utime(path, (1, 1))
-    _, counts = snap(given, within=0, retention={"age": 3600.0})
+    _, counts = snap(given, after=0, retention={"age": 3600.0})
     assert counts == {"snapshots written": 1, "snapshots removed: over age": 1}
     assert other.exists(), "nothing but snapshots is removed"
     assert not old.exists()
@@ -186,8 +186,8 @@ def test_halves_of_a_crash_are_removed():
 def test_the_half_of_another_process_is_left_alone_until_that_is_killed():
     path = Path("snaps/gate/video/000002.000s_person_7.jpg")
     code = (
-        "from streamkit.io.outputs import WholeFile; import time\n"
-        f"file = WholeFile({str(path)!r}); file.begin().write_text('half'); print('begun', flush=True); time.sleep(60)"
+        "from streamkit.io.outputs import AtomicFile; import time\n"
+        f"file = AtomicFile({str(path)!r}); file.begin().write_text('half'); print('begun', flush=True); time.sleep(60)"
     )
     here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=here) as other:
@@ -213,7 +213,7 @@ def test_the_half_of_another_process_is_left_alone_until_that_is_killed():
         ({"path": "snaps/{time}.jpg"}, "each image has its own name"),
         ({"path": "snaps/{source}-{time}-{what}.jpg"}, "knows the placeholders"),
         ({"when": []}, "when must name an event"),
-        ({"what": "frame", "within": 1.0}, "leave them out with what: frame"),
+        ({"capture": "frame", "after": 1.0}, "leave them out with capture: frame"),
         ({"path": "{source}{time}.jpg", "retention": {"age": 1.0}}, "begins with a folder"),
     ],
 )
@@ -239,7 +239,7 @@ def private(root, above="draw", more="", device="cpu"):
     return build(read_text(text, folder=root, registry=default_registry()))
 
 
-@pytest.mark.parametrize(("above", "more"), [("draw", ""), ("'[draw, door]'", ""), ("door", ", clear: true")])
+@pytest.mark.parametrize(("above", "more"), [("draw", ""), ("'[draw, door]'", ""), ("door", ", show_hidden: true")])
 def test_pictures_of_what_is_drawn_or_meant_to_be_clear_are_taken(root, above, more):
     assert "snapshot" in private(root, above.strip("'"), more).nodes
 
@@ -258,8 +258,10 @@ stages:
   door: {stage: line_counter, line: [[320, 60], [320, 360]]}
   jsonl: {path: "all.jsonl"}
   draw: {blur: [person], only: [none], analytics: false, from: door}
-  hidden: {stage: snapshot, when: door.crossed, what: frame, from: draw, path: "hidden/{source}{time}.jpg"}
-  clear: {stage: snapshot, when: door.crossed, what: frame, from: door, clear: true, path: "clear/{source}{time}.jpg"}
+  hidden: {stage: snapshot, when: door.crossed, capture: frame, from: draw, path: "hidden/{source}{time}.jpg"}
+  clear:
+    {stage: snapshot, when: door.crossed, capture: frame, from: door, show_hidden: true,
+     path: "clear/{source}{time}.jpg"}
 """.replace("STREET", str(root / "samples" / "street.mp4"))
     run_pipeline(text, limit=250)
     frames_ = {round(one["pts_s"], 3): one for one in map(json.loads, Path("all.jsonl").read_text().splitlines())}
@@ -278,12 +280,14 @@ stages:
 
 @pytest.mark.parametrize("above", ["door", "[door, draw]"])
 def test_pictures_past_what_hides_are_refused(root, above):
-    with pytest.raises(ConfigError, match=r"snapshot would show what draw hides; write from: draw, .* or clear: true"):
+    with pytest.raises(
+        ConfigError, match=r"snapshot would show what draw hides; write from: draw, .* or show_hidden: true"
+    ):
         private(root, above)
 
 
 def test_each_device_has_its_own(root):
-    shares = share_out(private(root, device="[cuda:0, cuda:1]"))
+    shares = assign_sources(private(root, device="[cuda:0, cuda:1]"))
     assert [sources for _, sources in shares] == [["a"], ["b"]]
     assert "snapshot: the images that are written go from device to host" in as_text(private(root), "cuda:0")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from support.messages import collect
 from support.rtsp import free_port, wait_until
 
 from streamkit.core.counters import Counters
@@ -28,10 +29,10 @@ def frame(i, fps=25.0, size=SIZE):
 
 
 def sink(url, **options):
-    said = []
+    logged = collect()
     made = Stream(url=url, **options)
-    made.context = Context(id="stream", counters=Counters(), log=said.append)
-    made.said = said
+    made.context = Context(id="stream", counters=Counters())
+    made.logged = logged
     made.open()
     return made
 
@@ -52,7 +53,7 @@ def taken(monkeypatch):
     monkeypatch.setattr(pushing, "_GRACE_S", 60.0)
 
     def wait(out):
-        wait_until(lambda: out._push._listen() or out._push.connected, what="the connection")
+        wait_until(lambda: out._push._check_connected() or out._push.connected, what="the connection")
 
     return wait
 
@@ -90,7 +91,7 @@ def test_a_playlist_in_a_folder(tmp_path, taken):
     for i, (_, _, gray) in enumerate(seen, 1):  # the first frame told the rate only
         assert abs(gray - (40 + (i * 5) % 160)) <= 6
     assert out.context.counters.values == {
-        "frames not streamed: the first tells the rate": 1, "frames streamed": 150
+        "frames not streamed: first frame": 1, "frames streamed": 150
     }  # fmt: skip
 
 
@@ -101,7 +102,7 @@ def test_a_playlist_over_http(uploads):
     names = sorted(path.partition("?")[0] for path in uploads.files)
     assert any(name == "/live/gate.m3u8" for name in names), names
     assert any(name.endswith(".ts") for name in names), names
-    assert "geheim" not in " ".join(out.said)
+    assert "geheim" not in " ".join(out.logged)
 
 
 def test_rtsp_with_a_password(rtsp_receiver, tmp_path):
@@ -114,16 +115,16 @@ def test_rtsp_with_a_password(rtsp_receiver, tmp_path):
     receiver.stop(gently=True)
     assert len(decoded(receiver.target)) > 50
     assert packets(receiver.target)[0][1]
-    assert out.said == [f"gate is streamed to rtsp://ann:***@127.0.0.1:{receiver.url.split(':')[-1]}"]
+    assert out.logged == [f"gate is streamed to rtsp://ann:***@127.0.0.1:{receiver.url.split(':')[-1]}"]
 
 
 def test_rtsp_with_the_wrong_password(rtsp_receiver, tmp_path):
     receiver = rtsp_receiver("gate", tmp_path / "gate.mkv", user="ann:geheim")
     out = sink(receiver.url.replace("geheim", "falsch"))
-    push(out, 3000, until=lambda: out.said)
+    push(out, 3000, until=lambda: out.logged)
     out.close()
-    assert "401" in out.said[0] or "authorization" in out.said[0].lower(), out.said
-    assert "falsch" not in out.said[0]
+    assert "401" in out.logged[0] or "authorization" in out.logged[0].lower(), out.logged
+    assert "falsch" not in out.logged[0]
     assert streamed(out) == 0
 
 
@@ -140,7 +141,7 @@ def test_rtmp(rtmp_receiver, tmp_path):
 
 def test_a_receiver_that_goes_and_comes_back(rtsp_receiver, tmp_path):
     receiver = rtsp_receiver("gate", tmp_path / "gate.mkv")
-    out = sink(receiver.url, max_wait=0.5)
+    out = sink(receiver.url, max_backoff=0.5)
     count = out.context.counters
     at = push(out, 5000, until=lambda: streamed(out))
     receiver.stop()
@@ -151,9 +152,9 @@ def test_a_receiver_that_goes_and_comes_back(rtsp_receiver, tmp_path):
     assert streamed(out) > before + 20
     out.close()
     assert count["stream reconnects"] >= 1
-    total = at - count["frames not streamed: the first tells the rate"]
+    total = at - count["frames not streamed: first frame"]
     assert streamed(out) + count["frames not streamed: no connection"] == total
-    assert any("retrying until it works" in text for text in out.said)
+    assert any("retrying until it works" in text for text in out.logged)
 
 
 def test_a_receiver_that_hangs_is_given_up(rtsp_receiver, tmp_path):
@@ -174,13 +175,13 @@ def test_a_receiver_that_hangs_is_given_up(rtsp_receiver, tmp_path):
 
 
 def test_nobody_is_there_at_all():
-    out = sink(f"rtsp://ann:geheim@127.0.0.1:{free_port()}/gate", max_wait=0.2)
+    out = sink(f"rtsp://ann:geheim@127.0.0.1:{free_port()}/gate", max_backoff=0.2)
     push(out, 3000, until=lambda: out.context.counters["stream connections lost or refused"] > 2)
     begun = time.monotonic()
     out.close()
     assert time.monotonic() - begun < 5
-    assert "geheim" not in " ".join(out.said)
-    assert any("Connection refused" in text for text in out.said)
+    assert "geheim" not in " ".join(out.logged)
+    assert any("Connection refused" in text for text in out.logged)
     assert streamed(out) == 0
 
 
@@ -220,13 +221,13 @@ def test_frames_that_cannot_go_out_are_counted(tmp_path):
     # on a busy machine the playlist is not open yet when they come
     assert counts.pop("frames streamed", 0) + counts.pop("frames not streamed: no connection", 0) == 2
     assert counts == {
-        "frames not streamed: the first tells the rate": 1, "frames not streamed: no pixels": 2,
-        "frames not streamed: time does not rise": 1,
+        "frames not streamed: first frame": 1, "frames not streamed: no pixels": 2,
+        "frames not streamed: timestamp not increasing": 1,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
         ({"url": "http://host/x.mp4"}, "url must begin with"),
         ({"url": "ftp://u:geheim@host/x"}, r"url must begin with .*ftp://u:\*\*\*@host/x"),
@@ -236,8 +237,8 @@ def test_frames_that_cannot_go_out_are_counted(tmp_path):
         ({"url": "rtsp://h/a", "timeout": 0}, "timeout must be longer"),
     ],
 )
-def test_options_that_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_options_that_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
         Stream(**options)
 
 
@@ -278,7 +279,7 @@ def test_frames_that_no_receiver_took_do_not_count_as_streamed():
         out._push._process.kill()
         out.close()
     assert out.context.counters.values == {
-        "frames not streamed: the first tells the rate": 1, "frames not streamed: no connection": 4
+        "frames not streamed: first frame": 1, "frames not streamed: no connection": 4
     }  # fmt: skip
 
 

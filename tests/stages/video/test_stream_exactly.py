@@ -4,12 +4,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Frame, Surface
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import Context
-from streamkit.media import push as pushing
 from streamkit.media.encode import TIME_BASE
 from streamkit.stages.video import stream as module
 from streamkit.stages.video.stream import Stream
@@ -61,7 +61,7 @@ def receiver(monkeypatch, clock):
     def encoder(chosen, asked, surface, rate, *rest):
         made.asked.append((asked, rate))
 
-    monkeypatch.setattr(pushing, "Push", Push)
+    monkeypatch.setattr(module, "Push", Push)
     monkeypatch.setattr(module, "make_encoder", encoder)
     return made
 
@@ -76,8 +76,8 @@ def frame(pts_s, **given):
 
 def sink(**options):
     made = Stream(url="rtsp://ann:secret@host/gate", encoder="cpu", **options)
-    made.said = []
-    made.context = Context(id="stream", counters=Counters(), log=made.said.append)
+    made.logged = collect()
+    made.context = Context(id="stream", counters=Counters())
     made.open()
     return made
 
@@ -130,18 +130,18 @@ def test_fps_thins_out_evenly(receiver):
 
 def test_waits_between_two_tries_double_up_to_the_longest(receiver, clock):
     receiver.refuses = True
-    out = sink(max_wait=3.0)
+    out = sink(max_backoff=3.0)
     for n in range(200):
         clock.now_s = 1000.0 + n / 10
         out.write(frame(n / 10))
     assert receiver.tried_s == [0.1, 0.6, 1.6, 3.6, 6.6, 9.6, 12.6, 15.6, 18.6]
     assert counts(out) == {
-        "frames not streamed: the first tells the rate": 1,
+        "frames not streamed: first frame": 1,
         "frames not streamed: no connection": 199,
         "stream connections lost or refused": 9,
         "stream reconnects": 8,
     }
-    assert set(out.said) == {"cannot push to it: Connection refused; retrying until it works"}
+    assert set(out.logged) == {"cannot push to it: Connection refused; retrying until it works"}
 
 
 def test_a_connection_that_worked_begins_with_short_waits_again(receiver, clock):
@@ -152,7 +152,7 @@ def test_a_connection_that_worked_begins_with_short_waits_again(receiver, clock)
         receiver.refuses = not 16 <= n < 20
         out.write(frame(n / 10))
     assert receiver.tried_s == [0.1, 0.6, 1.6, 2.5]
-    assert out.said[2] == "gate is streamed to rtsp://ann:***@host/gate"
+    assert out.logged[1] == "gate is streamed to rtsp://ann:***@host/gate"
     assert counts(out)["frames streamed"] == 4
     assert counts(out)["frames not streamed: no connection"] == 25
 
@@ -165,10 +165,10 @@ def test_frames_count_as_streamed_once_there_is_a_connection(receiver):
         out.write(frame(n / 25))
         seen.append(counts(out).get("frames streamed", 0))
     assert seen == [0, 0, 0, 3, 4, 5]
-    assert out.said == ["gate is streamed to rtsp://ann:***@host/gate"]
+    assert out.logged == ["gate is streamed to rtsp://ann:***@host/gate"]
     out.close()
     assert receiver.pushes[0].closed
-    assert counts(out) == {"frames not streamed: the first tells the rate": 1, "frames streamed": 5}
+    assert counts(out) == {"frames not streamed: first frame": 1, "frames streamed": 5}
 
 
 def test_frames_that_wait_for_a_connection_that_is_refused_are_counted(receiver):
@@ -201,7 +201,7 @@ def test_frames_whose_time_does_not_rise_are_counted(receiver):
     out = sink()
     for at_s in (7.0, 7.04, 7.08, 7.08, 7.0, 7.04, 7.12):
         out.write(frame(at_s))
-    assert counts(out)["frames not streamed: time does not rise"] == 3
+    assert counts(out)["frames not streamed: timestamp not increasing"] == 3
     assert [round(ticks / TICKS_PER_S, 3) for ticks in receiver.pushes[0].ticks] == [0.0, 0.04, 0.08]
 
 
@@ -212,14 +212,14 @@ def test_frames_that_no_receiver_took_do_not_count_as_streamed(receiver):
         out.write(frame(n / 25))
     out.close()
     assert counts(out) == {
-        "frames not streamed: the first tells the rate": 1, "frames not streamed: no connection": 3
+        "frames not streamed: first frame": 1, "frames not streamed: no connection": 3
     }  # fmt: skip
 
 
 def test_what_is_streamed_if_nothing_is_set():
     made = Stream(url="rtsp://host/a")
     assert (made.encoder, made.codec, made.fps, made.quality, made.bitrate) == ("auto", "h264", None, None, None)
-    assert (made.preset, made.gop, made.timeout, made.max_wait) == (None, None, 5.0, 10.0)
+    assert (made.preset, made.gop, made.timeout, made.max_backoff) == (None, None, 5.0, 10.0)
 
 
 def test_frames_that_failed_or_have_no_pixels_are_counted_and_tell_no_rate(receiver):
@@ -229,7 +229,7 @@ def test_frames_that_failed_or_have_no_pixels_are_counted_and_tell_no_rate(recei
     for one in (failed, bare, frame(0.08), frame(0.12)):
         out.write(one)
     assert counts(out) == {
-        "frames not streamed: no pixels": 2, "frames not streamed: the first tells the rate": 1, "frames streamed": 1
+        "frames not streamed: no pixels": 2, "frames not streamed: first frame": 1, "frames streamed": 1
     }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def test_a_video(tmp_path, codec, suffix):
         assert (int(context.colorspace), int(context.color_range)) == (6, 1)
         luma = [int(f.to_ndarray()[5, 5]) for f in back.decode(video=0)]
     assert max(abs(a - (30 + (i * 7) % 180)) for i, a in enumerate(luma)) <= 3
-    assert out.said == []
+    assert out.logged == []
 
 
 def test_the_frame_rate_is_that_of_the_source(tmp_path):
@@ -136,7 +136,7 @@ def test_a_video_that_begins_below_zero_begins_at_zero(tmp_path, suffix):
     out.close()
     found = [float(at) for at in times(tmp_path / f"a.{suffix}")]
     assert found == pytest.approx([i / 25 for i in range(30)], abs=0.001)
-    assert out.said == ["street begins at -0.400 s: in its video file, this is 0 s"]
+    assert out.logged == ["street begins at -0.400 s: in its video file, this is 0 s"]
 
 
 def test_the_parts_of_a_video_that_begins_below_zero_share_one_clock(tmp_path):
@@ -155,7 +155,7 @@ def test_a_video_that_begins_late_stays_late(tmp_path):
         out.write(frame(i, 1.2 + i / 25))
     out.close()
     assert float(times(tmp_path / "a.mp4")[0]) == pytest.approx(1.2)
-    assert out.said == []
+    assert out.logged == []
 
 
 def test_copy_without_addresses_is_said_at_open(tmp_path):
@@ -164,7 +164,7 @@ def test_copy_without_addresses_is_said_at_open(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
         ({"path": "a.avi"}, "must end in .mp4 or .mkv"),
         ({"path": "{x}.mp4"}, "placeholder"),
@@ -174,8 +174,8 @@ def test_copy_without_addresses_is_said_at_open(tmp_path):
         ({"path": "a.mp4", "segment": 0.1}, "at least 1s"),
     ],
 )
-def test_options_that_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_options_that_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
         Video(**options)
 
 
@@ -207,7 +207,7 @@ def without_nvenc(codec, device):
 def test_auto_falls_back_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "check_nvenc", without_nvenc)
     out = sink(tmp_path / "a.mp4", Device("cuda", 1))
-    assert out.said == [
+    assert out.logged == [
         "video is encoded on the CPU, frames are copied to the host: "
         "the GPU cuda:1 cannot encode h264; set encoder: cpu"
     ]
@@ -235,7 +235,7 @@ def test_nvenc_is_taken_where_it_is(tmp_path, monkeypatch, encoder):
         out.write(frame(i))
     out.close()
     assert asked == [("h264", 64, 48, 25, 2)]
-    assert out.said == []
+    assert out.logged == []
 
 
 def test_a_folder_that_cannot_be(tmp_path):

@@ -87,7 +87,7 @@ def test_a_file_below_zero_says_so_once_and_counts_from_its_first_frame(tmp_path
     for i in range(40):
         out.write(frame(i, i / 25 - 0.4))
     out.close()
-    assert out.said == ["street begins at -0.400 s: in its video file, this is 0 s"]
+    assert out.logged == ["street begins at -0.400 s: in its video file, this is 0 s"]
     assert names(tmp_path) == ["a-2.mp4", "a.mp4"]
     found = [at for name in ("a.mp4", "a-2.mp4") for at in times(tmp_path / name)]
     assert found == [Fraction(i, 25) for i in range(40)]

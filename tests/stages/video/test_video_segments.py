@@ -20,7 +20,7 @@ def test_another_size_goes_on_in_another_file(tmp_path):
     found = [times(tmp_path / name) for name in ("a.mp4", "a-2.mp4", "a-3.mp4")]
     assert [len(part) for part in found] == [5, 5, 2]
     assert [at for part in found for at in part] == [Fraction(i, 25) for i in range(12)]
-    assert out.said == [
+    assert out.logged == [
         "street is 32x32 from 0.20 s on; a new file begins",
         "street is 64x48 from 0.40 s on; a new file begins",
     ]

@@ -1,7 +1,7 @@
 import pytest
 
 from streamkit.core.errors import SourceError
-from streamkit.media.find import image_files, matches, missing, nothing_in, resolve
+from streamkit.media.source_resolver import image_files, matches, missing_reason, no_media_reason, resolve
 
 
 def touch(folder, *names):
@@ -14,7 +14,7 @@ def test_single_things():
     assert resolve("a", "clips/a.mp4") == [("a", "source", "clips/a.mp4")]
     assert resolve("a", "http://h/*.mp4?x=[1]") == [("a", "source", "http://h/*.mp4?x=[1]")]
     assert resolve("a", "test://?width=64") == [("a", "test_pattern", "test://?width=64")]
-    assert resolve("a", "one.JPG") == [("a", "pictures", "one.JPG")]
+    assert resolve("a", "one.JPG") == [("a", "images", "one.JPG")]
 
 
 def test_a_folder_of_videos_is_a_source_each(tmp_path):
@@ -34,10 +34,10 @@ def test_equal_stems_get_numbers(tmp_path):
 
 def test_pictures_are_one_source(tmp_path):
     touch(tmp_path, "p2.jpg", "p10.png", "p1.jpg")
-    assert resolve("a", str(tmp_path)) == [("a", "pictures", str(tmp_path))]
+    assert resolve("a", str(tmp_path)) == [("a", "images", str(tmp_path))]
     assert [f.rsplit("/", 1)[1] for f in image_files(str(tmp_path))] == ["p1.jpg", "p2.jpg", "p10.png"]
     assert [f.rsplit("/", 1)[1] for f in image_files(str(tmp_path / "p%d.jpg"))] == ["p1.jpg", "p2.jpg"]
-    assert resolve("a", str(tmp_path / "*.jpg"))[0][1] == "pictures"
+    assert resolve("a", str(tmp_path / "*.jpg"))[0][1] == "images"
 
 
 def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
@@ -58,17 +58,17 @@ def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
 def test_what_is_not_there_is_one_source_for_the_run_to_fail(tmp_path, names, pattern, text):
     touch(tmp_path, *names)
     path = str(tmp_path / pattern) if pattern else str(tmp_path)
-    assert resolve("a", path) == [("a", "pictures" if pattern == "*.jpg" else "source", path)]
-    assert nothing_in(path) == text
-    assert missing(path) == (f"there is no file {path}" if text is None else f"{path}: {text}")
+    assert resolve("a", path) == [("a", "images" if pattern == "*.jpg" else "source", path)]
+    assert no_media_reason(path) == text
+    assert missing_reason(path) == (f"there is no file {path}" if text is None else f"{path}: {text}")
     assert matches(str(tmp_path / "*.nothing")) == []
 
 
 def test_what_is_there_is_not_missing(tmp_path):
     touch(tmp_path, "a.mp4", "notes.txt")
     for path in (tmp_path, tmp_path / "*.mp4", tmp_path / "a.mp4", tmp_path / "notes.txt"):
-        assert missing(str(path)) is None
-    assert missing("http://host/*.mp4") is missing("test://") is None
+        assert missing_reason(str(path)) is None
+    assert missing_reason("http://host/*.mp4") is missing_reason("test://") is None
 
 
 def test_videos_beside_pictures_are_refused(tmp_path):

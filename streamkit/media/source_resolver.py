@@ -37,8 +37,8 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     if not is_path(uri):
         return [(source, "source", uri)]
     path = local_path(uri)
-    single = [(source, "pictures" if os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES else "source", uri)]
-    files = _inside(path)
+    single = [(source, "images" if os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES else "source", uri)]
+    files = _files_in(path)
     if files is None:
         return single
     images = [f for f in files if Path(f).suffix.lower() in IMAGE_SUFFIXES]
@@ -48,13 +48,13 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
             f"{path} contains {len(videos)} videos and {len(images)} images; select one kind, such as *.mp4"
         )
     if images:
-        return [(source, "pictures", uri)]
+        return [(source, "images", uri)]
     if not videos:
         return single
     return [(f"{source}/{stem}", "source", file) for stem, file in zip(_unique(videos), videos, strict=True)]
 
 
-def beside(uri: str, folder: Path) -> str:
+def resolve_path(uri: str, folder: Path) -> str:
     """The URI, or for a relative path the path next to the YAML in `folder`, if it exists."""
     path = os.path.join(folder, uri)
     if not is_path(uri) or scheme(uri) or os.path.abspath(path) == os.path.abspath(uri):
@@ -62,34 +62,30 @@ def beside(uri: str, folder: Path) -> str:
     return path if os.path.exists(path) or (is_pattern(path) and matches(path)) else uri
 
 
-def missing(uri: str) -> str | None:
+def missing_reason(uri: str) -> str | None:
     """Message if a run will not find a file, or any video in a folder or pattern; None otherwise."""
     if not is_path(uri):
         return None
     path = local_path(uri)
-    nothing = nothing_in(path)
+    nothing = no_media_reason(path)
     if nothing is not None:
         return f"{path}: {nothing}"
     return None if os.path.exists(path) or is_pattern(path) else f"there is no file {path}"
 
 
-def nothing_in(path: str) -> str | None:
+def no_media_reason(path: str) -> str | None:
     """Message if a folder or pattern holds nothing to read; None otherwise, and for any other path."""
-    files = _inside(path)
-    return None if files is None else _nothing_among(files, path)
-
-
-def _nothing_among(files: list[str], path: str) -> str | None:
-    if any(Path(f).suffix.lower() in VIDEOS | IMAGE_SUFFIXES for f in files):
+    files = _files_in(path)
+    if files is None or any(Path(f).suffix.lower() in VIDEOS | IMAGE_SUFFIXES for f in files):
         return None
     what = "folder" if Path(path).is_dir() else "pattern"
     return f"the {what} contains no videos or images" + (f", among {len(files)} files" if files else "")
 
 
-def _inside(path: str) -> list[str] | None:
+def _files_in(path: str) -> list[str] | None:
     """The files of a folder or pattern, in natural order; None if the path is neither."""
     if os.path.isdir(path):  # a Path for each of 100,000 sources takes seconds
-        return [str(p) for p in sorted(Path(path).iterdir(), key=natural) if p.is_file()]
+        return [str(p) for p in sorted(Path(path).iterdir(), key=natural_key) if p.is_file()]
     return matches(path) if is_pattern(path) else None
 
 
@@ -101,7 +97,7 @@ def is_pattern(path: str) -> bool:
 def matches(path: str) -> list[str]:
     """The files that match a pattern, in natural order: 2 before 10."""
     found = glob.glob(re.sub(r"%0?\d*d", "[0-9]*", path), recursive=True)
-    return sorted((f for f in found if Path(f).is_file()), key=natural)
+    return sorted((f for f in found if Path(f).is_file()), key=natural_key)
 
 
 def image_files(uri: str) -> list[str]:
@@ -111,16 +107,14 @@ def image_files(uri: str) -> list[str]:
         SourceError: there are none.
     """
     path = local_path(uri)
-    if Path(path).is_dir():
-        found = [str(p) for p in sorted(Path(path).iterdir(), key=natural) if p.suffix.lower() in IMAGE_SUFFIXES]
-    else:
-        found = matches(path) if is_pattern(path) else [path]
+    files = _files_in(path)
+    found = [path] if files is None else [f for f in files if Path(f).suffix.lower() in IMAGE_SUFFIXES]
     if not found:
         raise SourceError(f"{mask(uri)} contains no image ({', '.join(sorted(IMAGE_SUFFIXES))})")
     return found
 
 
-def natural(path: str | Path) -> list[tuple[int, str]]:
+def natural_key(path: str | Path) -> list[tuple[int, str]]:
     """Sort key that compares runs of digits as numbers."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)) if part]
 

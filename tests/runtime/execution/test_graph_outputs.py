@@ -1,0 +1,120 @@
+"""The ends of a graph count frames, objects and events once, and show each batch to listeners once."""
+
+import logging
+import time
+
+import pytest
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Batch, Event, Frame, FrameState
+from streamkit.core.stage import BatchStage, Collecting, Sink, default_registry, stage
+from streamkit.runtime.execution.graph_outputs import GraphOutputs
+from streamkit.testing.kit import detections
+
+
+class EndLane:
+    """A lane as far as the outputs see it: its stages."""
+
+    def __init__(self, node) -> None:
+        self.nodes = [node]
+
+
+@pytest.fixture
+def made(root):
+    """The outputs of `detect` with two sinks below it and one below `other`; a lane for each sink; what was counted."""
+    registry = default_registry()
+    with Collecting(registry):
+
+        @stage("boxes", writes="detections")
+        class Boxes(BatchStage):
+            """Writes a table."""
+
+        @stage("note")
+        class Note(Sink):
+            """Takes records."""
+
+    text = (
+        "sources: {a: 'test://', b: 'test://'}\nstages: {detect: {stage: boxes}, one: {stage: note}, "
+        "two: {stage: note, from: detect}, other: {stage: boxes, from: decode}, three: {stage: note, from: other}}"
+    )
+    graph = build(read_text(text, folder=root, registry=registry))
+    lanes = [EndLane(node) for node in graph.nodes.values()]
+    counted, through, whole = [], [], []
+    outputs = GraphOutputs(
+        graph, lanes, lambda frames, ended, now_s: counted.append([frame.index for frame in frames]), through.append,
+        whole.append,
+    )  # fmt: skip
+    return outputs, {lane.nodes[0].id: lane for lane in lanes}, counted, through, whole
+
+
+def batch_of(*indices, failed=(), ended=(), sequence=0):
+    listed = [Frame("a", n, n / 10, 64, 48, _state=FrameState(position=n)) for n in (*indices, *failed)]
+    made = Batch(listed[: len(indices)], failed=listed[len(indices) :], ended=ended, sequence=sequence)
+    made.tables["detect"] = detections([(0, 0, 9, 9)] * 2)
+    made.tables["other"] = detections([(0, 0, 9, 9)])
+    return made
+
+
+def test_branches_count_shared_frames_objects_and_events_once(made):
+    outputs, lanes, counted, through, whole = made
+    given = batch_of(0, 1, failed=[2], ended=("a",), sequence=7)
+    given.frames[0].events = [Event("seen", "detect", "a", 0, 0.0), Event("left", "other", "a", 0, 0.0)]
+    outputs.count(lanes["detect"], given)  # no end
+    assert not outputs.finished
+    for name in ("one", "two"):
+        outputs.count(lanes[name], given)
+    assert whole == []
+    outputs.count(lanes["three"], given)
+    assert outputs.finished == {"one": 3, "two": 3, "three": 3}
+    assert outputs.detections == {"detect": 2, "other": 1}
+    assert outputs.events == {"seen": 1, "left": 1}
+    assert (counted, through, whole) == ([[0, 1, 2]], [7], ["a"])
+
+
+def test_latency_counts_frames_with_a_due_time(made):
+    outputs, lanes, *_ = made
+    given = batch_of(0, 1)
+    given.frames[1].due_s = time.monotonic() - 3.0
+    outputs.count(lanes["one"], given)
+    assert list(outputs.latency) == ["one"]
+    assert outputs.latency["one"].counts.sum() == 1
+    assert 2.9 < outputs.latency["one"].quantile(0.5) < 30
+
+
+def test_the_first_end_shows_every_frame_in_order_and_others_only_their_own_events(made):
+    outputs, lanes, *_ = made
+    seen = []
+    stop = outputs.listen(
+        lambda shown: seen.append([(f.index, f.surface, [e.kind for e in kinds]) for f, kinds in shown])
+    )
+    given = batch_of(0, 2, failed=[1])
+    given.frames[1].events = [Event("seen", "detect", "a", 2, 0.2), Event("left", "other", "a", 2, 0.2)]
+    for name in ("one", "two", "three"):
+        outputs.count(lanes[name], given)
+    assert seen == [[(0, None, []), (1, None, []), (2, None, ["seen"])], [(2, None, ["left"])]]
+    stop()
+    outputs.count(lanes["one"], given)
+    assert len(seen) == 2
+
+
+def test_a_listener_that_fails_is_removed_and_the_others_still_see(made, caplog):
+    outputs, lanes, *_ = made
+    seen = []
+
+    def fails(shown):
+        raise KeyError("x")
+
+    outputs.listen(fails)
+    outputs.listen(lambda shown: seen.append(len(shown)))
+    with caplog.at_level(logging.WARNING, "streamkit"):
+        outputs.count(lanes["one"], batch_of(0))
+        outputs.count(lanes["one"], batch_of(1))
+    assert seen == [1, 1]
+    assert [text for text in caplog.messages if "a listener failed and is removed" in text] != []
+    assert len(caplog.messages) == 1
+
+
+def test_events_of_no_frame_are_counted(made):
+    made[0].count_event(1.0, Event("down", "alarm", "a", 0, 0.0))
+    assert made[0].events == {"down": 1}
