@@ -219,7 +219,7 @@ class Manager:
         """Start no more files, and finish those in progress. On the second call, stop the workers at once."""
         if self.stopping:
             self._pool.abort()
-        self.stopping = True
+        self.stopping = self._pool.stopping = True
 
     def workers(self) -> list[WorkerState]:
         """The state of each worker."""

@@ -96,10 +96,13 @@ class WorkerPool:
     Args:
         slots: number of files that a worker reads at once.
         timeout_s: how long a file may deliver no frame before its worker is stopped.
+
+    Attributes:
+        stopping: set it, from any thread or a signal handler, to assign no more jobs.
     """
 
     def __init__(self, slots: int, timeout_s: float) -> None:
-        self.slots, self._timeout_s, self._worker_log = slots, timeout_s, worker_log()
+        self.slots, self._timeout_s, self._worker_log, self.stopping = slots, timeout_s, worker_log(), False
         self.supervisor: Supervisor[PooledWorker] = Supervisor(self.overdue, self.wait_messages)
         self.pooled = self.supervisor.workers
         self.queue: deque[tuple[BatchJob, bool]] = deque()
@@ -223,7 +226,7 @@ class WorkerPool:
     def _assign(self) -> None:
         """Give queued jobs to workers with room, the least loaded first; per worker one more than it reads at once."""
         limit = len(self.pooled) * (self.slots + 1)
-        while self.queue and sum(len(worker.jobs) for worker in self.pooled) < limit:
+        while self.queue and not self.stopping and sum(len(worker.jobs) for worker in self.pooled) < limit:
             job, alone = self.queue[0]
             free = [worker for worker in self.pooled if self._has_room(worker, alone)]
             if not free:

@@ -1,6 +1,5 @@
 """Small videos made by PyAV for the tests."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -33,9 +32,9 @@ def write(
     path: Path, width: int = 64, height: int = 48, frames: int = 20, *, codec: str = "libx264", rate: int = 25,
     pix_fmt: str = "yuv420p", rotation: int = 0, ticks: list[int] | None = None, options: dict | None = None,
     muxer: str | None = None, first: int = 0, color_range: int | None = None, colorspace: int | None = None,
-    mirrored: bool = False, made: Sequence[av.VideoFrame] | None = None,
+    mirrored: bool = False,
 ) -> Path:  # fmt: skip
-    """Encode `frames` pictures, or those `made`. `ticks`: their times in 1/1000 s, for a variable rate."""
+    """Encode `frames` pictures. `ticks`: their times in 1/1000 s, for a variable rate."""
     with av.open(str(path), "w", format=muxer) as output:
         stream = output.add_stream(codec, rate=rate)
         stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
@@ -52,7 +51,7 @@ def write(
         if ticks is not None:
             stream.codec_context.time_base = Fraction(1, 1000)
         for i in range(frames):
-            frame = picture(first + i, width, height, pix_fmt) if made is None else made[i]
+            frame = picture(first + i, width, height, pix_fmt)
             if ticks is not None:
                 frame.pts, frame.time_base = ticks[i], Fraction(1, 1000)
             else:
