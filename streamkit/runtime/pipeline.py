@@ -334,7 +334,7 @@ class Pipeline(Controls):
             "events": dict(self.events),
             "counts": self.counts(),
             "stages": self.meters(),
-            "latency": {name: histogram.summary() for name, histogram in self.latency.items()},
+            "latency": {name: histogram.summary() for name, histogram in dict(self.latency).items()},
             "sources": {name: state.report() for name, state in self.states.items()},
             **({"removed": removed.report()} if removed.sources else {}),
             **({"alarms": alarms} if (alarms := self.alarms.report()) else {}),

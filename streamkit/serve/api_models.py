@@ -69,7 +69,7 @@ class SourceView:
     """A source and its state.
 
     `state` is one of connecting, running, reconnecting, paused, ended, failed; `cause` one of auth, not_found,
-    refused, timeout, codec, lost, frozen, or null; `words` describes it in a sentence. `address` and `options` are
+    refused, timeout, codec, lost, frozen, or null; `message` describes it in a sentence. `address` and `options` are
     its configured ones, with secrets masked; both are empty unless the request has the token.
     `since_s` is the duration of the state, `fps` the rate over the last seconds, `latency` p50, p95 and p99 in
     milliseconds for frames with a due time. `packets` is true if clips can be recorded: test patterns and
@@ -82,7 +82,7 @@ class SourceView:
     kind: str
     state: str
     cause: str | None
-    words: str
+    message: str
     since_s: float
     frames: int
     fps: float

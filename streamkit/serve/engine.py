@@ -63,7 +63,7 @@ class ServeEngine:
         """All sources, in the order they were added; with their masked addresses if `addresses` is set."""
         found = [self._source(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
         if not addresses:
-            found = [replace(one, address="", options={}, words=without_addresses(one.words)) for one in found]
+            found = [replace(one, address="", options={}, message=without_addresses(one.message)) for one in found]
         return found
 
     def source(self, id_: str) -> SourceView:
@@ -127,7 +127,7 @@ class ServeEngine:
                 f"{id_} is a {source.kind}, which has no packets to record; only videos and cameras can be recorded",
             )
         if source.state != "running":
-            why = f": {source.words}" if source.words else ""
+            why = f": {source.message}" if source.message else ""
             raise RequestRejected(
                 409, f"{id_} delivers no frames: it is {source.state}{why}; record it when it is running"
             )
@@ -193,7 +193,7 @@ class ServeEngine:
         config = self._configured(id_)
         uri = str(config.options.get("uri", "")) if config is not None else ""
         counts = dict(state.counters.values)
-        words = mask(state.error or state.words).removeprefix(mask(uri)).lstrip(": ")
+        message = mask(state.error or state.message).removeprefix(mask(uri)).lstrip(": ")
         return SourceView(
             id=id_,
             address=mask(uri),
@@ -201,7 +201,7 @@ class ServeEngine:
             kind=config.type.name if config is not None else "",
             state=state.state,
             cause=state.cause,
-            words=words,
+            message=message,
             since_s=round(max(0.0, time.time() - state.since_s), 1),
             frames=state.frames,
             fps=round(state.fps_out, 2),

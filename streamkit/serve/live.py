@@ -51,7 +51,7 @@ class Watchers:
         if found is not None:
             return found
         state = self._engine.source(source)
-        why = f": {state.words}" if state.words else ""
+        why = f": {state.message}" if state.message else ""
         raise RequestRejected(503, f"there is no image of {source}: the source is {state.state}{why}")
 
     def stream(self, source: str, gone: Callable[[], Awaitable[bool]]) -> LiveResponse:

@@ -40,7 +40,7 @@ def at(frames):
 
 @pytest.fixture(scope="module", params=["avi", "asf"])
 def decode_times_only(request, tmp_path_factory):
-    """50 frames with B frames in a container that holds decoding times only, and their pictures as FFmpeg decodes them."""
+    """50 frames with B frames in a container with decoding times only, and their pictures as FFmpeg decodes them."""
     path = write(tmp_path_factory.mktemp("clips") / f"a.{request.param}", frames=50, options=B_FRAMES)
     with av.open(str(path)) as back:
         decoded = list(back.decode(video=0))

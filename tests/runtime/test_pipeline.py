@@ -10,6 +10,7 @@ from support.noting import EXTRA, LOG, _nothing_is_left_behind, kept, pipeline, 
 
 from streamkit.core.data import Frame
 from streamkit.core.stage import Collecting, Registry, Sink, stage
+from streamkit.runtime.execution.meters import Histogram
 
 # ------------------------------------------------------------------------------------------------ what reaches sinks
 
@@ -167,6 +168,18 @@ def test_latency_is_measured_from_the_due_time(run):
     assert 1.5 < found["p50_ms"] < 5000
     assert found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"]
     assert result.report["seconds"] >= 0.08
+
+
+def test_a_report_is_made_while_the_first_frame_reaches_another_end():
+    running = pipeline({"a": test_uri()}, "keep: {}")
+
+    class Interrupted(Histogram):
+        def summary(self):
+            running.latency[f"end {len(running.latency)}"] = Histogram()  # as the thread of that end does
+            return super().summary()
+
+    running.latency |= {"keep": Interrupted(), "other": Interrupted()}
+    assert running.report(0)["latency"].keys() == {"keep", "other"}
 
 
 def test_a_message_of_a_stage_is_logged_once():

@@ -38,12 +38,12 @@ def test_the_sources_and_how_they_are(server):
     assert server.until(lambda: server.source("street")["latency"])["p50_ms"] > 0
     gate = server.until(lambda: (one := server.source("gate"))["cause"] and one)
     assert gate["cause"] == "refused"
-    assert gate["words"]
+    assert gate["message"]
     assert gate["address"] == "rtsp://operator:***@127.0.0.1:9/stream1?token=***"
 
 
 def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
-    server.until(lambda: server.source("gate")["words"])
+    server.until(lambda: server.source("gate")["message"])
     shown, hidden = (one.get("/sources").json() for one in (server.client, server.open))
     assert [one["address"] for one in shown] == [
         "samples/street.mp4",

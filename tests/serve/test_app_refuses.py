@@ -192,14 +192,14 @@ def test_secrets_in_options_are_masked(server):
 
 def test_words_of_an_error_name_no_address_to_who_is_not_signed_in(server):
     state = server.engine.state("gate")
-    before = state.error, state.words
+    before = state.error, state.message
     state.error = "moved to rtsp://10.1.2.3/elsewhere: not followed"
     try:
-        words = {one["id"]: one["words"] for one in server.open.get("/sources").json()}
+        words = {one["id"]: one["message"] for one in server.open.get("/sources").json()}
         assert words["gate"] == "moved to rtsp://...: not followed"
-        assert server.source("gate")["words"] == state.error
+        assert server.source("gate")["message"] == state.error
     finally:
-        state.error, state.words = before
+        state.error, state.message = before
 
 
 def test_the_page_needs_nothing_from_elsewhere(server):

@@ -194,7 +194,7 @@ def test_where_there_is_none_it_says_how_the_source_is(monkeypatch):
     slept = looked_for(engine, monkeypatch, now_s)
 
     class source:
-        state, words = "reconnecting", "connection refused"
+        state, message = "reconnecting", "connection refused"
 
     engine.source = lambda _: source
     with pytest.raises(
@@ -202,7 +202,7 @@ def test_where_there_is_none_it_says_how_the_source_is(monkeypatch):
     ) as found:
         anyio.run(Watchers(engine).image, "cam")
     assert found.value.status == 503
-    source.words = ""
+    source.message = ""
     with pytest.raises(RequestRejected, match=r"the source is reconnecting$"):
         anyio.run(Watchers(engine).image, "cam")
     assert sum(slept) == pytest.approx(4.0, abs=0.12)

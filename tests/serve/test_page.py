@@ -29,7 +29,7 @@ def test_a_wall_of_live_pictures(open_page, server, scheme, size):
     expect(street.locator("img")).to_be_visible()
     expect(street.locator(".badge")).to_have_text("running")
     expect(gate.locator(".badge")).to_have_text(re.compile("refused"))
-    expect(gate.locator(".words")).to_contain_text("refused")
+    expect(gate.locator(".message")).to_contain_text("refused")
     expect(street.locator("dd").first).to_have_text(re.compile(r"^[1-9]\d?\.\d$"))
     expect(page.locator(".event").first).to_be_visible()
     expect(page.locator("#graph svg")).to_be_visible()

@@ -211,7 +211,7 @@ stages:
         expect(page.get_by_role("button", name="Record a clip of bars")).to_be_hidden()  # it has nothing to record
         walk(page, "Record a clip of street")
         page.keyboard.press("Enter")
-        expect(tile(page, "street").locator(".words")).to_contain_text("Recording a clip")
+        expect(tile(page, "street").locator(".message")).to_contain_text("Recording a clip")
         expect(page.locator("#said")).to_have_text("Recording a clip of street.")
         assert focused(page) == "Record a clip of street"
         assert wide(page) <= 0

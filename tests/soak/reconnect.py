@@ -39,9 +39,9 @@ class Camera:
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
-    def _note(self, state: str, cause: str | None, words: str) -> None:
+    def _note(self, state: str, cause: str | None, message: str) -> None:
         if self.asked_s:
-            self.tries.append(f"{time.monotonic() - self.asked_s:.1f} s {cause or state} {words}".rstrip())
+            self.tries.append(f"{time.monotonic() - self.asked_s:.1f} s {cause or state} {message}".rstrip())
 
     def _run(self) -> None:
         last = -1, -1.0

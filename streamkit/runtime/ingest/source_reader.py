@@ -102,10 +102,10 @@ class SourceReader:
         if source is not None:
             source.stop()
 
-    def _set_state(self, state: str, cause: str | None = None, words: str = "") -> None:
+    def _set_state(self, state: str, cause: str | None = None, message: str = "") -> None:
         """Take a status from the source, unless it is paused or over: those states take precedence."""
         if not self.paused and not self._over:
-            self.state.set_state(state, cause, words)
+            self.state.set_state(state, cause, message)
 
     def finish(self) -> None:
         """Mark the source as ended."""

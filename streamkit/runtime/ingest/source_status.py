@@ -37,7 +37,7 @@ class SourceState:
         done: whether it has ended.
         state: one of `STATES`.
         cause: why it is in that state, in one word, such as `auth` or `lost`; or None.
-        words: the same as a sentence for people.
+        message: the same as a sentence for people.
         since_s: when it entered that state, in seconds since 1970.
         reconnects: number of reconnections.
         live: whether its frames arrive in real time.
@@ -61,7 +61,7 @@ class SourceState:
     counters: Counters = field(default_factory=Counters)
     state: str = "connecting"
     cause: str | None = None
-    words: str = ""
+    message: str = ""
     since_s: float = field(default_factory=time.time)
     reconnects: int = 0
     live: bool = False
@@ -70,14 +70,14 @@ class SourceState:
     _samples: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     _lost: bool = False
 
-    def set_state(self, state: str, cause: str | None = None, words: str = "") -> None:
+    def set_state(self, state: str, cause: str | None = None, message: str = "") -> None:
         """Set the state of the source; see `Context.status`."""
         if state != self.state:
             self.since_s = time.time()
         self._lost = self._lost or state == "reconnecting"
         if state == "running" and self._lost:
             self.reconnects, self._lost = self.reconnects + 1, False
-        self.state, self.cause, self.words = state, cause, words
+        self.state, self.cause, self.message = state, cause, message
 
     def sample(self, now_s: float) -> None:
         """Add a sample of the counts at a monotonic time in seconds, for the rates; call it about once a second."""

@@ -19,13 +19,13 @@ class Tile {
     this.next = 0;
     this.busy = false;
     this.state = "";
-    this.told = { words: "", until: 0 };
+    this.notice = { message: "", until: 0 };
     this.image = make("img", { alt: "", hidden: true });
     this.hint = make("span");
     this.view = make("button", { type: "button", class: "view", onclick: () => this.press() }, this.image, this.hint);
     this.badge = make("span", { class: "badge" });
     this.address = make("p", { class: "address" });
-    this.words = make("p", { class: "words" });
+    this.message = make("p", { class: "message" });
     this.figures = {};
     const list = make("dl", { class: "figures" });
     for (const [key, label] of [["fps", "Frames/s"], ["latency", "Latency"], ["dropped", "Dropped"], ["reconnects", "Reconnects"]]) {
@@ -41,7 +41,7 @@ class Tile {
     this.element = make("li", { class: "tile" },
       this.view,
       make("div", { class: "about" },
-        make("div", { class: "name" }, make("h3", {}, id), this.badge), this.address, list, this.words, this.error,
+        make("div", { class: "name" }, make("h3", {}, id), this.badge), this.address, list, this.message, this.error,
         this.buttons));
     this.element.tile = this;
     sight.observe(this.element);
@@ -51,7 +51,7 @@ class Tile {
     const before = this.state;
     this.source = source;
     this.state = source.state;
-    if (before && before !== source.state) say(`${this.id} is ${source.state}. ${source.words}`);
+    if (before && before !== source.state) say(`${this.id} is ${source.state}. ${source.message}`);
     const cause = source.cause ? `: ${source.cause.replace("_", " ")}` : "";
     text(this.badge, `${source.state}${cause}`);
     this.badge.className = `badge ${source.state}`;
@@ -66,9 +66,9 @@ class Tile {
     text(this.figures.reconnects, number(again));
     this.figures.dropped.title = Object.entries(source.dropped).map(([k, n]) => `${k.replaceAll("_", " ")}: ${number(n)}`).join(", ");
     this.figures.reconnects.title = Object.entries(source.reconnects).map(([k, n]) => `${k}: ${number(n)}`).join(", ");
-    const told = performance.now() < this.told.until ? this.told.words : "";
-    text(this.words, source.state === "running" ? told : source.words);
-    this.words.className = `words ${source.state}`;
+    const notice = performance.now() < this.notice.until ? this.notice.message : "";
+    text(this.message, source.state === "running" ? notice : source.message);
+    this.message.className = `message ${source.state}`;
     const paused = source.state === "paused";
     text(this.pause, paused ? "Resume" : "Pause");
     this.pause.setAttribute("aria-label", `${paused ? "Resume" : "Pause"} ${this.id}`);
@@ -102,7 +102,7 @@ class Tile {
   async clip() {
     await doing(this, async () => {
       const source = await call("POST", path(this.id, "/record"));
-      this.told = { words: "Recording a clip: see Events.", until: performance.now() + TOLD_MS };
+      this.notice = { message: "Recording a clip: see Events.", until: performance.now() + TOLD_MS };
       this.update(source);
       say(`Recording a clip of ${this.id}.`);
     });
