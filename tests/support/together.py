@@ -18,6 +18,8 @@ from uuid import uuid4
 import pytest
 
 _MOST = 4
+_PER_CORE = 1.5
+"""A test waits for about a third of its time: for servers, cameras, processes that it has started."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -27,7 +29,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     config.option.testrunuid = config.option.testrunuid or uuid4().hex
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    processes = 0 if Path("/dev/nvidiactl").exists() else min(len(os.sched_getaffinity(0)), _MOST)
+    processes = 0 if Path("/dev/nvidiactl").exists() else min(int(_PER_CORE * len(os.sched_getaffinity(0))), _MOST)
     if whole and config.option.numprocesses is None and processes > 1 and not config.option.usepdb:
         config.option.numprocesses = processes
         config.option.dist = "loadfile"
