@@ -109,6 +109,15 @@ def _messages() -> Iterator[None]:
     stop_collecting()
 
 
+@pytest.fixture(autouse=True)
+def _scheduling() -> Iterator[None]:
+    """Undo what libsvtav1 does as root: it gives the thread that opens it real-time priority over all processes."""
+    before = os.sched_getscheduler(0) if hasattr(os, "sched_getscheduler") else None
+    yield
+    if before is not None and os.sched_getscheduler(0) != before:
+        os.sched_setscheduler(0, before, os.sched_param(0))
+
+
 @dataclass
 class Outcome:
     """What a run gave: its exit code, its report, and every frame's record by source, in order of arrival."""
