@@ -54,7 +54,7 @@ def test_workflows_only_install_run_recipes_and_the_gate(workflow):
 
 
 def test_the_gate_checks_style_types_and_docs_by_the_same_recipes():
-    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    lines = map(str.strip, (ROOT / ".ci" / "run").read_text().splitlines())
     assert {"just lint", "just docs"} <= set(lines)
 
 
