@@ -26,8 +26,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from soak import NAMES  # noqa: E402  the path is set just above
 
 _SHORT_FORMS = "tests/soak/test_soak.py"  # what soak.py runs in its long form
-_FIGURE = re.compile(r"^(?![=_.\[]|$|[FsE]+$|.*(?<![\w.])/\w+/).*\d.*$")
-"""A line with a number, but no progress, rule or path of this machine."""
+_FIGURE = re.compile(r"^(?![=_.\[]|$|[FsE]+$|(INFO|WARNING|ERROR) |.*(?<![\w.])/\w+/).*\d.*$")
+"""A line with a number, but no progress, rule, log message or path of this machine."""
 
 
 @dataclass(frozen=True)
