@@ -122,7 +122,7 @@ class SourceReader:
             return not self._over
 
     def _read(self, inlet: Inlet) -> bool:
-        """Open and read the source; return True at its end, False if it was paused."""
+        """Open and read the source; return True at its end, False if a pause has stopped it."""
         made, state, again = self._make(self.config, self.state, self._set_state), self.state, self._last is not None
         id_, first = self.config.id, True
         with self._changed:
@@ -151,8 +151,7 @@ class SourceReader:
                     if again:
                         again = False
                         self._continue_from_last(frame)
-                    if self._index:
-                        frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
+                    frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
                     self._last = frame.index, frame.pts_s, time.monotonic()
                     frame._state.source_state = state
                     put(frame)
@@ -163,7 +162,7 @@ class SourceReader:
         finally:
             self._source = None
             made.close()
-        return self._over or not (self.paused or self._stopped_by_pause)
+        return self._over or not self._stopped_by_pause
 
     def _hold(self, frame: Frame) -> bool:
         """Hold a frame until the pause is over; return False if the source must be closed instead."""
