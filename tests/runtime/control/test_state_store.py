@@ -1,5 +1,6 @@
 """What was changed while a pipeline ran is there after a restart."""
 
+import os
 import sqlite3
 import stat
 
@@ -22,7 +23,7 @@ def _clean():
 
 
 def test_changes_are_there_after_a_restart(tmp_path):
-    path = tmp_path / "deep" / "state.db"
+    path = tmp_path / "very" / "deep" / "state.db"
     running, _ = pipeline(YAML.format(path=path))
     with going(running):
         running.add(source(running, "d", uri="rtsp://user:secret@127.0.0.1:1/x", timeout="3s"))
@@ -110,6 +111,45 @@ def test_what_does_not_fit_any_more_is_said(tmp_path):
     assert "source e is ignored" in logged[0]
     assert "the options of gone are ignored: " in logged[1]
     assert not any("secret" in text for text in logged)
+
+
+def test_what_fits_is_restored_behind_what_does_not(tmp_path):
+    path = tmp_path / "state.db"
+    running, logged = pipeline(YAML.format(path=path))
+    store = StateStore(path)
+    store._put("source", "wrong", '{"uri": "rtsp://h/x", "old": 1}')
+    store.changed("gone", {"x": 1})
+    store.added(source(running, "good", stage="camera"))
+    store.removed("b")
+    store.changed("slow", {"pause_s": 0.5})
+    assert store.restore(running.graph) == set()
+    assert [one.id for one in running.graph.sources] == ["a", "c", "good"]
+    assert running.changeable("slow") == {"pause_s": 0.5}
+    assert len(logged) == 2
+
+
+def test_a_source_that_was_replaced_keeps_its_place(tmp_path):
+    running, _ = pipeline(YAML.format(path=tmp_path / "state.db"))
+    store = StateStore(tmp_path / "state.db")
+    store.added(source(running, "b", stage="camera", rate=7.0))
+    store.restore(running.graph)
+    assert [(one.id, one.options.get("rate")) for one in running.graph.sources] == [("a", None), ("b", 7.0), ("c", 10)]
+
+
+def test_nobody_else_may_read_the_file_from_its_first_moment(tmp_path, monkeypatch):
+    opened, plain = [], os.open
+
+    def noted(path, flags, mode=0o777, **more):
+        opened.append((str(path), mode))
+        return plain(path, flags, mode, **more)
+
+    monkeypatch.setattr(os, "open", noted)
+    path = tmp_path / "state.db"
+    StateStore(path)
+    assert opened[0] == (str(path), 0o600)
+    path.chmod(0o644)
+    StateStore(path)  # a file that was there
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_file_that_cannot_be_used_is_said(tmp_path):

@@ -290,3 +290,132 @@ def test_what_is_queued_is_let_go_when_the_run_is_given_up():
         channel.put(batch(sequence))
     channel.abort()
     assert channel.waiting == 0
+
+
+def ends_soon(target) -> bool:
+    """Whether a call returns; on a thread, so that one that waits forever does not hold up the tests."""
+    thread = in_thread(target)
+    thread.join(5)
+    return not thread.is_alive()
+
+
+def waits(target) -> threading.Thread:
+    """Start a call that is to wait, and see that it does."""
+    thread = in_thread(target)
+    thread.join(0.03)
+    assert thread.is_alive()
+    return thread
+
+
+def test_a_push_drops_the_oldest_only_if_the_channel_is_full():
+    channel = Channel(2)
+    assert [channel.push(number) for number in range(4)] == [False, False, True, True]
+    assert channel.get_many(9) == [2, 3]
+    assert channel.push(4) is False
+
+
+def test_a_channel_has_room_until_it_is_full():
+    channel = Channel(2)
+    assert ends_soon(channel.wait_for_room)
+    channel.put(0)
+    assert ends_soon(channel.wait_for_room)
+    assert ends_soon(Outlet([channel], 1).wait_for_room)
+    channel.put(1)
+    waiting = waits(channel.wait_for_room)
+    assert channel.get() == 0
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_a_channel_with_two_items_is_not_empty():
+    channel = Channel(4)
+    channel.put(0)
+    channel.put(1)
+    waiting = waits(lambda: channel.wait_for_room(empty=True))
+    assert channel.get_many(2) == [0, 1]
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_an_error_comes_after_the_last_item():
+    channel = Channel(4)
+    channel.put(0)
+    channel.put(1)
+    channel.close(OSError("broken"))
+    assert channel.get() == 0
+    assert channel.get_many(5) == [1]
+    for _ in range(2):
+        with pytest.raises(OSError, match="broken"):
+            channel.get()
+
+
+def test_no_more_are_taken_than_asked_for():
+    channel = Channel(4)
+    for number in range(4):
+        channel.put(number)
+    assert channel.get_many(3) == [0, 1, 2]
+    assert channel.waiting == 1
+    assert channel.get() == 3
+
+
+def test_a_reader_that_waits_again_is_given_the_next_item_at_once():
+    channel = Channel(4, sole=True)
+    for number in range(3):
+        taken = []
+        reader = waits(lambda found=taken: found.append(channel.get()))
+        assert ends_soon(lambda: Outlet([channel], 1).wait_for_room(True))
+        channel.put(number)
+        reader.join(5)
+        assert taken == [number]
+
+    def ask() -> None:
+        with contextlib.suppress(Aborted):
+            channel.wait_for_room(taken=True)
+
+    waiting = waits(ask)  # the reader is at work
+    channel.abort()
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_an_aborted_outlet_aborts_its_readers():
+    readers = [Channel(1), Channel(1)]
+    Outlet(readers, 1).abort()
+    for reader in readers:
+        with pytest.raises(Aborted):
+            reader.get()
+
+
+def test_readers_wait_until_every_worker_is_done():
+    reader, found = Channel(2), []
+    outlet = Outlet([reader], workers=3)
+    outlet.close()
+    waiting = waits(lambda: found.extend(drain(reader)))
+    outlet.close()
+    waiting.join(0.03)
+    assert waiting.is_alive()
+    outlet.put(batch(0))
+    outlet.close()
+    waiting.join(5)
+    assert [one.sequence for one in found] == [0]
+
+
+def test_more_workers_may_be_further_ahead():
+    outlet = Outlet([Channel(100)], workers=2)
+    assert ends_soon(lambda: [outlet.put(Batch([], sequence=number)) for number in range(1, 9)])
+    waiting = waits(lambda: outlet.put(Batch([], sequence=9)))
+    outlet.put(Batch([], sequence=0))
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_without_readers_nothing_is_kept():
+    outlet = Outlet([], workers=1)
+    assert ends_soon(lambda: [outlet.put(batch(number)) for number in range(1, 20)])
+    assert not outlet._early
+    outlet.close()
+
+
+def test_a_channel_has_a_sole_reader_only_if_that_is_said():
+    assert not Channel(1).sole
+    assert Channel(1, sole=True).sole

@@ -21,6 +21,11 @@ def test_the_cpu_needs_nothing_and_says_nothing():
     assert logged == []
 
 
+def test_a_name_that_was_read_from_a_file_is_the_same_name(monkeypatch):
+    monkeypatch.setattr(devices, "gpu_trouble", lambda index: "the fan is off")
+    assert choose("".join("cpu")) == choose("".join("auto")) == Device("cpu")
+
+
 @pytest.mark.parametrize("wanted", [["cuda:0", "cuda:1"], ["cpu", "cuda"], []])
 def test_one_pipeline_one_device(wanted):
     with pytest.raises(ConfigError, match="only one device is supported here; name one"):
@@ -68,6 +73,7 @@ def no_driver() -> int:
         (None, None, 0, ("the package cupy is missing; python -m pip uninstall -y onnx", "there is no NVIDIA driver")),
         (no_driver, None, 0, "no NVIDIA GPU or driver (cudaErrorNoDevice: no CUDA-capable device)"),
         (lambda: 2, ["CUDAExecutionProvider"], 2, "there is no GPU 2, only 2"),
+        (lambda: 2, ["CUDAExecutionProvider"], 5, "there is no GPU 5, only 2"),
         (lambda: 2, None, 1, "the package onnxruntime-gpu is missing; python -m pip uninstall -y onnxruntime"),
         (
             lambda: 1,
@@ -86,6 +92,58 @@ def test_each_thing_that_is_missing_is_named(cupy, ort, index, trouble, monkeypa
     assert found is None if trouble is None else found.startswith(trouble)
     if found is not None and "pip" in found:
         assert found.endswith(f"; python -m pip uninstall -y onnxruntime onnxruntime-gpu && {install_command('gpu')}")
+
+
+def test_the_first_gpu_is_meant_if_none_is_named(monkeypatch):
+    monkeypatch.setitem(
+        sys.modules, "onnxruntime", module("onnxruntime", get_available_providers=lambda: ["CUDAExecutionProvider"])
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy_with(lambda: 1))
+    assert gpu_trouble() is None
+    monkeypatch.setitem(sys.modules, "cupy", cupy_with(lambda: 0))
+    assert gpu_trouble() == "there is no GPU 0, only 0"
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_without_cupy_the_driver_decides_what_is_missing(installed, monkeypatch):
+    asked = []
+
+    def load(name):
+        asked.append(name)
+        if not installed:
+            raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(devices, "ctypes", SimpleNamespace(CDLL=load))
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    found = gpu_trouble()
+    if installed:
+        assert found.startswith("the package cupy is missing; ")
+    else:
+        assert found == "there is no NVIDIA driver on this machine"
+    assert asked == ["libcuda.so.1"]
+
+
+def test_what_is_said_about_a_gpu(monkeypatch):
+    runtime = SimpleNamespace(
+        memGetInfo=lambda: (3 << 30, 8 << 30),
+        getDeviceProperties=lambda index: {"name": f"GPU of {index}".encode()},
+        driverGetVersion=lambda: 12990,
+        runtimeGetVersion=lambda: 12000,
+        getDeviceCount=lambda: 2,
+    )
+    cuda = SimpleNamespace(
+        Device=lambda index: contextlib.nullcontext(SimpleNamespace(compute_capability="120")), runtime=runtime
+    )
+    monkeypatch.setitem(sys.modules, "cupy", module("cupy", cuda=cuda))
+    assert devices.describe_gpu(1) == {
+        "name": "GPU of 1",
+        "compute": "12.0",
+        "free": 3 << 30,
+        "total": 8 << 30,
+        "driver": (12, 99),
+        "runtime": (12, 0),
+    }
+    assert devices.gpu_count() == 2
 
 
 def test_the_way_to_the_device_by_lane():
@@ -142,10 +200,13 @@ def log():
 
 @pytest.fixture
 def lane(log, monkeypatch):
+    def event(block, disable_timing):
+        assert block  # or a waiting thread would use a core
+        assert disable_timing
+        return Event(log, disable_timing)
+
     cuda = SimpleNamespace(
-        Device=contextlib.nullcontext,
-        Stream=lambda non_blocking: Stream(log, non_blocking),
-        Event=lambda block, disable_timing: Event(log, disable_timing),
+        Device=contextlib.nullcontext, Stream=lambda non_blocking: Stream(log, non_blocking), Event=event
     )
     monkeypatch.setitem(sys.modules, "cupy", module("cupy", cuda=cuda, ndarray=type("ndarray", (), {})))
     made = lane_device(Device("cuda"), True)
@@ -165,6 +226,7 @@ def test_a_device_lane_waits_on_its_stream_for_the_batch_and_the_decoders(lane, 
         batch.ready = "lane before"
         lane.acquire(batch)
     assert log == [("wait", "lane before"), ("wait", "decoded 0"), ("wait", "decoded 2"), ("leave stream",)]
+    assert all(frame.surface.awaited for frame in batch.frames[:3])
 
 
 def test_a_batch_is_handed_on_with_an_event_behind_the_work(lane, log):
@@ -205,9 +267,9 @@ def test_a_lane_runs_no_further_ahead_than_a_few_batches(lane, log):
             batch = given(None)
             lane.acquire(batch)
             lane.release(batch)
-            assert len(lane._kept) <= devices._IN_FLIGHT
+            assert len(lane._kept) <= 4
     waited = [number for name, *rest in log if name == "synchronize" for number in rest]
-    assert waited == list(range(10 - devices._IN_FLIGHT))
+    assert waited == list(range(6))
 
 
 def test_settling_a_lane_that_never_began_does_no_harm(lane):
@@ -222,6 +284,24 @@ def test_a_host_lane_waits_on_its_thread_once(log):
     host.acquire(batch)
     assert [entry[0] for entry in log] == ["synchronize"]
     assert batch.ready is None
+
+
+def test_a_host_lane_makes_its_gpu_current(monkeypatch):
+    calls = []
+
+    @contextlib.contextmanager
+    def current(index):
+        calls.append(("enter", index))
+        yield
+        calls.append(("leave", index))
+
+    runtime = SimpleNamespace(
+        setDevice=lambda index: calls.append(("set", index)), deviceSynchronize=lambda: calls.append(("settle",))
+    )
+    monkeypatch.setitem(sys.modules, "cupy", module("cupy", cuda=SimpleNamespace(Device=current, runtime=runtime)))
+    with HostLane(Device("cuda", 2)).activate():
+        calls.append(("work",))
+    assert calls == [("enter", 2), ("set", 2), ("settle",), ("work",), ("leave", 2)]
 
 
 @pytest.mark.gpu

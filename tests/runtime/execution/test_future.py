@@ -142,3 +142,23 @@ def test_a_periodic_timer_does_not_tick_before_its_time():
     with PeriodicTimer(60.0, lambda: ticks.append(1)):
         time.sleep(0.02)
     assert ticks == []
+
+
+def test_a_thread_does_not_do_its_work_at_once():
+    """Whoever starts it must look again later."""
+    assert ThreadFuture.at_once is False
+
+
+def test_a_join_wakes_often_for_signals():
+    waits = []
+
+    class Slow(threading.Thread):
+        def is_alive(self):
+            return len(waits) < 3
+
+        def join(self, timeout=None):
+            waits.append(timeout)
+
+    join(Slow())
+    assert len(waits) == 3
+    assert all(0.05 <= wait <= 0.5 for wait in waits)

@@ -2,12 +2,22 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import cv2
 import pytest
 
 from streamkit.core.data import Device
-from streamkit.runtime.execution.host import HeapTrimmer, configure_process, pin_process, pin_to_shared_cores
+from streamkit.runtime.execution import host
+from streamkit.runtime.execution.host import (
+    HeapTrimmer,
+    configure_process,
+    lower_priority,
+    pin_process,
+    pin_to_shared_cores,
+    share_heaps,
+)
 from streamkit.runtime.execution.sizes import cores
 
 
@@ -59,7 +69,11 @@ def test_threads_share_heaps(asked, heaps):
         (Device("cuda", 0), "0", range(16), None),
         (Device("cpu"), "2", range(16), None),
         (Device("cuda", 0), "", range(16), {0, 1, 2, 3}),
+        (Device("cuda", 0), "", range(32), {0, 1, 2, 3}),  # four are enough
+        (Device("cuda", 0), "", range(7), {0}),
         (Device("cuda", 0), "", range(5), {0}),
+        (Device("cuda", 5), "3", range(16), {15, 0, 1}),  # on from the first core
+        (Device("cuda", 5), "4", range(16), {4, 5, 6, 7}),
         (Device("cuda", 0), "", range(3), None),
     ],
 )
@@ -77,6 +91,7 @@ def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, c
     ("device", "number", "of", "left"),
     [
         (Device("cuda", 0), 0, 3, [0, 1, 2, 3, 4]),
+        (Device("cuda", 1), 1, 3, [5, 6, 7, 8, 9]),
         (Device("cuda", 1), 2, 3, [10, 11, 12, 13, 14]),
         (Device("cuda", 0), 1, 20, None),  # more processes than cores
         (Device("cpu"), 0, 2, None),
@@ -84,10 +99,96 @@ def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, c
 )
 def test_processes_that_feed_gpus_have_cores_of_their_own(monkeypatch, device, number, of, left):
     kept = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(16)))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append(list(chosen)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {0: set(range(16))}[thread])
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, list(chosen))))
     pin_process(device, number, of)
-    assert kept == ([] if left is None else [left])
+    assert kept == ([] if left is None else [(0, left)])
+
+
+@pytest.mark.parametrize(
+    "pin", [lambda: pin_process(Device("cuda"), 0, 1), lambda: pin_to_shared_cores(Device("cuda"))]
+)
+def test_without_affinity_nothing_is_pinned(monkeypatch, pin):
+    """As on macOS."""
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    pin()
+
+
+@pytest.mark.parametrize(("cores", "heaps"), [(1, 2), (2, 2), (3, 3), (64, 64)])
+def test_there_is_one_heap_per_core_and_at_least_two(monkeypatch, cores, heaps):
+    asked = []
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    monkeypatch.setattr(host, "cores", lambda: cores)
+    library = SimpleNamespace(mallopt=lambda *values: asked.append(values))
+    monkeypatch.setattr(host, "ctypes", SimpleNamespace(CDLL=lambda name: library))
+    share_heaps()
+    assert asked == [(-8, heaps)]  # M_ARENA_MAX
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "3")
+    share_heaps()
+    assert len(asked) == 1
+
+
+def test_another_c_library_has_no_such_heaps(monkeypatch):
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    monkeypatch.setattr(host, "ctypes", SimpleNamespace(CDLL=lambda name: SimpleNamespace()))
+    share_heaps()
+    trimmer = HeapTrimmer()
+    trimmer.count_close()
+    assert not trimmer.trim_if_due(100.0)
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_only_on_linux_are_heaps_trimmed_and_threads_made_nice(monkeypatch, platform):
+    calls = []
+    library = SimpleNamespace(malloc_trim=calls.append)
+    monkeypatch.setattr(host, "ctypes", SimpleNamespace(CDLL=lambda name: library))
+    monkeypatch.setattr(os, "setpriority", lambda *values: calls.append(values))
+    monkeypatch.setattr(os, "getpriority", lambda *values: 0)
+    monkeypatch.setattr(host, "sys", SimpleNamespace(platform=platform))
+    trimmer = HeapTrimmer()
+    trimmer.count_close()
+    assert not trimmer.trim_if_due(100.0)
+    lower_priority()
+    assert calls == []
+    monkeypatch.setattr(host, "sys", SimpleNamespace(platform="".join("linux")))
+    trimmer = HeapTrimmer()
+    trimmer.count_close()
+    assert trimmer.trim_if_due(100.0)
+    assert calls == [0]
+    lower_priority()
+    assert calls[1:] == [(os.PRIO_PROCESS, threading.get_native_id(), 10)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nice applies to the process")
+@pytest.mark.parametrize(("before", "after"), [(0, 10), (9, 10), (15, 15)])
+def test_a_thread_that_reads_a_file_gets_less_time_and_never_more(monkeypatch, before, after):
+    given = []
+    me = (os.PRIO_PROCESS, threading.get_native_id())
+    monkeypatch.setattr(os, "getpriority", lambda *thread: {me: before}[thread])
+    monkeypatch.setattr(os, "setpriority", lambda *values: given.append(values))
+    lower_priority()
+    assert given == [(*me, after)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nice applies to the process")
+def test_a_priority_that_may_not_be_set_stays(monkeypatch):
+    def refuse(*values):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    lower_priority()
+
+
+def test_heaps_are_trimmed_every_five_seconds_at_most():
+    trimmer, calls = HeapTrimmer(), []
+    trimmer._trim = calls.append
+    found = []
+    for now_s in (0.0, 4.5, 5.0, 9.9, 10.0):
+        trimmer.count_close()
+        found.append(trimmer.trim_if_due(now_s))
+    assert found == [True, False, True, False, True]
+    assert calls == [0, 0, 0]
 
 
 def test_heaps_are_trimmed_after_something_was_closed_and_not_too_often():

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from streamkit.runtime.execution.meters import Histogram, StageMeter
+from streamkit.runtime.execution.meters import Histogram, StageMeter, stage_total
 
 
 @pytest.mark.parametrize("seconds", [2e-5, 1e-3, 0.04, 1.0, 900.0])
@@ -78,3 +78,60 @@ def test_counts_up_to_bounds_and_the_sum():
     assert histogram.total_s() == pytest.approx(30.441, rel=0.01)
     assert Histogram().up_to([1.0]) == [0]
     assert Histogram().total_s() == 0
+
+
+def edge(bucket: float) -> float:
+    """The lower bound of a bucket in seconds."""
+    return 1e-5 * 1.02**bucket
+
+
+@pytest.mark.parametrize("bucket", [0, 1, 2, 35, 500, 931])
+def test_buckets_are_two_percent_apart_from_ten_microseconds(bucket):
+    for within in (0.01, 0.99):
+        histogram = Histogram()
+        histogram.add(edge(bucket + within))
+        assert np.flatnonzero(histogram.counts).tolist() == [bucket]
+        assert histogram.quantile(0.5) == pytest.approx(edge(bucket + 0.5), rel=1e-9)
+        assert histogram.total_s() == pytest.approx(edge(bucket + 0.5), rel=1e-9)
+        assert histogram.up_to([edge(bucket + 0.99), edge(bucket + 1.01)]) == [0, 1]
+
+
+def test_what_is_too_long_is_in_the_last_bucket():
+    histogram = Histogram()
+    histogram.add(1e9)
+    assert histogram.counts[931] == 1
+    assert histogram.quantile(1.0) == pytest.approx(edge(931.5), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted"),
+    [
+        ({100: 500, 200: 450, 300: 40, 500: 10}, (100, 200, 300)),
+        ({50: 499, 400: 1, 450: 449, 500: 1, 600: 39, 650: 1, 700: 10}, (400, 500, 650)),
+    ],
+)
+def test_the_summary_is_of_the_middles_of_buckets(counts, wanted):
+    histogram = Histogram()
+    for bucket, count in counts.items():
+        histogram.counts[bucket] = count
+    found = [round(edge(bucket + 0.5) * 1000, 2) for bucket in wanted]
+    assert histogram.summary() == dict(zip(("p50_ms", "p95_ms", "p99_ms"), found, strict=True))
+
+
+def test_a_new_meter_has_counted_nothing():
+    meter = StageMeter()
+    assert (meter.frames, meter.batches, meter.failed, meter.other_errors, meter.seconds) == (0, 0, 0, 0, 0.0)
+
+
+def test_the_total_of_a_stage_is_rounded_and_takes_missing_counts_as_none():
+    parts = [{"frames": 4, "instances": 1, "seconds": 0.1234564}, {"frames": 3, "instances": 2, "failed": 1}, {}]
+    assert stage_total(parts) == {
+        "frames": 7,
+        "instances": 3,
+        "seconds": 0.123,
+        "us_per_frame": 17636.6,
+        "failed": 1,
+    }
+    assert stage_total([{"seconds": 1.0}]) == {"frames": 0, "instances": 0, "seconds": 1.0, "us_per_frame": None}
+    assert stage_total([{"frames": 3, "seconds": 100.0}])["us_per_frame"] == 33333333.3
+    assert stage_total([{"frames": 2}]) == {"frames": 2, "instances": 0, "seconds": 0, "us_per_frame": 0.0}

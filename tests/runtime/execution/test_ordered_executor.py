@@ -1,11 +1,14 @@
+import contextlib
 import itertools
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from streamkit.core.data import Device
 from streamkit.core.tasks import OrderedExecutor
+from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 
 CPU = Device()
@@ -151,3 +154,58 @@ def test_any_speeds_give_the_same(seed):
 
     want = list(itertools.chain.from_iterable(OrderedExecutor().run(iter([p]), [work], 1) for p in range(12)))
     assert list(ThreadedExecutor(CPU, 1).run(iter(range(12)), [work] * 3, 2)) == want
+
+
+def test_closing_waits_until_the_workers_are_done():
+    done = []
+
+    def work(part):
+        try:
+            yield from itertools.count()
+        finally:
+            time.sleep(0.03)
+            done.append(part)
+
+    results = ThreadedExecutor(CPU, 1).run(iter(range(1)), [work], 1)
+    assert next(results) == 0
+    results.close()
+    assert done == [0]
+
+
+def test_a_gpu_is_current_where_the_parts_are_processed():
+    here = threading.local()
+
+    @contextlib.contextmanager
+    def current(index):
+        here.index = index
+        yield
+        here.index = None
+
+    def work(part):
+        yield part, here.index
+
+    device = SimpleNamespace(kind="cuda", index=3, xp=SimpleNamespace(cuda=SimpleNamespace(Device=current)))
+    found = list(ThreadedExecutor(device, 1).run(iter(range(4)), [work] * 2, 1))
+    assert found == [(part, 3) for part in range(4)]
+
+
+def test_the_timeline_tells_work_from_waits():
+    noted = set()
+
+    class Noted(Spans):
+        def call(self, name, call, *, waiting=False):
+            noted.add((name, waiting))
+            return call
+
+        def each(self, name, items, *, waiting=False, about=None):
+            noted.add((name, waiting))
+            return items
+
+    assert list(ThreadedExecutor(CPU, 1, Noted).run(iter([0]), [squares], 1)) == [0, 1, 4]
+    waits = {"wait for decoding", "wait for a part", "wait for its turn"}
+    assert noted == {(name, True) for name in waits} | {("read a part", False), ("decode", False)}
+
+
+def test_no_more_sources_are_counted_than_are_read_at_once():
+    assert ThreadedExecutor(Device("cuda"), 100).sources == 32
+    assert ThreadedExecutor(Device("cuda"), 7).sources == 7

@@ -13,7 +13,7 @@ CPU, GPU = Device("cpu"), Device("cuda")
 @pytest.mark.parametrize(
     ("largest", "device", "wanted"),
     [
-        (None, CPU, tuple(range(1, sizes._CPU_BATCH + 1))),
+        (None, CPU, (1, 2, 3)),
         (1, CPU, (1,)),
         (5, CPU, (1, 2, 3, 4, 5)),
         (None, GPU, (16, 64)),
@@ -43,6 +43,8 @@ def node(kind, instances=None):
         ([(StreamStage, None)], CPU, 1),
         ([(FrameStage, None)], CPU, 1),
         ([(Sink, None)], GPU, 1),
+        ([(BatchStage, 3), (FrameStage, 4)], CPU, 4),  # the first stage tells what kind of lane it is
+        ([(FrameStage, 4), (BatchStage, 3)], CPU, 1),
         ([(FrameStage, 4)], CPU, 1),  # a frame stage sees each source in order: one thread, whatever is asked
     ],
 )
@@ -52,7 +54,7 @@ def test_instances(kinds, device, wanted, monkeypatch):
 
 
 def test_cores_are_those_this_process_may_use(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5}, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0: {0, 2, 5}}[pid], raising=False)
     assert sizes.cores() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 7)
@@ -71,7 +73,7 @@ def test_a_pipeline_that_has_its_own_share_of_the_cores(monkeypatch):
 def test_files_read_at_once_and_batches_ahead(monkeypatch):
     monkeypatch.setattr(sizes, "cores", lambda: 5)
     assert sizes.files_at_once(CPU) == 10
-    assert sizes.files_at_once(GPU) == sizes.FILES_PER_GPU != 10
+    assert sizes.files_at_once(GPU) == 32
     monkeypatch.setattr(sizes, "cores", lambda: 1)
     assert sizes.files_at_once(CPU) == 4
     assert (sizes.batches_ahead(CPU), sizes.batches_ahead(GPU)) == (4, 2)

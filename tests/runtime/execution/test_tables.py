@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from support.one_stage import Picky, Rig, batch, key
 
-from streamkit.core.data import Batch
-from streamkit.runtime.execution.tables import merge_batches
+from streamkit.core.data import Batch, Frame
+from streamkit.runtime.execution.tables import join, merge_batches, new_batch, split
 from streamkit.testing.kit import detections, frames
 
 
@@ -113,3 +113,77 @@ def test_when_the_branches_have_lost_every_frame_between_them():
     other = given.fork()
     found = merge_batches([Rig(Picky, bad=("b0",))(given), Rig(Picky, bad=("a0",))(other)])
     assert (found.frames, sorted(key([f]) for f in found.failed), found.ended) == ([], ["a0", "b0"], ("a", "b"))
+
+
+def test_a_new_batch_knows_the_place_of_each_frame_and_which_have_failed():
+    listed = [Frame("a", n, n / 10, 64, 48, error="bad" if n == 1 else None) for n in range(3)]
+    made = new_batch(listed, np)
+    assert (key(made.frames), key(made.failed)) == ("a0 a2", "a1")
+    assert [frame._state.position for frame in listed] == [0, 1, 2]
+    assert (made.sequence, made.ended, made.xp) == (0, (), np)
+    later = new_batch(listed, np, sequence=4, ended=("a",))
+    assert (later.sequence, later.ended) == (4, ("a",))
+
+
+def test_each_frame_gets_its_rows_of_every_table():
+    given = batch("a0 b0 a1", rows=(2, 0, 1))
+    given.tables["faces"] = detections([[1, 1, 2, 2]])
+    split(given)
+    assert [{name: len(table) for name, table in frame.tables.items()} for frame in given.frames] == [
+        {"detect": 2, "faces": 1}, {"detect": 0, "faces": 0}, {"detect": 1, "faces": 0},
+    ]  # fmt: skip
+    np.testing.assert_allclose(given.frames[2].tables["detect"].score, [2.0])
+
+
+def test_tables_that_a_stage_replaced_are_joined_and_the_others_stay():
+    given = batch("a0 b0", rows=(2, 1))
+    given.tables["faces"] = faces = detections([[1, 1, 2, 2]])
+    split(given)
+    before = [dict(frame.tables) for frame in given.frames]
+    second = given.frames[1]
+    second.tables["detect"] = second.tables["detect"].with_columns(sure=np.array([True]))
+    second.tables["plates"] = detections([[3, 3, 4, 4], [5, 5, 6, 6]])
+    join(given, before)
+    assert list(given.tables) == ["detect", "faces", "plates"]
+    assert given.table("faces") is faces
+    np.testing.assert_array_equal(given.table("detect").batch_row, [0, 0, 1])
+    assert given.table("detect").extra["sure"].tolist() == [None, None, True]  # unknown is not False
+    np.testing.assert_array_equal(given.table("plates").batch_row, [1, 1])
+    np.testing.assert_array_equal(given.table("plates").xyxy[:, 0], [3, 5])
+
+
+def test_a_table_that_a_stage_emptied_is_empty():
+    given = batch("a0 b0", rows=(2, 1))
+    split(given)
+    before = [dict(frame.tables) for frame in given.frames]
+    given.frames[0].tables.clear()
+    join(given, before)
+    np.testing.assert_array_equal(given.table("detect").batch_row, [1])
+
+
+def test_where_branches_meet_the_first_tells_when_the_arrays_are_written():
+    first = batch("a0")
+    second = first.fork()
+    first.ready, second.ready = object(), object()
+    assert merge_batches([first, second]).ready is first.ready
+
+
+def test_facts_that_are_no_mappings_are_those_of_the_first_branch():
+    first, second = (Batch(frames(1)).fork() for _ in range(2))
+    both = {"road": 1}
+    first.frames[0].facts = {"level": 1, "scene": {"label": "street"}, "view": 3, "same": both}
+    second.frames[0].facts = {"level": 2, "scene": "street", "view": {"label": "far"}, "same": both, "own": 5}
+    (frame,) = merge_batches([first, second]).frames
+    assert frame.facts == {"level": 1, "scene": {"label": "street"}, "view": 3, "same": {"road": 1}, "own": 5}
+    assert frame.facts["same"] is both
+
+
+def test_what_branches_show_and_skip_is_put_together():
+    first, second = (Batch(frames(1)).fork() for _ in range(2))
+    line, zone = object(), object()
+    first.frames[0].shown, second.frames[0].shown = {"count.line": line}, {"count.zone": zone}
+    first.frames[0]._state.skipped_detectors = frozenset({"faces"})
+    second.frames[0]._state.skipped_detectors = frozenset({"plates"})
+    (frame,) = merge_batches([first, second]).frames
+    assert frame.shown == {"count.line": line, "count.zone": zone}
+    assert frame._state.skipped_detectors == {"faces", "plates"}
