@@ -47,6 +47,9 @@ def test_what_has_no_sum_stays_with_its_process() -> None:
 
 
 def test_the_first_part_of_a_report() -> None:
+    rounded = headline("cuda:0", 0, 100, 3.00049)
+    assert (rounded["seconds"], rounded["frames_per_s"]) == (3.0, 33.33)
+    assert headline("cuda:0", 0, 1, 1.2346)["seconds"] == 1.235
     found = headline("cuda:0", 1, 50, 4.00049)
     assert found == {
         "schema": "streamkit-report/1", "device": "cuda:0", "exit_code": 1, "frames": 50, "seconds": 4.0,

@@ -8,7 +8,7 @@ import pytest
 
 from streamkit.core.data import Device
 from streamkit.runtime.observe import trace
-from streamkit.runtime.observe.trace import GpuSpans
+from streamkit.runtime.observe.trace import GpuSpans, Trace
 
 
 class FakeCuda:
@@ -94,6 +94,112 @@ def test_clocks_that_drift_do_not_part_in_a_day(monkeypatch, drift):
     assert np.abs(begun - wanted).max() < 0.011, "within the time until it was seen to be over"
     assert np.abs(length - 0.02).max() < 1e-5
     assert (begun[1:] >= begun[:-1] + length[:-1]).all()
+
+
+def test_one_span_after_the_other_also_where_they_are_one_within_the_other(monkeypatch):
+    cuda, spans, taken = spans_of(monkeypatch)
+    spans.begin("outer", None)
+    cuda.work(0.25)
+    spans.begin("inner", None)
+    cuda.work(0.5)
+    spans.end()
+    spans.end()
+    cuda.now_s = 1001.0
+    spans.collect()
+    assert [name for name, *_ in taken] == ["inner", "outer"]
+    assert taken[0][1:3] == (1000.25, 1000.75)
+
+
+def test_what_has_not_ended_is_taken_only_when_the_work_is_over(monkeypatch):
+    cuda, spans, taken = spans_of(monkeypatch)
+    spans.begin("a", None)
+    cuda.work(0.5)
+    spans.end()
+    spans.collect()
+    assert taken == []
+    spans.collect(over=True)
+    assert [name for name, *_ in taken] == ["a"]
+
+
+def test_the_clocks_are_aligned_by_an_event_that_is_not_the_first(monkeypatch):
+    """The first event of a stream is seen late."""
+    synchronize = FakeEvent.synchronize
+
+    def late(event) -> None:
+        synchronize(event)
+        event.cuda.now_s += 0.5 if event.cuda.events == 1 else 0.0
+
+    monkeypatch.setattr(FakeEvent, "synchronize", late)
+    cuda, spans, taken = spans_of(monkeypatch)
+    assert cuda.events == 2
+    cuda.work(1.0)
+    spans.begin("a", None)
+    cuda.work(0.25)
+    spans.end()
+    cuda.now_s = 1005.0
+    spans.collect()
+    assert taken == [("a", 1001.5, 1001.75, None)]
+
+
+def test_no_span_begins_before_its_launch_or_ends_after_it_was_seen_to_be_done(monkeypatch):
+    cuda, spans, taken = spans_of(monkeypatch, drift=0.01)
+    cuda.now_s = 1010.0  # by the clock of the GPU, 10.1 s after the beginning
+    spans.begin("a", None)
+    cuda.work(1.0)
+    spans.end()
+    cuda.now_s = 1011.02
+    spans.collect()
+    (_, begun_s, ended_s, _) = taken[0]
+    assert begun_s == pytest.approx(1010.01)
+    assert ended_s == pytest.approx(1011.02)
+    cuda, spans, taken = spans_of(monkeypatch, drift=-0.01)
+    cuda.now_s = 1010.0
+    spans.begin("a", None)
+    cuda.work(1.0)
+    spans.end()
+    cuda.now_s = 1020.0
+    spans.collect()
+    assert taken[0][1:3] == (1010.0, pytest.approx(1010.99))
+
+
+def test_few_events_are_made_and_old_ones_are_recorded_again(monkeypatch):
+    cuda, spans, taken = spans_of(monkeypatch)
+    for number in range(100):
+        spans.begin(str(number), None)
+        cuda.work(0.01)
+        spans.end()
+        cuda.now_s += 0.1
+        spans.collect()
+        assert taken[-1][0] == str(number)
+        assert cuda.events <= 5
+
+
+def test_a_stage_on_a_gpu_has_a_track_of_its_own(monkeypatch, tmp_path):
+    cuda = FakeCuda(0.0)
+    monkeypatch.setattr(trace.time, "perf_counter", lambda: cuda.now_s)
+    device = SimpleNamespace(kind="cuda", xp=SimpleNamespace(cuda=cuda))
+    made = Trace(tmp_path / "t.json")
+    track = made.add("detect/0")
+    made.started_s = 0.0
+
+    def work(seconds: float) -> float:
+        cuda.work(seconds)
+        cuda.now_s += 0.0625
+        return -seconds
+
+    infer = track.stage("infer", work, device)
+    draw = track.stage("draw", work, device)
+    assert infer(0.5) == -0.5
+    assert draw(0.25) == -0.25
+    assert [(one.name, one.process) for one in made.tracks] == [("detect/0", "streamkit"), ("detect/0", str(device))]
+    stream = made.tracks[1]
+    cuda.now_s = 1001.0
+    monkeypatch.setattr(FakeEvent, "done", False)  # the end of the work is known before the events say so
+    assert stream.sums.work_s == {}
+    track.close()
+    assert stream.sums.work_s == pytest.approx({"infer": 0.5, "draw": 0.25})
+    assert track.sums.work_s == {"infer": 0.0625, "draw": 0.0625}
+    made.finish()
 
 
 @pytest.mark.gpu

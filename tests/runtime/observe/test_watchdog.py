@@ -99,3 +99,66 @@ def test_the_stack_of_a_thread():
     over.set()
     thread.join()
     assert stack(thread.ident) == stack(None) == "    (its thread has ended)"
+
+
+def test_the_innermost_calls_of_a_stack_are_shown():
+    here, over = threading.Event(), threading.Event()
+
+    def deeper(calls):
+        if calls:
+            between(calls - 1)
+        else:
+            here.set()
+            over.wait(60)
+
+    def between(calls):
+        deeper(calls)
+
+    threads = [threading.Thread(target=deeper, args=(20,), name=name) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    try:
+        assert here.wait(60)
+        until(lambda: "in wait" in stack(threads[0].ident) and "in wait" in stack(threads[1].ident))
+        found, both = stack(threads[0].ident), stacks(threads)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert len([line for line in found.splitlines() if line.startswith("  File ")]) == 12
+    assert found == found.rstrip()
+    names = [line for line in both.splitlines() if line in ("  one:", "  two:")]
+    assert names == ["  one:", "  two:"]
+    assert stacks([]) == ""
+
+
+def test_a_hanging_call_is_told_with_the_stack_of_its_thread(monkeypatch):
+    logged, one = collect(), Calls()
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: 107.0)
+    one.call = (100.0, threading.get_ident())
+    Watchdog(0.25, [one]).check()
+    first, *rest = logged[0].split("\n")
+    assert first == "slow hangs: one call has taken 7 s (watchdog: 0.25s)"
+    assert any("in test_a_hanging_call_is_told_with_the_stack_of_its_thread" in line for line in rest)
+
+
+def test_a_call_that_returns_as_another_begins_is_told_of_and_the_new_one_has_its_own_time(monkeypatch):
+    now_s, logged, one = [100.0], collect(), Calls()
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
+    dog = Watchdog(2.0, [one])
+    one.call = (100.0, None)
+    now_s[0] = 103.0
+    dog.check()
+    one.call = (103.5, None)
+    now_s[0] = 106.0
+    dog.check()
+    assert [text.split("\n")[0] for text in logged] == [
+        "slow hangs: one call has taken 3 s (watchdog: 2s)",
+        "slow: the call that hung has returned after 6 s",
+        "slow hangs: one call has taken 2 s (watchdog: 2s)",
+    ]
+    assert one.counters[HUNG] == 2
+    one.call = None
+    dog.check()
+    dog.check()
+    assert len(logged) == 4

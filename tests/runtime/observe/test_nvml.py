@@ -1,0 +1,114 @@
+"""What the driver's library says of a GPU, from a stand-in of the library."""
+
+import ctypes
+import struct
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from streamkit.runtime.observe import nvml
+from streamkit.runtime.observe.nvml import GpuUtilization, Nvml
+
+
+class FakeLibrary:
+    """The driver's library: writes its C structures, and returns 0 where it succeeds."""
+
+    def __init__(self, **returned: int) -> None:
+        self.returned, self.calls, self.sizes = returned, [], (1000, 250, 750)
+
+    def _done(self, name: str) -> int:
+        self.calls.append(name)
+        return self.returned.get(name, 0)
+
+    def nvmlInit_v2(self):
+        return self._done("init")
+
+    def nvmlShutdown(self):
+        return self._done("shutdown")
+
+    def nvmlDeviceGetHandleByPciBusId_v2(self, address, handle):
+        handle._obj.value = {b"0000:03:00.0": 3, b"0000:04:00.0": 4}[address]
+        return self._done("handle")
+
+    def nvmlDeviceGetUtilizationRates(self, handle, rates):
+        ctypes.memmove(ctypes.addressof(rates._obj), struct.pack("=II", 10 * handle.value, 77), 8)
+        return self._done("rates")
+
+    def nvmlDeviceGetDecoderUtilization(self, handle, decoder, period_us):
+        decoder._obj.value, period_us._obj.value = 5 * handle.value, 167_000
+        return self._done("decoder")
+
+    def nvmlDeviceGetMemoryInfo(self, handle, found):
+        ctypes.memmove(ctypes.addressof(found._obj), struct.pack("=QQQ", *self.sizes), 24)
+        return self._done("memory")
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    def open_(index: int = 0, **returned: int) -> tuple[Nvml, FakeLibrary]:
+        library = FakeLibrary(**returned)
+        addresses = ["0000:03:00.0", "0000:04:00.0"]
+        runtime = SimpleNamespace(deviceGetPCIBusId=lambda number: addresses[number])
+        monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+        monkeypatch.setattr(nvml.ctypes, "CDLL", lambda name: {"libnvidia-ml.so.1": library}[name])
+        return Nvml(index), library
+
+    return open_
+
+
+def test_the_gpu_is_found_by_its_address_and_its_shares_are_from_0_to_1(opened):
+    first, _ = opened(0)
+    second, _ = opened(1)
+    assert first.use() == GpuUtilization(gpu=0.3, decoder=0.15)
+    assert second.use() == GpuUtilization(gpu=0.4, decoder=0.2)
+
+
+def test_what_the_driver_does_not_say_is_not_known(opened):
+    assert opened(0, rates=3)[0].use() == GpuUtilization(gpu=None, decoder=0.15)
+    assert opened(0, decoder=3)[0].use() == GpuUtilization(gpu=0.3, decoder=None)
+    assert opened(0, rates=-1, decoder=-1)[0].use() == GpuUtilization() == (None, None)
+    assert opened(0, memory=3)[0].memory() is None
+    assert opened(0, memory=-1)[0].memory() is None
+
+
+def test_the_share_of_the_memory_in_use(opened):
+    gpu, library = opened()
+    assert gpu.memory() == 0.75
+    library.sizes = (1, 1, 0)
+    assert gpu.memory() == 0.0
+    library.sizes = (0, 0, 0)
+    assert gpu.memory() is None
+
+
+@pytest.mark.parametrize("returned", [{"init": 9}, {"init": -1}, {"handle": 6}, {"handle": -1}])
+def test_a_library_that_does_not_begin_knows_nothing(opened, returned):
+    gpu, library = opened(0, **returned)
+    assert library.calls == (["init"] if "init" in returned else ["init", "handle", "shutdown"])
+    assert (gpu.use(), gpu.memory()) == (GpuUtilization(), None)
+    gpu.close()
+    assert "rates" not in library.calls
+    assert library.calls.count("shutdown") == ("handle" in returned)
+
+
+def test_without_the_library_or_cupy_nothing_is_known(opened, monkeypatch):
+    opened()
+
+    def absent(name):
+        raise OSError(name)
+
+    monkeypatch.setattr(nvml.ctypes, "CDLL", absent)
+    assert (Nvml(0).use(), Nvml(0).memory()) == (GpuUtilization(), None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    gpu = Nvml(0)
+    assert (gpu.use(), gpu.memory()) == (GpuUtilization(), None)
+    gpu.close()
+
+
+def test_it_is_closed_once(opened):
+    gpu, library = opened()
+    assert library.calls == ["init", "handle"]
+    gpu.close()
+    gpu.close()
+    assert library.calls == ["init", "handle", "shutdown"]
+    assert (gpu.use(), gpu.memory()) == (GpuUtilization(), None)
