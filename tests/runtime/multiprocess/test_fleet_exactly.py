@@ -1,0 +1,555 @@
+"""A fleet whose processes are played by the test: every message, order and exit, and what the run makes of it."""
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.messages import collect
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Frame
+from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
+from streamkit.core.stage import Collecting, Sink, default_registry, stage
+from streamkit.core.tracing import Spans
+from streamkit.runtime.multiprocess import fleet as module
+from streamkit.runtime.multiprocess.children import SupervisedWorker
+from streamkit.runtime.multiprocess.fleet import WorkerFleet, WorkerHandle, prepare
+from streamkit.runtime.multiprocess.frame_ipc import pack
+from streamkit.runtime.multiprocess.partition import assign_sources
+from streamkit.runtime.multiprocess.worker import WorkerConfig, work
+from streamkit.runtime.observe.health import HealthSnapshot
+from streamkit.runtime.observe.report_merge import WorkerReport
+from streamkit.runtime.pipeline import Pipeline
+
+SOURCES = "sources: {a: 'test://?frames=3', b: 'test://?frames=3', c: 'test://?frames=3'}\n"
+
+
+class Process:
+    """A process that does what the test says: the same methods as `Child`."""
+
+    def __init__(self, name: str, target: Any, job: WorkerConfig, frames: Connection) -> None:
+        self.name, self.target, self.job, self.pid = name, target, job, 70_000 + job.part[0]
+        self.frames = Connection(os.dup(frames.fileno()), readable=False)
+        self.messages: deque[tuple[str, Any]] = deque()
+        self.orders: list[str] = []
+        self.joined: list[float] = []
+        self.gone = self.killed = False
+        self.exit_text = "was killed by SIGKILL"
+        self.obey: Callable[[str], None] = self.finish
+
+    def say(self, kind: str, value: Any = None) -> None:
+        self.messages.append(("".join(list(kind)), value))  # a string of its own, as from a pipe
+
+    def report(self, frames: int, **errors: str) -> None:
+        ids = self.job.sources
+        sources = {id_: {"frames": frames, **({"error": errors[id_]} if id_ in errors else {})} for id_ in ids}
+        report = {"sources": sources, "exit_code": 0, "frames": frames, "seconds": 1.5, "frames_per_s": 2.0}
+        self.say("report", WorkerReport(report, {"note": frames}, {}, ids[:1], at_s=12.5))
+
+    def finish(self, order: str) -> None:
+        """End as a worker does that has nothing left to do."""
+        self.report(3)
+        self.end(0)
+
+    def end(self, code: int) -> None:
+        self.say("end", code)
+        self.die()
+
+    def die(self, order: str = "") -> None:
+        if not self.gone:
+            self.frames.close()
+        self.gone = True
+
+    def send(self, order: str) -> None:
+        self.orders.append(order)
+        if not self.gone:
+            self.obey(order)
+
+    def receive(self) -> Any:
+        while self.messages:
+            yield self.messages.popleft()
+
+    @property
+    def exited(self) -> bool:
+        return self.gone and not self.messages
+
+    def kill(self) -> None:
+        self.killed = True
+        self.die()
+
+    def join(self, within_s: float) -> None:
+        self.joined.append(within_s)
+        self.die()
+
+
+class Clock(SimpleNamespace):
+    """A clock that stands still, but for the two looks at it that measure a run."""
+
+    def __init__(self) -> None:
+        self.now_s, self.ticks = 100.0, iter((10.0, 25.5))
+        super().__init__(monotonic=lambda: self.now_s, perf_counter=lambda: next(self.ticks))
+
+
+class Played:
+    """A fleet of two processes, what it logged, and the two."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stages: str = "note: {}", head: str = "") -> None:
+        self.logged, self.processes, self.waits = collect(), [], []
+        self.wrote: list[tuple[str, int]] = []
+        self.contexts: list[Any] = []
+        self.closed = 0
+        self.then: dict[int, Callable[[], None]] = {}  # by number of the poll
+        registry, me = default_registry(), self
+        with Collecting(registry):
+
+            @stage("note")
+            class Note(Sink):
+                """Write down; frame 13 fails, frame 99 cannot be written."""
+
+                def open(self) -> None:
+                    me.contexts.append(self.context)
+
+                def write(self, frame: Frame) -> None:
+                    if frame.index == 13:
+                        raise ValueError("thirteen")
+                    if frame.index == 99:
+                        raise OutputError("the disk is full")
+                    me.wrote.append((frame.source, frame.index))
+
+                def close(self) -> None:
+                    me.closed += 1
+
+        text = f"{head}device: [cpu, cpu]\n{SOURCES}stages: {{{stages}}}"
+        self.graph = build(read_text(text, registry=registry))
+        self.clock = Clock()
+        monkeypatch.setattr(module, "time", self.clock)
+
+        def child(name: str, target: Any, job: WorkerConfig, frames: Connection) -> Process:
+            made = Process(name, target, job, frames)
+            self.processes.append(made)
+            self.begin(made)
+            return made
+
+        monkeypatch.setattr(module, "Child", child)
+        self.fleet = WorkerFleet(self.graph, assign_sources(self.graph), Path("p.yaml"), {"x": "1"}, 7)
+        self.fleet._supervisor._wait = self._wait
+
+    def begin(self, made: Process) -> None:
+        made.say("ready")
+
+    def _wait(self, children: list[Process], timeout_s: float) -> None:
+        self.waits.append(timeout_s)
+        assert len(self.waits) < 3000, "it does not end"
+        for worker in self.fleet._workers:
+            if worker.child.gone:
+                worker.receiver.join(5)
+        self.then.pop(len(self.waits), lambda: None)()
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    return Played(monkeypatch)
+
+
+# ------------------------------------------------------------------------------------------------------ whole runs
+
+
+def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None:
+    fleet = played.fleet
+    assert (fleet.stopping, fleet.fatal, fleet.seconds, fleet.frames) == (False, None, 0.0, 0)
+    assert fleet.pids == (os.getpid(),)
+    assert fleet.run() == 0
+    first, second = played.processes
+    assert [(one.name, one.target, one.orders) for one in played.processes] == [
+        ("share/0", work, ["go"]), ("share/1", work, ["go"]),
+    ]  # fmt: skip
+    assert first.job == WorkerConfig(Path("p.yaml"), {"x": "1"}, "cpu", ("a", "c"), ("note",), 7, (0, 2))
+    assert second.job == WorkerConfig(Path("p.yaml"), {"x": "1"}, "cpu", ("b",), ("note",), 7, (1, 2))
+    assert set(played.waits) == {0.1}
+    assert fleet.seconds == 15.5
+    assert fleet.pids == (os.getpid(), 70_000, 70_001)
+    assert all(worker.code == 0 and worker.failure is None and worker.over for worker in fleet._workers)
+    assert [worker.deadline_s for worker in fleet._workers] == [110.0, 110.0]
+    assert {id_: (state.frames, state.done, state.error) for id_, state in fleet.states.items()} == dict.fromkeys(
+        "abc", (3, True, None)
+    )
+    assert fleet.frame_counts() == [(3, 12.5), (3, 12.5)]
+    assert fleet.frames == 6
+    assert played.logged == []
+    assert played.closed == 1
+    report = fleet.report(0)
+    assert (report["device"], report["exit_code"], report["frames"], report["seconds"]) == ("cpu, cpu", 0, 6, 15.5)
+    assert report["sources"] == {id_: {"frames": 3} for id_ in "abc"}
+    own = {"exit_code": 0, "frames": 3, "seconds": 1.5, "frames_per_s": 2.0}
+    assert report["devices"] == [
+        {"device": "cpu", "sources": ["a", "c"], **own}, {"device": "cpu", "sources": ["b"], **own},
+    ]  # fmt: skip
+    assert list(report["stages"]) == ["note"]
+    assert "alarms" not in report
+
+
+def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(played: Played) -> None:
+    played.begin = lambda made: made.say("ready") if made.job.part[0] == 0 else None
+
+    def late() -> None:
+        assert [one.orders for one in played.processes] == [[], []]
+        assert played.contexts == []
+        played.processes[1].say("ready")
+        for one in played.processes:
+            one.obey = lambda order, one=one: (opened.append(len(played.contexts)), one.finish(order))
+
+    opened: list[int] = []
+    played.then[5] = late
+    assert played.fleet.run() == 0
+    assert opened == [1, 1]
+    (context,) = played.contexts
+    assert (str(context.device), context.batch_sizes, context.threads) == ("cpu", (1,), 1)
+
+
+def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: Played) -> None:
+    def send(indices: list[int], process: int) -> None:
+        one = played.processes[process]
+        source = one.job.sources[0]
+        one.frames.send([("note", pack(Frame(source, index, 0.1, 16, 16)), "") for index in indices])
+
+    played.then[2] = lambda: [process.finish("go") for process in played.processes]
+
+    def begin(made: Process) -> None:
+        made.say("ready")
+        made.obey = lambda order: send([0, 13, 2], made.job.part[0])
+
+    played.begin = begin
+    assert played.fleet.run() == 1
+    assert sorted(played.wrote) == [("a", 0), ("a", 2), ("b", 0), ("b", 2)]
+    assert not any(state.error for state in played.fleet.states.values())
+    assert played.fleet.report(1)["stages"]["note"]["failed"] == 2
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_the_exit_code_of_any_worker_counts(played: Played, bad: int) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        made.obey = lambda order: made.end(int(made.job.part[0] == bad))
+
+    played.begin = begin
+    assert played.fleet.run() == 1
+
+
+def test_a_source_that_failed_in_a_worker_is_exit_1(played: Played) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        made.obey = lambda order: (made.report(2, c="no such camera"), made.end(0))
+
+    played.begin = begin
+    assert played.fleet.run() == 1
+    assert {id_: state.error for id_, state in played.fleet.states.items()} == {
+        "a": None, "b": None, "c": "no such camera",
+    }  # fmt: skip
+    assert played.fleet.report(1)["sources"]["c"] == {"frames": 2, "error": "no such camera"}
+
+
+# --------------------------------------------------------------------------------------------------- what goes wrong
+
+
+def test_a_worker_that_dies_before_it_is_ready_fails_its_sources_and_the_others_run(played: Played) -> None:
+    played.begin = lambda made: made.say("ready") if made.job.part[0] else made.die()
+    assert played.fleet.run() == 1
+    failure = "its process on cpu was killed by SIGKILL"
+    assert played.logged == [f"source a failed: {failure}", f"source c failed: {failure}"]
+    assert [one.orders for one in played.processes][1] == ["go"]
+    assert played.fleet.states["b"].error is None
+    report = played.fleet.report(1)
+    assert report["sources"] == {
+        "a": {"frames": 0, "error": failure}, "b": {"frames": 3}, "c": {"frames": 0, "error": failure},
+    }  # fmt: skip
+    assert [one.get("error") for one in report["devices"]] == [failure, None]
+    assert played.fleet.frame_counts()[0][0] == 0
+
+
+def test_a_worker_that_dies_does_not_fail_a_source_whose_frames_have_all_come(played: Played) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        if made.job.part[0] == 0:
+            made.obey = lambda order: (made.frames.send([("", None, "a")]), made.die())
+
+    played.begin = begin
+    assert played.fleet.run() == 1
+    assert played.logged == ["source c failed: its process on cpu was killed by SIGKILL"]
+    assert played.fleet.states["a"].error is None
+    assert played.fleet.states["a"].done
+
+
+def test_an_error_of_one_worker_before_the_start_aborts_the_others(played: Played) -> None:
+    def begin(made: Process) -> None:
+        if made.job.part[0] == 0:
+            made.say("fatal", ("OutputError", "it is a folder"))
+            made.end(1)
+        else:
+            made.obey = lambda order: made.end(1)
+
+    played.begin = begin
+    with pytest.raises(OutputError, match="it is a folder"):
+        played.fleet.run()
+    assert played.contexts == []  # no sink was opened
+    assert played.processes[1].orders[-1] == "abort"
+    assert "go" not in played.processes[1].orders
+    assert played.fleet.seconds == 15.5
+    assert played.logged == []
+
+
+@pytest.mark.parametrize(("error", "order"), [("OutputError", "stop"), ("StageError", "stop"), ("ModelError", "abort")])
+def test_an_error_while_it_runs_stops_the_others_or_aborts_them(played: Played, error: str, order: str) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        other = made.job.part[0]
+        made.obey = lambda got: made.finish(got) if got != "go" else None if other else fail(made)
+
+    def fail(made: Process) -> None:
+        made.say("fatal", (error, "it broke"))
+        made.end(1)
+
+    played.begin = begin
+    with pytest.raises(StreamkitError, match="it broke") as caught:
+        played.fleet.run()
+    assert type(caught.value).__name__ == error
+    assert played.processes[1].orders == ["go", order]
+    assert played.fleet._workers[1].order == order
+
+
+def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        full = [("note", pack(Frame("a", 99, 0.1, 16, 16)), "")]
+        made.obey = lambda order: made.finish(order) if order != "go" else made.frames.send(full)
+
+    def wait_for_it() -> None:
+        for _ in range(500):
+            if played.fleet.fatal is not None:
+                return
+            played.processes[0].frames.fileno()
+            played.fleet._workers[0].receiver.join(0.01)
+
+    played.begin, played.then[3] = begin, wait_for_it
+    with pytest.raises(OutputError, match="the disk is full"):
+        played.fleet.run()
+    assert [one.orders for one in played.processes] == [["go", "stop"], ["go", "stop"]]
+
+
+def test_the_first_error_counts_and_a_strange_one_is_described(played: Played) -> None:
+    fleet = played.fleet
+    fleet.fail(ValueError("odd"))
+    fleet.fail(SourceError("late"))
+    assert (type(fleet.fatal), str(fleet.fatal), fleet._aborted) == (StreamkitError, "ValueError: odd", True)
+
+
+@pytest.mark.parametrize("kind", [OutputError, StageError])
+def test_an_error_of_an_output_or_a_stage_keeps_the_frames_in_flight(played: Played, kind: type) -> None:
+    aborted: list[int] = []
+    played.fleet._sinks.abort = lambda: aborted.append(1)  # type: ignore[method-assign]
+    error = kind.__new__(kind)
+    played.fleet.fail(error)
+    assert (played.fleet.fatal, played.fleet._aborted, aborted) == (error, False, [])
+    played.fleet.fail(SourceError("worse"))
+    assert (played.fleet.fatal, played.fleet._aborted, aborted) == (error, True, [1])
+
+
+def test_a_worker_that_does_not_end_is_killed_and_it_is_said(played: Played) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        made.obey = lambda order: made.say("end", 0) if order == "go" else None
+
+    def later() -> None:
+        played.clock.now_s = 110.0
+        played.then[4] = lambda: setattr(played.clock, "now_s", 110.5)
+
+    played.begin, played.then[3] = begin, later
+    module_clock = played.clock
+    played.fleet._supervisor._overdue = lambda worker, now_s: WorkerHandle.overdue(worker, module_clock.now_s)
+    assert played.fleet.run() == 0  # each has reported its end
+    assert played.logged == ["the process of cpu does not end and is killed"] * 2
+    assert all(one.killed for one in played.processes)
+    assert len(played.waits) >= 4
+    assert [worker.failure for worker in played.fleet._workers] == [None, None]
+
+
+def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Played, monkeypatch: Any) -> None:
+    drained: list[int] = []
+    emitter = SimpleNamespace(begin_drain=lambda: drained.append(1))
+    monkeypatch.setattr(module, "emitters", lambda runners: [("x", emitter)])
+    closed: list[float] = []
+    close = played.fleet._supervisor.close
+    monkeypatch.setattr(played.fleet._supervisor, "close", lambda s: (closed.append(s), close(s)))
+
+    def begin(made: Process) -> None:
+        made.say("ready")
+        made.obey = lambda order: made.die() if order == "now" else None
+
+    def first() -> None:
+        played.fleet.stop()
+        assert (played.fleet.stopping, drained, closed) == (True, [1], [])
+
+    def second() -> None:
+        assert [one.orders for one in played.processes] == [["go", "stop"]] * 2
+        played.fleet.stop()
+        assert closed == [0.5]
+
+    played.begin = begin
+    played.then |= {3: first, 6: second}
+    assert played.fleet.run() == 130
+    assert [one.orders for one in played.processes] == [["go", "stop", "now"]] * 2
+    assert drained == [1, 1]
+    assert closed == [0.5, 0.5]
+    assert played.fleet.fatal is None
+
+
+# ------------------------------------------------------------------------------------------------------ its parts
+
+
+def test_a_handle_has_a_deadline_once_it_is_to_drop_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "time", Clock())
+    sent: list[str] = []
+    handle = WorkerHandle(device="cuda:3", sources=["a"], child=SimpleNamespace(send=sent.append))
+    assert (handle.over, handle.order, handle.overdue(1e12)) == (False, "", None)
+    for order in ("go", "stop", "now"):
+        handle.send(order)
+        assert (handle.order, handle.deadline_s) == (order, math.inf)
+    handle.send("".join(["ab", "ort"]))
+    assert (handle.order, handle.deadline_s, sent) == ("abort", 110.0, ["go", "stop", "now", "abort"])
+    assert (handle.overdue(109.0), handle.overdue(110.0)) == (None, None)
+    assert handle.overdue(110.1) == handle.overdue(120.0) == "the process of cuda:3 does not end and is killed"
+
+
+def test_handles_are_themselves_alone_and_take_no_strange_attribute() -> None:
+    for make in (lambda: WorkerHandle(device="cpu", sources=[]), SupervisedWorker):
+        one, other = make(), make()
+        assert one != other
+        assert len({one, other}) == 2
+        with pytest.raises(AttributeError):
+            one.reddy = True
+
+
+def test_each_message_changes_what_it_says_alone(played: Played) -> None:
+    fleet = played.fleet
+    worker = fleet._workers[0]
+
+    def told(kind: str, value: Any = None) -> tuple[Any, ...]:
+        fleet._handle(worker, "".join(list(kind)), value)
+        return worker.ready, worker.code, worker.failure, worker.deadline_s, fleet.fatal, len(played.logged)
+
+    before = (False, None, None, math.inf, None, 0)
+    for kind in ("aaa", "endless", "exit", "fate", "killer", "loh", "note", "s", "zzz"):
+        assert told(kind) == before
+    assert told("ready") == (True, None, None, math.inf, None, 0)
+    assert told("log", ("it is told", 20, "streamkit.x"))[-1] == 1
+    assert told("killed", "it is late")[-1] == 2
+    assert played.logged == ["it is told", "it is late"]
+    assert told("end", 0) == (True, 0, None, 110.0, None, 2)
+    assert told("exited", "was killed by SIGKILL") == (True, 0, None, 110.0, None, 2)
+    worker.code = None
+    assert told("exited", "was lost")[2] == "its process on cpu was lost"
+    report = WorkerReport({"sources": {"a": {"frames": 5}, "c": {"frames": 6, "error": "gone"}}}, done=("c",))
+    told("report", report)
+    assert worker.latest is report
+    assert [(s.frames, s.error, s.done) for s in fleet.states.values()] == [
+        (5, None, False), (0, None, False), (6, "gone", True),
+    ]  # fmt: skip
+    told("fatal", ("ConfigError", "no such model"))
+    assert (type(fleet.fatal), str(fleet.fatal), fleet._aborted) == (ConfigError, "no such model", True)
+
+
+@pytest.mark.parametrize(
+    ("code", "failure", "expected"),
+    [(None, None, "its process on cpu was lost"), (None, "known", "known"), (0, None, None), (1, None, None)],
+)
+def test_a_process_that_was_not_heard_of_has_failed_with_the_manner_of_its_exit(
+    played: Played, code: int | None, failure: str | None, expected: str | None
+) -> None:
+    fleet, joined = played.fleet, []
+    worker = fleet._workers[0]
+    worker.child = SimpleNamespace(join=joined.append, exit_text="was lost")
+    worker.code, worker.failure = code, failure
+    fleet.states["c"].error = "its own"
+    fleet._finish(worker)
+    assert worker.over
+    assert worker.failure == expected
+    assert joined == ([0.0] if code is None and failure is None else [])
+    assert [(state.done, state.error) for state in fleet.states.values()] == [
+        (True, expected), (False, None), (True, "its own"),
+    ]  # fmt: skip
+    assert played.logged == ([f"source a failed: {expected}"] if expected else [])
+
+
+def test_after_an_error_of_the_run_a_dead_process_is_not_told_apart(played: Played) -> None:
+    played.fleet.fatal = StreamkitError("it broke")
+    played.fleet._workers[0].failure = "its process died"
+    played.fleet._finish(played.fleet._workers[0])
+    assert played.fleet.states["a"].error == "its process died"
+    assert played.logged == []
+
+
+def test_a_run_is_ending_once_it_is_stopped_or_failed_or_all_is_read(played: Played) -> None:
+    fleet = played.fleet
+    assert not fleet._ending()
+    fleet.stopping = True
+    assert fleet._ending()
+    fleet.stopping, fleet.fatal = False, StreamkitError("it broke")
+    assert fleet._ending()
+    fleet.fatal = None
+    for state in fleet.states.values():
+        assert not fleet._ending()
+        state.done = True
+    assert fleet._ending()
+
+
+def test_facts_of_workers_are_as_old_as_their_last_report(played: Played) -> None:
+    asked: list[tuple[int, float, bool]] = []
+
+    class Facts:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def aged(self, age_s: float, gone: bool) -> HealthSnapshot:
+            asked.append((self.number, age_s, gone))
+            return HealthSnapshot(sources={f"s{self.number}": {"state": "live"}})
+
+    fleet = played.fleet
+    assert fleet._health().sources == {}  # nothing is known yet
+    fleet._workers[1].failure = "died"
+    for number, worker in enumerate(fleet._workers):
+        worker.latest = WorkerReport(facts=Facts(number), at_s=30.0)  # type: ignore[arg-type]
+    assert fleet._health().sources == {"s0": {"state": "live"}, "s1": {"state": "live"}}
+    assert asked == [(0, 70.0, False), (1, 70.0, True)]
+
+
+# ------------------------------------------------------------------------------------------------------- the choice
+
+
+def graph_of(device: str, sources: int = 2) -> Any:
+    listed = ", ".join(f"s{i}: 'test://'" for i in range(sources))
+    return build(read_text(f"device: {device}\nsources: {{{listed}}}\nstages: {{jsonl: {{path: all.jsonl}}}}"))
+
+
+@pytest.mark.parametrize(("device", "sources", "unused"), [("cpu", 2, 0), ("[cpu]", 2, 0), ("[cpu, cpu, cpu]", 1, 2)])
+def test_one_share_runs_in_this_process(device: str, sources: int, unused: int) -> None:
+    logged = collect()
+    trace: Any = SimpleNamespace(current_track=Spans)
+    made = prepare(graph_of(device, sources), Path("p.yaml"), {}, limit=4, trace=trace)
+    assert isinstance(made, Pipeline)
+    assert (str(made.device), made.limit, made._trace) == ("cpu", 4, trace)
+    assert logged == ["cpu is not used: there are more devices than sources"] * unused
+
+
+def test_several_shares_are_a_fleet_without_a_timeline() -> None:
+    made = prepare(graph_of("[cpu, cpu]"), Path("p.yaml"), {"a": "1"}, limit=4)
+    assert isinstance(made, WorkerFleet)
+    assert (made.limit, made._path, made._set) == (4, Path("p.yaml"), {"a": "1"})
+    assert [(worker.device, worker.sources) for worker in made._workers] == [("cpu", ["s0"]), ("cpu", ["s1"])]
+    with pytest.raises(ConfigError, match="--profile supports one process, but each device has its own"):
+        prepare(graph_of("[cpu, cpu]"), Path("p.yaml"), {}, trace=SimpleNamespace())  # type: ignore[arg-type]

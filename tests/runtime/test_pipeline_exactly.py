@@ -1,0 +1,64 @@
+"""What a pipeline is before its run, how it is ended, and the parts that need no run."""
+
+from types import SimpleNamespace
+
+import pytest
+from support.messages import collect
+from support.noting import pipeline, test_uri
+
+from streamkit.core.errors import OutputError, SourceError, StageError
+from streamkit.core.tasks import Future
+from streamkit.runtime import pipeline as module
+from streamkit.runtime.execution.future import ThreadFuture
+
+
+def test_before_its_run_it_is_neither_ready_nor_stopped():
+    made = pipeline({"a": test_uri()}, "keep: {}")
+    assert (made.ready, made.stopping, made.seconds, made.fatal, made.frames) == (False, False, 0.0, None, 0)
+    assert made.queues() == {"batcher": 0, "keep": 0}
+    made.finished.clear()
+    assert made.frames == 0
+    report = made.report(0)
+    assert (report["seconds"], "removed" in report, "alarms" in report) == (0.0, False, False)
+
+
+@pytest.mark.parametrize(("live", "kind"), [(0, ThreadFuture), (4, ThreadFuture), (5, Future), (6, Future)])
+def test_networks_are_tuned_meanwhile_next_to_few_live_sources_alone(live, kind):
+    made = pipeline({"a": test_uri()}, "keep: {}")
+    made._live = live
+    context = made._context("keep")
+    assert context.runtime.future is kind
+    assert context.threads == 1
+
+
+def test_a_stop_counts_from_its_first_call(monkeypatch):
+    made = pipeline({"a": test_uri()}, "keep: {}")
+    drained, started = [], []
+    emitter = SimpleNamespace(begin_drain=lambda: drained.append(1))
+    monkeypatch.setattr(module, "emitters", lambda runners: [("x", emitter)])
+    monkeypatch.setattr(module, "start", lambda name, target: started.append(target))
+    times = iter([5.0, 9.0])
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    made.stop()
+    made.stop()
+    assert (made.stopping, made._stopped_at_s, drained) == (True, 5.0, [1, 1])
+    assert started == [made.sources.stop] * 2
+
+
+@pytest.mark.parametrize(("kind", "dropped"), [(OutputError, 0), (StageError, 0), (SourceError, 1)])
+def test_the_first_error_is_kept_and_only_some_drop_frames(kind, dropped):
+    made = pipeline({"a": test_uri()}, "keep: {}")
+    aborts = []
+    made._abort = lambda: aborts.append(1)
+    error = kind.__new__(kind)
+    made.fail(error)
+    assert (made.fatal, len(aborts), made.sources.stopping) == (error, dropped, True)
+    made.fail(OutputError("later"))
+    assert made.fatal is error
+
+
+def test_a_failed_source_is_told_and_a_read_one_is_not():
+    made, logged = pipeline({"a": test_uri()}, "keep: {}"), collect()
+    made._source_read("a", SimpleNamespace(error=None))
+    made._source_read("b", SimpleNamespace(error="no camera"))
+    assert logged == ["source b failed: no camera"]
