@@ -188,7 +188,6 @@ class Manager:
         found = len(self._jobs) + skipped + failed_before
         self.counts = RunCounts(files=found, skipped=skipped, failed_before=failed_before)
         self._estimate = WorkEstimate(self._jobs, seconds)
-        self.stopping = False
 
     def run(self) -> RunCounts:
         """Process all files.
@@ -219,7 +218,12 @@ class Manager:
         """Start no more files, and finish those in progress. On the second call, stop the workers at once."""
         if self.stopping:
             self._pool.abort()
-        self.stopping = self._pool.stopping = True
+        self._pool.stopping = True
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._pool.stopping
 
     def workers(self) -> list[WorkerState]:
         """The state of each worker."""

@@ -33,7 +33,7 @@ class FakePool:
         self.given: list[tuple[str, int, bool]] = []
         self.queue: list[tuple[BatchJob, bool]] = []
         self.in_hand: list[tuple[BatchJob, bool]] = []
-        self.open = self.aborted = False
+        self.open = self.aborted = self.stopping = False
 
     def start(self) -> None:
         self.open = True

@@ -249,6 +249,16 @@ def test_three_workers_in_a_row_that_die_before_they_are_ready_end_the_run():
         pool.wait(0.001)
 
 
+def test_a_pool_that_is_stopping_assigns_no_further_job():
+    pool = Made(1, slots=1).ready()
+    for name in "abc":
+        pool.submit(job(name))
+    pool.stopping = True
+    pool.hears(0, "read", "a")  # there would be room for the next one
+    assert pool.told() == [["a"]]
+    assert [one.key for one in pool.recall()] == ["b", "c"]
+
+
 def test_what_no_worker_has_is_taken_back():
     pool = Made(1, slots=1).ready()
     for name in "abc":

@@ -277,7 +277,7 @@ class WorkerFleet:
     def _finish(self, worker: WorkerHandle) -> None:
         """Mark a process that has exited as over; if it died, its unfinished sources have failed."""
         worker.over = True
-        if worker.code is None and worker.failure is None:  # the news of its exit has not been received
+        if worker.code is None and worker.failure is None:  # its `exited` message has not been handled
             worker.child.join(0.0)
             worker.failure = f"its process on {worker.device} {worker.child.exit_text}"
         for id_ in worker.sources:
