@@ -172,12 +172,12 @@ class WorkerFleet:
         try:
             self._start()
             self._supervise(lambda: self.fatal is not None or all(m.ready or m.over for m in self._workers))
-            if self.fatal is None:
+            self._aborted = self._aborted or self.fatal is not None  # from the first "go" on, `fail` decides
+            if not self._aborted:
                 self._sinks.open()
             begun = time.perf_counter()
-            for worker in self._workers if self.fatal is None else ():
+            for worker in () if self._aborted else self._workers:
                 worker.send("go")
-            self._aborted = self._aborted or self.fatal is not None
             with self.alarms.evaluating():
                 self._supervise(lambda: all(worker.over for worker in self._workers))
                 self._sinks.close()

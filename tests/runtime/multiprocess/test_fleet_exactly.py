@@ -342,6 +342,17 @@ def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
     assert [one.orders for one in played.processes] == [["go", "stop"], ["go", "stop"]]
 
 
+def test_an_output_error_while_the_sources_start_drains_them(played: Played) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        made.obey = lambda order: made.finish(order) if order != "go" else played.fleet.fail(OutputError("it is full"))
+
+    played.begin = begin
+    with pytest.raises(OutputError, match="it is full"):
+        played.fleet.run()
+    assert [one.orders for one in played.processes] == [["go", "stop"], ["go", "stop"]]
+
+
 def test_the_first_error_counts_and_a_strange_one_is_described(played: Played) -> None:
     fleet = played.fleet
     fleet.fail(ValueError("odd"))
