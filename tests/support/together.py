@@ -18,8 +18,8 @@ from uuid import uuid4
 import pytest
 
 _MOST = 4
-_PER_CORE = 1.5
-"""A test waits for about a third of its time: for servers, cameras, processes that it has started."""
+_PER_CORE = 2
+"""With three processes on two cores, a quarter of the cores' time is unused: tests wait for servers and cameras."""
 
 
 @pytest.hookimpl(tryfirst=True)
