@@ -203,6 +203,7 @@ def test_a_stage_on_a_gpu_has_a_track_of_its_own(monkeypatch, tmp_path):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_a_gpu_at_work_is_shown_and_not_waited_for():
     import cupy
 
