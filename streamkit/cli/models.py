@@ -7,11 +7,16 @@ from pathlib import Path
 import click
 
 from streamkit.cli.common import DEVICE, echo
+from streamkit.cli.precision import convert, quantize
 
 
 @click.group()
 def models() -> None:
     """List, download and check model cards."""
+
+
+models.add_command(quantize)
+models.add_command(convert)
 
 
 @models.command("list")

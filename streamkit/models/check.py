@@ -19,6 +19,7 @@ from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, PIXEL_LIMIT,
 from streamkit.models import families, reference
 from streamkit.models.card import Card, family_of
 from streamkit.models.network import check_model
+from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.session import Session
 from streamkit.ops import preprocess, rle
 from streamkit.ops.color import from_rgb
@@ -32,6 +33,8 @@ OPENCV_LEVELS = 0.5
 """Mean error against OpenCV's resize of the RGB image, in levels. Single values differ more where colors clip."""
 BOX_IOU, SCORE, SCORE_F16 = 0.99, 0.005, 0.01
 """Least IoU and largest error of the score of an object that is the same on both sides."""
+BOX_IOU_INT8, SCORE_INT8 = 0.9, 0.05
+"""The same for int8 networks on a GPU, which rounds to another of 256 levels where two are equally near."""
 FOUND = 0.99
 """The share of objects or frames that must be the same; the rest may be close to a threshold."""
 MASK_IOU, POINT_PX, PLACES = 0.98, 1.0, 0.99
@@ -116,7 +119,7 @@ def _check(card: Card, frames: Sequence[Frame], device: Device) -> CheckReport:
         errors.append(_tensor_errors(card, frame, tensor))
         outputs = session.run({session.image_input: made, **reads.extra_inputs(sizes, device.xp)})
         answers = plain.run({plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
-        found += compare(_Results(card, reads, size, geometry, outputs, answers))
+        found += compare(_Results(card, reads, size, geometry, device, outputs, answers))
     verdict, worst, mean = judge(card, found), max(error for error, _ in errors), np.mean([one for _, one in errors])
     passed = verdict.passed and worst <= TENSOR_LEVELS and float(mean) <= OPENCV_LEVELS
     return CheckReport(len(frames), worst, float(mean), *verdict[:-1], passed)
@@ -151,6 +154,7 @@ class _Results(NamedTuple):
         reads: its family.
         size: width, height of the frame.
         geometry: (1, 4), as from `preprocess`.
+        device: the pipeline's.
         outputs: the pipeline's, on its device.
         answers: the reference's.
     """
@@ -159,6 +163,7 @@ class _Results(NamedTuple):
     reads: Any
     size: tuple[int, int]
     geometry: np.ndarray
+    device: Device
     outputs: Mapping[str, Array]
     answers: Mapping[str, np.ndarray]
 
@@ -208,7 +213,7 @@ def _boxes(one: _Results) -> list[tuple[bool, float, float]]:
         For each object clearly above the threshold: whether it is the reference's, and the largest errors of its box
         and its score; infinity if the other side does not have it.
     """
-    margin = SCORE_F16 if one.card.input.dtype == "f16" else SCORE
+    least_iou, margin = _box_limits(one.card, one.device)
     table = one.table()
     theirs, rows = np.column_stack([table.xyxy, table.score, table.class_id]).astype(np.float64), one.rows(-margin)
     found = []
@@ -216,11 +221,18 @@ def _boxes(one: _Results) -> list[tuple[bool, float, float]]:
         for row in some[some[:, 4] >= one.card.score + margin]:
             alike = others[(others[:, 5] == row[5]) & (np.abs(others[:, 4] - row[4]) <= margin)]
             best = max(alike, key=lambda other: reference.overlap(row, other), default=None)
-            if best is None or reference.overlap(row, best) < BOX_IOU:
+            if best is None or reference.overlap(row, best) < least_iou:
                 found.append((expected, np.inf, np.inf))
             else:
                 found.append((expected, float(np.abs(best[:4] - row[:4]).max()), float(abs(best[4] - row[4]))))
     return found
+
+
+def _box_limits(card: Card, device: Device) -> tuple[float, float]:
+    """Return the least IoU and the largest error of the score."""
+    if device.kind != "cpu" and is_quantized(card.file):
+        return BOX_IOU_INT8, SCORE_INT8
+    return BOX_IOU, SCORE_F16 if card.input.dtype == "f16" else SCORE
 
 
 def _judge_boxes(card: Card, found: list[tuple[bool, float, float]]) -> _Verdict:

@@ -15,6 +15,7 @@ from streamkit.core.tasks import Future
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.models.network import check_model, need_onnxruntime, wrong
+from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.session import Session, on_this_stream
 from streamkit.stages.inference.preprocess import Preprocess
 
@@ -102,6 +103,12 @@ class Infer(BatchStage):
             self.context.counters.add("network nodes on the cpu", count)
             if count > sum(session.nodes.values()) // 10:  # a few are arithmetic on shapes, which costs nothing
                 logger.warning(f"{name}: {count} of its nodes run on the CPU, with copies between CPU and GPU")
+
+        if self.context.device.kind == "cuda" and is_quantized(self._card.file):
+            logger.warning(
+                f"{name} is int8, which is for CPUs: ONNX Runtime's CUDA provider runs it slower than f16; make an f16 "
+                "network from the float one with: run.py models convert CARD --f16"
+            )
 
     def process(self, batch: Batch) -> Batch:
         """Set `batch.outputs`; release the tensor."""

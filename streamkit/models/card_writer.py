@@ -1,0 +1,114 @@
+"""Writing a card beside a network that was made from another card's, both or neither."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from streamkit.core.errors import OutputError
+from streamkit.io.outputs import AtomicFile, writing
+from streamkit.models.card import Card
+from streamkit.models.labels import KNOWN, SKELETONS
+from streamkit.models.network import sha256
+from streamkit.ops.letterbox import InputSpec
+
+
+def check_targets(paths: Iterable[Path], overwrite: bool) -> None:
+    """Check that files may be written under these names.
+
+    Raises:
+        OutputError: a name is taken, and `overwrite` is false.
+    """
+    for path in paths:
+        if path.exists() and not overwrite:
+            raise OutputError(f"{path} exists; replace it with --overwrite, or name another card with --out")
+
+
+def write_network_and_card(network: Path, file: Path, card: Card, out: Path, comments: Iterable[str]) -> None:
+    """Write a network and its card: both are complete before either gets its final name.
+
+    Args:
+        network: the network, in a temporary folder.
+        file: the network's final name, in the folder of `out`.
+        card: the card to write, apart from file and checksum.
+        out: the card's final name.
+        comments: lines for the card's head.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+    text = card_text(card, file.name, sha256(network), comments)
+    files = AtomicFile(file), AtomicFile(out)
+    try:
+        for one in files:
+            one.begin()
+        with writing(file):
+            shutil.copyfile(network, files[0].part)
+        with writing(out):
+            files[1].part.write_text(text, encoding="utf-8")
+        for one in files:
+            one.finish()
+    except BaseException:
+        for one in files:
+            one.discard()
+        raise
+
+
+def card_text(card: Card, file: str, checksum: str, comments: Iterable[str] = ()) -> str:
+    """Return a card as YAML, with another file; everything else is the card's, also what it took from other files."""
+    import yaml
+
+    made: dict[str, Any] = {"task": card.task, "family": card.family, "file": file, "sha256": checksum}
+    made |= {"input": _Flow(_input(card.input)), **_labels(card.labels), **_keypoints(card)}
+    made |= {key: value for key in ("score", "iou", "select", "license", "note") if (value := getattr(card, key)) != ""}
+    text = yaml.dump(made, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=110)
+    return "".join(f"# {line}\n" for line in comments) + str(text)
+
+
+class _Flow(dict[str, Any]):
+    """A mapping that is written in one line."""
+
+
+def _dumper() -> Any:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    Dumper.add_representer(_Flow, lambda dumper, one: dumper.represent_mapping("tag:yaml.org,2002:map", one, True))
+    Dumper.add_representer(list, lambda dumper, one: dumper.represent_sequence("tag:yaml.org,2002:seq", one, True))
+    return Dumper
+
+
+def _input(spec: InputSpec) -> dict[str, Any]:
+    """Return the keys of `input` that differ from the defaults; layout and dtype are those of the file."""
+    made: dict[str, Any] = {"size": list(spec.size)}
+    for field in dataclasses.fields(spec):
+        value = getattr(spec, field.name)
+        if field.name in ("size", "layout", "dtype") or value == field.default:
+            continue
+        made[field.name] = list(value) if isinstance(value, tuple) else value
+    inverse = round(1 / spec.scale)
+    if "scale" in made and inverse > 1 and 1 / inverse == spec.scale:
+        made["scale"] = f"1/{inverse}"
+    return made
+
+
+def _labels(labels: tuple[str, ...]) -> dict[str, Any]:
+    if not labels:
+        return {}
+    return {"labels": next((name for name, known in KNOWN.items() if known == labels), list(labels))}
+
+
+def _keypoints(card: Card) -> dict[str, Any]:
+    if card.skeleton is None:
+        return {}
+    names = card.skeleton.names
+    known = next((name for name, one in SKELETONS.items() if one == card.skeleton), None)
+    if known is not None:
+        return {"keypoints": known}
+    pairs = [[names[a], names[b]] for a, b in card.skeleton.edges]
+    return {"keypoints": list(names), **({"skeleton": pairs} if pairs else {})}
