@@ -53,7 +53,8 @@ def _options(command: Any) -> Any:
 @click.option(
     "--reduce-range/--full-range", default=None, help="weights of 7 or 8 bits; by default 7 on processors without VNNI"
 )
-def quantize(reduce_range: bool | None, **given: Any) -> int:
+@click.option("--symmetric", is_flag=True, help="activations around zero, for TensorRT; slower on a CPU")
+def quantize(reduce_range: bool | None, symmetric: bool, **given: Any) -> int:
     """Write an int8 network for the CPU, and its card: static quantisation with frames of CLIPS.
 
     Both networks are compared on other frames of the clips. If the int8 one loses more than --max-loss, nothing is
@@ -63,14 +64,14 @@ def quantize(reduce_range: bool | None, **given: Any) -> int:
     from streamkit.models.precision import quantize_card
 
     request = _request("int8", **given)
-    if request.device.kind == "cuda":
+    if request.device.kind == "cuda" and not symmetric:
         logger.warning(
             f"ONNX Runtime's CUDA provider runs int8 slower than f16; for a GPU use: run.py models convert "
             f"{given['name']} --f16"
         )
-    report = quantize_card(request, reduce_range)
+    report = quantize_card(request, reduce_range, symmetric)
     echo(str(report))
-    if request.device.kind == "cpu" and report.comparison.speedup < 1:
+    if request.device.kind == "cpu" and not symmetric and report.comparison.speedup < 1:
         logger.warning(f"int8 is not faster than float for this network on this processor ({int8_instructions()})")
     return 0 if report.file else 1
 

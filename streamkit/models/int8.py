@@ -74,7 +74,14 @@ def saturates() -> bool:
     return platform.machine() in ("x86_64", "AMD64") and bool(flags) and not flags & _VNNI
 
 
-def write_int8(file: Path, out: Path, feeds: Iterable[Mapping[str, np.ndarray]], *, reduce_range: bool) -> Int8Facts:
+def write_int8(
+    file: Path,
+    out: Path,
+    feeds: Iterable[Mapping[str, np.ndarray]],
+    *,
+    reduce_range: bool = False,
+    symmetric: bool = False,
+) -> Int8Facts:
     """Write a network's int8 version, with float inputs and outputs.
 
     Args:
@@ -82,6 +89,7 @@ def write_int8(file: Path, out: Path, feeds: Iterable[Mapping[str, np.ndarray]],
         out: the file to write.
         feeds: the inputs of each calibration frame, by name; read once.
         reduce_range: use 7 bits for weights.
+        symmetric: use int8 activations around zero, as TensorRT needs; slower on x86 processors.
 
     Raises:
         MissingPackage: `onnx` is not installed.
@@ -100,7 +108,7 @@ def write_int8(file: Path, out: Path, feeds: Iterable[Mapping[str, np.ndarray]],
             )
         calibration = CalibrationReader(feeds)
         try:
-            _quantize(prepared, out, calibration, found, reduce_range)
+            _quantize(prepared, out, calibration, found, reduce_range, symmetric)
         except Exception as error:  # the quantiser raises anything, from ValueError to ONNX Runtime's own
             raise ModelError(
                 f"ONNX Runtime cannot quantise {file.name}: {short(error)}; keep the float network, or export it "
@@ -145,7 +153,9 @@ def _prepared(model: Any, folder: Path, name: str) -> Any:
     return prepared
 
 
-def _quantize(model: Any, out: Path, calibration: Any, found: NetworkParts, reduce_range: bool) -> None:
+def _quantize(
+    model: Any, out: Path, calibration: Any, found: NetworkParts, reduce_range: bool, symmetric: bool
+) -> None:
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.registry import QDQRegistry
 
@@ -157,8 +167,8 @@ def _quantize(model: Any, out: Path, calibration: Any, found: NetworkParts, redu
         op_types_to_quantize=[name for name in _OPERATORS if name in QDQRegistry],
         per_channel=True,
         reduce_range=reduce_range,
-        activation_type=QuantType.QUInt8,
+        activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
         weight_type=QuantType.QInt8,
         nodes_to_exclude=[*found.last, *found.tail],
-        extra_options={"WeightSymmetric": True},
+        extra_options={"WeightSymmetric": True, "ActivationSymmetric": symmetric},
     )

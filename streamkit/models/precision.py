@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -82,12 +83,15 @@ class PrecisionRequest:
     overwrite: bool = False
 
 
-def quantize_card(request: PrecisionRequest, reduce_range: bool | None = None) -> PrecisionReport:
+def quantize_card(
+    request: PrecisionRequest, reduce_range: bool | None = None, symmetric: bool = False
+) -> PrecisionReport:
     """Write the int8 version of a card's network, and a card for it, unless it loses too much.
 
     Args:
         request: what to make.
         reduce_range: whether weights have 7 bits; by default, on processors where 8 bits saturate.
+        symmetric: whether activations are int8 around zero, as TensorRT needs.
 
     Raises:
         MissingPackage: a package of the extra `quantize` is missing.
@@ -96,8 +100,9 @@ def quantize_card(request: PrecisionRequest, reduce_range: bool | None = None) -
     """
     if len(request.calibration) < MIN_FRAMES:
         raise too_few_frames(len(request.calibration), MIN_FRAMES)
-    narrow = saturates() if reduce_range is None else reduce_range
-    return _make(request, "int8", lambda file, out, feeds: write_int8(file, out, feeds, reduce_range=narrow))
+    narrow = saturates() and not symmetric if reduce_range is None else reduce_range
+    write = functools.partial(write_int8, reduce_range=narrow, symmetric=symmetric)
+    return _make(request, "int8", write)
 
 
 def convert_card(request: PrecisionRequest) -> PrecisionReport:

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ PROVIDERS = {
 
 
 def provider_options(
-    names: Sequence[str], device: Device, stream: int, cuda_graph: bool, tf32: bool, quick: bool = False
-) -> list[dict[str, str]]:
+    names: Sequence[str], device: Device, stream: int, cuda_graph: bool, tf32: bool, quick: bool = False,
+    tensorrt: Mapping[str, str] | None = None,
+) -> list[dict[str, str]]:  # fmt: skip
     """Return the options of each provider in `names`. `stream` is the CUDA stream's address, 0 for the CPU.
 
-    `quick` uses the first working convolution algorithm, found in a tenth of the time and an eighth as fast.
+    `quick` uses the first working convolution algorithm, found in a tenth of the time and an eighth as fast. `tensorrt`
+    has the options of that provider, see `tensorrt_options`.
 
     Raises:
         ModelError: there is no such provider.
@@ -55,7 +57,7 @@ def provider_options(
             "use_tf32": str(int(tf32)),
             "enable_cuda_graph": str(int(cuda_graph)),
         },
-        "tensorrt": {"trt_cuda_graph_enable": str(int(cuda_graph))},
+        "tensorrt": dict(tensorrt or {}),
     }
     return [{**shared, **own[name]} if name in own else {} for name in names]
 
@@ -78,7 +80,7 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
     if missing:
         raise DeviceError(
             f"the installed ONNX Runtime {ort.__version__} has no {missing[0]} (it has "
-            f"{', '.join(ort.get_available_providers())}). {_fix()}"
+            f"{', '.join(ort.get_available_providers())}). {_fix(missing[0])}"
         )
     if "cuda" in names or "tensorrt" in names:
         # It prints libraries that it cannot load; standard output may carry records.
@@ -104,16 +106,22 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
         if asked == [PROVIDERS["cpu"]]:
             raise ModelError(f"{file} cannot be loaded: {short(error)}") from None
         why = " ".join([short(error), *printed.getvalue().split()])
-        raise DeviceError(f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_fix()}") from None
+        raise DeviceError(f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_fix(asked[0])}") from None
     lost = [name for name in asked if name not in session.get_providers()]
     if lost:
         why = " ".join([_why_not_loaded(lost[0]), *printed.getvalue().split()])
-        raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {why}. {_fix()}")
+        raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {why}. {_fix(lost[0])}")
     return session
 
 
-def _fix() -> str:
-    return f"Install the GPU build and its libraries with: {gpu_command()} (run.py doctor shows what is installed)"
+def _fix(provider: str) -> str:
+    build = f"Install the GPU build and its libraries with: {gpu_command()} (run.py doctor shows what is installed)"
+    if provider != PROVIDERS["tensorrt"]:
+        return build
+    return (
+        f"{build}. TensorRT's libraries are not among them: install the release of TensorRT that this ONNX Runtime is "
+        "built for and put its folder on LD_LIBRARY_PATH, or use providers: [cuda, cpu]"
+    )
 
 
 def _why_not_loaded(provider: str) -> str:

@@ -16,6 +16,7 @@ from streamkit.core.errors import DeviceError
 from streamkit.models.io_binding import IoBinding
 from streamkit.models.network import inspect
 from streamkit.models.providers import nodes_by_provider, open_session, provider_options
+from streamkit.models.tensorrt import tensorrt_options
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,6 +46,8 @@ class Session:
         cuda_graph: bool = False,
         tf32: bool = False,
         quick: bool = False,
+        batch_sizes: Sequence[int] = (),
+        size: tuple[int, int] | None = None,
     ) -> None:
         """Load the network.
 
@@ -61,6 +64,9 @@ class Session:
             tf32: let the GPU round f32 products to 10 bits of mantissa: faster, but results differ from the CPU's.
             quick: on a GPU, warm in a tenth of the time but run slowly, to bridge the tuning of another session.
                 Batches run in steps of the smallest size, each waited for.
+            batch_sizes: the batch sizes that will occur: TensorRT builds one engine for all of them. Other providers
+                do not need them.
+            size: width and height of the images, likewise.
 
         Raises:
             ModelError: the file cannot be used.
@@ -74,7 +80,11 @@ class Session:
             raise DeviceError("cuda_graph needs device: cuda")
         names = tuple(providers) or (("cuda", "cpu") if device.kind == "cuda" else ("cpu",))
         stream = _own_stream(device) if device.kind == "cuda" else 0
-        options = provider_options(names, device, stream, cuda_graph, tf32, quick)
+        self._one_engine = "tensorrt" in names
+        tensorrt = None
+        if self._one_engine and device.kind == "cuda":
+            tensorrt = tensorrt_options(self.info, cuda_graph, self._profile(batch_sizes, size))
+        options = provider_options(names, device, stream, cuda_graph, tf32, quick, tensorrt)
         self._open: Callable[[], Any] = lambda: open_session(file, names, options, threads)
         self._session = self._shared(file, threads) if device.kind == "cpu" else self._open()
         self.nodes = nodes_by_provider(self._session)
@@ -118,8 +128,9 @@ class Session:
         """Run every batch size once, the largest first, so that no later run waits for tuning or allocation.
 
         On a GPU each size gets a separate ONNX Runtime session with its own weights: a session caches cuDNN's plans
-        only for the shape it ran last, and making them again takes seconds. The CPU needs no tuning: there, only the
-        smallest size is run, to detect a broken network before the first frame.
+        only for the shape it ran last, and making them again takes seconds. TensorRT's engine is for all sizes, so they
+        share a session. The CPU needs no tuning: there, only the smallest size is run, to detect a broken network
+        before the first frame.
 
         Args:
             batch_sizes: all sizes that will occur.
@@ -142,7 +153,8 @@ class Session:
                 name: self.device.xp.zeros(self._shape(name, batch, size), i.dtype) for name, i in self.inputs.items()
             }
             if self._gpu:
-                bound = self._by_batch[batch] = self._bind(self._open()) if self._by_batch else self._gpu
+                another = self._by_batch and not self._one_engine
+                bound = self._by_batch[batch] = self._bind(self._open()) if another else self._gpu
                 outputs = bound.warm(feeds)
             else:
                 outputs = self._run(feeds)
@@ -158,6 +170,18 @@ class Session:
 
     def _bind(self, session: Any) -> IoBinding:
         return IoBinding(session, self.info, self.device.index, self._cuda_graph)
+
+    def _profile(self, batch_sizes: Sequence[int], size: tuple[int, int] | None) -> dict[str, Any] | None:
+        """Return the least, usual and largest shape of each input with open dimensions; None if not known or fixed."""
+        size = size or self.info.size
+        if not batch_sizes or size is None or self.fixed_batch is not None:
+            return None
+        batches = min(batch_sizes), max(batch_sizes), max(batch_sizes)
+        return {
+            name: tuple(self._shape(name, batch, size) for batch in batches)
+            for name, one in self.inputs.items()
+            if None in one.shape
+        }
 
     def _shape(self, name: str, batch: int, size: tuple[int, int]) -> tuple[int, ...]:
         if name == self.image_input:

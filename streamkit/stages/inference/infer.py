@@ -17,6 +17,7 @@ from streamkit.models.card_option import Model
 from streamkit.models.network import check_model, need_onnxruntime, wrong
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.session import Session, on_this_stream
+from streamkit.models.tensorrt import EXPERIMENTAL
 from streamkit.stages.inference.preprocess import Preprocess
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,10 @@ class Infer(BatchStage):
         self._family = family_of(self._card)
         device = self.context.device
         self._tuned: Future[Session] | None = None
+        if "tensorrt" in self.providers:
+            logger.warning(EXPERIMENTAL)
         soon = device.kind == "cuda" and not self.cuda_graph and not self.context.runtime.future.at_once
+        soon = soon and "tensorrt" not in self.providers  # a quick session would build an engine of its own
         self._session = self._load(quick=soon)
         if soon:
             tune = on_this_stream(self._load, device)
@@ -81,6 +85,8 @@ class Infer(BatchStage):
             threads=self.threads or self.context.threads,
             cuda_graph=self.cuda_graph,
             quick=quick,
+            batch_sizes=self._sizes,
+            size=card.input.size,
         )
         shapes = session.warm(self._sizes, card.input.size, dropped)
         try:  # checked again on real outputs: a file may leave their shapes open
@@ -104,7 +110,7 @@ class Infer(BatchStage):
             if count > sum(session.nodes.values()) // 10:  # a few are arithmetic on shapes, which costs nothing
                 logger.warning(f"{name}: {count} of its nodes run on the CPU, with copies between CPU and GPU")
 
-        if self.context.device.kind == "cuda" and is_quantized(self._card.file):
+        if self.context.device.kind == "cuda" and "tensorrt" not in self.providers and is_quantized(self._card.file):
             logger.warning(
                 f"{name} is int8, which is for CPUs: ONNX Runtime's CUDA provider runs it slower than f16; make an f16 "
                 "network from the float one with: run.py models convert CARD --f16"

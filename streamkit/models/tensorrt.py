@@ -1,0 +1,85 @@
+"""Options of ONNX Runtime's TensorRT provider: experimental, because its libraries come with no package of streamkit.
+
+The options follow ONNX Runtime's documentation of the provider. The network decides the precision: an f16 network runs
+in f16, an int8 one (`models quantize --symmetric`) in int8, any other in f32.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from streamkit.core.errors import OutputError
+from streamkit.io.outputs import writing
+from streamkit.models.network import ModelInfo, need_onnxruntime, sha256
+from streamkit.models.onnx_graph import is_quantized
+
+Shape = tuple[int, ...]
+
+EXPERIMENTAL = (
+    "providers: tensorrt is experimental: streamkit's tests cannot run it; compare its results with the CPU's before "
+    "you rely on it"
+)
+
+
+def cache_folder() -> Path:
+    """Return the user's folder for engines: `$XDG_CACHE_HOME/streamkit/tensorrt`, by default below `~/.cache`."""
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(user) / "streamkit" / "tensorrt"
+
+
+def tensorrt_options(
+    info: ModelInfo, cuda_graph: bool, shapes: Mapping[str, tuple[Shape, Shape, Shape]] | None = None
+) -> dict[str, str]:
+    """Return the provider's options for a network, without device and stream; creates the cache folder.
+
+    An engine is valid for one network, one ONNX Runtime and one set of shapes, and the provider checks only the last:
+    each gets a folder of its own. The timing cache is shared by all.
+
+    Args:
+        info: the network.
+        cuda_graph: whether CUDA graphs are captured.
+        shapes: of each input with open dimensions, the least, the usual and the largest shape: one engine then serves
+            all of them. Without it, the engine is built again whenever a shape leaves the range so far.
+
+    Raises:
+        OutputError: the folder cannot be created.
+    """
+    options = {
+        "trt_cuda_graph_enable": str(cuda_graph),
+        "trt_fp16_enable": str(info.dtype == "f16" or _has_f16(info.file)),
+        "trt_int8_enable": str(is_quantized(info.file)),
+        "trt_engine_cache_enable": "True",
+        "trt_timing_cache_enable": "True",
+    }
+    for place, which in enumerate(("min", "opt", "max")):
+        if shapes:
+            options[f"trt_profile_{which}_shapes"] = ",".join(
+                f"{name}:{'x'.join(map(str, one[place]))}" for name, one in shapes.items()
+            )
+    made = hashlib.sha256(repr((sha256(info.file), need_onnxruntime().__version__, sorted(options.items()))).encode())
+    folder, timing = cache_folder() / f"{info.file.stem}-{made.hexdigest()[:16]}", cache_folder()
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"cannot write TensorRT's engines to {folder}; set XDG_CACHE_HOME to a folder you can write")
+    return options | {"trt_engine_cache_path": str(folder), "trt_timing_cache_path": str(timing)}
+
+
+def _has_f16(file: Path) -> bool:
+    """Whether a network with f32 or u8 images computes in f16; its weights then have that type."""
+    stat = file.stat()
+    return _f16_weights(file, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=16)
+def _f16_weights(file: Path, changed_ns: int, size: int) -> bool:
+    try:
+        import onnx
+    except ImportError:
+        return False  # the type of the images decides alone
+    model = onnx.load(file, load_external_data=False)
+    return any(one.data_type == onnx.TensorProto.FLOAT16 for one in model.graph.initializer)
