@@ -74,6 +74,7 @@ def write_f16(file: Path, out: Path, feeds: Iterable[Mapping[str, np.ndarray]]) 
             made = convert_float_to_float16(
                 model, keep_io_types=[one.name for one in model.graph.output], node_block_list=sorted(tail | large)
             )
+            _remove_round_trips(made)
             onnx.save(made, out)
     except Exception as error:  # the converter raises anything, from ValueError to ONNX Runtime's own
         raise ModelError(f"{file.name} cannot be converted to f16: {short(error)}; keep the f32 network") from None
@@ -92,6 +93,35 @@ def _check(model: Any, file: Path) -> None:
     floats = {one.data_type for one in model.graph.initializer}
     if TensorProto.FLOAT16 in floats and TensorProto.FLOAT not in floats:
         raise ModelError(f"{file.name} is an f16 network already")
+
+
+def _remove_round_trips(model: Any) -> None:
+    """Connect f32 nodes directly, in place: the converter rounds to f16 and back between any two of them."""
+    from onnx import TensorProto
+
+    graph = model.graph
+    casts = {
+        node.output[0]: (node.input[0], next(one.i for one in node.attribute if one.name == "to"))
+        for node in graph.node
+        if node.op_type == "Cast"
+    }
+    made = _f32_results(graph, casts)
+    for node in graph.node:
+        rounded, to = casts.get(node.output[0], ("", 0))
+        if to == TensorProto.FLOAT and rounded in casts:
+            source, kind = casts[rounded]
+            if kind == TensorProto.FLOAT16 and source in made:
+                del node.attribute[:]
+                node.op_type, node.input[0] = "Identity", source
+    read = {name for node in graph.node for name in node.input} | {one.name for one in graph.output}
+    for node in [one for one in graph.node if one.op_type == "Cast" and one.output[0] not in read]:
+        graph.node.remove(node)
+
+
+def _f32_results(graph: Any, casts: Mapping[str, tuple[str, int]]) -> set[str]:
+    """Return the tensors that the converter casts to f16 right after an f32 node; it names them so."""
+    results = {name for node in graph.node for name in node.output}
+    return {source for source, _ in casts.values() if source in results and source.endswith("_cast_to_fp16")}
 
 
 def _with_large_values(model: Any, reader: CalibrationReader) -> set[str]:

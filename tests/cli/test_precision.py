@@ -1,0 +1,102 @@
+"""`models quantize` and `models convert`: what they write, say and refuse."""
+
+import json
+
+import pytest
+from support.commands import Here
+
+pytest.importorskip("onnx")
+
+
+def test_quantize_writes_a_card_that_runs(root, here: Here, tmp_path):
+    street = root / "samples" / "street.mp4"
+    done = here("models", "quantize", "demo", street, "--frames", "16", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["demo_int8.onnx", "demo_int8.yaml"]
+    assert "wrote " in done.stdout
+    assert "AP         1.000 -> " in done.stdout
+    done = here("models", "check", "demo_int8", street, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    again = here("models", "quantize", "demo", street, "--frames", "16", cwd=tmp_path)
+    assert again.returncode == 1
+    assert "demo_int8.yaml exists; replace it with --overwrite, or name another card with --out" in again.stderr
+
+
+def test_a_refusal_is_exit_1_and_writes_nothing(root, here: Here, tmp_path):
+    street = root / "samples" / "street.mp4"
+    done = here("models", "quantize", "demo", street, "--frames", "16", "--max-loss", "0", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "(at most 0, --max-loss)\nREFUSED: it loses more than allowed, and nothing is written" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_convert_needs_no_clips(here: Here, tmp_path):
+    done = here("models", "convert", "demo", "--f16", "--frames", "8", "--out", "sub/half.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(one.name for one in (tmp_path / "sub").iterdir()) == ["half.onnx", "half.yaml"]
+    assert "compare speed and results on the GPU with --device cuda" in done.stderr
+
+
+@pytest.fixture
+def stills(root, tmp_path):
+    """A folder of frames of the street as images, and ground truth for half of them: nothing is in them."""
+    import cv2
+
+    folder = tmp_path / "images"
+    folder.mkdir()
+    capture = cv2.VideoCapture(str(root / "samples" / "street.mp4"))
+    for number in range(20):
+        cv2.imwrite(str(folder / f"{number}.jpg"), capture.read()[1])
+    images = [{"id": number, "file_name": f"{number}.jpg"} for number in range(0, 20, 2)]
+    box = {"id": 1, "image_id": 0, "category_id": 1, "bbox": [0, 0, 40, 40], "area": 1600, "iscrowd": 0}
+    truth = {"images": images, "annotations": [box], "categories": [{"id": 1, "name": "car"}]}
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    return folder
+
+
+def test_ground_truth_is_compared_on_its_own_images(here: Here, stills, tmp_path):
+    done = here(
+        "models", "quantize", "demo", "--data", stills, "--truth", tmp_path / "truth.json", "--frames", "16",
+        "--out", tmp_path / "x.yaml", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "with ranges from 8 frames" in done.stdout
+    assert "objects in 10 frames" in done.stdout
+    assert "against ground truth" in done.stdout
+    assert "come from images that AP is measured on" not in done.stderr
+
+
+def test_ranges_from_the_compared_images_are_told(here: Here, stills, tmp_path):
+    for number in range(1, 20, 2):
+        (stills / f"{number}.jpg").unlink()
+    done = here(
+        "models", "quantize", "demo", "--data", stills, "--truth", tmp_path / "truth.json", cwd=tmp_path
+    )  # fmt: skip
+    assert "the ranges of values come from images that AP is measured on; name other clips too" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("quantize", "demo"), 2, "name clips, images or folders that show what the network will see"),
+        (("quantize", "demo", "no.mp4"), 1, "there is no file or folder no.mp4"),
+        (("quantize", "demo", "text.mp4"), 1, "text.mp4"),
+        (("quantize", "demo", "empty"), 1, "the folder empty contains no videos or images"),
+        (("quantize", "demo", "STREET", "--frames", "10"), 2, "int8 needs at least 8 frames for the ranges of its"),
+        (("quantize", "yolox-s", "STREET"), 2, "yolox-s.onnx does not exist; fetch it with: run.py models pull"),
+        (("quantize", "color", "STREET"), 2, "color.onnx has 1 convolution"),
+        (("quantize", "deno", "STREET"), 2, "did you mean 'demo'?"),
+        (("quantize", "demo", "STREET", "--truth", "no.json"), 2, "no.json"),
+        (("convert", "demo"), 2, "name the precision: --f16, or use: run.py models quantize"),
+        (("convert", "demo", "--f16", "--device", "cuda"), 2, "cuda"),
+    ],
+)
+def test_wrong_input_is_one_message(root, here: Here, tmp_path, words, code, told):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.mp4").write_text("no video")
+    words = [str(root / "samples" / "street.mp4") if word == "STREET" else word for word in words]
+    done = here("models", *words, cwd=tmp_path)
+    assert told in done.stderr
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["empty", "text.mp4"]

@@ -1,0 +1,53 @@
+"""Frames spread over clips and images."""
+
+import cv2
+import numpy as np
+import pytest
+
+from streamkit.core.errors import SourceError
+from streamkit.media.demux import Demuxer
+from streamkit.media.spread_frames import images_and_videos, spread_frames, still_frames
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number in range(12):
+        cv2.imwrite(str(folder / f"{number}.png"), np.full((20, 30, 3), number * 10, np.uint8))
+    return folder
+
+
+def test_a_video_gives_frames_from_all_of_its_length(root):
+    street = root / "samples" / "street.mp4"
+    demuxer = Demuxer(str(street))
+    length = demuxer.info.frames
+    demuxer.close()
+    found = spread_frames([], [street], 10)
+    assert len(found) == 10
+    assert [one.index for one in found] == [number * (length // 10) for number in range(10)]
+    assert {(one.source, one.surface.data.dtype.name) for one in found} == {("street.mp4", "uint8")}
+
+
+def test_a_video_and_images_share_the_frames(root, images):
+    stills, videos = images_and_videos([images, root / "samples" / "street.mp4"])
+    found = spread_frames(stills, videos, 8)
+    assert [one.source for one in found] == ["0.png", "3.png", "6.png", "9.png", *["street.mp4"] * 4]
+
+
+def test_fewer_images_than_asked_for_are_all_taken(images):
+    stills, _ = images_and_videos([images])
+    assert [one.source for one in spread_frames(stills, [], 100)] == [f"{number}.png" for number in range(12)]
+
+
+def test_an_image_keeps_its_size_and_level(images):
+    (frame,) = still_frames([images / "5.png"])
+    assert (frame.width, frame.height) == (30, 20)
+    assert abs(int(frame.surface.data[0, 0]) - 50) <= 1
+
+
+def test_what_holds_nothing_is_told(tmp_path):
+    with pytest.raises(SourceError, match=r"there is no file or folder .*gone"):
+        images_and_videos([tmp_path / "gone"])
+    with pytest.raises(SourceError, match="contains no videos or images"):
+        images_and_videos([tmp_path])

@@ -1,0 +1,281 @@
+"""int8 and f16 networks: what they are, that they find the same, and what is refused."""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import pytest
+from support.networks import classifier
+
+from streamkit.core.data import Device, Surface
+from streamkit.core.errors import MissingPackage, ModelError, OutputError
+from streamkit.media.spread_frames import spread_frames
+from streamkit.models import int8
+from streamkit.models.card import load_card
+from streamkit.models.card_comparison import calibration_feeds, compare_cards, read_truth
+from streamkit.models.check import check, frames_of
+from streamkit.models.network import check_model, inspect
+from streamkit.models.onnx_graph import is_quantized
+from streamkit.models.precision import PrecisionRequest, convert_card, quantize_card
+from streamkit.models.session import Session
+
+onnx = pytest.importorskip("onnx")
+
+
+@pytest.fixture(scope="module")
+def frames(root):
+    return spread_frames([], [root / "samples" / "street.mp4"], 16)
+
+
+@pytest.fixture(scope="module")
+def demo(root):
+    return load_card(root / "models" / "demo.yaml")
+
+
+def request_of(card, out, frames, **options):
+    return PrecisionRequest(card, out, frames[::2], frames[1::2], Device(), **options)
+
+
+@pytest.fixture(scope="module")
+def made(demo, frames, tmp_path_factory):
+    """The int8 demo network: report and card."""
+    out = tmp_path_factory.mktemp("int8") / "demo_int8.yaml"
+    report = quantize_card(request_of(demo, out, frames), reduce_range=False)
+    return report, check_model(load_card(out))
+
+
+def batch_of(card, frames):
+    return np.concatenate([feed[inspect(card.file).image_input] for feed in calibration_feeds(card, frames)])
+
+
+# ---------------------------------------------------------------------------------------------------------- int8
+
+
+def test_an_int8_network_finds_what_the_float_one_finds(made):
+    report, _ = made
+    comparison = report.comparison
+    assert comparison.objects > 100
+    assert comparison.agreement > 0.98
+    assert comparison.ap[1] > 0.98
+    assert 0 < comparison.score_error < 0.05
+    text = str(report)
+    assert "26 of 29 convolutions, with ranges from 8 frames; in float: the last 3 and the " in text
+    assert f"wrote {report.file} and {report.card}" in text
+
+
+def test_it_computes_with_integers_except_at_its_end(made):
+    report, card = made
+    graph = onnx.load(card.file).graph
+    producers = {output: node for node in graph.node for output in node.output}
+
+    def is_int8(node):
+        weight = producers.get(node.input[1])
+        return weight is not None and weight.op_type == "DequantizeLinear"
+
+    convolutions = [node for node in graph.node if node.op_type == "Conv"]
+    assert sum(map(is_int8, convolutions)) == 26
+    assert is_quantized(card.file)
+    assert report.megabytes[1] < 0.6 * report.megabytes[0]
+    for one in graph.output:
+        assert producers[one.name].op_type != "DequantizeLinear"
+
+
+def test_any_batch_size_gives_the_same(made, frames):
+    _, card = made
+    session, batch = Session(card.file, Device()), batch_of(card, [*frames, *frames])
+    assert session.fixed_batch is None
+    assert len(batch) == 32
+    (whole,) = session.run({session.image_input: batch}).values()
+    for row in (0, 7, 31):
+        (alone,) = session.run({session.image_input: batch[row : row + 1]}).values()
+        assert np.array_equal(alone[0], whole[row])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_card_passes_its_check_with_any_number_of_threads(threads, made, frames):
+    _, card = made
+    assert check(card, frames[:2]).passed
+    batch = batch_of(card, frames[:1])
+    one, other = (Session(card.file, Device(), threads=n) for n in (1, threads))
+    for first, second in zip(
+        one.run({one.image_input: batch}).values(), other.run({other.image_input: batch}).values(), strict=True
+    ):
+        assert np.array_equal(first, second)
+
+
+@pytest.mark.gpu
+def test_the_card_passes_its_check_on_a_gpu(made, root):
+    _, card = made
+    report = check(card, frames_of([root / "samples" / "street.mp4"], 4), Device("cuda"))
+    assert report.passed, str(report)
+
+
+def test_narrow_weights_have_7_bits_and_symmetric_values_no_offset(demo, frames, tmp_path):
+    facts = int8.write_int8(demo.file, tmp_path / "n.onnx", calibration_feeds(demo, frames[:8]), reduce_range=True)
+    assert "weights of 7 bits" in str(facts)
+    weights = [
+        onnx.numpy_helper.to_array(one) for one in onnx.load(tmp_path / "n.onnx").graph.initializer
+        if one.data_type == onnx.TensorProto.INT8 and len(one.dims) == 4
+    ]  # fmt: skip
+    assert max(np.abs(one.astype(int)).max() for one in weights) == 64
+    int8.write_int8(demo.file, tmp_path / "s.onnx", calibration_feeds(demo, frames[:8]), symmetric=True)
+    graph = onnx.load(tmp_path / "s.onnx").graph
+    offsets = [onnx.numpy_helper.to_array(one) for one in graph.initializer if one.name.endswith("_zero_point")]
+    assert offsets
+    assert not any(one.any() for one in offsets)
+
+
+@pytest.mark.parametrize(
+    ("flags", "machine", "narrow", "text"),
+    [
+        ("avx2 avx512f avx512_vnni", "x86_64", False, "AVX512-VNNI"),
+        ("avx2 avx_vnni", "x86_64", False, "AVX-VNNI"),
+        ("avx512_vnni amx_int8", "x86_64", False, "AMX and AVX512-VNNI"),
+        ("avx2 fma", "x86_64", True, "no VNNI"),
+        ("", "x86_64", False, "no VNNI"),
+        ("neon", "aarch64", False, "no VNNI"),
+    ],
+)
+def test_weights_are_narrow_where_sums_saturate(flags, machine, narrow, text, monkeypatch):
+    monkeypatch.setattr(int8, "processor_flags", lambda: frozenset(flags.split()))
+    monkeypatch.setattr(int8.platform, "machine", lambda: machine)
+    assert (int8.saturates(), int8.int8_instructions()) == (narrow, text)
+
+
+def test_an_old_opset_is_raised(frames, tmp_path):
+    card = classifier(tmp_path, opset=11)
+    report = quantize_card(request_of(card, tmp_path / "new.yaml", frames, max_loss=1.0))
+    assert onnx.load(report.file).opset_import[0].version >= 13
+    assert report.comparison.ap is None
+    assert report.comparison.objects == 8
+
+
+# ---------------------------------------------------------------------------------------------------- what is refused
+
+
+def test_what_loses_too_much_is_not_written(demo, frames, tmp_path):
+    """Ranges from gray frames cut off everything."""
+    gray = [
+        dataclasses.replace(one, surface=Surface(np.full_like(one.surface.data, 128), one.surface.color))
+        for one in frames[::2]
+    ]
+    out = tmp_path / "bad.yaml"
+    report = quantize_card(PrecisionRequest(demo, out, gray, frames[1::2], Device()))
+    assert report.file is None
+    assert report.comparison.loss > 0.02
+    assert "REFUSED: it loses more than allowed, and nothing is written" in str(report)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_few_frames_are_told_with_the_number(demo, frames, tmp_path):
+    with pytest.raises(ModelError, match=r"int8 needs at least 8 frames .*, got 4; .*--frames"):
+        quantize_card(request_of(demo, tmp_path / "x.yaml", frames[:8]))
+
+
+def test_a_quantised_network_is_told(made, frames, tmp_path):
+    _, card = made
+    with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantised already; name the card of the float network"):
+        quantize_card(request_of(card, tmp_path / "x.yaml", frames))
+    with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantised; f16 is made from the float network"):
+        convert_card(request_of(card, tmp_path / "x.yaml", frames))
+
+
+def test_a_network_without_convolutions_to_gain_from_is_told(root, frames, tmp_path):
+    card = load_card(root / "models" / "color.yaml")
+    with pytest.raises(ModelError, match=r"color.onnx has 1 convolution.*int8 would make nothing faster"):
+        quantize_card(request_of(card, tmp_path / "x.yaml", frames))
+
+
+def test_a_network_that_the_quantiser_cannot_take_is_told(frames, tmp_path, monkeypatch):
+    card = classifier(tmp_path)
+
+    def broken(*_, **__):
+        raise ValueError("a\nreason")
+
+    monkeypatch.setattr("onnxruntime.quantization.quantize_static", broken)
+    with pytest.raises(ModelError, match=r"ONNX Runtime cannot quantise small\.onnx: a reason; keep the float network"):
+        quantize_card(request_of(card, tmp_path / "x.yaml", frames))
+
+
+def test_a_missing_package_is_told_with_the_command(demo, frames, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingPackage, match=r"quantize needs the package onnx; install it with: .*\[quantize\]"):
+        quantize_card(request_of(demo, tmp_path / "x.yaml", frames))
+
+
+def test_the_original_is_never_replaced(frames, tmp_path):
+    card = classifier(tmp_path)
+    before = card.file.read_bytes()
+    with pytest.raises(OutputError, match="exists; replace it with --overwrite"):
+        quantize_card(request_of(card, tmp_path / "small.yaml", frames))
+    with pytest.raises(ModelError, match="would replace the card or the network it is made from"):
+        quantize_card(request_of(card, tmp_path / "small.yaml", frames, overwrite=True))
+    assert card.file.read_bytes() == before
+
+
+# ---------------------------------------------------------------------------------------------------------- f16
+
+
+def test_an_f16_network_takes_f16_images_gives_f32_and_finds_the_same(demo, frames, tmp_path):
+    report = convert_card(request_of(demo, tmp_path / "half.yaml", frames))
+    card = check_model(load_card(report.card))
+    assert card.input.dtype == "f16"
+    assert {one.dtype.name for one in inspect(card.file).outputs.values()} == {"float32"}
+    assert report.comparison.agreement > 0.99
+    assert report.comparison.score_error < 0.01
+    assert Session(card.file, Device()).fixed_batch is None
+    with pytest.raises(ModelError, match=r"half\.onnx is an f16 network; int8 is made from the f32 network"):
+        quantize_card(request_of(card, tmp_path / "x.yaml", frames))
+
+
+def test_values_too_large_for_f16_stay_in_f32(frames, tmp_path):
+    plain, large = classifier(tmp_path), classifier(tmp_path, name="large", gain=1e6)
+    reports = [convert_card(request_of(card, tmp_path / f"{card.name}_f16.yaml", frames)) for card in (plain, large)]
+    assert "with values above" not in reports[0].made
+    assert "and 3 nodes with values above 32,752" in reports[1].made  # the convolution, its Relu and the next one
+    assert reports[1].comparison.agreement == 1
+
+
+# --------------------------------------------------------------------------------------------------- the comparison
+
+
+def test_a_network_loses_nothing_against_itself(demo, frames):
+    card = check_model(demo)
+    found = compare_cards(card, card, frames[:4], Device())
+    assert (found.agreement, found.score_error, found.ap, found.loss) == (1.0, 0.0, (1.0, 1.0), 0.0)
+    assert 0.3 < found.speedup < 3
+
+
+def test_ap_against_truth_is_that_of_the_truth(demo, frames, tmp_path):
+    """Truth made of some objects: a network that finds them has AP 1; its class is known by the label's name."""
+    card = check_model(demo)
+    path = tmp_path / "truth.json"
+    images = [{"id": 5, "file_name": f"folder/{frames[0].source}", "width": 640, "height": 360}]
+    box = {"id": 1, "image_id": 5, "category_id": 9, "bbox": [0, 0, 50, 50], "area": 2500, "iscrowd": 0}
+    path.write_text(json.dumps({"images": images, "annotations": [box], "categories": [{"id": 9, "name": "car"}]}))
+    truth = read_truth(path, card)
+    assert truth.categories == (9, None, None)
+    found = compare_cards(card, card, frames[:1], Device(), truth)
+    assert found.truth
+    assert found.ap[0] == found.ap[1] < 0.5
+    assert "against ground truth, IoU .50 to .95" in "\n".join(found.lines())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[]", "is not ground truth in COCO's format"),
+        ('{"images": [], "annotations": [], "categories": [{"id": 1, "name": "whale"}]}', "none of the labels of demo"),
+    ],
+)
+def test_wrong_truth_is_told(text, told, demo, tmp_path):
+    (tmp_path / "truth.json").write_text(text)
+    with pytest.raises(ModelError, match=told):
+        read_truth(tmp_path / "truth.json", demo)
+
+
+def test_no_object_in_any_frame_is_told(demo, frames, root):
+    card = check_model(dataclasses.replace(demo, score=1.0))
+    with pytest.raises(ModelError, match="finds no object with a score of 1 or more in these 2 frames"):
+        compare_cards(card, card, frames[:2], Device())
