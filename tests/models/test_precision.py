@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.networks import classifier
 
-from streamkit.core.data import Device, Surface
+from streamkit.core.data import Detections, Device, Frame, Surface
 from streamkit.core.errors import MissingPackage, ModelError, OutputError
 from streamkit.media.spread_frames import spread_frames
 from streamkit.models import int8
@@ -151,6 +151,11 @@ def test_an_old_opset_is_raised(frames, tmp_path):
     assert report.comparison.objects == 8
 
 
+def test_a_fixed_batch_stays_fixed(frames, tmp_path):
+    report = quantize_card(request_of(classifier(tmp_path, batch=3), tmp_path / "new.yaml", frames, max_loss=1.0))
+    assert inspect(report.file).batch == 3
+
+
 # ---------------------------------------------------------------------------------------------------- what is refused
 
 
@@ -245,6 +250,38 @@ def test_a_network_loses_nothing_against_itself(demo, frames):
     found = compare_cards(card, card, frames[:4], Device())
     assert (found.agreement, found.score_error, found.ap, found.loss) == (1.0, 0.0, (1.0, 1.0), 0.0)
     assert 0.3 < found.speedup < 3
+
+
+def table(*rows: tuple[float, int]) -> Detections:
+    """Objects of a score and a class, far from each other."""
+    boxes = [[100.0 * number, 0.0, 100.0 * number + 50, 50.0] for number in range(len(rows))]
+    score, class_id = (np.array(column) for column in zip(*rows, strict=True))
+    return Detections(
+        np.array(boxes, np.float32), score.astype(np.float32), class_id.astype(np.int32), np.zeros(len(rows), np.int32)
+    )
+
+
+@pytest.mark.parametrize(
+    ("new", "agreement", "ap"),
+    [
+        ([(0.9, 0), (0.8, 1), (0.4, 0)], 1.0, 1.0),  # the third has crossed the threshold of 0.35
+        ([(0.9, 0), (0.8, 1), (0.01, 0)], 1.0, 1.0),
+        ([(0.9, 0), (0.3, 1), (0.3, 0)], 1.0, 1.0),
+        ([(0.9, 0), (0.1, 1), (0.3, 0)], 2 / 3, 1.0),  # AP is about the order
+        ([(0.9, 0), (0.8, 2), (0.3, 0)], 0.5, 0.505),
+        ([(0.2, 0), (0.8, 2), (0.3, 0)], 1 / 3, 0.2525),  # the other class before the only right one
+    ],
+)
+def test_objects_near_the_threshold_are_no_loss_and_others_are(new, agreement, ap, demo):
+    from streamkit.models.card_comparison import _Boxes, _Outputs, _Speed
+
+    tally = _Boxes(demo, None)
+    frame = Frame("a", 0, 0.0, 400, 60)
+    tally.add(frame, _Outputs(table((0.9, 0), (0.8, 1), (0.3, 0)), None), _Outputs(table(*new), None))
+    found = tally.result(1, _Speed((1.0, 1.0), 1.0, "a test"))
+    assert found.agreement == pytest.approx(agreement)
+    assert found.ap == pytest.approx((1.0, ap), abs=0.001)
+    assert found.loss == pytest.approx(1 - min(agreement, ap), abs=0.001)
 
 
 def test_ap_against_truth_is_that_of_the_truth(demo, frames, tmp_path):

@@ -8,10 +8,18 @@ import pytest
 from streamkit.models.card import Card, load_card
 
 
-def classifier(folder: Path, *, convolutions: int = 3, name: str = "small", opset: int = 17, gain: float = 1.0) -> Card:
+def classifier(
+    folder: Path,
+    *,
+    convolutions: int = 3,
+    name: str = "small",
+    opset: int = 17,
+    gain: float = 1.0,
+    batch: int | str = "N",
+) -> Card:
     """A card of a classifier of 4 classes, 32 x 32, of random weights: convolutions with Relu, then a mean.
 
-    `gain` multiplies the values in its middle.
+    `gain` multiplies the values in its middle; `batch` is its number of images, a name for any.
     """
     onnx = pytest.importorskip("onnx")
     helper, array = onnx.helper, onnx.numpy_helper.from_array
@@ -31,8 +39,8 @@ def classifier(folder: Path, *, convolutions: int = 3, name: str = "small", opse
     graph = helper.make_graph(
         nodes,
         name,
-        [helper.make_tensor_value_info("images", 1, ["N", 3, 32, 32])],
-        [helper.make_tensor_value_info("logits", 1, ["N", 4])],
+        [helper.make_tensor_value_info("images", 1, [batch, 3, 32, 32])],
+        [helper.make_tensor_value_info("logits", 1, [batch, 4])],
         weights,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
