@@ -194,9 +194,9 @@ def _columns(node: Node) -> dict[str, ObjectColumn]:
         made.append(ObjectColumn("embedding", "vector"))
     card = options.get("model")
     if "detections" in kind.spec.writes and card is not None:
-        from streamkit.models.families import family
+        from streamkit.models.card import family_of
 
-        names = {*family(card.family).columns, *(["mask"] if card.task == "segment" else [])}
+        names = {*family_of(card).columns, *(["mask"] if card.task == "segment" else [])}
         made += [ObjectColumn(name, _OF_NETWORKS[name]) for name in sorted(names & _OF_NETWORKS.keys())]
     made += [ObjectColumn(name, _OF_NETWORKS[name]) for name in kind.spec.writes if name in _OF_NETWORKS]
     made += [ObjectColumn(name, word) for name, word in kind.spec.columns.items() if word in KINDS]

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import click
 
-from streamkit.cli.common import DEVICE, FILE, SET, echo, read, registry
-
-_PLUGINS = click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+from streamkit.cli.common import DEVICE, FILE, PLUGINS, SET, echo, read, registry
 
 
 @click.command()
@@ -67,18 +65,19 @@ def test(pipeline: Path, set_: tuple[str, ...]) -> int:
 
 
 @click.command("list")
-@_PLUGINS
+@PLUGINS
 def list_(plugins: tuple[Path, ...]) -> int:
-    """List all stages."""
-    from streamkit.config.describe import stage_list
+    """List all stages, and the network families of plugins."""
+    from streamkit.config.describe import family_list, stage_list
 
-    echo(stage_list(registry(plugins)))
+    stages = registry(plugins)
+    echo("\n".join(filter(None, [stage_list(stages), family_list(stages)])))
     return 0
 
 
 @click.command()
 @click.argument("stage")
-@_PLUGINS
+@PLUGINS
 def explain(stage: str, plugins: tuple[Path, ...]) -> int:
     """Show what a stage does and its options."""
     from streamkit.config.describe import explain as explained
@@ -88,7 +87,7 @@ def explain(stage: str, plugins: tuple[Path, ...]) -> int:
 
 
 @click.command()
-@_PLUGINS
+@PLUGINS
 @click.option("--records", type=click.Choice(["json", "avro", "proto"]), help="print the schema of records")
 @click.option("--send", type=click.Choice(["frames", "objects", "events"]), help="records of avro; default: frames")
 def schema(plugins: tuple[Path, ...], records: str | None, send: str | None) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from streamkit.cli.common import DEVICE, echo
+from streamkit.cli.common import DEVICE, PLUGINS, echo, registry
 from streamkit.cli.precision import convert, quantize
 
 
@@ -51,7 +51,10 @@ def models_pull(names: tuple[str, ...]) -> int:
 @click.option(
     "--max-megapixels", type=click.FloatRange(min=0.001), default=100.0, show_default=True, help="refuse larger images"
 )
-def models_check(name: str, frames: tuple[Path, ...], device: str | None, max_megapixels: float) -> int:
+@PLUGINS
+def models_check(
+    name: str, frames: tuple[Path, ...], device: str | None, max_megapixels: float, plugins: tuple[Path, ...]
+) -> int:
     """Compare a card's tensor and boxes with a plain CPU reference on real frames."""
     from streamkit.models.card import find_card, load_card, shipped_models
     from streamkit.models.check import check as compare
@@ -59,6 +62,7 @@ def models_check(name: str, frames: tuple[Path, ...], device: str | None, max_me
     from streamkit.runtime.execution.device import choose
 
     shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"], max_megapixels=max_megapixels)
-    report = compare(load_card(find_card(name, Path())), shown, choose(device or "cpu"))
+    card = load_card(find_card(name, Path()), registry(plugins).families)
+    report = compare(card, shown, choose(device or "cpu"))
     echo(str(report))
     return 0 if report.passed else 1

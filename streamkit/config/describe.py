@@ -69,6 +69,15 @@ def stage_list(registry: Registry) -> str:
     return "\n".join(f"{line}  {summary(kind)}" for line, kind in zip(lines, kinds, strict=True))
 
 
+def family_list(registry: Registry) -> str:
+    """The network families of plugins, one a line: name, outputs, summary; empty without any."""
+    found = []
+    for name, one in sorted(registry.families.items()):
+        outputs = ", ".join(f"{output} (batch, {', '.join(map(str, shape))})" for output, shape in one.outputs)
+        found.append(f"{name}  network family  {outputs}  {one.summary}")
+    return "\n".join(found)
+
+
 def stage_table(registry: Registry) -> str:
     """The stages of `stage_list` as a Markdown table."""
     lines = ["| stage | kind | reads | writes | what it does |", "| --- | --- | --- | --- | --- |"]

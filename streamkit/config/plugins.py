@@ -1,4 +1,4 @@
-"""Plugins: Python files, or folders of them, with user-defined stages."""
+"""Plugins: Python files, or folders of them, with user-defined stages and network families."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from traceback import walk_tb
 
 from streamkit.core.errors import ConfigError, describe
 from streamkit.core.options import options
-from streamkit.core.stage import Collecting, Registry, Stage, ships
+from streamkit.core.stage import Collecting, Registry, ships
 from streamkit.core.yaml_tree import near_files
+from streamkit.models.families import FAMILIES
 
-_loaded: dict[Path, tuple[str, list[type[Stage]]]] = {}
-"""The digest and the stages of each file that this process has run; an unchanged file is not run again."""
+_loaded: dict[Path, tuple[str, Registry]] = {}
+"""The digest and the stages and families of each file that this process has run; an unchanged file is not run again."""
 
 
 def load_plugins(path: Path, registry: Registry) -> list[str]:
-    """Run the Python file, or every Python file of the folder, at `path`, and add its stages to `registry`.
+    """Run the Python file, or every file of the folder, at `path`; add its stages and families to `registry`.
 
-    A stage with the name of a built-in stage replaces it, so that a pipeline does not change when a later version adds
-    a built-in stage of that name.
+    A stage or family with the name of a built-in one replaces it, so that a pipeline does not change when a later
+    version adds a built-in one of that name.
 
     Returns:
-        A message for each built-in stage that was replaced.
+        A message for each built-in stage or family that was replaced.
 
     Raises:
         ConfigError: the path does not exist, or a file raises, with its name, line and cause.
@@ -38,10 +39,13 @@ def load_plugins(path: Path, registry: Registry) -> list[str]:
     if not there:
         raise ConfigError(f"there is no plugin file or folder {path}{near_files(path)}")
     built_in = {name: registry[name] for name in registry.names() if ships(registry[name])}
+    families = dict(registry.families)
     for file in files_of(path):
         _load(file.resolve(), registry)
-    replaced = [name for name, kind in built_in.items() if registry.get(name) is not kind]
-    return [f"the stage {name} of {path.name} replaces the built-in stage of that name" for name in replaced]
+    replaced = [("stage", name) for name, kind in built_in.items() if registry.get(name) is not kind]
+    more = registry.families.keys() & FAMILIES.keys()
+    replaced += [("family", name) for name in sorted(more) if registry.families[name] is not families.get(name)]
+    return [f"the {what} {name} of {path.name} replaces the built-in {what} of that name" for what, name in replaced]
 
 
 def files_of(path: Path) -> list[Path]:
@@ -58,13 +62,12 @@ def _load(file: Path, registry: Registry) -> None:
     digest = sha256(bytes(file) + b"\0" + source).hexdigest()
     known = _loaded.get(file)
     if known is None or known[0] != digest:
-        known = _loaded[file] = digest, _stages(file, source, digest)
-    for kind in known[1]:
-        registry.add(kind)
+        known = _loaded[file] = digest, _run(file, source, digest)
+    registry.include(known[1])
 
 
-def _stages(file: Path, source: bytes, digest: str) -> list[type[Stage]]:
-    """Run a file; return the stages that it defines, sorted by name. Raises ConfigError if it or a stage fails.
+def _run(file: Path, source: bytes, digest: str) -> Registry:
+    """Run a file; return the stages and families that it defines. Raises ConfigError if it or a stage fails.
 
     The module's name contains the source's digest: the stages of an edited file are new classes.
     """
@@ -78,8 +81,7 @@ def _stages(file: Path, source: bytes, digest: str) -> list[type[Stage]]:
         with Collecting(made):
             # not `exec_module`, which takes a cached file of the same second and size for the same source
             exec(spec.loader.source_to_code(source, str(file)), module.__dict__)
-        kinds = [made[name] for name in made.names()]
-        for kind in kinds:
+        for kind in made.values():
             options(kind)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
@@ -91,7 +93,7 @@ def _stages(file: Path, source: bytes, digest: str) -> list[type[Stage]]:
         line = _line(error, file)
         place, shown = (f":{line}", _source_line(error, file, line)) if line else ("", "")
         raise ConfigError(f"the plugin {file}{place} cannot be loaded: {text}{shown}") from error
-    return kinds
+    return made
 
 
 def _line(error: BaseException, file: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -38,10 +38,12 @@ class OptionValidator:
     Args:
         folder: where a pipeline's own cards are looked up: the YAML's folder.
         problems: the list that problems are added to.
+        families: the network families of plugins, by name, for cards.
     """
 
-    def __init__(self, folder: Path, problems: list[Problem]) -> None:
+    def __init__(self, folder: Path, problems: list[Problem], families: Mapping[str, Any] | None = None) -> None:
         self.folder, self.problems = folder, problems
+        self.families = {} if families is None else families  # it fills while plugins are loaded
 
     def __call__(self, kind: type[Any], node: YamlNode, id_: str) -> dict[str, Any] | None:
         """Check the options of `kind` under the stage id `id_`; return the values, or None if there are problems.
@@ -79,7 +81,9 @@ class OptionValidator:
 
         try:
             values: dict[str, Any] = model.validate_json(
-                json.dumps(node.plain()), strict=True, context={"folder": self.folder}
+                json.dumps(node.plain()),
+                strict=True,
+                context={"folder": self.folder, "families": self.families},
             )
         except ValidationError as error:
             self._report(kind, node, id_, [e for e in error.errors(include_url=False) if not _is_excused(e, misspelt)])

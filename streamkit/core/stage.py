@@ -244,8 +244,28 @@ KINDS: dict[str, type[Stage]] = {kind.__name__: kind for kind in _KINDS}
 _Made = TypeVar("_Made", bound=type[Stage] | Callable[..., None])
 
 
+class PluginNetworkFamily(Protocol):
+    """A network family of a plugin, as the registry sees it; see `streamkit.models.families.plugin`."""
+
+    @property
+    def name(self) -> str:
+        """The name in a card."""
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """The file and the qualified name of its function."""
+
+
 class Registry(dict[str, type[Stage]]):
-    """The stages that a pipeline may use, by name."""
+    """The stages that a pipeline may use, by name.
+
+    Attributes:
+        families: the network families of plugins, by name.
+    """
+
+    def __init__(self, stages: Mapping[str, type[Stage]] | None = None) -> None:
+        super().__init__(stages or {})
+        self.families: dict[str, Any] = {}
 
     def add(self, kind: type[Stage]) -> None:
         """Add a stage under its name. It may replace a built-in stage; two plugins cannot share a name."""
@@ -255,13 +275,30 @@ class Registry(dict[str, type[Stage]]):
             raise ConfigError(f"two stages claim the name {kind.name!r}: {one} and {other}; rename one of them")
         self[kind.name] = kind
 
+    def add_family(self, one: PluginNetworkFamily) -> None:
+        """Add a network family under its name; two plugins cannot share a name."""
+        known = self.families.get(one.name)
+        if known is not None and known.origin != one.origin:
+            claims = " and ".join(f"{name} in {file}" for file, name in (known.origin, one.origin))
+            raise ConfigError(f"two plugins claim the network family {one.name!r}: {claims}; rename one of them")
+        self.families[one.name] = one
+
+    def include(self, other: Registry) -> None:
+        """Add the stages and the families of another registry."""
+        for kind in other.values():
+            self.add(kind)
+        for one in other.families.values():
+            self.add_family(one)
+
     def names(self) -> list[str]:
         """All names, sorted."""
         return sorted(self)
 
     def copy(self) -> Registry:
-        """A registry with the same stages."""
-        return Registry(self)
+        """A registry with the same stages and families."""
+        made = Registry(self)
+        made.families = dict(self.families)
+        return made
 
 
 def _origin(kind: type[Stage]) -> tuple[str, str]:
@@ -277,6 +314,13 @@ def ships(kind: type[Stage]) -> bool:
 
 _decorated = Registry()
 _target: Registry = _decorated
+_installed: dict[tuple[str, str], Registry] = {}
+"""What each entry point registers: Python imports its module once, and every registry needs it."""
+
+
+def current_registry() -> Registry:
+    """The registry to which decorators add: that of the plugin being loaded, or of the built-in stages."""
+    return _target
 
 
 @dataclass_transform()
@@ -364,13 +408,16 @@ def default_registry() -> Registry:
             importlib.import_module(module.name)
     registry = _decorated.copy()
     for entry in entry_points(group="streamkit.stages"):
-        with Collecting(registry):
-            entry.load()
+        if (key := (entry.name, entry.value)) not in _installed:
+            with Collecting(Registry()) as made:
+                entry.load()
+            _installed[key] = made
+        registry.include(_installed[key])
     return registry
 
 
 class Collecting:
-    """Context in which `@stage` adds to `registry` instead of the built-in stages. Used to load plugins."""
+    """Context in which `@stage` and `@family` add to `registry`, not to the built-in stages. Used to load plugins."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from streamkit.models.card_keys import read_keys
 
 if TYPE_CHECKING:
     from streamkit.models.families import Family
+    from streamkit.models.families.plugin import PluginFamily
     from streamkit.ops.letterbox import InputSpec
 
 
@@ -40,6 +42,7 @@ class Card:
         skeleton: names of the keypoints, and pairs that a drawing joins; None if the card has none.
         select: which of a raw DETR's queries and classes become objects, one of `card_keys.SELECTS`; empty for the
             family's default, see `families.detr`.
+        decoder: the family of a plugin; None for a built-in one.
         score: default of a stage's `min_score`, 0..1.
         iou: default of a stage's `iou`, 0..1.
         license: of the network's weights.
@@ -61,6 +64,7 @@ class Card:
     note: str = ""
     skeleton: Skeleton | None = None
     select: str = ""
+    decoder: PluginFamily | None = None
 
     def with_file(self, file: Path) -> Card:
         """Return the same card for another file of the same network, such as one with a dynamic batch."""
@@ -73,8 +77,12 @@ class Card:
         return self.note or f"put the ONNX file there; the card {self.path} has no url to fetch it from"
 
 
-def load_card(path: Path) -> Card:
+def load_card(path: Path, families: Mapping[str, PluginFamily] | None = None) -> Card:
     """Read a card.
+
+    Args:
+        path: the card.
+        families: the network families of plugins, by name; one takes the place of a built-in one of that name.
 
     Raises:
         ModelError: the card has problems; lists all of them with line and column.
@@ -88,7 +96,8 @@ def load_card(path: Path) -> Card:
     if not isinstance(root.value, dict):
         raise ModelError([root.problem("a card is a mapping, with keys such as task, family and file")])
     folder = path.absolute().parent
-    keys = read_keys(root, folder, problems)
+    families = families or {}
+    keys = read_keys(root, folder, problems, families)
     if problems:
         raise ModelError(list(dict.fromkeys(problems)))
     keypoints = keys.pop("keypoints", None)
@@ -97,6 +106,8 @@ def load_card(path: Path) -> Card:
         "input": InputSpec(**keys["input"]),
         "skeleton": keys.get("skeleton", keypoints),
     }
+    if keys["family"] in families:
+        keys["decoder"] = families[keys["family"]].for_input(keys["input"].size)
     return Card(path.stem, path.absolute(), **keys)
 
 
@@ -166,4 +177,6 @@ def family_of(card: Card) -> Family:
     """Return the card's family, with the card's `select`."""
     from streamkit.models import families
 
+    if card.decoder is not None:
+        return card.decoder
     return families.family(card.family).selecting(card.select)

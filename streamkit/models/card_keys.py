@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Required
+from typing import Annotated, Any, NamedTuple, Required
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
@@ -61,12 +61,17 @@ def family(value: Any, info: Any) -> str:
     """Validate the name of a family that is for the card's task."""
     from streamkit.models.families import FAMILIES
 
-    task, found = info.data.get("task"), FAMILIES[one_of(value, sorted(FAMILIES))]
+    known = {**FAMILIES, **info.context.families}
+    if value not in known:
+        near = did_you_mean(str(value), known)
+        way = near or "; for a family of a plugin, name its file: plugins: in the pipeline, or --plugins"
+        raise ValueError(f"must be one of {', '.join(sorted(known))}, got {value!r}{way}")
+    task, found = info.data.get("task"), known[value]
     if task not in (None, found.task):
-        fitting = ", ".join(name for name, one in FAMILIES.items() if one.task == task)
+        fitting = ", ".join(name for name, one in known.items() if one.task == task)
         way = f"; the families of {task}: {fitting}" if fitting else ""
         raise ValueError(f"{found.name} is for task: {found.task}, but the card has task: {task}{way}")
-    return found.name
+    return str(found.name)
 
 
 def select(value: Any, info: Any) -> str:
@@ -176,7 +181,7 @@ def labels(value: Any, info: Any) -> tuple[str, ...]:
     name = text(value)
     if name in KNOWN:
         return KNOWN[name]
-    file = info.context / name
+    file = info.context.folder / name
     if not file.is_file():
         near = did_you_mean(name, KNOWN)
         raise ValueError(f"{name!r} is neither a known list ({', '.join(KNOWN)}) nor a file: there is no {file}{near}")
@@ -242,19 +247,29 @@ def _adapter() -> Any:
     return TypeAdapter(forbid(CardKeys))
 
 
-def read_keys(root: YamlNode, folder: Path, problems: list[Problem]) -> dict[str, Any]:
+class _CardContext(NamedTuple):
+    """What validators know besides the card: its folder, and the families of plugins by name."""
+
+    folder: Path
+    families: Mapping[str, Any]
+
+
+def read_keys(
+    root: YamlNode, folder: Path, problems: list[Problem], families: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Validate a card's keys and return their values; add what is wrong with them to `problems`.
 
     Args:
         root: the card, a mapping.
         folder: the card's folder, for its label file.
         problems: the list to add to.
+        families: the network families of plugins, by name.
     """
     from pydantic import ValidationError
 
     plain, found, errors = root.plain(), dict[str, Any](), list[Any]()
     try:
-        found = _adapter().validate_python(plain, context=folder)
+        found = _adapter().validate_python(plain, context=_CardContext(folder, families or {}))
     except ValidationError as error:
         errors = error.errors(include_url=False)
     if plain.get("task") in ("detect", "classify", "segment", "pose") and "labels" not in plain:

@@ -34,7 +34,8 @@ class _CardReference:
         if not isinstance(value, str):
             raise ValueError(f"must be the name of a model card, got {value!r}")
         try:
-            return load_card(find_card(value, (info.context or {}).get("folder", Path())))
+            context = info.context or {}
+            return load_card(find_card(value, context.get("folder", Path())), context.get("families"))
         except ConfigError as error:
             raise CardProblems(error.problems) from error
 

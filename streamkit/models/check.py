@@ -178,7 +178,7 @@ class _Results(NamedTuple):
         card = self.card
         return reference.objects(
             card.family, self.answers, self.transform, self.size, card.input,
-            min_score=card.score + margin, iou=card.iou, select=card.select,
+            min_score=card.score + margin, iou=card.iou, select=card.select, plugin=card.decoder,
         )  # fmt: skip
 
     def table(self) -> Detections:

@@ -14,6 +14,7 @@ import numpy as np
 from streamkit.core.data import Surface
 
 if TYPE_CHECKING:
+    from streamkit.models.families.plugin import PluginFamily
     from streamkit.ops.letterbox import InputSpec
 
 Outputs = Mapping[str, np.ndarray]
@@ -104,6 +105,7 @@ def objects(
     min_score: float,
     iou: float,
     select: str = "",
+    plugin: PluginFamily | None = None,
 ) -> np.ndarray:
     """Return the objects of one frame: (n, 6 + c) float64, x1, y1, x2, y2 in source pixels, score, class; best first.
 
@@ -118,11 +120,12 @@ def objects(
         min_score: objects below are discarded.
         iou: threshold of non-max suppression within a class.
         select: the card's `select`.
+        plugin: the family, if it is that of a plugin; its function reads the outputs then.
     """
-    read, suppress = READERS[family]
+    read, suppress = READERS[family] if plugin is None else (plugin.reference_rows, plugin.suppress)
     if select:
         read = functools.partial(_detr, select=select)
-    alone = "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one image
+    alone = plugin is None and "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one image
     values = {name: np.asarray(value, np.float64) for name, value in outputs.items()}
     rows = read(values if alone else {name: value[0] for name, value in values.items()}, spec, size)
     rows = rows[rows[:, 4] >= min_score]
@@ -130,7 +133,7 @@ def objects(
     if suppress:
         rows = _without_doubles(rows, iou)
     scale_x, scale_y, offset_x, offset_y = geometry
-    if family != "detr":
+    if family != "detr" or plugin is not None:
         rows[:, [0, 2]] = (rows[:, [0, 2]] - offset_x) / scale_x
         rows[:, [1, 3]] = (rows[:, [1, 3]] - offset_y) / scale_y
     rows[:, :4] = rows[:, :4].clip(0, (*size, *size))

@@ -81,6 +81,7 @@ class Family:
         suppress: whether non-max suppression follows.
         sizes: what `check` expects of that output: dimension, size and meaning.
         label: the label of the only class that it finds; empty for any classes.
+        host_only: whether it decodes on the host only, so that outputs on a GPU are copied to the host.
     """
 
     name = ""
@@ -92,6 +93,7 @@ class Family:
     suppress = False
     sizes: tuple[tuple[int, int, str], ...] = ()
     label = ""
+    host_only = False
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """Check the shapes of a network's outputs.
@@ -124,6 +126,10 @@ class Family:
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """Return the candidates (`ops.candidates`) of the first n frames; arguments as in `read`."""
         raise NotImplementedError
+
+    def used(self, outputs: Outputs, n: int) -> dict[str, Array]:
+        """Return the first n rows of the outputs that the family reads."""
+        return {name: output[:n] for name, output in outputs.items()}
 
     def read(
         self, outputs: Outputs, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size, options: ReadOptions

@@ -39,7 +39,7 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
             may = did_you_mean(name, known) or (f"; {', '.join(known)} may" if known else "")
             problems.append(Problem(id_, 0, 0, f"{name} cannot change while the pipeline runs{may}"))
     found: list[tuple[Node, dict[str, Any]]] = []
-    validate = OptionValidator(graph.config.folder, problems)
+    validate = OptionValidator(graph.config.folder, problems, graph.config.registry.families)
     for node in nodes:
         given = {name: value for name, value in values.items() if name in node.type.spec.changeable}
         new = validate.some(node.type, tree(given, id_))

@@ -23,6 +23,8 @@ from streamkit.stages.inference.inference_regions import InferenceRegions, Tiles
 
 NO_ROOM = "masks dropped: too large"
 """See `streamkit.ops.masks.FULL_MAPS`."""
+ON_HOST = "outputs copied to host: family without CUDA"
+"""Counts the batches whose outputs a family of a plugin decodes on the host."""
 
 _NO_RESULTS = np.zeros((0, 0), np.float32)
 _RESULTS_COPY = "the results go from device to host, one copy a batch"
@@ -136,10 +138,20 @@ class Postprocess(DetectionOptions, BatchStage):
     def _decode(self, batch: Batch, sizes: np.ndarray) -> _MakeTable:
         """Start to decode the outputs; the returned function makes the table."""
         assert batch.geometry is not None
-        reads, geometry, input_size = self._family, batch.geometry, self.model.input.size
+        geometry, outputs = batch.geometry, batch.outputs
         sizes = sizes if batch.rows is None else sizes[batch.rows]
-        packed = reads.read(batch.outputs, geometry, sizes, input_size, self._read)
-        rest = reads.rest(batch.outputs, packed, geometry, sizes, input_size)
+        if batch.xp is np or not self._family.host_only:
+            return self._decode_outputs(outputs, geometry, sizes)
+        self.context.counters.add(ON_HOST)
+        outputs = self._family.used(outputs, len(geometry))
+        names, wait = list(outputs), fetch(list(outputs.values()))
+        return lambda: self._decode_outputs(dict(zip(names, wait(), strict=True)), geometry, sizes)()
+
+    def _decode_outputs(self, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray) -> _MakeTable:
+        """Start to decode the outputs on their device; the returned function makes the table."""
+        reads, input_size = self._family, self.model.input.size
+        packed = reads.read(outputs, geometry, sizes, input_size, self._read)
+        rest = reads.rest(outputs, packed, geometry, sizes, input_size)
         wait = fetch([packed.buffer, *(rest.arrays if rest else ())])
 
         def make() -> tuple[Detections, dict[str, int]]:

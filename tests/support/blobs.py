@@ -1,0 +1,155 @@
+"""Networks that find red and blue rectangles, in the forms of families of the plugins, and pictures of such rectangles.
+
+They measure: for each place, how many pixels of a colour there are to its left, right, above and below. Within a
+rectangle these are the distances to its sides, so that every box is exact.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+WIDTH, HEIGHT = 128, 96
+COLORS = {"red": (224, 32, 32), "blue": (32, 32, 224)}
+GROUND = (112, 112, 112)
+SCALE = 2
+"""Source pixels of a network pixel."""
+_REACH = 64
+_SIDES = ("left", "top", "right", "bottom")
+
+
+def picture(*objects):
+    """An RGB image, of twice the networks' size, with rectangles: colour, then x1, y1, x2, y2 in network pixels."""
+    made = np.full((SCALE * HEIGHT, SCALE * WIDTH, 3), GROUND, np.uint8)
+    for color, x1, y1, x2, y2 in objects:
+        made[SCALE * y1 : SCALE * y2, SCALE * x1 : SCALE * x2] = COLORS[color]
+    return made
+
+
+class _Builder:
+    """Nodes of a network, each named after what it makes."""
+
+    def __init__(self):
+        self.onnx = pytest.importorskip("onnx")
+        self.nodes, self.constants = [], []
+
+    def constant(self, value):
+        name = f"c{len(self.constants)}"
+        self.constants.append(self.onnx.numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def add(self, kind, *given, **attributes):
+        name = f"n{len(self.nodes)}"
+        given = [one if isinstance(one, str) else self.constant(one) for one in given]
+        self.nodes.append(self.onnx.helper.make_node(kind, given, [name], **attributes))
+        return name
+
+    def save(self, path, outputs):
+        helper, real = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        for name, (made, _) in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [made], [name]))
+        graph = helper.make_graph(
+            self.nodes,
+            "blobs",
+            [helper.make_tensor_value_info("images", real, ["N", 3, HEIGHT, WIDTH])],
+            [helper.make_tensor_value_info(name, real, ["N", *shape]) for name, (_, shape) in outputs.items()],
+            self.constants,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        self.onnx.checker.check_model(model)
+        self.onnx.save(model, path)
+
+    def coloured(self):
+        """(N, 2, H, W): 1 where a pixel is red or blue, else 0."""
+        kernel = np.float32([[1, -0.5, -0.5], [-0.5, -0.5, 1]]).reshape(2, 3, 1, 1) * 40
+        return self.add("Clip", self.add("Conv", "images", kernel, np.full(2, -14, np.float32)), *np.float32([0, 1]))
+
+    def at(self, coloured, stride):
+        """The values of each stride-th place."""
+        return self.add("AveragePool", coloured, kernel_shape=[1, 1], strides=[stride, stride])
+
+    def distances(self, coloured, stride):
+        """(N, 2, h, w) each: coloured pixels to the left, above, right and below of each stride-th place."""
+        found = []
+        for side in _SIDES:
+            axis = 0 if side in ("left", "right") else 1
+            ones = np.zeros(2 * _REACH, np.float32)
+            ones[:_REACH] = side in ("left", "top")
+            ones[_REACH:] = side in ("right", "bottom")
+            size = (WIDTH, HEIGHT)[axis]
+            after = (-(-size // stride) - 1) * stride + _REACH - size
+            shape, pads = (
+                ([1, 2 * _REACH], [0, _REACH, 0, after]) if axis == 0 else ([2 * _REACH, 1], [_REACH, 0, after, 0])
+            )
+            kernel = np.tile(ones.reshape(1, 1, *shape), (2, 1, 1, 1))
+            found.append(self.add("Conv", coloured, kernel, group=2, pads=pads, strides=[stride, stride]))
+        return found
+
+    def unbalance(self, left, top, right, bottom):
+        """How far a place is from the centre, in pixels, 0 there."""
+        return self.add(
+            "Add", self.add("Abs", self.add("Sub", right, left)), self.add("Abs", self.add("Sub", bottom, top))
+        )
+
+    def over_classes(self, value, coloured):
+        """Of the class that a place has; (N, 1, h, w)."""
+        return self.add("ReduceSum", self.add("Mul", value, coloured), np.array([1]), keepdims=1)
+
+
+def centernet_network(path: Path) -> None:
+    """Outputs hm (logits), wh and reg, at stride 4."""
+    net, stride = _Builder(), 4
+    coloured = net.coloured()
+    sides, here = net.distances(coloured, stride), net.at(coloured, stride)
+    left, top, right, bottom = sides
+    peak = net.add("Sub", net.add("Mul", here, np.float32(8)), net.add("Mul", net.unbalance(*sides), np.float32(0.1)))
+    spans = [
+        net.add("Div", net.add("Add", low, high), np.float32(stride)) for low, high in ((left, right), (top, bottom))
+    ]
+    shifts = [
+        net.add("Div", net.add("Sub", high, low), np.float32(2 * stride))
+        for low, high in ((left, right), (top, bottom))
+    ]
+    wh, reg = (net.add("Concat", *(net.over_classes(one, here) for one in both), axis=1) for both in (spans, shifts))
+    grid = (HEIGHT // stride, WIDTH // stride)
+    net.save(
+        path,
+        {"hm": (net.add("Sub", peak, np.float32(4)), (2, *grid)), "wh": (wh, (2, *grid)), "reg": (reg, (2, *grid))},
+    )
+
+
+def nanodet_network(path: Path) -> None:
+    """One output of anchors at strides 8, 16, 32 and 64: scores, then a distribution over 8 bins for each side."""
+    net, rows, count = _Builder(), [], 0
+    coloured = net.coloured()
+    for stride in (8, 16, 32, 64):
+        sides, here = net.distances(coloured, stride), net.at(coloured, stride)
+        far = net.add("Mul", net.unbalance(*sides), np.float32(0.4 / _REACH))
+        score = net.add("Mul", net.add("Sub", np.float32(0.95 - stride / 1000), far), here)
+        strides = net.add(
+            "Div", net.add("Concat", *(net.over_classes(one, here) for one in sides), axis=1), np.float32(stride)
+        )
+        offset = net.add(
+            "Sub", net.add("Unsqueeze", strides, np.array([2])), np.arange(8, dtype=np.float32).reshape(1, 1, 8, 1, 1)
+        )
+        share = net.add("Max", net.add("Sub", np.float32(1), net.add("Abs", offset)), np.float32(1e-9))
+        down, across = -(-HEIGHT // stride), -(-WIDTH // stride)
+        bins = net.add("Reshape", net.add("Log", share), np.array([0, 32, down, across]))
+        rows.append(net.add("Reshape", net.add("Concat", score, bins, axis=1), np.array([0, 34, -1])))
+        count += down * across
+    net.save(path, {"output": (net.add("Transpose", net.add("Concat", *rows, axis=2), perm=[0, 2, 1]), (count, 34))})
+
+
+NETWORKS = {"centernet": centernet_network, "nanodet": nanodet_network}
+
+
+def blob_card(family: str, folder: Path, **keys: str) -> Path:
+    """Write the network of a family and its card into `folder`, which the family names; return the card."""
+    NETWORKS[family](folder / f"{family}.onnx")
+    more = "".join(f"{key}: {value}\n" for key, value in keys.items())
+    card = folder / f"{family}.yaml"
+    card.write_text(
+        f"task: detect\nfamily: {family}\nfile: {family}.onnx\nlabels: [red, blue]\nscore: 0.3\n"
+        f"input: {{size: [{WIDTH}, {HEIGHT}], color: rgb, scale: 1/255}}\n{more}"
+    )
+    return card
