@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import re
 import sys
 from pathlib import Path
 
@@ -166,6 +167,23 @@ def test_the_command_checks_a_card_of_a_plugin(tmp_path):
 def test_list_shows_families_of_plugins():
     done = CliRunner().invoke(cli, ["list", "--plugins", str(PLUGINS)])
     assert "nanodet  network family  output (batch, anchors, classes + 32)  NanoDet-Plus: scores, and" in done.output
+
+
+def test_the_example_of_the_docs_finds_its_box(tmp_path):
+    page = (PLUGINS.parent / "docs" / "plugins.md").read_text()
+    (tmp_path / "centers.py").write_text(re.search(r"```python\n(# plugins/centers\.py\n.*?)```", page, re.DOTALL)[1])
+    registry = Registry()
+    load_plugins(tmp_path, registry)
+    outputs = {
+        "scores": np.float32([[[0.1, 0.9], [0.2, 0.1]]]),
+        "centers": np.float32([[[0.5, 0.25], [0, 0]]]),
+        "sizes": np.float32([[[0.25, 0.5], [1, 1]]]),
+    }
+    reads = registry.families["centers"].for_input((128, 96))
+    reads.check({name: value.shape for name, value in outputs.items()}, 2)
+    options = ReadOptions(np.full(2, 0.5, np.float32))
+    packed = reads.read(outputs, np.float32([[0.5, 0.5, 0, 0]]), np.array([[256, 192]]), (128, 96), options)
+    np.testing.assert_allclose(packed.rows[0, 0], [96, 0, 160, 96, 0.9, 1])
 
 
 # ------------------------------------------------------------------------------------------------------ registration
