@@ -14,7 +14,7 @@ import orjson
 from streamkit.batch.formats import TextPart
 from streamkit.core.data import Detections, Frame
 from streamkit.core.errors import OutputError
-from streamkit.core.records import numbers_of, points_of
+from streamkit.core.records import corners_of, numbers_of, points_of
 from streamkit.io.outputs import AtomicWriter
 from streamkit.ops import rle
 
@@ -77,7 +77,7 @@ class CocoPart(TextPart):
         numbers = numbers_of(table, [frame])
         sides = np.rint((numbers[:, 2:4] - numbers[:, :2]) * 100) / 100
         areas = np.rint(sides[:, 0] * sides[:, 1] * 100) / 100
-        masks, points = table.extra.get("mask"), table.extra.get("keypoints")
+        masks, points, corners = (table.extra.get(name) for name in ("mask", "keypoints", "corners"))
         tracks = None if table.track_id is None else table.track_id.tolist()
         for i, label in enumerate(table.label):
             self._found += 1
@@ -90,6 +90,9 @@ class CocoPart(TextPart):
             }  # fmt: skip
             if mask is not None:
                 one["segmentation"] = mask
+            elif corners is not None and not np.isnan(corners[i]).any():
+                polygon = corners_of(corners[i].astype(np.float64))
+                one["segmentation"], one["area"] = [polygon.ravel().tolist()], _polygon_area(polygon)
             if points is not None and not np.isnan(points[i]).all():
                 one.update(self._pose(points[i], label, table))
             if tracks is not None and tracks[i] != -1:
@@ -111,6 +114,12 @@ class CocoPart(TextPart):
             "keypoints": flat, "num_keypoints": sum(v > 0 for v in flat[2::3]),
             "keypoint_scores": rounded[:, 2].tolist(),
         }  # fmt: skip
+
+
+def _polygon_area(corners: np.ndarray) -> float:
+    """Return the area of a parallelogram of (4, 2) corners, rounded to 1/100."""
+    (ax, ay), (bx, by) = corners[1] - corners[0], corners[3] - corners[0]
+    return round(abs(float(ax * by - ay * bx)), 2)
 
 
 def merge(files: Sequence[Path], path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamkit.core.records import as_json, is_missing, points_of, values_of
+from streamkit.core.records import as_json, corners_of, is_missing, points_of, values_of
 from streamkit.io.parquet_file import arrow
 from streamkit.stages.inference import apply_results
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from streamkit.config.plan import Graph, Node
 
 _POINT = ("x", "y", "score")
+_CORNER = ("x", "y")
 RUN_COLUMNS = ("attempts", "seconds", "finished_at")
 """The columns of `files` that describe the run, not the result: they differ between runs."""
 
@@ -64,11 +65,19 @@ def _numbers(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
 
 
 def _points(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
-    n, k, _ = values.shape
-    none = np.isnan(values).all(axis=(1, 2))
-    flat = points_of(values.astype(np.float64)).astype(np.float32).reshape(n * k, 3)
-    structs = pa.StructArray.from_arrays([pa.array(np.ascontiguousarray(flat[:, i])) for i in range(3)], _POINT)
-    return _lists(pa, structs, n, k, none)
+    return _places(pa, points_of(values.astype(np.float64)), _POINT)
+
+
+def _corners(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
+    return _places(pa, corners_of(values.astype(np.float64)), _CORNER)
+
+
+def _places(pa: Any, values: np.ndarray, names: Sequence[str]) -> Any:
+    """Lists of (n, k, len(names)) values as structs; null for rows of NaN."""
+    n, k, width = values.shape
+    flat = values.astype(np.float32).reshape(n * k, width)
+    structs = pa.StructArray.from_arrays([pa.array(np.ascontiguousarray(flat[:, i])) for i in range(width)], names)
+    return _lists(pa, structs, n, k, np.isnan(values).all(axis=(1, 2)))
 
 
 def _vectors(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
@@ -103,6 +112,7 @@ KINDS: dict[str, tuple[Callable[[Any, ObjectColumn], Any], Callable[[Any, Object
     "flag": (lambda pa, column: pa.bool_(), _flags),
     "text": (lambda pa, column: pa.string(), _objects),
     "points": (lambda pa, column: pa.list_(_struct(pa, **dict.fromkeys(_POINT, pa.float32()))), _points),
+    "corners": (lambda pa, column: pa.list_(_struct(pa, **dict.fromkeys(_CORNER, pa.float32()))), _corners),
     "vector": (lambda pa, column: pa.list_(pa.float32()), _vectors),
     "mask": (lambda pa, column: _struct(pa, size=pa.list_(pa.int32()), counts=pa.string()), _objects),
     "attributes": (
@@ -203,7 +213,7 @@ def _columns(node: Node) -> dict[str, ObjectColumn]:
     return {column.name: column for column in made}
 
 
-_OF_NETWORKS = {"keypoints": "points", "mask": "mask"}
+_OF_NETWORKS = {"keypoints": "points", "mask": "mask", "corners": "corners"}
 
 
 def _both(one: ObjectColumn | None, other: ObjectColumn) -> ObjectColumn:

@@ -130,6 +130,11 @@ def points_of(column: np.ndarray) -> np.ndarray:
     return np.asarray(np.rint(column * _POINT_STEPS) / _POINT_STEPS)
 
 
+def corners_of(column: np.ndarray) -> np.ndarray:
+    """Corners of rotated boxes, (n, 4, 2) x and y, rounded as in records."""
+    return np.asarray(np.rint(column * 100.0) / 100.0)
+
+
 def _numbers(table: Detections, limits: np.ndarray) -> np.ndarray:
     numbers = np.empty((len(table), 5), np.float64)
     numbers[:, :4] = table.xyxy
@@ -166,6 +171,8 @@ def _objects(table: Detections, limits: np.ndarray, stage: str | None) -> list[d
             continue
         if name == "keypoints" and column.shape[2:] == (3,):
             column = points_of(column)
+        if name == "corners":
+            column = corners_of(column)
         for one, value in zip(made, values_of(column), strict=True):
             if not is_missing(value):
                 one.setdefault(name, value)

@@ -109,7 +109,8 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
 def _check(card: Card, frames: Sequence[Frame], device: Device) -> CheckReport:
     reads = family_of(card)
     plain, session = Session(card.file, Device()), Session(card.file, device)
-    compare, judge = _COMPARISONS["semantic" if reads.regions else card.task]
+    kind = "semantic" if reads.regions else "rotated" if "corners" in reads.columns else card.task
+    compare, judge = _COMPARISONS[kind]
     found: list[Any] = []
     errors: list[tuple[float, float]] = []
     for frame in frames:
@@ -235,6 +236,21 @@ def _box_limits(card: Card, device: Device) -> tuple[float, float]:
     return BOX_IOU, SCORE_F16 if card.input.dtype == "f16" else SCORE
 
 
+def _rotated_boxes(one: _Results) -> list[tuple[bool, float, float]]:
+    """Match the objects as `_boxes` does, and the corners of those that are on both sides.
+
+    Returns:
+        For each object as `_boxes`, its box; then for each sure object of the reference, its corners.
+    """
+    scale, offset = one.geometry[0, :2], one.geometry[0, 2:]
+    found = _boxes(one)
+    for row, corners in _with_alike(one, "corners"):
+        wanted = (row[6:].reshape(4, 2) - offset) / scale
+        error = min((float(np.abs(these - wanted).max()) for these in corners), default=np.inf)
+        found.append((False, error if error <= POINT_PX else np.inf, 0.0))
+    return found
+
+
 def _judge_boxes(card: Card, found: list[tuple[bool, float, float]]) -> _Verdict:
     pairs = [(box_px, score) for _, box_px, score in found if box_px < np.inf]
     box_px, score = (max(column) for column in zip((0.0, 0.0), *pairs, strict=True))
@@ -330,13 +346,15 @@ def _judge_shares(limit: float, what: str, found: list[float]) -> _Verdict:
 
 _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, Any], _Verdict]]] = {
     "detect": (_boxes, _judge_boxes),
+    "rotated": (_rotated_boxes, _judge_boxes),
     "classify": (_vectors, _judge_classes),
     "embed": (_vectors, _judge_embeddings),
     "segment": (_masks, lambda _, found: _judge_shares(MASK_IOU, "least IoU", found)),
     "pose": (_keypoints, lambda _, found: _judge_shares(-POINT_PX, "largest error of a point in pixels", found)),
     "semantic": (_class_maps, lambda _, found: _judge_shares(PLACES, "least share of places of one class", found)),
 }
-"""How a frame's results are compared, and the verdict over all frames, by task; `semantic` is `segment` with maps."""
+"""How a frame's results are compared, and the verdict over all frames, by task; `semantic` is `segment` with maps,
+`rotated` is `detect` with rotated boxes."""
 
 
 # ------------------------------------------------------------------------------------------------------------ frames

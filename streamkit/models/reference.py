@@ -109,7 +109,8 @@ def objects(
 ) -> np.ndarray:
     """Return the objects of one frame: (n, 6 + c) float64, x1, y1, x2, y2 in source pixels, score, class; best first.
 
-    Further values of the family follow: x, y and score of each point in network pixels, or coefficients.
+    Further values of the family follow: x, y and score of each point in network pixels, coefficients, or the corners of
+    a rotated box in network pixels.
 
     Args:
         family: a key of `READERS`.
@@ -131,7 +132,7 @@ def objects(
     rows = rows[rows[:, 4] >= min_score]
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
     if suppress:
-        rows = _without_doubles(rows, iou)
+        rows = _without_doubles(rows, iou, rotated_overlap if family == "yolov8_obb" and plugin is None else overlap)
     scale_x, scale_y, offset_x, offset_y = geometry
     if family != "detr" or plugin is not None:
         rows[:, [0, 2]] = (rows[:, [0, 2]] - offset_x) / scale_x
@@ -140,20 +141,39 @@ def objects(
     return rows[(rows[:, 2] > rows[:, 0]) & (rows[:, 3] > rows[:, 1])]
 
 
-def _without_doubles(rows: np.ndarray, iou: float) -> np.ndarray:
-    kept: list[np.ndarray] = []
-    for row in rows:
-        if all(row[5] != other[5] or overlap(row, other) <= iou for other in kept):
-            kept.append(row)
-    return np.array(kept).reshape(-1, rows.shape[1])
-
-
 def overlap(a: np.ndarray, b: np.ndarray) -> float:
     """Return the IoU of two boxes."""
     width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
     inner = max(0.0, width) * max(0.0, height)
     both = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - inner
     return float(inner / both) if both > 0 else 0.0
+
+
+def rotated_overlap(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the probabilistic IoU of two rows with corners behind the class, see `ops.rotated`."""
+    (m, s), (n, t) = _gaussian(a[6:]), _gaussian(b[6:])
+    mean, away = (s + t) / 2, m - n
+    with np.errstate(all="ignore"):  # a box without area
+        unlike = np.log(np.linalg.det(mean) / np.sqrt(np.linalg.det(s) * np.linalg.det(t)))
+        distance = away @ np.linalg.pinv(mean) @ away / 8 + unlike / 2
+    return float(1 - np.sqrt(1 - np.exp(-max(distance, 0)))) if np.isfinite(distance) else 0.0
+
+
+def _gaussian(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and covariance of the points of a rotated box."""
+    corners = values.reshape(4, 2)
+    sides = np.array([corners[1] - corners[0], corners[3] - corners[0]])
+    return corners.mean(axis=0), sides.T @ sides / 12
+
+
+def _without_doubles(
+    rows: np.ndarray, iou: float, alike: Callable[[np.ndarray, np.ndarray], float] = overlap
+) -> np.ndarray:
+    kept: list[np.ndarray] = []
+    for row in rows:
+        if all(row[5] != other[5] or alike(row, other) <= iou for other in kept):
+            kept.append(row)
+    return np.array(kept).reshape(-1, rows.shape[1])
 
 
 def _rows(centre: np.ndarray, size: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -190,6 +210,21 @@ def _yolov8(outputs: Outputs, spec: InputSpec, size: Size, classes: int | None =
     values = _matrix(outputs).T
     end = values.shape[1] if classes is None else 4 + classes
     return np.column_stack([_rows(values[:, :2], values[:, 2:4], values[:, 4:end]), values[:, end:]])
+
+
+def _yolov8_obb(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
+    """Read rotated boxes: the hull of each, score and class, and the corners."""
+    values = _matrix(outputs).T
+    corners = np.array([_corners(*row[:4], row[-1]) for row in values]).reshape(-1, 4, 2)
+    scores = values[:, 4:-1]
+    hull = np.column_stack([corners.min(axis=1), corners.max(axis=1)])
+    return np.column_stack([hull, scores.max(1), scores.argmax(1), corners.reshape(-1, 8)])
+
+
+def _corners(x: float, y: float, width: float, height: float, angle: float) -> np.ndarray:
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    upright = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * (width / 2, height / 2)
+    return np.asarray(upright @ turn + (x, y))
 
 
 def _yolov8_seg(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
@@ -287,6 +322,7 @@ READERS: dict[str, tuple[Callable[[Outputs, InputSpec, Size], np.ndarray], bool]
     "yunet": (_yunet, True),
     "yolov8_pose": (functools.partial(_yolov8, classes=1), True),
     "yolov8_seg": (_yolov8_seg, True),
+    "yolov8_obb": (_yolov8_obb, True),
     "movenet": (_movenet, False),
 }
 """How each family's output is read, and whether non-max suppression follows."""

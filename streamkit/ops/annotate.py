@@ -1,9 +1,9 @@
 """Layout of annotations: which marks are drawn for a detection, where, in which size and colour.
 
-An object gets an outline, a tint inside if requested, its mask, its skeleton with a dot per keypoint, and a label at
-the outline's upper left corner, or inside at the frame's border. All outlines are below all labels, and objects lower
-in the frame, so closer to the camera, are above others. Semantic classes are below all, then zones, lines and trails.
-Labels avoid each other where there is room (`ops/annotate.py`).
+An object gets an outline, rotated if its box is, a tint inside if requested, its mask, its skeleton with a dot per
+keypoint, and a label at the outline's upper left corner, or inside at the frame's border. All outlines are below all
+labels, and objects lower in the frame, so closer to the camera, are above others. Semantic classes are below all, then
+zones, lines and trails. Labels avoid each other where there is room (`ops/annotate.py`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def annotate(
 
     Args:
         surfaces: the frames' surfaces; None for frames to skip.
-        tables: the batch's detections on the host, a table for each detector; its columns `keypoints` and `mask` are
-            drawn too.
+        tables: the batch's detections on the host, a table for each detector; its columns `corners`, `keypoints` and
+            `mask` are drawn too.
         style: what to draw.
         atlas: holds the sprites; `begin` must have been called for this batch.
         facts: each frame's facts; `segmentation`, a mask for each class, is drawn.
@@ -69,12 +69,18 @@ def annotate(
             continue
         frame, (color, ink) = table.batch_row, _colors(table, layout, style)
         boxes = _box_marks(table, layout, color)
+        turned = figures.rotated_rows(table)
+        upright = np.flatnonzero(~turned)
         if style.fill > 0:
-            inside = boxes.copy()
+            inside = boxes[upright]
             inside["border"] = 0
-            inside["color"] = color | np.uint32(round(min(style.fill, 1.0) * 255) << 24)
-            add(_FILL, frame, inside)
-        add(_OUTLINE, frame, boxes)
+            inside["color"] = color[upright] | np.uint32(round(min(style.fill, 1.0) * 255) << 24)
+            add(_FILL, frame[upright], inside)
+        add(_OUTLINE, frame[upright], boxes[upright])
+        if turned.any():
+            if style.fill > 0:
+                add(_FILL, *figures.rotated_fills(table, turned, layout, style, color, atlas))
+            add(_OUTLINE, *figures.rotated_outlines(table, turned, layout, color))
         if style.masks > 0 and "mask" in table.extra:
             add(_MASK, *figures.masks(table, style, color, atlas))
         if "keypoints" in table.extra:
@@ -82,7 +88,7 @@ def annotate(
             add(_LINE, *points.lines(layout, color))
             add(_DOT, *points.dots(layout, color, atlas))
         if style.labels or style.scores or style.tracks:
-            labels += _labels(table, style, boxes, ink)
+            labels += _labels(table, style, _label_boxes(table, boxes, turned), ink)
     if labels:
         add(_LABEL, *_label_marks(labels, layout, atlas))
     if not any(layers):
@@ -172,6 +178,16 @@ def _analytics(
                 ink = int(layout.inks[frame, number % len(PALETTE)])
                 labels.append(_Label(frame, (x, y, x, y), color | int(_OPAQUE), ink, [one.text]))
     return drawn, labels
+
+
+def _label_boxes(table: Detections, boxes: np.ndarray, turned: np.ndarray) -> np.ndarray:
+    """Return the marks at which labels are placed: those of rotated boxes begin at the uppermost corner."""
+    if not turned.any():
+        return boxes
+    made, corners = boxes.copy(), table.extra["corners"][turned]
+    x = corners[np.arange(len(corners)), corners[:, :, 1].argmin(axis=1), 0]
+    made["x1"][turned] = np.clip(2 * np.floor(x / 2), boxes["x1"][turned], boxes["x2"][turned] - 2)
+    return made
 
 
 def _labels(table: Detections, style: Style, boxes: np.ndarray, ink: np.ndarray) -> list[_Label]:

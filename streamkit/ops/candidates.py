@@ -27,6 +27,7 @@ import numpy as np
 from streamkit.core.data import Array, array_module
 from streamkit.ops import traffic
 from streamkit.ops.cuda.load import kernel
+from streamkit.ops.rotated import CORNERS, corners_of, hull
 
 STRIDES = (8, 16, 32)
 FACE_OUTPUTS = tuple(f"{kind}_{stride}" for kind in ("cls", "obj", "bbox", "kps") for stride in STRIDES)
@@ -49,6 +50,8 @@ class Coding(IntEnum):
     """Centre and size, times `unit`."""
     GRID = 3
     """YOLOX: centre = (value + cell) x stride, size = exp(value) x stride; strides 8, 16, 32, rows of cells."""
+    ROTATED = 4
+    """Centre and size, and an angle in a separate array; see `ops.rotated`."""
 
 
 @dataclass(slots=True)
@@ -65,6 +68,8 @@ class Candidates:
         anchors: number of anchors per frame.
         step: layout of `points`: 2 for alternating x and y in network pixels, 3 if each pair is followed by a score,
             0 if they are not positions.
+        rotated: whether the points are the corners of rotated boxes, which non-max suppression compares; `xyxy` is
+            their hull.
     """
 
     frame: np.ndarray
@@ -75,6 +80,7 @@ class Candidates:
     removed: np.ndarray
     anchors: int
     step: int = 2
+    rotated: bool = False
 
 
 def best_class(
@@ -90,6 +96,7 @@ def best_class(
     softmax: bool = False,
     points: Array | None = None,
     step: int = 2,
+    angle: Array | None = None,
 ) -> Any:
     """Select the best class of each anchor; the first of equal ones.
 
@@ -105,6 +112,7 @@ def best_class(
         softmax: apply the softmax over c + 1 classes to the scores, the last of which is no object.
         points: (n, a, c) further values of each anchor, which its object keeps.
         step: layout of `points`, as in `Candidates`.
+        angle: (n, a) with `Coding.ROTATED`, radians. The points are the boxes' corners then.
 
     Returns:
         `Candidates`, or `DeviceCandidates` for arrays on the device.
@@ -118,14 +126,17 @@ def best_class(
         check_cells(a, input_size)
     if array_module(scores) is not np:
         objects = scores[:, :, 0] if objectness is None else objectness
-        boxes, scores, objects, values = _common_dtype(boxes, scores, objects, boxes if points is None else points)
-        columns = 0 if points is None else points.shape[2]
+        values = points if points is not None else boxes if angle is None else angle[:, :, None]
+        boxes, scores, objects, values = _common_dtype(boxes, scores, objects, values)
+        columns = CORNERS if angle is not None else 0 if points is None else points.shape[2]
         arguments = (
             *_strided(boxes, scores, objects), np.int32(objectness is not None), np.int32(2 if softmax else logits),
             np.int32(coding), np.float32(unit[0]), np.float32(unit[1]), np.int32(input_size[0]),
             np.int32(input_size[1]), *_strided(values), np.int32(columns),
         )  # fmt: skip
-        return _launch("best_class", arguments, boxes.dtype, (n, a), min_score, columns, step)
+        made = _launch("best_class", arguments, boxes.dtype, (n, a), min_score, columns, step)
+        made.rotated = angle is not None
+        return made
     found = _Selection(n, a, min_score)
     with np.errstate(all="ignore"):
         if objectness is not None:
@@ -142,6 +153,12 @@ def best_class(
             class_id = scores[frame, anchor].argmax(axis=1)
             score = best[frame, anchor]
         found.select(frame, anchor, score, class_id)
+        if angle is not None:
+            turned, flat = (one[found.frame, found.anchor].astype(np.float32, copy=False) for one in (angle, boxes))
+            corners = corners_of(flat, turned)
+            made = found.candidates(hull(corners), corners)
+            made.rotated = True
+            return made
         xyxy = _decode(boxes[found.frame, found.anchor], found.anchor, coding, unit, input_size)
         return found.candidates(xyxy, None if points is None else points[found.frame, found.anchor], step)
 
@@ -374,6 +391,7 @@ class DeviceCandidates:
         class_id: (n, a) int32.
         points: (n, a, c) float32.
         step: layout of the points, as in `Candidates`.
+        rotated: as in `Candidates`.
     """
 
     keys: Array
@@ -382,6 +400,7 @@ class DeviceCandidates:
     class_id: Array
     points: Array
     step: int = 2
+    rotated: bool = False
 
 
 def _launch(

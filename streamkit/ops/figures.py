@@ -81,6 +81,42 @@ def _stencil(mask: rle.Rle, color: int, style: Style, atlas: Atlas) -> tuple[int
     return x, y, x + 2 * columns, y + 2 * rows, 0, color | opacity, atlas.stencil(blocks), STENCIL
 
 
+def rotated_rows(table: Detections) -> np.ndarray:
+    """Return (n,) bool: which objects have a rotated box. Objects of other detectors, and predicted ones, have none."""
+    if "corners" not in table.extra:
+        return np.zeros(len(table), bool)
+    return np.asarray(np.isfinite(table.extra["corners"]).all(axis=(1, 2)))
+
+
+def rotated_outlines(table: Detections, rows: np.ndarray, layout: FrameLayout, color: np.ndarray) -> Marks:
+    """Return the four edges of each rotated box; `rows` is (n,) bool."""
+    corners = table.extra["corners"][rows].astype(np.float64)
+    columns = table.batch_row[rows].tolist(), corners, color[rows].tolist()
+    return shapes([(frame, points, True, ink) for frame, points, ink in zip(*columns, strict=True)], layout)
+
+
+def rotated_fills(
+    table: Detections, rows: np.ndarray, layout: FrameLayout, style: Style, color: np.ndarray, atlas: Atlas
+) -> Marks:
+    """Return the tint inside each rotated box, in blocks of 2x2 pixels whose middle is inside; `rows` is (n,) bool."""
+    frames, made = [], []
+    opacity = round(min(style.fill, 1.0) * 255) << 24
+    for i in np.flatnonzero(rows).tolist():
+        corners, frame = table.extra["corners"][i].astype(np.float64), int(table.batch_row[i])
+        low = np.clip(np.floor(corners.min(axis=0) / 2), 0, layout.size[frame] // 2).astype(np.int64)
+        high = np.clip(np.ceil(corners.max(axis=0) / 2), 0, layout.size[frame] // 2).astype(np.int64)
+        if (high <= low).any():
+            continue
+        y, x = (np.mgrid[low[1] : high[1], low[0] : high[0]] + 0.5) * 2
+        edges = zip(corners, np.roll(corners, -1, axis=0), strict=True)
+        sides = [(bx - ax) * (y - ay) - (by - ay) * (x - ax) for (ax, ay), (bx, by) in edges]
+        inside = np.all([side >= 0 for side in sides], axis=0) | np.all([side <= 0 for side in sides], axis=0)
+        frames.append(frame)
+        (x1, y1), (x2, y2) = (2 * low).tolist(), (2 * high).tolist()
+        made.append((x1, y1, x2, y2, 0, int(color[i]) | opacity, atlas.stencil(inside), STENCIL))
+    return np.array(frames, np.int32), np.array(made, MARK)
+
+
 def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], layout: FrameLayout) -> Marks:
     """Return lines, zones and trails as marks for the edges between their points.
 

@@ -1,7 +1,8 @@
 """Non-max suppression, and selection of a batch's objects among its candidates.
 
 Greedy, as in all detectors: from the best score down, a box that is kept removes those of its class that overlap it by
-more than the threshold. Boxes are compared before clipping. Equal scores are ordered by anchor, so the result does not
+more than the threshold: by IoU, or by probabilistic IoU where boxes are rotated (`ops.rotated`). Boxes are compared
+before clipping. Equal scores are ordered by anchor, so the result does not
 depend on the device or the batch.
 """
 
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkit.core.data import Array, array_module
+from streamkit.ops import rotated
 from streamkit.ops.boxes import clip, intersection_and_union, to_source
 from streamkit.ops.candidates import Candidates, upload
 from streamkit.ops.cuda.load import kernel
@@ -104,7 +106,8 @@ def select(
             if iou is None:
                 stay, rest = _without_suppression(good, k)
             else:
-                stay, rest = _greedy(xyxy, None if agnostic else class_id, iou, good, k)
+                shapes = candidates.points[order] if candidates.rotated else xyxy
+                stay, rest = _greedy(shapes, None if agnostic else class_id, iou, good, k)
             kept = stay[good[stay]]
             rows = packed.rows[i, : len(kept)]
             rows[:, :4], rows[:, 4], rows[:, 5] = source[kept], candidates.score[order[kept]], class_id[kept]
@@ -128,23 +131,23 @@ def _without_suppression(good: np.ndarray, top_k: int) -> tuple[np.ndarray, int]
 
 
 def _greedy(
-    xyxy: np.ndarray, class_id: np.ndarray | None, iou: float, good: np.ndarray, top_k: int
+    shapes: np.ndarray, class_id: np.ndarray | None, iou: float, good: np.ndarray, top_k: int
 ) -> tuple[np.ndarray, int]:
     """Go down a list sorted by score until `top_k` boxes that are `good` have been kept.
 
     Works in blocks: a block's boxes suppress each other, then the kept ones suppress all later boxes. This preserves
-    the greedy order with few large array operations.
+    the greedy order with few large array operations. `shapes` are (n, 4) boxes, or (n, 8) corners of rotated ones.
 
     Returns:
         Indices of the boxes kept, ascending, good or not; the number of boxes after the last of them not suppressed.
     """
-    alive = np.ones(len(xyxy), bool)
+    alive = np.ones(len(shapes), bool)
     places: list[int] = []
-    left = top_k if len(xyxy) else 0
-    for start in range(0, len(xyxy), _BLOCK):
-        stop = min(start + _BLOCK, len(xyxy))
+    left = top_k if len(shapes) else 0
+    for start in range(0, len(shapes), _BLOCK):
+        stop = min(start + _BLOCK, len(shapes))
         block = start + np.flatnonzero(alive[start:stop])
-        hits = np.triu(_overlap(xyxy, class_id, block, block, iou), 1)
+        hits = np.triu(_overlap(shapes, class_id, block, block, iou), 1)
         gone = np.zeros(len(block), bool)
         kept: list[int] = []
         for i, counts in enumerate(good[block].tolist()):
@@ -158,7 +161,7 @@ def _greedy(
         winners, after = block[kept], stop + np.flatnonzero(alive[stop:])
         places += winners.tolist()
         if len(winners) and len(after):
-            alive[after[_overlap(xyxy, class_id, winners, after, iou).any(axis=0)]] = False
+            alive[after[_overlap(shapes, class_id, winners, after, iou).any(axis=0)]] = False
         if not left:
             break
     end = places[-1] + 1 if places else 0
@@ -166,11 +169,14 @@ def _greedy(
 
 
 def _overlap(
-    xyxy: np.ndarray, class_id: np.ndarray | None, rows: np.ndarray, others: np.ndarray, iou: float
+    shapes: np.ndarray, class_id: np.ndarray | None, rows: np.ndarray, others: np.ndarray, iou: float
 ) -> np.ndarray:
     """Return whether each of `rows` overlaps each of `others` by more than `iou`, within a class: (r, o) bool."""
-    both, union = intersection_and_union(xyxy[rows], xyxy[others])
-    hits: np.ndarray = both > np.float32(iou) * union
+    if shapes.shape[1] == rotated.CORNERS:
+        hits = rotated.overlaps(shapes[rows], shapes[others], iou)
+    else:
+        both, union = intersection_and_union(shapes[rows], shapes[others])
+        hits = both > np.float32(iou) * union
     if class_id is not None:
         hits &= class_id[rows, None] == class_id[others]
     return hits
@@ -191,6 +197,7 @@ def _select_on_device(
         np.int32(anchors), np.int32(candidates.keys.shape[1]), np.int32(columns), np.int32(candidates.step),
         upload(frames),
         np.int32(iou is not None), np.float32(iou or 0), np.int32(agnostic),
+        np.int32(candidates.rotated), np.float64(rotated.distance_limit(iou or 0)),
         np.int32(k), np.float32(min_size), np.float32(max_size),
         xp.empty_like(candidates.boxes), xp.empty_like(candidates.class_id), packed.rows, packed.counts,
     )  # fmt: skip

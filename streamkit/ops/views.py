@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from streamkit.ops import rotated
 from streamkit.ops.boxes import Rect, intersection_and_union
 
 MAX_TILES = 1024
@@ -94,6 +95,7 @@ def merge(
     iou: float,
     agnostic: bool,
     top_k: int,
+    corners: np.ndarray | None = None,
 ) -> tuple[np.ndarray, int, int]:
     """Apply greedy non-max suppression over the views of each frame.
 
@@ -111,6 +113,7 @@ def merge(
         iou: the threshold.
         agnostic: boxes suppress each other across classes.
         top_k: maximum number of boxes per frame; the best are kept.
+        corners: (n, 4, 2) corners of rotated boxes, which are compared instead, by probabilistic IoU.
 
     Returns:
         The rows kept, by frame and best first; the number of rows suppressed; the number removed by `top_k`.
@@ -120,12 +123,18 @@ def merge(
     bounds = np.flatnonzero(np.diff(frame, prepend=-1, append=-1)).tolist()
     for start, end in pairwise(bounds):
         rows = start + np.lexsort((-score[start:end], cut[start:end]))
-        both, union = intersection_and_union(xyxy[rows], xyxy[rows])
-        own = np.diagonal(both)
         across = view[rows][:, None] != view[rows]
-        hits = both > np.float32(iou) * union
-        hits |= across & (both > min(np.float32(iou), _SAME) * union)
-        hits |= across & (both > _COVERED * own) & cut[rows]
+        if corners is None:
+            both, union = intersection_and_union(xyxy[rows], xyxy[rows])
+            hits = both > np.float32(iou) * union
+            hits |= across & (both > min(np.float32(iou), _SAME) * union)
+            hits |= across & (both > _COVERED * np.diagonal(both)) & cut[rows]
+        else:
+            shapes = corners[rows].reshape(len(rows), rotated.CORNERS)
+            hits = rotated.overlaps(shapes, shapes, iou)
+            hits |= across & rotated.overlaps(shapes, shapes, min(iou, float(_SAME)))
+            torn = np.flatnonzero(cut[rows])
+            hits[:, torn] |= across[:, torn] & (rotated.covered(shapes[torn], shapes) > _COVERED).T
         if not agnostic:
             hits &= class_id[rows][:, None] == class_id[rows]
         alive = np.ones(len(rows), bool)

@@ -152,6 +152,8 @@ def _scaled(table: Detections, scale: np.ndarray) -> Detections:
         points = np.array(table.extra["keypoints"], np.float32)
         points[:, :, :2] *= scale
         columns["extra"]["keypoints"] = points
+    if "corners" in table.extra:
+        columns["extra"]["corners"] = np.asarray(table.extra["corners"] * scale, np.float32)
     return replace(table, **columns)
 
 

@@ -140,12 +140,74 @@ def nanodet_network(path: Path) -> None:
     net.save(path, {"output": (net.add("Transpose", net.add("Concat", *rows, axis=2), perm=[0, 2, 1]), (count, 34))})
 
 
+def obb_network(path: Path) -> None:
+    """One output in the form of YOLOv8-obb: for each quarter of the image and colour, the rectangle in it, twice.
+
+    The rectangle is that with the moments of the coloured pixels. The second copy is moved by a pixel and less certain.
+    """
+    net = _Builder()
+    quarters = net.add("Reshape", net.coloured(), np.array([0, 2, 2, HEIGHT // 2, 2, WIDTH // 2]))
+    y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32) + 0.5
+    x, y = (one.reshape(1, 1, 2, HEIGHT // 2, 2, WIDTH // 2) for one in (x, y))
+
+    def total(*weights):
+        value = quarters
+        for one in weights:
+            value = net.add("Mul", value, one)
+        return net.add("Reshape", net.add("ReduceSum", value, np.array([3, 5]), keepdims=0), np.array([0, 1, -1]))
+
+    def moment(mean_one, mean_other, *weights):
+        return net.add("Sub", net.add("Div", total(*weights), some), net.add("Mul", mean_one, mean_other))
+
+    count = total()
+    some = net.add("Max", count, np.float32(1))
+    cx, cy = net.add("Div", total(x), some), net.add("Div", total(y), some)
+    xx, yy, xy = moment(cx, cx, x, x), moment(cy, cy, y, y), moment(cx, cy, x, y)
+    middle = net.add("Mul", net.add("Add", xx, yy), np.float32(0.5))
+    apart = net.add("Mul", net.add("Sub", xx, yy), np.float32(0.5))
+    squares = net.add("Add", net.add("Mul", apart, apart), net.add("Mul", xy, xy))
+    root = net.add("Sqrt", net.add("Max", squares, np.float32(1e-6)))
+    most = net.add("Add", middle, root)
+    sides = [
+        net.add("Sqrt", net.add("Mul", net.add("Max", one, np.float32(0)), np.float32(12)))
+        for one in (most, net.add("Sub", middle, root))
+    ]
+    angle = net.add("Atan", net.add("Div", net.add("Sub", most, xx), net.add("Add", xy, np.float32(1e-6))))
+    score = net.add(
+        "Mul", net.add("Clip", net.add("Div", count, np.float32(100)), *np.float32([0, 1])), np.float32(0.9)
+    )
+    scores = [net.add("Mul", score, np.float32([[[c == k for c in (0, 1) for _ in range(4)]]])) for k in (0, 1)]
+    first = net.add("Concat", cx, cy, *sides, *scores, angle, axis=1)
+    moved = net.add("Add", first, np.float32([1, 0, 0, 0, 0, 0, 0]).reshape(1, 7, 1))
+    second = net.add("Mul", moved, np.float32([1, 1, 1, 1, 0.8, 0.8, 1]).reshape(1, 7, 1))
+    net.save(path, {"output0": (net.add("Concat", first, second, axis=2), (7, 16))})
+
+
+def rotated_corners(x, y, width, height, angle):
+    """The corners of a rotated rectangle, (4, 2): upper left, upper right, lower right, lower left before it turns."""
+    along, down = np.array([np.cos(angle), np.sin(angle)]), np.array([-np.sin(angle), np.cos(angle)])
+    return np.array(
+        [(x, y) + i * width / 2 * along + j * height / 2 * down for i, j in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+    )
+
+
+def rotated_picture(*objects):
+    """An RGB image with rotated rectangles: colour, then x, y, width, height in network pixels, angle in radians."""
+    made = picture()
+    y, x = np.mgrid[: SCALE * HEIGHT, : SCALE * WIDTH] + 0.5
+    for color, cx, cy, width, height, angle in objects:
+        dx, dy = x - SCALE * cx, y - SCALE * cy
+        along, down = dx * np.cos(angle) + dy * np.sin(angle), dy * np.cos(angle) - dx * np.sin(angle)
+        made[(np.abs(along) < SCALE * width / 2) & (np.abs(down) < SCALE * height / 2)] = COLORS[color]
+    return made
+
+
 NETWORKS = {"centernet": centernet_network, "nanodet": nanodet_network}
 
 
 def blob_card(family: str, folder: Path, **keys: str) -> Path:
     """Write the network of a family and its card into `folder`, which the family names; return the card."""
-    NETWORKS[family](folder / f"{family}.onnx")
+    {**NETWORKS, "yolov8_obb": obb_network}[family](folder / f"{family}.onnx")
     more = "".join(f"{key}: {value}\n" for key, value in keys.items())
     card = folder / f"{family}.yaml"
     card.write_text(

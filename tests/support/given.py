@@ -32,6 +32,7 @@ GOOD = {
             **DESIGNED["objects"][0], "stage": "detect", "predicted": True, "speed_kmh": 31.5, "heading_deg": 90.25,
             "attributes": {"color": {"label": "red", "score": 0.8}}, "keypoints": [[1.5, 2.0, 0.5], [3.0, 4.0, 0.9]],
             "mask": {"size": [360, 640], "counts": "abc0"}, "embedding": [0.6, 0.8], "crop": "/9j/4AAQ",
+            "corners": [[-1.5, 2.0], [3.0, 4.25], [2.0, 9.0], [0.0, 7.0]],
         },
     },
 }  # fmt: skip

@@ -191,6 +191,13 @@ KEYPOINT = _closed(
     ("score", NUMBER, "confidence of the model, 0 to 1"),
     row=True,
 )
+CORNER = _closed(
+    "Corner",
+    "a corner of a rotated box",
+    ("x", NUMBER, "source pixels from the left; may be outside of the frame"),
+    ("y", NUMBER, "source pixels from the top; may be outside of the frame"),
+    row=True,
+)
 SIZE = _closed("Size", "size of an image in pixels", ("height", INT32, "rows"), ("width", INT32, "columns"), row=True)
 MASK = _closed(
     "Mask",
@@ -226,6 +233,7 @@ DETECTION = Group(
             "heading_deg", 13, NUMBER, "direction of movement, in degrees clockwise from the frame's upward direction"
         ),
         Field("crop", 14, JPEG, "the object's crop of the frame, if the emitter has the option crops"),
+        Field("corners", 16, Several(CORNER), "the four corners of a rotated box, clockwise; box is their hull"),
     ),
 )
 EVENT = Group(

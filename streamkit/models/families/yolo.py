@@ -6,6 +6,7 @@
 | `yolov5` (and v7) | (N, A, 5 + C), objectness after the box | cx, cy, w, h in network pixels |
 | `yolov8`, v9 and v11 | (N, 4 + C, A) | cx, cy, w, h in network pixels |
 | `yolov8_pose` | (N, 4 + C + 3 K, A), K points x, y, score after the scores | as in `yolov8` |
+| `yolov8_obb` | (N, 4 + C + 1, A), an angle after the scores | cx, cy, w, h in network pixels, rotated |
 | `yolov8_seg` | (N, 4 + C + M, A), M mask coefficients after the scores; (N, M, h, w) prototypes | as in `yolov8` |
 | `yolo_e2e` (v10, v26) | (N, K, 6) rows with score and class, no NMS | x1, y1, x2, y2 in network pixels |
 
@@ -141,6 +142,30 @@ class Yolov8Seg(Yolov8):
         return self._only(outputs, 4, "(N, coefficients, height, width)")[1]
 
 
+class Yolov8Obb(Yolov8):
+    """Columns of anchors with rotated boxes; the column `corners`, (4, 2) source pixels. A box is the corners' hull.
+
+    The angle is in radians from the x axis to the width, clockwise in the image. Non-max suppression is greedy, as in
+    all families, by the probabilistic IoU of the authors (`streamkit.ops.rotated`); in the authors' own, boxes that
+    are suppressed suppress others too.
+    """
+
+    name = "yolov8_obb"
+    columns: Columns = {"corners": (4, 2)}  # noqa: RUF012  # never changed
+    layout = "(N, 4 + classes + 1, anchors)"
+
+    def check(self, outputs: Shapes, classes: int) -> None:
+        """See `Family.check`."""
+        self._check_classes(*self._only(outputs), 1, 5, classes)
+
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
+        """See `Family.candidates`."""
+        rows = self._only(outputs)[1][:n].transpose(0, 2, 1)
+        boxes, scores, angle = rows[:, :, :4], rows[:, :, 4:-1], rows[:, :, -1]
+        how: dict[str, Any] = {"coding": Coding.ROTATED, "input_size": input_size}
+        return best_class(boxes, scores, min_score=min_score, angle=angle, **how)
+
+
 class YoloEndToEnd(Family):
     """Rows that the network itself has selected; the number of classes is not in the shapes."""
 
@@ -160,5 +185,6 @@ FAMILIES = (
     Yolov8(),
     YoloEndToEnd(),
     Yolov8Pose(),
+    Yolov8Obb(),
     Yolov8Seg(),
 )

@@ -25,7 +25,7 @@ typedef long long label_t;
 typedef int label_t;
 #endif
 
-enum { XYXY = 0, YXYX = 1, CXCYWH = 2, GRID = 3 };     // how four values tell a box
+enum { XYXY = 0, YXYX = 1, CXCYWH = 2, GRID = 3, ROTATED = 4 };     // how four values tell a box
 
 struct Box {
     float x1, y1, x2, y2;
@@ -123,6 +123,26 @@ __device__ __forceinline__ Box decode(const value_t* v, long long step, int codi
     return Box{__fmul_rn(a, ux), __fmul_rn(b, uy), __fmul_rn(c, ux), __fmul_rn(d, uy)};
 }
 
+// A rotated box: centre, size and angle; its corners (rotated.py), and their hull. A NaN makes all corners NaN in x or
+// in y, so the hull is no number either, although fminf passes over NaN.
+__device__ __forceinline__ Box rotated(const value_t* v, long long step, float angle, float* corners) {
+    const float cx = (float)v[0], cy = (float)v[step];
+    const float rx = __fmul_rn((float)v[2 * step], 0.5f), ry = __fmul_rn((float)v[3 * step], 0.5f);
+    const float cosine = (float)cos((double)angle), sine = (float)sin((double)angle);
+    const float wx = __fmul_rn(rx, cosine), wy = __fmul_rn(rx, sine);
+    const float hx = __fmul_rn(-ry, sine), hy = __fmul_rn(ry, cosine);
+    const float left_x = __fsub_rn(cx, wx), left_y = __fsub_rn(cy, wy);
+    const float right_x = __fadd_rn(cx, wx), right_y = __fadd_rn(cy, wy);
+    corners[0] = __fsub_rn(left_x, hx), corners[1] = __fsub_rn(left_y, hy);
+    corners[2] = __fsub_rn(right_x, hx), corners[3] = __fsub_rn(right_y, hy);
+    corners[4] = __fadd_rn(right_x, hx), corners[5] = __fadd_rn(right_y, hy);
+    corners[6] = __fadd_rn(left_x, hx), corners[7] = __fadd_rn(left_y, hy);
+    return Box{fminf(fminf(corners[0], corners[2]), fminf(corners[4], corners[6])),
+               fminf(fminf(corners[1], corners[3]), fminf(corners[5], corners[7])),
+               fmaxf(fmaxf(corners[0], corners[2]), fmaxf(corners[4], corners[6])),
+               fmaxf(fmaxf(corners[1], corners[3]), fmaxf(corners[5], corners[7]))};
+}
+
 // What becomes of the scores: nothing, the sigmoid, or the softmax over one class more, the last, which is no object.
 enum { AS_THEY_ARE = 0, SIGMOID = 1, SOFTMAX = 2 };
 
@@ -138,6 +158,7 @@ __device__ __forceinline__ float softmax(const value_t* logits, long long step, 
 }
 
 // A score a class: the best class of each anchor, times its objectness where there is one. Strides count values.
+// With ROTATED, `points` are angles, and the corners of the boxes are written instead.
 extern "C" __global__ void best_class(
     const value_t* boxes, long long box_frame, long long box_anchor, long long box_step,
     const value_t* scores, long long score_frame, long long score_anchor, long long score_class,
@@ -171,8 +192,15 @@ extern "C" __global__ void best_class(
     if (has_objectness) best = __fmul_rn(best, object);
     if (!reaches(sink, frame, best) || !wanted(sink, frame, best, class_id)) return;
     const value_t* values = boxes + frame * box_frame + anchor * box_anchor;
+    const value_t* own = points + frame * point_frame + anchor * point_anchor;
+    if (coding == ROTATED) {
+        float corners[8];
+        if (add(sink, frame, anchor, best, class_id, rotated(values, box_step, (float)own[0], corners)))
+            for (int c = 0; c < 8; ++c) out_points[8 * ((size_t)frame * anchors + anchor) + c] = corners[c];
+        return;
+    }
     if (add(sink, frame, anchor, best, class_id, decode(values, box_step, coding, unit_x, unit_y, anchor, width, height)))
-        keep(sink, frame, anchor, points + frame * point_frame + anchor * point_anchor, point_step, columns, out_points);
+        keep(sink, frame, anchor, own, point_step, columns, out_points);
 }
 
 // A logit a class: each class of a row may be an object of its own. Anchor = row x classes + class.

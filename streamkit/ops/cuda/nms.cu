@@ -51,6 +51,41 @@ __device__ __forceinline__ bool overlap(float4 a, float area_a, float4 b, float 
     return both > __fmul_rn(iou, __fsub_rn(__fadd_rn(area_a, area(b)), both));
 }
 
+// A rotated box as a Gaussian: its centre and covariance, of its corners (rotated.py). Float64, never contracted.
+struct Gaussian {
+    double x, y, xx, yy, xy;
+};
+
+__device__ __forceinline__ double moment(double a, double b, double c, double d) {
+    return __ddiv_rn(__dadd_rn(__dmul_rn(a, b), __dmul_rn(c, d)), 12.0);
+}
+
+__device__ __forceinline__ Gaussian gaussian(const float* p) {
+    const double wx = __dsub_rn(p[2], p[0]), wy = __dsub_rn(p[3], p[1]);
+    const double hx = __dsub_rn(p[6], p[0]), hy = __dsub_rn(p[7], p[1]);
+    return Gaussian{__dmul_rn(__dadd_rn(p[0], p[4]), 0.5), __dmul_rn(__dadd_rn(p[1], p[5]), 0.5),
+                    moment(wx, wx, hx, hx), moment(wy, wy, hy, hy), moment(wx, wy, hx, hy)};
+}
+
+// a * b - c * d
+__device__ __forceinline__ double cross(double a, double b, double c, double d) {
+    return __dsub_rn(__dmul_rn(a, b), __dmul_rn(c, d));
+}
+
+// Whether the Bhattacharyya distance of two boxes is below the limit, so that their probabilistic IoU is above `iou`.
+__device__ __forceinline__ bool close(const Gaussian& a, const Gaussian& b, double limit) {
+    const double epsilon = 1e-7;
+    const double xx = __dadd_rn(a.xx, b.xx), yy = __dadd_rn(a.yy, b.yy), xy = __dadd_rn(a.xy, b.xy);
+    const double x = __dsub_rn(a.x, b.x), y = __dsub_rn(a.y, b.y), both = cross(xx, yy, xy, xy);
+    const double across = __dadd_rn(__dmul_rn(xx, __dmul_rn(y, y)), __dmul_rn(yy, __dmul_rn(x, x)));
+    const double turned = __dmul_rn(__dmul_rn(2.0, xy), __dmul_rn(x, y));
+    const double apart = __ddiv_rn(__dsub_rn(across, turned), __dadd_rn(both, epsilon));
+    const double each = __dmul_rn(fmax(cross(a.xx, a.yy, a.xy, a.xy), 0.0), fmax(cross(b.xx, b.yy, b.xy, b.xy), 0.0));
+    const double share = __ddiv_rn(both, __dadd_rn(__dmul_rn(4.0, __dsqrt_rn(each)), epsilon));
+    const double distance = __dadd_rn(__dmul_rn(0.25, apart), __dmul_rn(0.5, log(__dadd_rn(share, epsilon))));
+    return fmax(distance, epsilon) < limit;
+}
+
 __device__ __forceinline__ float to_source(float v, float scale, float offset) {
     return __fdiv_rn(__fsub_rn(v, offset), scale);
 }
@@ -66,7 +101,9 @@ extern "C" __global__ void __launch_bounds__(1024) select_objects(
     int anchors, int capacity, int columns,
     int step,                  // of points: 2 x and y in network pixels, 3 x, y and a score, 0 no places
     const float* all_geometry,  // (frames, 6) scale_x, scale_y, offset_x, offset_y, frame's width, height
-    int suppress, float iou, int agnostic, int top_k, float min_size, float max_size,
+    int suppress, float iou, int agnostic,
+    int rotated, double limit,  // points are the corners of rotated boxes, which overlap within that distance
+    int top_k, float min_size, float max_size,
     float4* all_sorted_boxes, int* all_sorted_classes,  // scratch, (frames, anchors)
     float* all_rows,            // (frames, top_k, 6 + columns)
     int* all_counts) {          // (frames, 8): kept, then removed by cause, as nms.py's CAUSES
@@ -140,6 +177,8 @@ extern "C" __global__ void __launch_bounds__(1024) select_objects(
         if (suppress) {
             __syncthreads();  // every thread has read `alive`
             const float own_area = area(box);
+            Gaussian own_shape;
+            if (rotated) own_shape = gaussian(points + (size_t)anchor_of(keys[position]) * columns);
             const int lane = thread % WARP, warps = blockDim.x / WARP;
             for (int word = position / 32 + thread / WARP; word < words; word += warps) {
                 const unsigned live = alive[word];  // this warp alone writes this word
@@ -147,7 +186,8 @@ extern "C" __global__ void __launch_bounds__(1024) select_objects(
                 const int other = word * 32 + lane;
                 bool hit = false;
                 if (other > position && (live >> lane & 1u) && (agnostic || sorted_classes[other] == class_id))
-                    hit = overlap(box, own_area, sorted_boxes[other], iou);
+                    hit = rotated ? close(own_shape, gaussian(points + (size_t)anchor_of(keys[other]) * columns), limit)
+                                  : overlap(box, own_area, sorted_boxes[other], iou);
                 const unsigned hits = __ballot_sync(ALL_LANES, hit);
                 if (lane == 0 && hits) alive[word] = live & ~hits;
             }

@@ -17,12 +17,15 @@ from streamkit.stages.inference.postprocess import (
     DetectionOptions,
     FetchMaps,
     Postprocess,
+    PostprocessCorners,
     PostprocessKeypoints,
     PostprocessMasks,
 )
 from streamkit.stages.inference.select_objects import SelectFrames, SelectObjects
 
 _POSTPROCESS = tuple(field.name for field in fields(DetectionOptions))
+_BY_COLUMN: dict[str, type[Postprocess]] = {"corners": PostprocessCorners, "keypoints": PostprocessKeypoints}
+"""What declares a column that a family gives its objects."""
 
 
 @dataclass(eq=False)
@@ -71,9 +74,14 @@ class DetectorBase(DetectionOptions, Composite):
     def parts(self) -> list[CompositePart]:
         """Return the parts with their options."""
         if self.of is None:
-            found = CompositePart("postprocess", self.postprocess_type, pick_options(self, _POSTPROCESS))
-            return network_parts(self, select_regions(self), [found])
+            return network_parts(self, select_regions(self), [self.postprocess_part()])
         return self.parts_of(self.of)
+
+    def postprocess_part(self) -> CompositePart:
+        """Return the part that makes the table; its class declares the columns of the network's family."""
+        columns = family_of(self.model).columns
+        kind = next((kind for name, kind in _BY_COLUMN.items() if name in columns), self.postprocess_type)
+        return CompositePart("postprocess", kind, pick_options(self, _POSTPROCESS))
 
     def parts_of(self, of: Of) -> list[CompositePart]:
         """Return the parts that give the objects of another stage masks or keypoints.
@@ -121,7 +129,7 @@ class Detect(DetectorBase):
         return network_parts(
             self,
             [CompositePart("select", SelectObjects, select)],
-            [CompositePart("postprocess", Postprocess, pick_options(self, _POSTPROCESS))],
+            [self.postprocess_part()],
             ("batch",),
         )
 

@@ -224,6 +224,7 @@ def merge_regions(
     kept, taken, left_out = views.merge(
         table.xyxy[mine], table.score[mine], table.class_id[mine], frame[mine], region[mine], cut[mine],
         iou=options.iou, agnostic=options.agnostic, top_k=options.top_k,
+        corners=table.extra["corners"][mine] if "corners" in table.extra else None,
     )  # fmt: skip
     made = table[mine[kept]]
     row_id = np.arange(len(made), dtype=np.int32)

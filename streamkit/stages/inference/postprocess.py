@@ -211,6 +211,10 @@ class PostprocessMasks(Postprocess, writes=("detections", "mask")):
     """`postprocess` of a network whose objects have masks."""
 
 
+class PostprocessCorners(Postprocess, writes=("detections", "corners")):
+    """`postprocess` of a network whose boxes are rotated."""
+
+
 class PostprocessKeypoints(Postprocess, writes=("detections", "keypoints")):
     """`postprocess` of a network whose objects have keypoints."""
 

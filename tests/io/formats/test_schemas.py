@@ -73,11 +73,12 @@ def test_a_number_stands_for_one_field_for_ever():
         "Detection": {
             "box": 1, "score": 2, "class_id": 3, "label": 4, "track_id": 5, "stage": 6, "predicted": 7,
             "attributes": 8, "keypoints": 9, "mask": 10, "embedding": 11, "speed_kmh": 12, "heading_deg": 13,
-            "crop": 14,
+            "crop": 14, "corners": 16,
         },
         "Box": {"x1": 1, "y1": 2, "x2": 3, "y2": 4},
         "Attribute": {"label": 1, "score": 2},
         "Keypoint": {"x": 1, "y": 2, "score": 3},
+        "Corner": {"x": 1, "y": 2},
         "Mask": {"size": 1, "counts": 2},
         "Size": {"height": 1, "width": 2},
         "Event": {"kind": 1, "stage": 2, "track_id": 3, "data": 4, "crop": 5},

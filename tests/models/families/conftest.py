@@ -31,6 +31,9 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         made = {"output": np.concatenate([centred(200), rng.random((n, 200, 1 + CLASSES))], axis=2)}
     elif form == "yolov8":
         made = {"output0": np.concatenate([centred(300), rng.random((n, 300, CLASSES))], axis=2).transpose(0, 2, 1)}
+    elif form == "yolov8_obb":
+        values = [centred(300), rng.random((n, 300, CLASSES)), rng.uniform(-0.8, 2.4, (n, 300, 1))]
+        made = {"output0": np.concatenate(values, axis=2).transpose(0, 2, 1)}
     elif form == "yolov8_seg":
         values = [centred(300), rng.random((n, 300, CLASSES)), rng.normal(0, 1, (n, 300, 8))]
         made = {
@@ -75,8 +78,8 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
 
 
 FORMS = (
-    "yolox", "yolov5", "yolov8", "yolov8_seg", "yolov8_pose", "movenet", "yolo_e2e", "detr", "detr raw", "detr best",
-    "detr softmax", "ssd openvino", "ssd tensorflow", "ssd torchvision", "yunet",
+    "yolox", "yolov5", "yolov8", "yolov8_obb", "yolov8_seg", "yolov8_pose", "movenet", "yolo_e2e", "detr", "detr raw",
+    "detr best", "detr softmax", "ssd openvino", "ssd tensorflow", "ssd torchvision", "yunet",
 )  # fmt: skip
 
 REAL = {

@@ -1,5 +1,6 @@
 """Every family against a reference in plain loops, on random outputs and on those of real networks."""
 
+import cmath
 import json
 import math
 
@@ -31,6 +32,27 @@ def around(cx, cy, w, h):
     return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
 
 
+def turned(cx, cy, w, h, angle):
+    """The corners of a rotated box, by complex numbers."""
+    corners = [complex(cx, cy) + complex(x * w / 2, y * h / 2) * cmath.exp(1j * angle)
+               for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))]  # fmt: skip
+    return [(corner.real, corner.imag) for corner in corners]
+
+
+def rotated_overlap(a, b):
+    """The probabilistic IoU of two boxes of corners, by matrices."""
+    means, spreads = [], []
+    for values in (a, b):
+        corners = np.array(values).reshape(4, 2)
+        sides = np.stack([corners[1] - corners[0], corners[3] - corners[0]])
+        means.append(corners.mean(axis=0))
+        spreads.append(sides.T @ sides / 12)
+    mean, away = (spreads[0] + spreads[1]) / 2, means[0] - means[1]
+    dets = [np.linalg.det(one) for one in (mean, *spreads)]
+    distance = away @ np.linalg.inv(mean) @ away / 8 + math.log(dets[0] / math.sqrt(dets[1] * dets[2])) / 2
+    return 1 - math.sqrt(1 - math.exp(-max(distance, 0)))
+
+
 def anchors_of(form, outputs, frame, size, geometry, wh):
     """Yield (score, class, box in network pixels, points) of each anchor of one frame."""
     out = {name: value[frame].astype(float) for name, value in outputs.items() if len(value) > frame}
@@ -52,6 +74,12 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
         for row in first.T.tolist():
             c = max(range(4, 4 + CLASSES), key=lambda k: row[k])
             yield row[c], c - 4, around(*row[:4]), row[4 + CLASSES :]
+    elif form == "yolov8_obb":
+        for row in first.T.tolist():
+            c = max(range(4, 4 + CLASSES), key=lambda k: row[k])
+            corners = turned(*row[:4], row[-1])
+            hull = [end(values) for end in (min, max) for values in zip(*corners, strict=True)]
+            yield row[c], c - 4, hull, [value for corner in corners for value in corner]
     elif form == "yolov8_pose":
         for row in first.T.tolist():
             yield row[4], 0, around(*row[:4]), row[5:]
@@ -121,18 +149,22 @@ def slow_read(form, outputs, frame, geometry, wh, size, options):
     suppressing, rows = [], []
     for negative, _, label, box, points in sorted(candidates):
         same = [b for b in suppressing if options.agnostic or b[0] == label]
+        shape, alike = (points, rotated_overlap) if form == "yolov8_obb" else (box, overlap)
         if form.split()[0] not in ("yolo_e2e", "detr", "ssd", "movenet") and any(
-            overlap(b, box) > options.iou for _, b in same
+            alike(b, shape) > options.iou for _, b in same
         ):
             counts["nms"] += 1
             continue
         if len(rows) == options.top_k:
             counts["top_k"] += 1
             continue
-        suppressing.append((label, box))
-        step = 3 if form in POINTS else 0  # x, y, score; other values are no places
+        suppressing.append((label, shape))
+        step = 3 if form in POINTS else 2 if form == "yolov8_obb" else 0  # x, y, score; other values are no places
         xy = [(v - geometry[2 + i % 2]) / geometry[i % 2] for i, v in enumerate(box)]
-        more = [(v - geometry[2 + i % 3]) / geometry[i % 3] if step and i % 3 < 2 else v for i, v in enumerate(points)]
+        more = [
+            (v - geometry[2 + i % step]) / geometry[i % step] if step and i % step < 2 else v
+            for i, v in enumerate(points)
+        ]
         clipped = [min(max(v, 0), wh[i % 2]) for i, v in enumerate(xy)]
         w, h = clipped[2] - clipped[0], clipped[3] - clipped[1]
         if w <= 0 or h <= 0:
