@@ -215,16 +215,16 @@ def _yolov8(outputs: Outputs, spec: InputSpec, size: Size, classes: int | None =
 def _yolov8_obb(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     """Read rotated boxes: the hull of each, score and class, and the corners."""
     values = _matrix(outputs).T
-    corners = np.array([_corners(*row[:4], row[-1]) for row in values]).reshape(-1, 4, 2)
+    corners = np.array([_corners(row[:4], row[-1]) for row in values]).reshape(-1, 4, 2)
     scores = values[:, 4:-1]
     hull = np.column_stack([corners.min(axis=1), corners.max(axis=1)])
     return np.column_stack([hull, scores.max(1), scores.argmax(1), corners.reshape(-1, 8)])
 
 
-def _corners(x: float, y: float, width: float, height: float, angle: float) -> np.ndarray:
+def _corners(box: np.ndarray, angle: float) -> np.ndarray:
     turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-    upright = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * (width / 2, height / 2)
-    return np.asarray(upright @ turn + (x, y))
+    upright = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * box[2:] / 2
+    return np.asarray(upright @ turn + box[:2])
 
 
 def _yolov8_seg(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:

@@ -156,9 +156,9 @@ def best_class(
         if angle is not None:
             turned, flat = (one[found.frame, found.anchor].astype(np.float32, copy=False) for one in (angle, boxes))
             corners = corners_of(flat, turned)
-            made = found.candidates(hull(corners), corners)
-            made.rotated = True
-            return made
+            turned_boxes = found.candidates(hull(corners), corners)
+            turned_boxes.rotated = True
+            return turned_boxes
         xyxy = _decode(boxes[found.frame, found.anchor], found.anchor, coding, unit, input_size)
         return found.candidates(xyxy, None if points is None else points[found.frame, found.anchor], step)
 

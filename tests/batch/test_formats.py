@@ -161,6 +161,17 @@ def test_coco_has_masks_and_points(tmp_path):
     assert made.cats[1]["skeleton"] == [[1, 2]]
 
 
+def test_coco_has_the_polygon_of_a_rotated_box_and_its_area(tmp_path):
+    corners = np.float32([[[40, 20], [64, 38], [58, 46], [34, 28]], np.full((4, 2), np.nan)])  # 30 x 10
+    (given,) = frames(1)
+    given.tables = {"d": detections([[34, 20, 64, 46], [1, 2, 3, 5]], labels=("ship",), corners=corners)}
+    one, other = coco(written(CocoPart, tmp_path, [given])).anns.values()
+    assert one["segmentation"] == [[40, 20, 64, 38, 58, 46, 34, 28]]
+    assert (one["area"], one["bbox"]) == (300, [34, 20, 30, 26])
+    assert "segmentation" not in other
+    assert other["area"] == 6
+
+
 def test_coco_files_of_several_videos_are_put_together(tmp_path):
     one = written(CocoPart, tmp_path / "a", scene(), labels=("car",))
     two = written(CocoPart, tmp_path / "b", scene(), labels=("bus", "bike"))

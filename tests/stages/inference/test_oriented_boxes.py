@@ -1,0 +1,304 @@
+"""Oriented boxes from a network that measures rotated rectangles to the record, and what carries their corners."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from support.blobs import SCALE, blob_card, rotated_corners, rotated_picture
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Device
+from streamkit.core.records import record
+from streamkit.core.units import Of
+from streamkit.models.card import load_card
+from streamkit.models.check import check, frames_of
+from streamkit.models.families import ReadOptions, family, unpack
+from streamkit.models.network import check_model
+from streamkit.plugin_api import rgb
+from streamkit.stages.analytics.track import Track
+from streamkit.stages.analytics.zone import Zone
+from streamkit.stages.inference.detectors import Detect
+from streamkit.stages.inference.inference_regions import Tiles
+from streamkit.stages.video.draw import Draw
+from streamkit.testing.kit import detections, frames, run_stage
+
+OBJECTS = [
+    ("red", 32, 24, 40, 16, 0.5),
+    ("blue", 96, 24, 30, 10, -0.9),
+    ("blue", 30, 72, 36, 20, 1.2),
+    ("red", 100, 72, 30, 12, 0.0),
+]
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory):
+    return load_card(blob_card("yolov8_obb", tmp_path_factory.mktemp("card")))
+
+
+def gap(found, wanted):
+    """The largest distance of a corner from the nearest wanted one, (4, 2) each: the order may begin anywhere."""
+    gaps = np.linalg.norm(np.asarray(found)[:, None] - np.asarray(wanted)[None], axis=2)
+    return max(gaps.min(axis=0).max(), gaps.min(axis=1).max())
+
+
+def assert_found(table, objects, scale=SCALE, shift=(0, 0)):
+    """Check that the corners are those of the objects, to a source pixel, and the boxes their hulls."""
+    assert len(table) == len(objects)
+    for color, *box in objects:
+        wanted = rotated_corners(*box) * scale + shift
+        assert min(gap(table.extra["corners"][i], wanted) for i in range(len(table)) if table.label[i] == color) < 1
+    corners = table.extra["corners"]
+    assert (corners.dtype, corners.shape) == (np.float32, (len(objects), 4, 2))
+    hull = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    np.testing.assert_allclose(table.xyxy, hull.clip(0), atol=1e-3)
+
+
+def test_the_corners_in_a_frame_are_those_of_the_rectangles(card):
+    (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
+    assert_found(done.detections, OBJECTS)
+
+
+def test_a_batch_of_32_equals_its_frames_one_by_one(card):
+    turned = [[(*one[:5], one[5] + 0.05 * i) for one in OBJECTS] for i in range(32)]
+    given = [dataclasses.replace(frames(1, pixels=rotated_picture(*one))[0], index=i) for i, one in enumerate(turned)]
+    one, many = (run_stage(Detect(model=card), given, batch=size) for size in (1, 32))
+    for objects, alone, together in zip(turned, one, many, strict=True):
+        assert_found(alone.detections, objects)
+        np.testing.assert_array_equal(together.detections.extra["corners"], alone.detections.extra["corners"])
+
+
+def test_unequal_scales_make_a_parallelogram_that_the_corners_hold():
+    box = np.float32([50, 40, 30, 10, 0.9, 0.6])
+    geometry, sizes = np.float32([[0.5, 0.25, 4, 2]]), np.array([[300, 400]])
+    reads = family("yolov8_obb")
+    packed = reads.read({"o": box.reshape(1, 6, 1)}, geometry, sizes, (96, 64), ReadOptions(np.float32([0.5])))
+    table = unpack(packed.rows, packed.counts, ("ship",), reads.columns)
+    wanted = (rotated_corners(*box[:4].tolist(), float(box[5])) - [4, 2]) / [0.5, 0.25]
+    np.testing.assert_allclose(table.extra["corners"][0], wanted, atol=1e-3)  # in their order, too
+    sides = np.diff(wanted, axis=0)
+    assert abs(sides[0] @ sides[1]) > 100  # no rectangle any more
+    np.testing.assert_allclose(table.xyxy[0], [*wanted.min(axis=0), *wanted.max(axis=0)], atol=1e-3)
+
+
+def test_neighbours_whose_hulls_overlap_are_all_kept_and_copies_are_not():
+    row = [[40 + 9 * i, 60 - 9 * i, 60, 8, 0.9 - 0.1 * i, math.pi / 4] for i in range(3)]  # parked side by side
+    row += [[one[0] + 1, one[1] + 1, one[2], one[3], 0.5, one[5] + 0.02] for one in row]
+    reads, output = family("yolov8_obb"), np.float32(row).T[None]
+    options = ReadOptions(np.float32([0.1]), iou=0.45)
+    packed = reads.read({"o": output}, np.float32([[1, 1, 0, 0]]), np.array([[200, 200]]), (200, 200), options)
+    assert packed.counts[0, 0] == 3
+    np.testing.assert_allclose(packed.rows[0, :3, 4], [0.9, 0.8, 0.7])
+    upright = family("yolov8").read(
+        {"o": np.concatenate([_hulls(row), output[:, 4:5]], axis=1)},
+        np.float32([[1, 1, 0, 0]]),
+        np.array([[200, 200]]),
+        (200, 200),
+        options,
+    )
+    assert upright.counts[0, 0] < 3  # what the hulls alone would leave
+
+
+def _hulls(rows):
+    corners = np.array([rotated_corners(*row[:4], row[5]) for row in rows])
+    low, high = corners.min(axis=1), corners.max(axis=1)
+    return np.concatenate([(low + high) / 2, high - low], axis=1).T[None].astype(np.float32)
+
+
+def test_tiles_merge_what_two_of_them_see(card):
+    scene = np.tile(rotated_picture(*OBJECTS), (1, 2, 1))
+    (done,) = run_stage(Detect(model=card, tiles=Tiles((256, 192), 0.0, False)), frames(1, pixels=scene))
+    table = done.detections
+    for half in (0, 1):
+        mine = table[np.flatnonzero(table.center[:, 0] // 256 == half)]
+        assert_found(mine, OBJECTS, shift=(256 * half, 0))
+
+
+def test_an_object_that_a_tile_cuts_off_is_reported_once():
+    """One detection is whole, of one tile; the other is its part in the next tile."""
+    from streamkit.ops.views import merge
+
+    whole, part = rotated_corners(100, 50, 80, 20, 0.4), rotated_corners(119, 58, 40, 20, 0.4)
+    beside = rotated_corners(87, 82, 80, 20, 0.4)  # parallel to it: the hulls overlap, the boxes do not
+    corners = np.float32([whole, part, beside])
+    hulls = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    cut = np.array([False, True, True])
+    columns = hulls, np.float32([0.8, 0.9, 0.7]), np.zeros(3, np.int32), np.zeros(3, np.int32), np.array([0, 1, 1]), cut
+    kept, taken, _ = merge(*columns, iou=0.45, agnostic=False, top_k=9, corners=corners)
+    assert (kept.tolist(), taken) == ([0, 2], 1)
+
+
+def test_it_detects_within_objects(card):
+    given = frames(1, pixels=np.tile(rotated_picture(*OBJECTS), (1, 2, 1)))
+    given[0].tables["area"] = detections([[256, 0, 512, 192]])
+    (done,) = run_stage(Detect(model=card, of=Of("area"), pad=0.0), given, stage_id="inside")
+    assert_found(done.tables["inside"], OBJECTS, shift=(256, 0))
+
+
+def test_trackers_and_zones_work_on_the_hull(card):
+    turned = [[(*one[:5], one[5] + 0.02 * i) for one in OBJECTS] for i in range(4)]
+    given = []
+    for i, objects in enumerate(turned):
+        (frame,) = frames(1, pixels=rotated_picture(*objects), start=i)
+        given.append(frame)
+    done = run_stage(Track(predicted=True), run_stage(Detect(model=card), given))
+    ids = [
+        dict(zip(map(tuple, np.round(f.detections.center / 60).tolist()), f.detections.track_id.tolist(), strict=True))
+        for f in done
+    ]
+    assert all(len(set(one.values()) - {-1}) == 4 for one in ids[1:])
+    assert done[-1].detections.extra["corners"].shape == (4, 4, 2)
+    left = run_stage(Zone(polygon=((0, 0), (128, 0), (128, 192), (0, 192))), done)
+    assert {event.kind for frame in left for event in frame.events} <= {"entered"}
+    assert len({event.track_id for frame in left for event in frame.events}) == 2
+
+
+def test_records_have_the_corners(card):
+    (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
+    made = record(done)["objects"]
+    assert len(made) == 4
+    for one, corners in zip(made, done.detections.extra["corners"], strict=True):
+        np.testing.assert_allclose(one["corners"], corners, atol=0.006)
+        assert all(round(value, 2) == value for corner in one["corners"] for value in corner)
+        x, y = zip(*one["corners"], strict=True)
+        assert one["box"] == pytest.approx([min(x), min(y), max(x), max(y)], abs=0.011)
+
+
+def test_an_object_of_another_detector_has_no_corners(card):
+    (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
+    other = detections([[1, 2, 3, 4]], labels=("red",))
+    done.tables = {"both": type(other).concat([done.detections, other])}
+    made = record(done)["objects"]
+    assert ["corners" in one for one in made] == [True] * 4 + [False]
+
+
+def test_all_forms_of_records_carry_them(card):
+    fastavro = pytest.importorskip("fastavro")
+    import io
+
+    import orjson
+
+    from streamkit.io.formats import avro, protobuf
+
+    (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
+    made = orjson.loads(orjson.dumps(record(done), option=orjson.OPT_SERIALIZE_NUMPY))
+    schema = fastavro.parse_schema(avro.record_schema("frames"))
+    read = fastavro.schemaless_reader(io.BytesIO(avro.encoder("frames")(made)), schema)
+    told = protobuf.message_class("frames").FromString(protobuf.encoder("frames")(made))
+    for one, row, message in zip(made["objects"], read["objects"], told.objects, strict=True):
+        assert [[corner["x"], corner["y"]] for corner in row["corners"]] == one["corners"]
+        assert [[corner.x, corner.y] for corner in message.corners] == one["corners"]
+        assert row["extra"] is None
+
+
+def test_tables_of_batch_have_a_column_of_corners(card, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from streamkit.batch.tables import tables_of
+
+    text = f"sources: {{p: {{stage: test_pattern}}}}\nstages:\n  detect: {{model: {card.path}}}\n"
+    tables = tables_of(build(read_text(text, folder=tmp_path)))
+    (column,) = tables.columns
+    assert column.name == "corners"
+    assert column.type == pa.list_(pa.struct([("x", pa.float32()), ("y", pa.float32())]))
+    values = np.full((2, 4, 2), np.nan, np.float32)
+    values[0] = rotated_corners(20, 30, 10, 4, 0.5)
+    found = column.array(values).to_pylist()
+    np.testing.assert_allclose([[one["x"], one["y"]] for one in found[0]], values[0], atol=0.006)
+    assert found[1] is None
+
+
+# ----------------------------------------------------------------------------------------------------------- drawing
+
+
+def drawn(card, **options):
+    plain = np.repeat(np.repeat(rotated_picture(*OBJECTS[1:2]), 2, 0), 2, 1)
+    made = run_stage(Detect(model=card), frames(1, pixels=plain))
+    before = rgb(made[0]).astype(int)
+    (done,) = run_stage(Draw(labels=False, scores=False, **options), made)
+    return np.abs(rgb(done).astype(int) - before).sum(axis=2) > 40, made[0].detections.extra["corners"][0]
+
+
+def test_the_outline_is_that_of_the_rotated_box(card):
+    changed, corners = drawn(card)
+    y, x = np.nonzero(changed)
+    away = []
+    for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        way = (end - start) / np.linalg.norm(end - start)
+        along = ((x + 0.5 - start[0]) * way[0] + (y + 0.5 - start[1]) * way[1]).clip(0, np.linalg.norm(end - start))
+        away.append(np.hypot(start[0] + along * way[0] - x - 0.5, start[1] + along * way[1] - y - 0.5))
+        for share in (0.1, 0.5, 0.9):
+            px, py = (start + share * (end - start)).astype(int)
+            assert changed[py - 2 : py + 3, px - 2 : px + 3].any()
+    assert np.min(away, axis=0).max() < 4  # nothing at the corners of the hull, nothing inside
+    assert len(x) > 200
+
+
+def test_the_tint_fills_the_rotated_box_alone(card):
+    changed, corners = drawn(card, fill=0.6)
+    outline, _ = drawn(card)
+    inside = np.zeros(changed.shape, np.uint8)
+    import cv2
+
+    cv2.fillConvexPoly(inside, np.round(corners).astype(np.int32), 1)
+    only = changed & ~outline
+    assert only[inside == 1].sum() > 0.8 * inside.sum()
+    assert only[cv2.dilate(inside, np.ones((5, 5))) == 0].sum() == 0
+
+
+def test_the_preview_scales_the_corners():
+    from streamkit.serve.preview import _scaled
+
+    corners = np.float32([rotated_corners(50, 40, 30, 10, 0.5)])
+    made = _scaled(detections([[30, 25, 70, 55]], corners=corners), np.float32([0.5, 0.25]))
+    np.testing.assert_allclose(made.extra["corners"], corners * [0.5, 0.25])
+
+
+# ------------------------------------------------------------------------------------------------------------- check
+
+
+@pytest.fixture
+def scene(tmp_path):
+    import cv2
+
+    cv2.imwrite(str(tmp_path / "scene.png"), rotated_picture(*OBJECTS[:2])[..., ::-1])
+    return frames_of([tmp_path / "scene.png"])
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_models_check_passes(card, scene, device):
+    report = check(card, scene, Device(device))
+    assert report.passed, str(report)
+    assert report.objects == 2
+
+
+@pytest.mark.parametrize("what", ["corners", "xyxy"])
+def test_models_check_sees_corners_or_boxes_that_are_off(card, scene, what, monkeypatch):
+    from streamkit.models import check as module
+
+    real = module.families.unpack
+
+    def off(*arguments):
+        table = real(*arguments)
+        value = table.xyxy if what == "xyxy" else table.extra["corners"]
+        return table.with_columns(**{what: value + np.float32(2)})
+
+    monkeypatch.setattr(module.families, "unpack", off)
+    assert not check(card, scene).passed
+
+
+def test_a_card_with_other_classes_is_refused(card):
+    with pytest.raises(Exception, match=r"holds 2 classes beside 5 other values, and the label list has 3"):
+        check_model(dataclasses.replace(card, labels=("red", "blue", "green")))
+
+
+def test_a_stage_may_read_the_corners(card, tmp_path):
+    (tmp_path / "reads.py").write_text(
+        "from streamkit import stage\n\n@stage('lean', reads='corners')\ndef lean(frame):\n    '''Read them.'''\n"
+    )
+    text = (
+        "plugins: [reads.py]\nsources: {{p: {{stage: test_pattern}}}}\nstages:\n  detect: {{model: {}}}\n  lean: {{}}\n"
+    )
+    assert "corners" in build(read_text(text.format(card.path), folder=tmp_path)).nodes["lean"].available
+    with pytest.raises(Exception, match="corners"):
+        build(read_text(text.format("demo"), folder=tmp_path))
