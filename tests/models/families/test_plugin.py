@@ -15,14 +15,16 @@ from streamkit.cli.command import cli
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.config.plugins import load_plugins
-from streamkit.core.data import Device
+from streamkit.core.data import Batch, Device
 from streamkit.core.errors import ConfigError, ModelError
-from streamkit.core.stage import Registry, default_registry
+from streamkit.core.stage import Context, Registry, default_registry
 from streamkit.models.card import load_card
 from streamkit.models.check import check, frames_of
 from streamkit.models.families import FAMILIES, ReadOptions, family
 from streamkit.models.network import check_model
+from streamkit.models.session import Session
 from streamkit.stages.inference.detectors import Detect
+from streamkit.stages.inference.postprocess import ON_HOST, Postprocess
 from streamkit.testing.kit import frames, run_stage
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
@@ -402,7 +404,6 @@ def test_a_wrong_declaration(declare, told):
 def test_the_device_finds_what_the_host_finds(name, on_gpu, cards):
     import cupy
 
-    from streamkit.models.session import Session
     from streamkit.ops import traffic
 
     card = check_model(cards[name])
@@ -425,6 +426,51 @@ def test_the_device_finds_what_the_host_finds(name, on_gpu, cards):
     np.testing.assert_array_equal(counts, host.counts)
     np.testing.assert_allclose(rows, host.rows, rtol=1e-5, atol=1e-4)
     assert (counts[:, 0] == 2).all()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_pipeline_counts_batches_that_are_decoded_on_the_host(name, device, tmp_path, run_pipeline):
+    import cv2
+
+    for index, objects in enumerate(scenes(5)):
+        cv2.imwrite(str(tmp_path / f"scene-{index}.png"), picture(*objects)[..., ::-1])
+    text = f"""
+plugins: [{PLUGINS}]
+sources: {{a: {tmp_path}/scene-*.png}}
+stages:
+  detect: {{model: {blob_card(name, tmp_path)}}}
+  collect: {{}}
+"""
+    done = run_pipeline(text, device=device)
+    found = [one for source in done.records for one in done.records[source]]
+    assert len(found) == 5
+    assert all(len(one["objects"]) == 2 for one in found)
+    copies = done.report["counts"].get(ON_HOST, 0)
+    assert copies > 0 if device == "cuda" and name == "nanodet" else copies == 0
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_outputs_of_a_device_are_copied_first_and_decoded_when_the_table_is_read(name, cards, monkeypatch):
+    """The device's arrays are the host's here; what is not the host's module is another."""
+    card = dataclasses.replace(cards[name], decoder=dataclasses.replace(cards[name].decoder, cuda=None))
+    tensor = (
+        np.stack([picture(*objects)[::2, ::2].transpose(2, 0, 1) for objects in scenes(3)]).astype(np.float32) / 255
+    )
+    outputs = Session(card.file, Device()).run({"images": np.concatenate([tensor, tensor[:1]])})  # a row of padding
+    stage = Postprocess(model=card)
+    stage.context = Context("detect.postprocess")
+    stage.open()
+    given = frames(3, width=256, height=192)
+    batch = Batch(given, outputs=outputs, geometry=np.tile(np.float32([0.5, 0.5, 0, 0]), (3, 1)))
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "xp", property(lambda self: "another module"))
+        batch = stage.process(batch)
+    assert callable(batch.tables["detect"])
+    table = batch.table("detect")
+    for row, objects in enumerate(scenes(3)):
+        assert rows_of(table[np.flatnonzero(table.batch_row == row)]) == truth_of(objects)
+    assert stage.context.counters[ON_HOST] == 1
 
 
 def test_a_built_in_family_decodes_on_the_device():

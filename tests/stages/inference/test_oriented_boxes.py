@@ -69,6 +69,24 @@ def test_a_batch_of_32_equals_its_frames_one_by_one(card):
         np.testing.assert_array_equal(together.detections.extra["corners"], alone.detections.extra["corners"])
 
 
+@pytest.mark.gpu
+def test_the_gpu_finds_the_same_corners(card, tmp_path, run_pipeline):
+    import cv2
+
+    for i in range(6):
+        scene = rotated_picture(*((*one[:5], one[5] + 0.1 * i) for one in OBJECTS))
+        cv2.imwrite(str(tmp_path / f"{i}.png"), scene[..., ::-1])
+    text = (
+        f"sources: {{a: {tmp_path}/*.png}}\nstages:\n  detect: {{model: {card.path}}}\n  draw: {{}}\n  collect: {{}}\n"
+    )
+    cpu, gpu = (run_pipeline(text, device=device) for device in ("cpu", "cuda"))
+    for source, records in cpu.records.items():
+        for one, other in zip(records, gpu.records[source], strict=True):
+            assert len(one["objects"]) == len(other["objects"]) == 4
+            for mine, theirs in zip(one["objects"], other["objects"], strict=True):
+                np.testing.assert_allclose(mine["corners"], theirs["corners"], atol=0.3)
+
+
 def test_unequal_scales_make_a_parallelogram_that_the_corners_hold():
     box = np.float32([50, 40, 30, 10, 0.9, 0.6])
     geometry, sizes = np.float32([[0.5, 0.25, 4, 2]]), np.array([[300, 400]])
