@@ -23,6 +23,8 @@ from streamkit.models.check import check, frames_of
 from streamkit.models.families import FAMILIES, ReadOptions, family
 from streamkit.models.network import check_model
 from streamkit.models.session import Session
+from streamkit.ops.transfer import fetch
+from streamkit.stages.inference import postprocess
 from streamkit.stages.inference.detectors import Detect
 from streamkit.stages.inference.postprocess import ON_HOST, Postprocess
 from streamkit.testing.kit import frames, run_stage
@@ -332,6 +334,24 @@ def test_a_network_without_the_declared_outputs(declared, network, told):
         made(**declared).check(network, 2)
 
 
+def read_doubles(**declared):
+    """How many of two copies of a box are left, of the outputs' first value as their score."""
+
+    def twice(outputs, input_size):
+        given = outputs["output"]
+        assert given.dtype == np.float32
+        return np.float32([[[10, 10, 50, 50]] * 2]), np.full((1, 2, 1), given.flat[0])
+
+    reads, outputs = made(twice, **declared), {"output": np.full((1, 2, 5), 0.9, np.float16)}
+    options = ReadOptions(np.float32([0.5]))
+    packed = reads.read(outputs, np.float32([[1, 1, 0, 0]]), np.array([[128, 96]]), (128, 96), options)
+    return int(packed.counts[0, 0])
+
+
+def test_nms_follows_unless_the_family_says_no():
+    assert (read_doubles(), read_doubles(nms=False)) == (1, 2)
+
+
 def test_open_sizes_and_further_outputs_are_accepted():
     made(outputs={"a": ("k", "classes + 4"), "b": ("k",)}).check({"a": ("N", None, "C"), "b": (1, 7), "c": (1,)}, 2)
 
@@ -463,10 +483,13 @@ def test_outputs_of_a_device_are_copied_first_and_decoded_when_the_table_is_read
     stage.open()
     given = frames(3, width=256, height=192)
     batch = Batch(given, outputs=outputs, geometry=np.tile(np.float32([0.5, 0.5, 0, 0]), (3, 1)))
+    copied = []
     with monkeypatch.context() as patch:
+        patch.setattr(postprocess, "fetch", lambda arrays: copied.append(arrays) or fetch(arrays))
         patch.setattr(Batch, "xp", property(lambda self: "another module"))
         batch = stage.process(batch)
     assert callable(batch.tables["detect"])
+    assert [len(array) for array in copied[0]] == [3] * len(outputs)
     table = batch.table("detect")
     for row, objects in enumerate(scenes(3)):
         assert rows_of(table[np.flatnonzero(table.batch_row == row)]) == truth_of(objects)

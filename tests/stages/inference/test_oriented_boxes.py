@@ -137,8 +137,9 @@ def test_an_object_that_a_tile_cuts_off_is_reported_once():
     """One detection is whole, of one tile; the other is its part in the next tile."""
     from streamkit.ops.views import merge
 
-    whole, part = rotated_corners(100, 50, 80, 20, 0.4), rotated_corners(119, 58, 40, 20, 0.4)
-    beside = rotated_corners(87, 82, 80, 20, 0.4)  # parallel to it: the hulls overlap, the boxes do not
+    quarter = math.pi / 4
+    whole, part = rotated_corners(100, 100, 80, 8, quarter), rotated_corners(124, 124, 12, 8, quarter)
+    beside = rotated_corners(93, 107, 80, 8, quarter)  # parallel to it: the hulls overlap, the boxes do not
     corners = np.float32([whole, part, beside])
     hulls = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
     cut = np.array([False, True, True])
@@ -262,6 +263,21 @@ def test_the_tint_fills_the_rotated_box_alone(card):
     only = changed & ~outline
     assert only[inside == 1].sum() > 0.8 * inside.sum()
     assert only[cv2.dilate(inside, np.ones((5, 5))) == 0].sum() == 0
+
+
+def test_the_label_is_at_the_uppermost_corner():
+    from streamkit.ops.annotate import annotate
+    from streamkit.ops.glyphs import Atlas
+    from streamkit.ops.style import Style
+
+    corners = np.float32([rotated_corners(200, 200, 100, 40, -0.7)])  # its uppermost corner is near the right end
+    box = [*corners[0].min(axis=0).tolist(), *corners[0].max(axis=0).tolist()]
+    table = detections([box], labels=("ship",), corners=corners)
+    marks, _ = annotate([frames(1, pixels=True)[0].surface], [table], Style(scores=False), Atlas())
+    x, y = corners[0][corners[0][:, 1].argmin()]
+    label = marks[-1]
+    assert abs(int(label["x1"]) - x) <= 2
+    assert abs(int(label["y2"]) - y) <= 4
 
 
 def test_the_preview_scales_the_corners():
