@@ -10,18 +10,19 @@ MAP = ("height // 4", "width // 4")
 
 @family("centernet", outputs={"hm": ("classes", *MAP), "wh": (2, *MAP), "reg": (2, *MAP)}, nms=False, cuda=True)
 def centernet(outputs, input_size):
-    """CenterNet: a heatmap for each class, whose peaks are the centres of objects, and a size and offset there."""
+    """CenterNet: a heatmap for each class, whose peaks are the centres of objects, and a size and offset there.
+
+    Where several classes have their peak at one place, the best counts.
+    """
     logits = outputs["hm"]
-    n, classes, height, width = logits.shape
-    peak = logits == neighbourhood_max(logits)
-    scores = np.where(peak, 1 / (1 + np.exp(-logits)), -1).reshape(n, -1)  # below 0: no candidate
-    cells = np.mgrid[:height, :width][::-1].astype(np.float32)  # x, then y
-    centre = np.asarray(cells, like=logits) + outputs["reg"]
-    half = outputs["wh"] / 2
+    n, _, height, width = logits.shape
+    peaks = np.where(logits == neighbourhood_max(logits), logits, -np.inf).reshape(n, -1, height * width)
+    class_ids, best = peaks.argmax(axis=1), peaks.max(axis=1)
+    scores = np.where(best == -np.inf, -1, 1 / (1 + np.exp(-best)))  # below 0: no candidate
+    cells = np.asarray(np.mgrid[:height, :width][::-1].astype(np.float32), like=logits)  # x, then y
+    centre, half = cells + outputs["reg"], outputs["wh"] / 2
     boxes = np.concatenate([centre - half, centre + half], axis=1) * STRIDE
-    boxes = np.tile(boxes.reshape(n, 4, -1).transpose(0, 2, 1), (1, classes, 1))
-    class_ids = np.tile(np.repeat(np.arange(classes), height * width), (n, 1))
-    return boxes, scores, np.asarray(class_ids, like=logits)
+    return boxes.reshape(n, 4, -1).transpose(0, 2, 1), scores, class_ids
 
 
 def neighbourhood_max(maps):
