@@ -84,7 +84,7 @@ def test_the_gpu_finds_the_same_corners(card, tmp_path, run_pipeline):
         for one, other in zip(records, gpu.records[source], strict=True):
             assert len(one["objects"]) == len(other["objects"]) == 4
             for mine, theirs in zip(one["objects"], other["objects"], strict=True):
-                np.testing.assert_allclose(mine["corners"], theirs["corners"], atol=0.3)
+                np.testing.assert_allclose(mine["corners"], theirs["corners"], atol=0.5)
 
 
 def test_unequal_scales_make_a_parallelogram_that_the_corners_hold():
