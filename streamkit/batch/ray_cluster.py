@@ -168,12 +168,16 @@ def _plugins(yaml: Path, settings: BatchSettings) -> Iterator[Path]:
 
 def _of_cards(settings: BatchSettings) -> Iterator[Path]:
     """The cards that the pipeline names, with their networks, external weights and label files."""
+    from streamkit.models.beside_facts import companions
     from streamkit.models.card import Card
 
     for node in config_for(settings).nodes.values():
         for card in node.options.values():
             if isinstance(card, Card):
                 yield _plain(card.path)
+                if card.derived:
+                    yield from [*card.path.parent.glob(f"{card.path.name}*"), *companions(card.path)]
+                    continue
                 root, _ = load_file(card.path)
                 network, labels = (_named(card.path, root.value.get(key)) for key in ("file", "labels"))
                 if network is not None:

@@ -1,4 +1,4 @@
-"""The command `run.py models`: lists, downloads and checks model cards."""
+"""The command `run.py models`: lists, downloads, writes and checks model cards."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import click
 
 from streamkit.cli.common import DEVICE, PLUGINS, echo, registry
 from streamkit.cli.precision import convert, quantize
+from streamkit.core.errors import ConfigError
 
 
 @click.group()
 def models() -> None:
-    """List, download and check model cards."""
+    """List, download, write and check model cards."""
 
 
 models.add_command(quantize)
@@ -44,6 +45,44 @@ def models_pull(names: tuple[str, ...]) -> int:
     return 0
 
 
+@models.command("new")
+@click.argument("network", type=click.Path(path_type=Path))
+@click.option("--family", default="", help="how the outputs are read; by default the only family that fits")
+@click.option("--labels", default="", help="a file with one class name per line, or a known list such as coco")
+@click.option("--size", metavar="WIDTHxHEIGHT", help="of the input, where the file leaves it open")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="the card [default: beside the network]")
+@click.option("--force", is_flag=True, help="replace an existing card")
+def models_new(network: Path, family: str, labels: str, size: str | None, out: Path | None, force: bool) -> int:
+    """Write the card of an ONNX file, with the origin of each value."""
+    from streamkit.io.outputs import AtomicFile
+    from streamkit.models.card import load_card
+    from streamkit.models.derive import derive
+    from streamkit.models.network import check_model
+
+    out = out or network.with_suffix(".yaml")
+    if out.suffix not in (".yaml", ".yml"):
+        raise click.UsageError(f"--out {out} must end in .yaml")
+    if out.exists() and not force:
+        raise ConfigError(f"{out} exists; write another file with --out, or replace it with --force")
+    made = derive(network, family=family, labels=labels, size=_size(size), assume=bool(family))
+    AtomicFile(out).write(made.text(out.parent).encode())
+    card = check_model(load_card(out))
+    echo(f"{out}: {card.task}, family {card.family}, {'x'.join(map(str, card.input.size))}, {len(card.labels)} classes")
+    for text in made.assumed:
+        echo(f"check     {text}")
+    return 0
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    """Read `640x480`."""
+    if text is None:
+        return None
+    width, _, height = text.lower().partition("x")
+    if not (width.isdigit() and height.isdigit() and int(width) and int(height)):
+        raise click.UsageError(f"--size {text}: write WIDTHxHEIGHT in pixels, such as 640x640")
+    return int(width), int(height)
+
+
 @models.command("check")
 @click.argument("name")
 @click.argument("frames", nargs=-1, type=click.Path(path_type=Path))
@@ -52,17 +91,32 @@ def models_pull(names: tuple[str, ...]) -> int:
     "--max-megapixels", type=click.FloatRange(min=0.001), default=100.0, show_default=True, help="refuse larger images"
 )
 @PLUGINS
+@click.option("--draw", type=click.Path(path_type=Path, dir_okay=False), help="draw a frame's objects into this .png")
 def models_check(
-    name: str, frames: tuple[Path, ...], device: str | None, max_megapixels: float, plugins: tuple[Path, ...]
-) -> int:
-    """Compare a card's tensor and boxes with a plain CPU reference on real frames."""
-    from streamkit.models.card import find_card, load_card, shipped_models
+    name: str, frames: tuple[Path, ...], device: str | None, max_megapixels: float, plugins: tuple[Path, ...],
+    draw: Path | None,
+) -> int:  # fmt: skip
+    """Compare a card's tensor and boxes with a plain CPU reference on real frames.
+
+    NAME is a card, or an ONNX file. Other values of the card's input are tried on the frames too; where one finds
+    clearly more, a hint says so.
+    """
+    from streamkit.models.card import shipped_models
     from streamkit.models.check import check as compare
     from streamkit.models.check import frames_of
+    from streamkit.models.derive import open_model
+    from streamkit.models.finder import check_drawable, draw_best
+    from streamkit.models.hints import hints
     from streamkit.runtime.execution.device import choose
 
+    card = open_model(name, Path(), registry(plugins).families)
+    if draw is not None:
+        check_drawable(card, draw)
     shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"], max_megapixels=max_megapixels)
-    card = load_card(find_card(name, Path()), registry(plugins).families)
     report = compare(card, shown, choose(device or "cpu"))
     echo(str(report))
+    if draw is not None:
+        echo(f"drawn     {draw_best(card, shown, draw)}")
+    for text in hints(card, shown):
+        echo(f"hint      {text}")
     return 0 if report.passed else 1

@@ -101,9 +101,9 @@ def _request(
     frames: int, max_loss: float, overwrite: bool, max_megapixels: float, device: str | None,
 ) -> PrecisionRequest:  # fmt: skip
     """Return what the command's options ask for, with the frames read."""
-    from streamkit.models.card import find_card, load_card
     from streamkit.models.card_comparison import read_truth
     from streamkit.models.card_writer import check_targets
+    from streamkit.models.derive import open_model
     from streamkit.models.network import check_model
     from streamkit.models.precision import PrecisionRequest
     from streamkit.runtime.execution.device import choose
@@ -111,7 +111,7 @@ def _request(
     paths = [*clips, *data]
     if not paths:
         raise click.UsageError("name clips, images or folders that show what the network will see")
-    card = check_model(load_card(find_card(name, Path())))
+    card = check_model(open_model(name, Path()))
     target = out or Path(f"{card.name}_{kind}.yaml")
     check_targets((target, target.with_suffix(".onnx")), overwrite)
     known = read_truth(truth, card) if truth else None

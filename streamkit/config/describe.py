@@ -160,7 +160,7 @@ def _option_lines(kind: type[Any]) -> list[str]:
 def type_text(kind: Any) -> str:
     """An option's type in the words of a YAML: `number 0..1`, `duration, such as 10s`, `a | b`, `list of text`."""
     if kind == Model:
-        return "model card"
+        return "model card or .onnx file"
     if kind == Point:
         return "point [x, y]"
     origin, given = typing.get_origin(kind), typing.get_args(kind)

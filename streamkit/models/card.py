@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit.core.detections import Skeleton
-from streamkit.core.errors import ConfigError, ModelError
+from streamkit.core.errors import ConfigError, ModelError, Problem
 from streamkit.core.text import did_you_mean
-from streamkit.core.yaml_tree import load_file
+from streamkit.core.yaml_tree import YamlNode, load_file
 from streamkit.models.card_keys import read_keys
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Card:
 
     Attributes:
         name: the card's file name without `.yaml`.
-        path: the card.
+        path: the card; the ONNX file if the card is derived from it.
         task: what it does, a task of `card_keys.CardKeys`.
         family: how its output is decoded, a name in `streamkit.models.families`.
         file: the ONNX file, absolute; it may not exist yet.
@@ -66,6 +66,11 @@ class Card:
     select: str = ""
     decoder: PluginFamily | None = None
 
+    @property
+    def derived(self) -> bool:
+        """Whether there is no card: `path` is the ONNX file from which this one was derived."""
+        return self.path.suffix.lower() == ".onnx"
+
     def with_file(self, file: Path) -> Card:
         """Return the same card for another file of the same network, such as one with a dynamic batch."""
         return dataclasses.replace(self, file=file.absolute(), url="", sha256="")
@@ -87,19 +92,35 @@ def load_card(path: Path, families: Mapping[str, PluginFamily] | None = None) ->
     Raises:
         ModelError: the card has problems; lists all of them with line and column.
     """
-    from streamkit.ops.letterbox import InputSpec
-
     try:
         root, problems = load_file(path)
     except ConfigError as error:
         raise ModelError(error.problems if error.problems[0].file else str(error)) from None
     if not isinstance(root.value, dict):
         raise ModelError([root.problem("a card is a mapping, with keys such as task, family and file")])
-    folder = path.absolute().parent
-    families = families or {}
-    keys = read_keys(root, folder, problems, families)
-    if problems:
-        raise ModelError(list(dict.fromkeys(problems)))
+    return card_from(root, path, problems, families)
+
+
+def card_from(
+    root: YamlNode, path: Path, problems: Sequence[Problem] = (), families: Mapping[str, PluginFamily] | None = None
+) -> Card:
+    """Return the card of a YAML's mapping.
+
+    Args:
+        root: the mapping.
+        path: the card; its files are relative to its folder.
+        problems: those of the YAML.
+        families: the network families of plugins, by name; one takes the place of a built-in one of that name.
+
+    Raises:
+        ModelError: the card has problems; lists all of them with line and column.
+    """
+    from streamkit.ops.letterbox import InputSpec
+
+    folder, found, families = path.absolute().parent, list(problems), families or {}
+    keys = read_keys(root, folder, found, families)
+    if found:
+        raise ModelError(list(dict.fromkeys(found)))
     keypoints = keys.pop("keypoints", None)
     keys |= {
         "file": (folder / keys["file"]).resolve(),
@@ -138,8 +159,8 @@ def find_card(name: str, folder: Path | None = None) -> Path:
     given, folder = Path(name).expanduser(), folder or Path()
     if given.suffix == ".onnx":
         raise ModelError(
-            f"model {name!r} is a network, not a card: write a card {given.with_suffix('.yaml').name} beside it "
-            "(task, family, file, input, labels) and use the card's name"
+            f"{name!r} is a network, not a card. model: {name} takes it as it is; for a card of it: "
+            f"run.py models new {name}"
         )
     if given.suffix in (".yaml", ".yml") or len(given.parts) > 1:
         path = folder / given

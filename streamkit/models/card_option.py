@@ -1,12 +1,13 @@
-"""The option type `Model`: the YAML names a model card, the stage gets the loaded card."""
+"""The option type `Model`: the YAML names a model card or an ONNX file, the stage gets the loaded card."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
 
-from streamkit.core.errors import ConfigError
-from streamkit.models.card import Card, find_card, load_card
+from streamkit.core.errors import ConfigError, Problem
+from streamkit.models.card import Card
+from streamkit.models.derive import open_model
 
 
 class CardProblems(ValueError):
@@ -26,19 +27,21 @@ class _CardReference:
         return core_schema.with_info_plain_validator_function(self._load)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
-        return {"type": "string", "description": "a model card: a name, or a path to a card's YAML file"}
+        about = "a model card: a name, or a path to a card's YAML file; or a path to an .onnx file"
+        return {"type": "string", "description": about}
 
     def _load(self, value: Any, info: Any) -> Any:
         if isinstance(value, Card):
             return value
         if not isinstance(value, str):
-            raise ValueError(f"must be the name of a model card, got {value!r}")
+            raise ValueError(f"must be the name of a model card, or the path of an .onnx file, got {value!r}")
         try:
             context = info.context or {}
-            return load_card(find_card(value, context.get("folder", Path())), context.get("families"))
+            return open_model(value, context.get("folder", Path()), context.get("families"))
         except ConfigError as error:
-            raise CardProblems(error.problems) from error
+            found = [p if p.line or not p.file else Problem("", 0, 0, str(p)) for p in error.problems]
+            raise CardProblems(found) from error
 
 
 Model = Annotated[Any, _CardReference()]
-"""A model card; a YAML names it, a stage gets the loaded `streamkit.models.card.Card`."""
+"""A model card; a YAML names it or its ONNX file, a stage gets the loaded `streamkit.models.card.Card`."""

@@ -16,8 +16,9 @@ import numpy as np
 from streamkit.core.data import Array, Color, Detections, Device, Frame, Surface
 from streamkit.core.errors import ModelError, SourceError
 from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, PIXEL_LIMIT, read_rgb
-from streamkit.models import families, reference
+from streamkit.models import reference
 from streamkit.models.card import Card, family_of
+from streamkit.models.finder import decode
 from streamkit.models.network import check_model
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.session import Session
@@ -184,14 +185,7 @@ class _Results(NamedTuple):
 
     def table(self) -> Detections:
         """Decode the outputs as the pipeline does, with the card's thresholds; the table is on the host."""
-        card, reads, sizes = self.card, self.reads, np.array([self.size], np.int64)
-        options = families.ReadOptions(np.full(max(1, len(card.labels)), card.score, np.float32), iou=card.iou)
-        packed = reads.read(self.outputs, self.geometry, sizes, card.input.size, options)
-        rest = reads.rest(self.outputs, packed, self.geometry, sizes, card.input.size)
-        buffer, *arrays = fetch([packed.buffer, *(rest.arrays if rest else ())])()
-        rows, counts, _ = packed.over(buffer, packed.rows.shape)
-        made = families.unpack(rows, counts, card.labels, reads.columns)
-        return rest.complete(made, arrays) if rest else made
+        return decode(self.card, self.outputs, self.geometry, self.size)
 
 
 # ------------------------------------------------------------------------------------------------------------- boxes

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,6 +54,7 @@ class ModelInfo:
         layout, dtype: of the images.
         batch: the number of images in a run; None for any number.
         size: width, height in pixels; None if the file leaves them open.
+        metadata: texts by key, which the exporter has written into the file.
     """
 
     file: Path
@@ -63,6 +65,7 @@ class ModelInfo:
     dtype: Literal["f32", "f16", "u8"]
     batch: int | None
     size: tuple[int, int] | None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def inspect(file: Path) -> ModelInfo:
@@ -98,6 +101,11 @@ def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
         session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
         # ONNX Runtime's exceptions have no common base but Exception.
+        if missing := _missing_weights(file):
+            raise ModelError(
+                f"{file} has its weights in {', '.join(missing)}, and there is no such file beside it; copy it there, "
+                "or export the network into one file"
+            ) from None
         raise ModelError(f"{file} is not an ONNX model that can be read: {short(error)}") from None
     inputs = {node.name: _tensor(file, node) for node in session.get_inputs()}
     outputs = {node.name: _tensor(file, node) for node in session.get_outputs()}
@@ -116,7 +124,16 @@ def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
         dtype=dtype,
         batch=image.shape[0],
         size=None if width is None or height is None else (width, height),
+        metadata=dict(session.get_modelmeta().custom_metadata_map),
     )
+
+
+def _missing_weights(file: Path) -> list[str]:
+    """Return the names of files with external weights that are not beside an ONNX file."""
+    entry = re.compile(rb"\x0a\x08location\x12([\x01-\x7f])", re.DOTALL)  # key and length of a StringStringEntryProto
+    data = file.read_bytes()
+    found = {data[at.end() : at.end() + at[1][0]].decode(errors="replace") for at in entry.finditer(data)}
+    return sorted(name for name in found if not (file.parent / name).is_file())
 
 
 def _tensor(file: Path, node: Any) -> TensorInfo:

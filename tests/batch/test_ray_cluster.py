@@ -82,6 +82,15 @@ def test_a_model_that_is_set_in_place_of_the_yamls_is_sent(project, tmp_path):
     assert names == {"p.yaml", "nothing.py", "demo.yaml", "demo.onnx"}
 
 
+def test_a_network_without_a_card_is_sent_with_what_its_card_is_derived_from(project, tmp_path):
+    (sent := tmp_path / "sent").mkdir()
+    (project / "cards" / "names.txt").rename(project / "cards" / "labels.txt")
+    pack(settings(project / "pipelines" / "night" / "p.yaml", **{"stages.detect.model": "../../cards/net.onnx"}), sent)
+    assert {name for name in inside(sent) if name.startswith("cards/")} == {
+        "cards/net.onnx", "cards/net.onnx.data", "cards/labels.txt",
+    }  # fmt: skip
+
+
 def test_a_pipeline_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yaml"):
         pack(settings(tmp_path / "none.yaml"), tmp_path / "sent")

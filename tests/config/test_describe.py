@@ -140,7 +140,7 @@ class Pair:
         (Pixels, "number (pixels)"),
         (Count, "whole number from 1"),
         (bool | Count, "true | false or whole number from 1"),
-        (Model, "model card"),
+        (Model, "model card or .onnx file"),
         (Point, "point [x, y]"),
         (list[Point], "list of point [x, y]"),
         (tuple[str, ...], "list of text"),

@@ -146,7 +146,7 @@ def test_a_card_is_loaded(tmp_path):
     assert values["model"].labels == ("car", "person", "bike")
     assert check("{model: demo}", Carded, root)[0]["model"].file == root / "models" / "demo.onnx"
     assert "there is no model card nothing.yaml" in check("{model: nothing}", Carded, tmp_path)[1][0]
-    assert "must be the name of a model card, got 5" in check("{model: 5}", Carded)[1][0]
+    assert "must be the name of a model card, or the path of an .onnx file, got 5" in check("{model: 5}", Carded)[1][0]
 
 
 @pytest.mark.parametrize(

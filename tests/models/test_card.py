@@ -204,7 +204,10 @@ def test_a_card_that_is_not_there(tmp_path):
 
 
 def test_a_network_is_no_card(tmp_path):
-    with pytest.raises(ModelError, match=r"'a/net.onnx' is a network, not a card: write a card net.yaml beside it"):
+    with pytest.raises(
+        ModelError,
+        match=r"'a/net.onnx' is a network, not a card. model: a/net.onnx takes it as it is",
+    ):
         find_card("a/net.onnx", tmp_path)
 
 

@@ -158,7 +158,7 @@ def check_networks(graph: Graph) -> None:
         except MissingPackage:
             continue  # a problem that `check_packages` reports
         except ConfigError as error:
-            about = f"{node.table}: model card {card.name} ({card.path})"
+            about = f"{node.table}: {'network' if card.derived else 'model card'} {card.name} ({card.path})"
             problems += [node.problem(f"{about}: {problem.text}", "model") for problem in error.problems]
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))

@@ -109,7 +109,11 @@ class Detect(DetectorBase):
     `run.py graph` shows the parts; `insert: {after: preprocess, stage: my_stage}` puts a stage between them.
     """
 
-    model: Annotated[Model, "the model card: a path, or the name of a card in models/ beside the YAML or in streamkit."]
+    model: Annotated[
+        Model,
+        "the model card: a path, or the name of a card in models/ beside the YAML or in "
+        "streamkit; or an .onnx file, whose card is derived.",
+    ]
     of: Annotated[
         Of | None,
         f"detect within these objects only, {OF_FORMS}; the results have a table of their own, named after this stage.",

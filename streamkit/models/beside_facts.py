@@ -1,0 +1,210 @@
+"""What the files beside a network say of it: Hugging Face's, Roboflow's, and lists of labels.
+
+Hugging Face: `config.json` (architectures, model_type, id2label) and `preprocessor_config.json`, read as its image
+processors do (https://github.com/huggingface/transformers). A network in a folder `onnx/` has them one folder up.
+Roboflow: `environment.json` (PREPROCESSING, CLASS_LIST) and `class_names.txt`, read as in
+https://github.com/roboflow/inference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streamkit.core.errors import ConfigError
+from streamkit.core.yaml_tree import load_file
+from streamkit.models.facts import CardFact, CardFacts, need
+
+LABEL_FILES = ("labels.txt", "classes.txt", "class_names.txt", "data.yaml")
+_JSON_FILES = ("config.json", "preprocessor_config.json", "environment.json")
+
+_FAMILIES = {"ObjectDetection": ("detr",), "ImageClassification": ("logits",), "SemanticSegmentation": ("semantic",)}
+_TASKS = {"ObjectDetection": "detect", "ImageClassification": "classify", "SemanticSegmentation": "segment"}
+_SOFTMAX = ("detr", "yolos", "table-transformer")
+"""Model types whose last class is no object, chosen by a softmax as in the first DETR."""
+_BY_HAND = "; write a card for this network: run.py models new"
+
+
+def companions(file: Path) -> list[Path]:
+    """Return the files beside a network from which its card may be derived, those that exist."""
+    names = (*LABEL_FILES, *_JSON_FILES)
+    return [folder / name for folder in _folders(file) for name in names if (folder / name).is_file()]
+
+
+def _folders(file: Path) -> list[Path]:
+    parent = file.absolute().parent
+    return [parent, parent.parent] if parent.name == "onnx" else [parent]
+
+
+def _read(file: Path, name: str) -> tuple[Path, dict[str, Any]] | None:
+    """Return a JSON file beside the network and its content; None if there is none."""
+    path = next((one / name for one in _folders(file) if (one / name).is_file()), None)
+    if path is None:
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from None
+    need(isinstance(found, dict), f"{path} must hold a JSON mapping, got {type(found).__name__}")
+    return path, found
+
+
+# ------------------------------------------------------------------------------------------------------ Hugging Face
+
+
+def from_hugging_face(file: Path) -> CardFacts:
+    """Return what `config.json` and `preprocessor_config.json` say; nothing if the network has none.
+
+    Raises:
+        ValueError: a file cannot be read, or asks for a resize that a card does not have.
+    """
+    facts, config, steps = CardFacts(), _read(file, "config.json"), _read(file, "preprocessor_config.json")
+    if config is not None and ("architectures" in config[1] or "id2label" in config[1]):
+        _add_config(facts, *config)
+    if steps is not None:
+        _add_steps(facts, *steps)
+    return facts
+
+
+def _add_config(facts: CardFacts, path: Path, config: Mapping[str, Any]) -> None:
+    name = next(iter(config.get("architectures") or ()), "")
+    kind = next((kind for kind in _FAMILIES if name.endswith(f"For{kind}")), None)
+    if kind is not None:
+        facts.families = _FAMILIES[kind]
+        facts.add(f"{path.name} (architectures: {name})", task=_TASKS[kind])
+        facts.about = name
+    labels = config.get("id2label")
+    if isinstance(labels, Mapping) and labels:
+        numbered = sorted(labels) == sorted(str(number) for number in range(len(labels)))
+        need(numbered, f"id2label in {path} must number the classes from 0 without gaps{_BY_HAND}")
+        names = tuple(str(labels[str(number)]) for number in range(len(labels)))
+        facts.add(f"{path.name} (id2label)", labels=names)
+    if kind == "ObjectDetection" and config.get("model_type") in _SOFTMAX:
+        facts.add(f"{path.name} (model_type: {config['model_type']})", select="softmax")
+
+
+def _add_steps(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
+    """Add an image processor's steps: resize, crop, rescale, normalise."""
+    _add_resize(facts, path, steps)
+    channels = "bgr" if steps.get("do_flip_channel_order") else "rgb"
+    facts.add(f"{path.name} (do_flip_channel_order)", input_color=channels)
+    factor = steps.get("rescale_factor", 1 / 255) if steps.get("do_rescale", True) else 1
+    inverse = round(1 / factor) if factor else 0
+    scale = f"1/{inverse}" if inverse > 1 and abs(1 / factor - inverse) < 1e-3 else factor
+    facts.add(f"{path.name} (do_rescale, rescale_factor)", input_scale=scale)
+    mean: Any = 0
+    std: Any = 1
+    if steps.get("do_normalize", True) and "image_mean" in steps:
+        mean, std = steps["image_mean"], steps.get("image_std", 1)
+    facts.add(f"{path.name} (do_normalize, image_mean, image_std)", input_mean=mean, input_std=std)
+
+
+def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
+    if not steps.get("do_resize", True):
+        return
+    size, crop = steps.get("size"), steps.get("crop_size") if steps.get("do_center_crop") else None
+    if isinstance(size, int):
+        size = {"shortest_edge": size} if crop else {"height": size, "width": size}
+    size = size if isinstance(size, Mapping) else {}
+    if "crop_pct" in steps and size.get("shortest_edge", 384) < 384:  # ConvNeXt: resize to more, crop to this
+        edge = int(size["shortest_edge"])
+        crop, size = {"height": edge, "width": edge}, {"shortest_edge": int(edge / steps["crop_pct"])}
+    elif "crop_pct" in steps and "shortest_edge" in size:
+        size = {"height": size["shortest_edge"], "width": size["shortest_edge"]}
+    if isinstance(crop, int):
+        crop = {"height": crop, "width": crop}
+    if crop and "shortest_edge" in size:
+        facts.add(f"{path.name} (size, do_center_crop)", input_resize="crop", input_resize_to=size["shortest_edge"])
+        facts.add(f"{path.name} (crop_size)", input_size=[crop["width"], crop["height"]])
+        return
+    exact = "height" in size and "width" in size and not steps.get("do_pad_to_square")
+    need(
+        exact and not crop, f"{path} resizes to {json.dumps(steps.get('size'))}, which has no fixed height and width; "
+        f"export the network with a fixed input, and write its card{_BY_HAND.partition(':')[1]}"
+        f"{_BY_HAND.partition(':')[2]} BEST.onnx --family F",
+    )  # fmt: skip
+    facts.add(f"{path.name} (size)", input_size=[size["width"], size["height"]], input_resize="stretch")
+
+
+# ---------------------------------------------------------------------------------------------------------- Roboflow
+
+_RESIZES: dict[str, dict[str, Any]] = {
+    "Stretch to": {"input_resize": "stretch"},
+    "Fit (black edges) in": {"input_resize": "letterbox", "input_anchor": "center", "input_pad": 0},
+    "Fit (white edges) in": {"input_resize": "letterbox", "input_anchor": "center", "input_pad": 255},
+    "Fit (grey edges) in": {"input_resize": "letterbox", "input_anchor": "center", "input_pad": 114},
+}
+_CHANGES = ("grayscale", "contrast", "static-crop")
+
+
+def from_roboflow(file: Path) -> CardFacts:
+    """Return what Roboflow's `environment.json` says; nothing if the network has none.
+
+    Raises:
+        ValueError: it cannot be read, or has a step that a card does not have.
+    """
+    facts, found = CardFacts(), _read(file, "environment.json")
+    if found is None:
+        return facts
+    path, given = found
+    steps = given.get("PREPROCESSING", {})
+    try:
+        steps = json.loads(steps) if isinstance(steps, str) else steps
+    except ValueError as error:
+        raise ValueError(f"PREPROCESSING in {path} is not JSON: {error}") from None
+    for name in _CHANGES:
+        enabled = isinstance(steps.get(name), Mapping) and steps[name].get("enabled", True)
+        need(not enabled, f"PREPROCESSING in {path} has {name}, which a card cannot do; train a version without it")
+    resize = steps.get("resize")
+    if isinstance(resize, Mapping) and resize.get("enabled", True):
+        form = resize.get("format", "Stretch to")
+        need(
+            form in _RESIZES, f"PREPROCESSING in {path} resizes by {form!r}, and a card can do {', '.join(_RESIZES)}; "
+            "train a version with one of these",
+        )  # fmt: skip
+        facts.add(f"{path.name} (PREPROCESSING: {form})", **_RESIZES[form])
+        if {"width", "height"} <= resize.keys():
+            size = [int(resize["width"]), int(resize["height"])]
+            facts.add(f"{path.name} (PREPROCESSING)", input_size=size)
+    if given.get("CLASS_LIST"):
+        facts.add(f"{path.name} (CLASS_LIST)", labels=tuple(map(str, given["CLASS_LIST"])))
+    return facts
+
+
+# ------------------------------------------------------------------------------------------------------------ labels
+
+
+def label_lists(file: Path) -> list[CardFact]:
+    """Return the lists of labels beside a network, equal ones once. Raises ValueError if one cannot be read."""
+    found: dict[tuple[str, ...], CardFact] = {}
+    for folder in _folders(file):
+        for path in (folder / name for name in LABEL_FILES):
+            if path.is_file():
+                fact = read_labels(path)
+                found.setdefault(fact.value, fact)
+    return list(found.values())
+
+
+def read_labels(path: Path) -> CardFact:
+    """Read a text file with a name per line, or the `names` of a data set's YAML.
+
+    Raises:
+        ValueError: it cannot be read, or has no names.
+    """
+    try:
+        if path.suffix not in (".yaml", ".yml"):
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+            names: Any = [line.strip() for line in lines if line.strip()]
+        else:
+            plain = load_file(path)[0].plain()
+            names = plain.get("names") if isinstance(plain, dict) else None
+    except (OSError, UnicodeDecodeError, ConfigError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    if isinstance(names, dict):
+        numbers = sorted(names, key=lambda key: int(key) if str(key).isdigit() else -1)
+        need([str(key) for key in numbers] == [str(i) for i in range(len(names))], f"names in {path} has gaps")
+        names = [names[key] for key in numbers]
+    need(isinstance(names, list) and names, f"{path} has no class names: write one per line")
+    return CardFact(tuple(map(str, names)), path.name)

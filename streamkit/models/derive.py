@@ -1,0 +1,507 @@
+"""A card derived from an ONNX file, for `model: best.onnx` without a card.
+
+What is known of a network is collected from, in this order: the exporter's metadata in the file (`metadata_facts`), the
+files of Hugging Face and Roboflow and lists of labels beside it (`beside_facts`), and the shapes of its inputs and
+outputs (`shape_facts`). A network line's own input, such as YOLOX's, completes it. Sources that contradict each other
+and choices that remain open are errors: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from streamkit.core.errors import ModelError, Problem
+from streamkit.core.text import did_you_mean, printable
+from streamkit.core.yaml_tree import tree
+from streamkit.models.beside_facts import from_hugging_face, from_roboflow, label_lists, read_labels
+from streamkit.models.card import Card, card_from, find_card, load_card
+from streamkit.models.card_keys import CardKeys, InputKeys
+from streamkit.models.facts import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    CardFact,
+    CardFacts,
+    Underivable,
+    contradiction,
+    need,
+    shown,
+)
+from streamkit.models.families import FAMILIES
+from streamkit.models.families.base import listed
+from streamkit.models.families.plugin import PluginFamily
+from streamkit.models.labels import KNOWN
+from streamkit.models.metadata_facts import from_metadata
+from streamkit.models.network import ModelInfo, TensorInfo, inspect
+from streamkit.models.shape_facts import Candidate, candidates, decide, with_sizes
+
+_ORDER = [key for key in CardKeys.__annotations__ if key != "input"]
+_INPUT = [f"input.{key}" for key in InputKeys.__annotations__]
+_MUST = ("input.resize", "input.color", "input.scale", "input.mean", "input.std")
+"""What a frame must be turned into is never left to a card's defaults."""
+_WIDTH = 110
+
+
+# ------------------------------------------------------------------------------------------- inputs of network lines
+
+
+def _line(name: str, score: float, iou: float | None = None, **input_: Any) -> CardFacts:
+    """Return the input and thresholds of a network line."""
+    facts = CardFacts()
+    keys = {"resize": "letterbox", "color": "rgb", "scale": "1/255", "mean": 0, "std": 1} | input_
+    facts.add(f"{name}: the authors' input", **{f"input_{key}": value for key, value in keys.items()})
+    facts.add(f"{name}: the authors' threshold", score=score, **({} if iou is None else {"iou": iou}))
+    return facts
+
+
+_GRAY: dict[str, Any] = {"anchor": "center", "pad": 114}
+_LINES = {
+    "yolox": _line("YOLOX", 0.25, 0.45, anchor="top_left", pad=114, color="bgr", scale=1),
+    "yolov5": _line("YOLOv5 and v7", 0.25, 0.45, **_GRAY),
+    "yolov8": _line("YOLOv8, v9, v11, v12", 0.25, 0.7, **_GRAY),
+    "yolov8_seg": _line("YOLOv8-seg, v11-seg", 0.25, 0.7, **_GRAY),
+    "yolov8_pose": _line("YOLOv8-pose, v11-pose", 0.25, 0.7, **_GRAY),
+    "yolo_e2e": _line("YOLOv10, 26", 0.25, **_GRAY),
+    "yunet": _line("YuNet", 0.6, 0.3, anchor="top_left", pad=0, color="bgr", scale=1),
+    "movenet": _line("MoveNet", 0.2, anchor="center", pad=0, scale=1),
+}
+_END_TO_END = _line("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch")
+_RF_DETR = _line("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+_POINTS = {"yunet": "face", "movenet": "coco"}
+
+
+def _line_of(family: str, info: ModelInfo) -> CardFacts:
+    """Return the input of the line of networks that a family and the names of inputs and outputs identify."""
+    if family == "detr" and "orig_target_sizes" in info.inputs:
+        return _END_TO_END
+    if family == "detr" and {"dets", "labels"} == set(info.outputs):
+        return _RF_DETR
+    return _LINES.get("yolov8" if family.endswith("obb") else family, CardFacts())
+
+
+# ------------------------------------------------------------------------------------------------------------ result
+
+
+@dataclass(frozen=True)
+class DerivedCard:
+    """A card's keys with their origins.
+
+    Attributes:
+        file: the ONNX file.
+        facts: every key but `file`, in the order of a card.
+        assumed: what no source says, one sentence each; only if the user has asked for a card to complete.
+        about: one line about the network; may be empty.
+    """
+
+    file: Path
+    facts: dict[str, CardFact]
+    assumed: tuple[str, ...] = ()
+    about: str = ""
+
+    def card(self) -> Card:
+        """Return the card that stands for the file in a pipeline. Raises ModelError."""
+        plain: dict[str, Any] = {"file": self.file.name, "input": {}}
+        for key, fact in self.facts.items():
+            value = list(fact.value) if isinstance(fact.value, tuple) else fact.value
+            holder, name = (plain["input"], key[6:]) if key.startswith("input.") else (plain, key)
+            holder[name] = value
+        return card_from(tree(plain, str(self.file)), self.file)
+
+    def text(self, folder: Path) -> str:
+        """Return the card's YAML for a file in `folder`; beside or above each key, where its value comes from."""
+        head = [f"# Derived from {self.file.name} by run.py models new. {_one_line(self.about)}".rstrip()]
+        head += [f"# CHECK: {one}" for one in self.assumed]
+        inner = [key for key in self.facts if key.startswith("input.")]
+        outer = [key for key in self.facts if key not in ("task", "family", *inner)]
+        path = _relative(self.file, folder)
+        network = CardFact(path, "absolute" if Path(path).is_absolute() else "relative to this card")
+        body = [line for key in ("task", "family") for line in _entry(key, self.facts[key])]
+        body += [*_entry("file", network), "input:"]
+        body += [f"  {line}" for key in inner for line in _entry(key[6:], self.facts[key])]
+        body += [line for key in outer for line in _entry(key, self.facts[key])]
+        return "\n".join([*head, *body]) + "\n"
+
+
+def _relative(file: Path, folder: Path) -> str:
+    file, folder = file.absolute(), folder.absolute()
+    return str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(printable(text, one_line=True).split())
+
+
+def _entry(key: str, fact: CardFact) -> list[str]:
+    """Return a key's lines: with the origin behind a short value, above a long one."""
+    value, origin = fact.value, _one_line(fact.origin)
+    known = next((name for name, names in KNOWN.items() if key == "labels" and names == value), None)
+    if known is not None or not isinstance(value, (list, tuple)):
+        return [f"{key + ': ' + _scalar(known or value):32}  # {origin}"]
+    items = [_scalar(item) for item in value]
+    short = f"{key}: [{', '.join(items)}]"
+    if len(short) < _WIDTH // 2:
+        return [f"{short:32}  # {origin}"]
+    lines = [f"# {origin}", f"{key}: ["]
+    for item in items:
+        if len(lines[-1]) + len(item) > _WIDTH or lines[-1].endswith("["):
+            lines.append("  ")
+        lines[-1] += f"{item}, "
+    return [*(line.rstrip() for line in lines), "]"]
+
+
+def _scalar(value: Any) -> str:
+    """Return a value as YAML; text that YAML could read as something else in quotes."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    plain = re.fullmatch(r"[A-Za-z][\w./ -]*", value, re.ASCII) or re.fullmatch(r"1/\d+", value)
+    same = plain and value == value.strip() and yaml.safe_load(value) == value and value.lower() not in ("y", "n")
+    return value if same else json.dumps(value, ensure_ascii=False)
+
+
+def _classes(count: int) -> str:
+    return f"{count} class{'es' if count != 1 else ''}"
+
+
+def _sizes(tensor: TensorInfo) -> tuple[int | str, ...]:
+    """Return a shape for messages, with a question mark for an open size."""
+    return tuple(dim if isinstance(dim, int) else "?" for dim in tensor.dims)
+
+
+# ------------------------------------------------------------------------------------------------------------ deriving
+
+
+def open_model(name: str, folder: Path | None = None, families: Mapping[str, PluginFamily] | None = None) -> Card:
+    """Return the card that `model: name` stands for in a YAML in `folder`: derived for an `.onnx`, else read.
+
+    Args:
+        name: the name or path of a card, or the path of an `.onnx` file.
+        folder: the YAML's folder.
+        families: the network families of plugins, by name, for cards.
+
+    Raises:
+        ModelError: there is no such card or network, or it cannot be used.
+    """
+    if Path(name).suffix.lower() == ".onnx":
+        return derive((folder or Path()) / Path(name).expanduser()).card()
+    return load_card(find_card(name, folder), families)
+
+
+def derive(
+    file: Path, *, family: str = "", labels: str = "", size: tuple[int, int] | None = None, assume: bool = False
+) -> DerivedCard:
+    """Derive a card from an ONNX file and what is beside it.
+
+    Args:
+        file: the network.
+        family: the family, instead of choosing it by the outputs.
+        labels: a known list or a file with the labels, instead of those found.
+        size: width and height of the input, where the file leaves them open.
+        assume: complete an unknown input with the most usual values and say so in `assumed`, instead of refusing.
+
+    Raises:
+        Underivable: something is missing, ambiguous or contradictory; lists all of it with the fix.
+        ModelError: the file cannot be read.
+    """
+    if not file.is_file():
+        near = did_you_mean(file.name, [one.name for one in file.parent.glob("*.onnx")] if file.parent.is_dir() else [])
+        kind = f"{file} is a folder" if file.is_dir() else f"there is no file {file}"
+        raise ModelError(f"{kind}{near or '; give the path of an ONNX file, relative to the YAML'}")
+    return _Derivation(file, inspect(file), assume).run(family, labels, size)
+
+
+class _Derivation:
+    """One derivation: `facts` grows, `problems` lists what is wrong."""
+
+    def __init__(self, file: Path, info: ModelInfo, assume: bool) -> None:
+        self.file, self.info, self.assume = file, info, assume
+        self.facts: dict[str, CardFact] = {}
+        self.problems: list[str] = []
+        self.assumed: list[str] = []
+        self.about = ""
+        self.among: tuple[str, ...] | None = None
+        here = Path.cwd()
+        path = file.relative_to(here) if file.is_relative_to(here) else file
+        self.new = f"run.py models new {shlex.quote(str(path))}"
+
+    def run(self, family: str, labels: str, size: tuple[int, int] | None) -> DerivedCard:
+        """Collect the facts and choose the family."""
+        steps: list[Callable[[], CardFacts]] = [
+            lambda: from_metadata(self.info),
+            lambda: from_hugging_face(self.file),
+            lambda: from_roboflow(self.file),
+        ]
+        if labels:
+            self._try(lambda: self._set("labels", self._given_labels(labels)))
+        for step in steps:
+            self._try(lambda step=step: self._merge(step()))  # type: ignore[misc]
+        self._stop()
+        self._try(lambda: self._set_size(size))
+        self._try(self._resolve)
+        self._try(self._add_labels)
+        if not self.problems:
+            self._try(lambda: self._choose(family))
+        self._stop()
+        self._complete()
+        self._stop()
+        facts = {key: self.facts[key] for key in [*_ORDER, *_INPUT] if key in self.facts}
+        return DerivedCard(self.file, facts, tuple(self.assumed), self.about)
+
+    def _try(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except ModelError:
+            raise
+        except ValueError as error:
+            self.problems.append(str(error))
+
+    def _stop(self) -> None:
+        if self.problems:
+            raise Underivable([Problem(str(self.file), 0, 0, text) for text in dict.fromkeys(self.problems)])
+
+    def _merge(self, facts: CardFacts) -> None:
+        """Add a source's facts: those already known must be the same."""
+        for key, fact in facts.known.items():
+            self._set(key, fact)
+        if facts.families is not None and self.among is None:
+            self.among = facts.families
+        self.about = self.about or facts.about
+
+    def _set(self, key: str, fact: CardFact) -> None:
+        known = self.facts.setdefault(key, fact)
+        if known.value != fact.value and not known.origin.startswith("--"):
+            fix = f"remove what is wrong, or write a card: {self.new}"
+            if key == "labels":
+                fix = f"remove the wrong list, or decide with {self.new} --labels FILE"
+            self.problems.append(contradiction(key, [known, fact], fix))
+
+    # ----------------------------------------------------------------------------------------------- size and labels
+
+    def _set_size(self, given: tuple[int, int] | None) -> None:
+        """Find the input's size: the file's, which the sources must not contradict, else a source's."""
+        fixed, said = self.info.size, self.facts.get("input.size")
+        if given is not None:
+            said = CardFact(list(given), "--size")
+        if fixed is None:
+            where = listed({self.info.image_input: _sizes(self.info.inputs[self.info.image_input])})
+            need(
+                said, f"its input {where} leaves height and width open, and no source says with which the network is "
+                f"trained; write a card: {self.new} --size WIDTHxHEIGHT, or export it with a fixed size",
+            )  # fmt: skip
+        elif said is not None and tuple(said.value) != fixed:
+            of_input = CardFact(list(fixed), f"the shape of input {self.info.image_input!r}")
+            fix = f"export the network again with one size, or write a card for the file's: {self.new} --size {{}}x{{}}"
+            said_by_user = said.origin == "--size"
+            if not said_by_user and given is None:
+                raise ValueError(contradiction("input.size", [said, of_input], fix.format(*fixed)))
+            need(False, f"--size is {shown('input.size', said.value)}, but input {self.info.image_input!r} takes "
+                 f"{shown('input.size', fixed)}; leave --size out")  # fmt: skip
+        if fixed is not None:
+            said = CardFact(list(fixed), f"the shape of input {self.info.image_input!r}")
+        assert said is not None
+        self.facts["input.size"] = said
+
+    def _resolve(self) -> None:
+        """Find the sizes of outputs that the file leaves open, if families differ in them."""
+        labels = self.facts.get("labels")
+        if self._size is not None and len(self._candidates(None if labels is None else len(labels.value))) > 1:
+            self.info = with_sizes(self.info, self._size)
+
+    @property
+    def _size(self) -> tuple[int, int] | None:
+        fact = self.facts.get("input.size")
+        return None if fact is None else (fact.value[0], fact.value[1])
+
+    def _given_labels(self, name: str) -> CardFact:
+        if name in KNOWN:
+            return CardFact(KNOWN[name], "--labels")
+        path = Path(name).expanduser()
+        near = did_you_mean(name, KNOWN)
+        need(path.is_file(), f"--labels {name} is neither a file nor a known list ({', '.join(KNOWN)}){near}")
+        return CardFact(read_labels(path).value, f"--labels {path.name}")
+
+    def _add_labels(self) -> None:
+        """Find the labels: a source's, else those of a file beside the network that has as many as the outputs."""
+        known, lists = self.facts.get("labels"), label_lists(self.file)
+        alone = len(list(self.file.absolute().parent.glob("*.onnx"))) == 1
+        if known is not None:
+            other = next((one for one in lists if one.value != known.value), None)
+            if other is not None and alone:
+                self._set("labels", other)
+            return
+        fitting = [one for one in lists if self._candidates(len(one.value))]
+        if len(fitting) == 1:
+            self.facts["labels"] = fitting[0]
+            return
+        if fitting:
+            raise ValueError(
+                f"the labels are ambiguous: {self._lists(fitting)}; decide with {self.new} --labels FILE, or remove one"
+            )
+        open_ = [one for one in self._candidates(None) if not self._needs_no_labels(one.family)]
+        if lists and open_:
+            raise ValueError(self._other_number(self._lists(lists), open_))
+
+    def _other_number(self, labels: str, found: list[Candidate]) -> str:
+        numbers = " or ".join(dict.fromkeys(str(one.classes) for one in found if one.classes))
+        return (
+            f"the labels are {labels}, but the outputs {self._outputs()} have {numbers or 'another number of'} "
+            f"classes; give the list of this network: {self.new} --labels FILE"
+        )
+
+    def _lists(self, lists: list[CardFact]) -> str:
+        return ", ".join(f"{shown('labels', one.value)} in {one.origin}" for one in lists)
+
+    @staticmethod
+    def _needs_no_labels(family: str) -> bool:
+        return bool(FAMILIES[family].label) or FAMILIES[family].task == "embed"
+
+    # --------------------------------------------------------------------------------------------------------- family
+
+    def _candidates(self, classes: int | None, among: tuple[str, ...] | None = None) -> list[Candidate]:
+        select = self.facts["select"].value if "select" in self.facts else ""
+        found = candidates(self.info, self._size, classes, among or self.among, select)
+        vector = classes is not None and any(FAMILIES[one.family].task == "classify" for one in found)
+        return [one for one in found if not (vector and FAMILIES[one.family].task == "embed")]
+
+    def _outputs(self) -> str:
+        return listed({name: _sizes(output) for name, output in self.info.outputs.items()})
+
+    def _choose(self, given: str) -> None:
+        """Choose the family: the user's, or the only one that reads the outputs."""
+        labels = self.facts.get("labels")
+        count = None if labels is None else len(labels.value)
+        if given:
+            need(given in FAMILIES, f"--family {given} is unknown{did_you_mean(given, FAMILIES, all_if_few=True)}")
+            self._check_given(given, count)
+            return
+        found = self._candidates(count)
+        if not found:
+            raise ValueError(self._none_fits(labels))
+        if len(found) > 1 and self._size is not None:
+            found, why = decide(self.info, self._size, found)
+        else:
+            why = ""
+        if len(found) > 1:
+            raise ValueError(self._ambiguous(found))
+        name = found[0].family
+        self.facts["family"] = CardFact(name, f"the outputs {self._outputs()}{'; ' + why if why else ''}")
+        self._label(name, found[0].classes)
+
+    def _check_given(self, name: str, count: int | None) -> None:
+        family = FAMILIES[name]
+        if family.task == "embed":
+            self.facts.pop("labels", None)
+        found = candidates(self.info, None, count, (name,))
+        if not found:
+            family.check({key: output.dims for key, output in self.info.outputs.items()}, count or 1)
+        self.facts["family"] = CardFact(name, "--family")
+        self.among = None
+        self._label(name, found[0].classes if found else None)
+
+    def _label(self, name: str, classes: int | None) -> None:
+        """Set the task and, for a family of one class, its label; the labels must be known otherwise."""
+        family = FAMILIES[name]
+        task = self.facts.get("task")
+        if task is not None and task.value != family.task:
+            self.problems.append(
+                f"task is {task.value} in {task.origin}, but family {name} is for task: {family.task}; decide with "
+                f"{self.new} --family F"
+            )
+        self.facts["task"] = task or CardFact(family.task, f"family {name}")
+        if family.label:
+            self.facts["labels"] = CardFact((family.label,), f"family {name} finds one class")
+        elif family.task == "embed":
+            self.facts.pop("labels", None)
+        elif "labels" not in self.facts:
+            same = [f"{key} has as many" for key, names in KNOWN.items() if len(names) == classes]
+            many = _classes(classes) if classes else "its classes"
+            self.problems.append(
+                f"no source names {many} (family {name}, outputs {self._outputs()}); put labels.txt beside it, one "
+                f"name per line, or write a card: {self.new} --labels FILE" + (f" ({', '.join(same)})" if same else "")
+            )
+
+    def _none_fits(self, labels: CardFact | None) -> str:
+        """Say why no family reads the outputs: another number of classes, or another format."""
+        fitting = self._candidates(None) if labels is not None else []
+        if labels is not None and any(one.classes for one in fitting):
+            return self._other_number(f"{shown('labels', labels.value)} in {labels.origin}", fitting)
+        among = self.among or tuple(FAMILIES)
+        task = f" of {self.facts['task'].origin}" if "task" in self.facts else ""
+        return (
+            f"no family{task} reads its outputs {self._outputs()}; tried {', '.join(among)}; export it "
+            f"{'without end2end, ' if self.info.metadata.get('end2end') == 'True' else ''}in one of the formats in "
+            "docs/models.md, or write a family"
+        )
+
+    def _ambiguous(self, found: list[Candidate]) -> str:
+        read = ", ".join(
+            f"{one.family} ({FAMILIES[one.family].task}{', ' + _classes(one.classes) if one.classes else ''})"
+            for one in found
+        )
+        return f"several families read its outputs {self._outputs()}: {read}; decide with {self.new} --family F"
+
+    # ------------------------------------------------------------------------------------------------------- the rest
+
+    def _complete(self) -> None:
+        """Complete the input and thresholds with those of the network's line."""
+        family = self.facts["family"].value
+        line = _line_of(family, self.info)
+        if self._decoded_yolox(family):
+            line = CardFacts()
+        for key, fact in line.known.items():
+            if key.startswith("input.") and key[6:] in ("anchor", "pad") and self._resize(line) != "letterbox":
+                continue
+            self.facts.setdefault(key, fact)
+        if family in _POINTS:
+            self.facts["keypoints"] = CardFact(_POINTS[family], f"family {family}")
+        if family != "detr":
+            self.facts.pop("select", None)
+        missing = [key for key in _MUST if key not in self.facts]
+        if missing:
+            self._assume(family, missing)
+
+    def _resize(self, line: CardFacts) -> Any:
+        return (self.facts.get("input.resize") or line.known["input.resize"]).value
+
+    def _decoded_yolox(self, family: str) -> bool:
+        """Whether the boxes are decoded, and one per cell: YOLOX's or YOLOv6's, which differ in their inputs."""
+        shapes = [output.dims for output in self.info.outputs.values() if len(output.dims) == 3]
+        size = self._size
+        if family != "yolov5" or self.among is not None or size is None or not shapes:
+            return False
+        rows = shapes[0][1]
+        return isinstance(rows, int) and rows == sum((size[0] // s) * (size[1] // s) for s in (8, 16, 32))
+
+    def _assume(self, family: str, missing: list[str]) -> None:
+        """Complete an unknown input with the most usual values, if the user has asked for it; else report it."""
+        names = ", ".join(missing)
+        if not self.assume:
+            hint = (
+                "YOLOX exported with --decode_in_inference (bgr, scale 1, anchor top_left) and YOLOv6 (rgb, 1/255, "
+                "centered) have these outputs; "
+                if family == "yolov5"
+                else "put preprocessor_config.json beside it, or "
+            )
+            self.problems.append(
+                f"no source says how an image becomes the input of this network ({names}), and family {family} has "
+                f"networks with different inputs; {hint}write a card and complete it: {self.new} --family {family}"
+            )
+            return
+        usual: dict[str, Any] = {
+            "input.resize": "stretch", "input.color": "rgb", "input.scale": "1/255", "input.mean": IMAGENET_MEAN,
+            "input.std": IMAGENET_STD,
+        }  # fmt: skip
+        if family == "yolov5":
+            usual |= {"input.resize": "letterbox", "input.mean": 0, "input.std": 1}
+        for key in missing:
+            self.facts[key] = CardFact(usual[key], "ASSUMED: no source says it")
+        self.assumed.append(
+            f"no source says {names}; the usual values are written. Compare them with the code that the network was "
+            "trained with, and look at run.py models check CARD VIDEO --draw out.png"
+        )

@@ -1,0 +1,163 @@
+"""Usual mistakes in a card, found by trying other values on the same frames.
+
+An alternative is reported only if it is clearly better: by its `_Limits` in the sum of squared scores, in most frames,
+and with objects that are sure enough. The limits were chosen on seven sets of frames with YOLOX, YOLOv8, DEIMv2, YuNet
+and the shipped detector, so that no right card has a hint there; the margin and the number of frames exclude sets with
+few objects, `_SURE` excludes networks outside what they were trained on. A wrong resize or color order, where it is
+found, loses by 1.17 or more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamkit.core.data import Detections, Frame
+from streamkit.models.card import Card
+from streamkit.models.finder import decode, find, finds_objects, run
+from streamkit.models.network import check_model
+
+_FRAMES = 12
+_LEAST = 0.1
+"""Scores below are ignored."""
+_COUNTS, _SURE = 0.25, 0.46
+"""Least mean score of the objects of an alternative, of those with at least `_COUNTS`: of doubtful ones, more are no
+better."""
+_WINS = 0.8
+"""Least share of the frames with objects that an alternative must be better in."""
+_OVERDRIVEN = ((10, 0.95), (100, 0.7))
+"""So many objects in a frame with such a median score are the answers of an overdriven network."""
+
+
+class _Limits(NamedTuple):
+    """What an alternative must reach.
+
+    Attributes:
+        gain: least ratio of the sums of squared scores.
+        margin: least difference of these sums.
+        frames: least number of frames with objects.
+    """
+
+    gain: float
+    margin: float
+    frames: int
+
+
+_SCALE, _OTHER = _Limits(2.0, 1.0, 3), _Limits(1.15, 3.0, 8)
+
+
+class _Alternative(NamedTuple):
+    """A change of `input`: what the hint proposes."""
+
+    text: str
+    card: Card
+    limits: _Limits
+
+
+def hints(card: Card, frames: Sequence[Frame]) -> list[str]:
+    """Return a sentence for each mistake that another value of the card would clearly correct.
+
+    Args:
+        card: the network; only detectors, `segment` with instances and `pose` are tried.
+        frames: frames on the host; at most 12 of them are used, evenly.
+    """
+    if not finds_objects(card):
+        return []
+    card = check_model(card)
+    shown = [frames[i] for i in sorted({int(i) for i in np.linspace(0, len(frames) - 1, _FRAMES)})]
+    outputs = [run(card, frame) for frame in shown]
+    now = _strength([
+        decode(card, made, geometry, (frame.width, frame.height), _LEAST)
+        for frame, (made, geometry) in zip(shown, outputs, strict=True)
+    ])  # fmt: skip
+    found = list(_shifted(card, shown, outputs))
+    for other in _alternatives(card):
+        then = _strength([find(other.card, frame, _LEAST) for frame in shown])
+        if _clearly_better(then, now, other.limits):
+            found.append(
+                f"{other.text}: the sum of squared scores is {then.squares.sum():.1f} then, {now.squares.sum():.1f} now"
+            )
+            if other.limits is _SCALE:
+                break  # with a wrong scale, nothing else can be compared
+    return found
+
+
+class _Strength(NamedTuple):
+    """How sure the objects of some frames are.
+
+    Attributes:
+        squares: (n,) sum of the squared scores of each frame; 0 for an overdriven network.
+        mean: the mean score of the objects that count in practice, weighted by the scores.
+    """
+
+    squares: np.ndarray
+    mean: float
+
+
+def _strength(tables: Sequence[Detections]) -> _Strength:
+    scores = [table.score.astype(np.float64) for table in tables]
+    overdriven = any(len(score) >= n and np.median(score) > most for score in scores for n, most in _OVERDRIVEN)
+    if overdriven:
+        return _Strength(np.zeros(len(tables)), 0.0)
+    every = np.concatenate([score[score >= _COUNTS] for score in scores])
+    mean = float((every**2).sum() / every.sum()) if len(every) else 0.0
+    return _Strength(np.array([(score**2).sum() for score in scores]), mean)
+
+
+def _clearly_better(then: _Strength, now: _Strength, limits: _Limits) -> bool:
+    total, before = float(then.squares.sum()), float(now.squares.sum())
+    seen = (then.squares + now.squares) > 0
+    wins = (then.squares > now.squares)[seen]
+    return bool(
+        total >= limits.gain * before
+        and total - before >= limits.margin
+        and then.mean >= _SURE
+        and len(wins) >= limits.frames
+        and wins.mean() >= _WINS
+    )
+
+
+def _alternatives(card: Card) -> Iterator[_Alternative]:
+    """Yield other values of `input`, one changed at a time."""
+    spec = card.input
+
+    def other(text: str, limits: _Limits = _OTHER, **changes: Any) -> _Alternative:
+        changed = dataclasses.replace(spec, **changes)
+        return _Alternative(text, dataclasses.replace(card, input=changed), limits)
+
+    if spec.scale < 0.06:
+        yield other("input.scale: 1 fits better than 1/255", _SCALE, scale=spec.scale * 255)
+    else:
+        yield other("input.scale: 1/255 fits better than 1", _SCALE, scale=spec.scale / 255)
+    color = "bgr" if spec.color == "rgb" else "rgb"
+    yield other(f"input.color: {color} fits better than {spec.color}", color=color)
+    if spec.resize == "stretch":
+        yield other("input.resize: letterbox fits better than stretch", resize="letterbox")
+    elif spec.resize == "letterbox":
+        yield other("input.resize: stretch fits better than letterbox", resize="stretch")
+
+
+def _shifted(card: Card, frames: Sequence[Frame], outputs: Sequence[Any]) -> Iterator[str]:
+    """Yield a hint if the numbers of the classes are shifted by a background class.
+
+    Seen where a class is found that cannot be: `background`, or the number behind the last label.
+    """
+    more = dataclasses.replace(card, labels=(*card.labels, ""))
+    found: set[int] = set()
+    try:
+        for frame, (made, geometry) in zip(frames, outputs, strict=True):
+            table = decode(more, made, geometry, (frame.width, frame.height), max(card.score, 0.25))
+            found |= set(table.class_id.tolist())
+    except (ValueError, IndexError):
+        return  # the family reads the number of classes from the shapes, which `check` has compared
+    first = card.labels[0].lower()
+    if 0 in found and first in ("background", "__background__"):
+        yield f"labels: the class {card.labels[0]!r} is found, so the network counts classes from 0; remove that label"
+    elif len(card.labels) in found and 0 not in found and first != "background":
+        yield (
+            f"labels: class number {len(card.labels)} is found and 0 is not, so the network counts classes from 1; put "
+            "background before the first label"
+        )

@@ -1,0 +1,102 @@
+"""What Ultralytics and YOLOv5 exports say of themselves: the metadata in the ONNX file.
+
+`task`, `names`, `imgsz`, `kpt_shape`, `license` and `description` as written by
+https://github.com/ultralytics/ultralytics (engine/exporter.py); the export of https://github.com/ultralytics/yolov5
+writes `stride` and `names` only. The inputs are those of their predictors: letterbox in the middle on gray 114, RGB,
+1/255; classifiers resize the short side and crop the middle, without mean and deviation.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from streamkit.models.facts import CardFacts, need
+from streamkit.models.families import FAMILIES
+from streamkit.models.network import ModelInfo
+
+_FAMILIES = {
+    "detect": ("yolov8", "yolo_e2e", "yolov5"),
+    "segment": ("yolov8_seg",),
+    "pose": ("yolov8_pose",),
+    "classify": ("probabilities",),
+}
+"""The families of a task. Another task, such as `obb`, has those whose name ends in it."""
+
+
+def from_metadata(info: ModelInfo) -> CardFacts:
+    """Return what the file's own metadata say; nothing if they are not of Ultralytics.
+
+    Raises:
+        ValueError: a value cannot be read, or no family reads networks of this task.
+    """
+    given, facts = info.metadata, CardFacts()
+    if "names" not in given or not ("stride" in given or "task" in given):
+        return facts
+    origin = f"the metadata of {info.file.name}"
+    facts.add(f"{origin} (names)", labels=_names(given["names"], origin))
+    facts.about = given.get("description", "")
+    if given.get("license"):
+        facts.add(f"{origin} (license)", license=given["license"].split()[0])
+    task = given.get("task")
+    facts.families = ("yolov5", "yolov8", "yolo_e2e") if task is None else _families(task, origin)
+    if task is not None:
+        facts.add(f"{origin} (task: {task})", task=FAMILIES[facts.families[0]].task)
+    if "imgsz" in given:
+        facts.add(f"{origin} (imgsz, height and width)", input_size=_size(given["imgsz"], origin))
+    if task == "classify":
+        line = "Ultralytics' predictor of task: classify"
+        facts.add(line, input_resize="crop", input_color="rgb", input_scale="1/255", input_mean=0, input_std=1)
+    if task == "pose":
+        _points(given, origin, facts)
+    return facts
+
+
+def _families(task: str, origin: str) -> tuple[str, ...]:
+    found = _FAMILIES.get(task) or tuple(name for name in FAMILIES if name.endswith(task))
+    need(
+        found, f"task is {task!r} in {origin}, and no family reads it; the tasks are {', '.join(_FAMILIES)}; export "
+        "a network of one of these, or write a family in a plugin",
+    )  # fmt: skip
+    return found
+
+
+def _literal(key: str, text: str, origin: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise ValueError(
+            f"{key} in {origin} is not a list or mapping: {text[:60]!r}; export the network again, or write a card"
+        ) from None
+
+
+def _names(text: str, origin: str) -> tuple[str, ...]:
+    """Read the class names, a mapping from number to name, or a list."""
+    found = _literal("names", text, origin)
+    names = dict(enumerate(found)) if isinstance(found, (list, tuple)) else found
+    numbered = isinstance(names, Mapping) and names and sorted(map(str, names)) == sorted(map(str, range(len(names))))
+    need(
+        numbered, f"names in {origin} must number the classes from 0 without gaps, got {text[:60]!r}; write a card "
+        "with the labels",
+    )  # fmt: skip
+    return tuple(str(name) for _, name in sorted(names.items(), key=lambda item: int(item[0])))
+
+
+def _size(text: str, origin: str) -> list[int]:
+    found = _literal("imgsz", text, origin)
+    height, width = (found, found) if isinstance(found, int) else found if len(found) == 2 else (0, 0)
+    whole = all(isinstance(size, int) and size > 0 for size in (height, width))
+    need(whole, f"imgsz in {origin} must be height and width, got {text!r}; write a card with input.size")
+    return [width, height]
+
+
+def _points(given: Mapping[str, str], origin: str, facts: CardFacts) -> None:
+    """Add the keypoints: COCO's for a person with 17 of them."""
+    shape = _literal("kpt_shape", given.get("kpt_shape", "(17, 3)"), origin)
+    need(
+        len(shape) == 2 and shape[1] == 3, f"kpt_shape is {shape} in {origin}; a keypoint must have x, y and a score: "
+        "train with kpt_shape [points, 3]",
+    )  # fmt: skip
+    if shape[0] == 17 and facts.known["labels"].value == ("person",):
+        facts.add(f"{origin} (kpt_shape: 17 points of a person)", keypoints="coco")

@@ -1,0 +1,468 @@
+"""Cards that are derived from ONNX files: by metadata, by the files beside them, and by shapes."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.shaped_networks import shaped, with_metadata
+
+from streamkit.core.errors import ModelError
+from streamkit.models.card import Card, find_card, load_card
+from streamkit.models.derive import derive, open_model
+from streamkit.models.facts import Underivable
+from streamkit.models.labels import KNOWN, SKELETONS
+from streamkit.models.network import check_model
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+TWO = "{0: 'cat', 1: 'dog'}"
+
+
+def ultralytics(task: str = "detect", names: str = TWO, **more: str) -> dict[str, str]:
+    return {"task": task, "names": names, "stride": "32", "imgsz": "[640, 640]", "author": "Ultralytics"} | more
+
+
+def wrong(file: Path, **options) -> str:
+    with pytest.raises(Underivable) as caught:
+        derive(file, **options)
+    return "\n".join(problem.text for problem in caught.value.problems)
+
+
+def write_json(folder: Path, name: str, content: object) -> None:
+    (folder / name).write_text(json.dumps(content))
+
+
+# ------------------------------------------------------------------------------------------------- the given networks
+
+
+MODELS = {
+    "yolox-nano": ("yolox_nano_dyn.onnx", "coco"),
+    "yolov8n": ("yolov8n_640_deq_dyn.onnx", ""),
+    "yolov8n-seg": ("yolov8n-seg_320_deq_dyn.onnx", ""),
+    "deimv2-atto": ("deimv2_hgnetv2_atto_coco.onnx", "coco"),
+    "movenet-lightning": ("movenet_lightning_192.onnx", ""),
+    "deeplabv3-voc": ("deeplabv3_mnv2_voc_257.onnx", "voc_segmentation"),
+}
+
+
+def beside(data: Path, folder: Path, name: str) -> Path:
+    """The network alone in a folder, with a list of its labels if it needs one."""
+    file, labels = MODELS[name]
+    (folder / file).symlink_to(data / "models" / file)
+    if labels:
+        (folder / "labels.txt").write_text("\n".join(KNOWN[labels]))
+    return folder / file
+
+
+@pytest.mark.parametrize("name", ["yolox-nano", "yolov8n", "yolov8n-seg", "deimv2-atto", "movenet-lightning"])
+def test_a_derived_card_is_the_one_that_ships(name, test_data, tmp_path):
+    file = beside(test_data, tmp_path, name)
+    card, shipped = open_model(file.name, tmp_path), load_card(find_card(name)).with_file(file)
+    size = (320, 320) if name == "yolov8n-seg" else shipped.input.size
+    expected = dataclasses.replace(
+        shipped, name=file.stem, path=file, note="", license=card.license, file=card.file,
+        input=dataclasses.replace(shipped.input, size=size), iou=card.iou if "yol" not in name else shipped.iou,
+    )  # fmt: skip
+    assert card == expected
+    assert check_model(card).task == shipped.task
+
+
+def test_a_written_card_loads_as_the_derived_one(test_data, tmp_path):
+    file = beside(test_data, tmp_path, "yolov8n")
+    made = derive(file)
+    (tmp_path / "best.yaml").write_text(made.text(tmp_path))
+    written, derived = load_card(tmp_path / "best.yaml"), made.card()
+    assert dataclasses.replace(written, name=derived.name, path=derived.path) == derived
+
+
+def test_a_network_without_a_line_of_its_own_needs_to_know_its_input(test_data, tmp_path):
+    file = beside(test_data, tmp_path, "deeplabv3-voc")
+    assert "no source says how an image becomes the input" in wrong(file)
+    made = derive(file, family="semantic", assume=True)
+    assert made.card().labels == KNOWN["voc_segmentation"]
+    assert "# CHECK: no source says input.resize" in made.text(tmp_path)
+    assert "ASSUMED" in made.text(tmp_path)
+
+
+# ----------------------------------------------------------------------------------------------- Ultralytics' metadata
+
+
+@pytest.mark.parametrize(
+    ("task", "outputs", "family", "card_task"),
+    [
+        ("detect", {"o": ["N", 6, 8400]}, "yolov8", "detect"),
+        ("detect", {"o": ["N", 300, 6]}, "yolo_e2e", "detect"),
+        ("detect", {"o": ["N", 25200, 7]}, "yolov5", "detect"),
+        ("detect", {"o": ["batch", 6, "anchors"]}, "yolov8", "detect"),
+        ("segment", {"o": ["N", 38, 8400], "p": ["N", 32, 160, 160]}, "yolov8_seg", "segment"),
+        ("pose", {"o": ["N", 57, 8400]}, "yolov8_pose", "pose"),
+        ("classify", {"o": ["N", 2]}, "probabilities", "classify"),
+    ],
+)
+def test_task_of_the_metadata(task, outputs, family, card_task, tmp_path):
+    card = derive(shaped(tmp_path / "best.onnx", outputs, metadata=ultralytics(task))).card()
+    assert (card.family, card.task, card.labels) == (family, card_task, ("cat", "dog"))
+    assert check_model(card).input.scale == 1 / 255
+    assert card.input.resize == ("crop" if task == "classify" else "letterbox")
+    assert (card.input.pad, card.input.anchor, card.input.color) == (114, "center", "rgb")
+
+
+def test_names_in_any_order_of_a_list_and_the_license(tmp_path):
+    names = "{1: 'b', 10: 'k', 0: 'a', 2: 'c', 3: 'd', 4: 'e', 5: 'f', 6: 'g', 7: 'h', 8: 'i', 9: 'j'}"
+    meta = ultralytics(names=names, license="AGPL-3.0 License (https://x)", description="My model")
+    made = derive(shaped(tmp_path / "best.onnx", {"o": ["N", 15, 8400]}, metadata=meta))
+    assert made.card().labels == tuple("abcdefghijk")
+    assert made.card().license == "AGPL-3.0"
+    assert made.text(tmp_path).startswith("# Derived from best.onnx by run.py models new. My model\n")
+
+
+def test_metadata_of_yolov5_have_names_and_stride_only(tmp_path):
+    meta = {"names": "['cat', 'dog']", "stride": "32"}
+    card = derive(shaped(tmp_path / "best.onnx", {"o": [1, 25200, 7]}, metadata=meta)).card()
+    assert (card.family, card.iou, card.labels) == ("yolov5", 0.45, ("cat", "dog"))
+
+
+def test_an_open_input_has_the_metadata_s_size(tmp_path):
+    path = tmp_path / "best.onnx"
+    meta = ultralytics(imgsz="[384, 640]")
+    shaped(path, {"o": ["N", 6, "anchors"]}, image=["N", 3, "height", "width"], metadata=meta)
+    assert derive(path).card().input.size == (640, 384)
+    meta.pop("imgsz")
+    shaped(path, {"o": ["N", 6, "anchors"]}, image=["N", 3, "height", "width"], metadata=meta)
+    assert "leaves height and width open" in wrong(path)
+    assert f"models new {path} --size WIDTHxHEIGHT" in wrong(path)
+    assert derive(path, size=(320, 224)).card().input.size == (320, 224)
+
+
+def test_keypoints_of_a_person_are_cocos(tmp_path):
+    path = tmp_path / "best.onnx"
+    meta = ultralytics("pose", "{0: 'person'}", kpt_shape="[17, 3]")
+    assert derive(shaped(path, {"o": ["N", 56, 8400]}, metadata=meta)).card().skeleton == SKELETONS["coco"]
+    meta = ultralytics("pose", "{0: 'gate'}", kpt_shape="[4, 3]")
+    assert derive(shaped(path, {"o": ["N", 17, 8400]}, metadata=meta)).card().skeleton is None
+    shaped(path, {"o": ["N", 11, 8400]}, metadata=ultralytics("pose", "{0: 'gate'}", kpt_shape="[3, 2]"))
+    assert "a keypoint must have x, y and a score" in wrong(path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (ultralytics(names="{0: 'cat'}"), "the labels are 1 (cat) in the metadata of best.onnx (names), but the "
+         "outputs o['?', 6, 8400] have 2 classes; give the list of this network"),
+        (ultralytics(imgsz="[320, 320]"), "input.size is 320 x 320 in the metadata of best.onnx (imgsz, height and "
+         "width) but 640 x 640 in the shape of input 'images'; export the network again"),
+        (ultralytics(names="{0: 'cat', 2: 'dog'}"), "must number the classes from 0 without gaps"),
+        (ultralytics(names="cat, dog"), "names in the metadata of best.onnx is not a list or mapping: 'cat, dog'"),
+        (ultralytics(task="depth"), "task is 'depth' in the metadata of best.onnx, and no family reads it"),
+        (ultralytics(task="classify"), "no family of the metadata of best.onnx (task: classify) reads its outputs"),
+        (ultralytics(imgsz="640, 640, 3"), "imgsz in the metadata of best.onnx must be height and width"),
+    ],
+)  # fmt: skip
+def test_contradictions_of_the_metadata(metadata, expected, tmp_path):
+    assert expected in wrong(shaped(tmp_path / "best.onnx", {"o": ["N", 6, 8400]}, metadata=metadata))
+
+
+def test_metadata_of_another_exporter_say_nothing(tmp_path):
+    path = shaped(tmp_path / "best.onnx", {"o": ["N", 6, 8400]}, metadata={"names": "cat;dog", "made_by": "me"})
+    assert "no source names 2 classes (family yolov8" in wrong(path)
+
+
+# --------------------------------------------------------------------------------------------------------- Hugging Face
+
+RT_DETR = {"architectures": ["RTDetrForObjectDetection"], "model_type": "rt_detr", "id2label": {"0": "cat", "1": "dog"}}
+STEPS = {"do_resize": True, "size": {"height": 640, "width": 640}, "do_rescale": True, "rescale_factor": 1 / 255,
+         "do_normalize": False, "image_mean": list(IMAGENET[0]), "image_std": list(IMAGENET[1])}  # fmt: skip
+RAW = {"logits": ["N", 300, 2], "pred_boxes": ["N", 300, 4]}
+
+
+def test_a_detr_of_hugging_face(tmp_path):
+    write_json(tmp_path, "config.json", RT_DETR)
+    write_json(tmp_path, "preprocessor_config.json", STEPS)
+    card = derive(shaped(tmp_path / "onnx" / "model.onnx", RAW, image=["N", 3, "h", "w"])).card()  # one folder up
+    assert (card.family, card.labels, card.select, card.input.size) == ("detr", ("cat", "dog"), "", (640, 640))
+    assert (card.input.resize, card.input.color, card.input.scale) == ("stretch", "rgb", 1 / 255)
+    assert (card.input.mean, card.input.std) == ((0, 0, 0), (1, 1, 1))
+    write_json(tmp_path, "preprocessor_config.json", STEPS | {"do_normalize": True})
+    card = derive(tmp_path / "onnx" / "model.onnx").card()
+    assert (card.input.mean, card.input.std) == IMAGENET
+
+
+def test_the_first_detr_selects_by_softmax(tmp_path):
+    write_json(tmp_path, "config.json", RT_DETR | {"model_type": "detr"})
+    write_json(tmp_path, "preprocessor_config.json", STEPS)
+    path = shaped(tmp_path / "model.onnx", RAW | {"logits": ["N", 100, 3], "pred_boxes": ["N", 100, 4]})
+    card = derive(path).card()
+    assert card.select == "softmax"
+    assert check_model(card).labels == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("steps", "resize", "resize_to", "size"),
+    [
+        ({"size": {"height": 224, "width": 224}}, "stretch", None, (224, 224)),
+        ({"size": 224}, "stretch", None, (224, 224)),
+        ({"size": {"shortest_edge": 256}, "do_center_crop": True, "crop_size": {"height": 224, "width": 224}},
+         "crop", 256, (224, 224)),
+        ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, "crop", 256, (224, 224)),
+    ],
+)  # fmt: skip
+def test_a_classifier_of_hugging_face(steps, resize, resize_to, size, tmp_path):
+    config = {"architectures": ["ViTForImageClassification"], "id2label": {"0": "cat", "1": "dog"}}
+    write_json(tmp_path, "config.json", config)
+    write_json(tmp_path, "preprocessor_config.json", {"image_mean": [0.5] * 3, "image_std": [0.5] * 3} | steps)
+    card = derive(shaped(tmp_path / "model.onnx", {"logits": ["N", 2]}, image=["N", 3, 224, 224])).card()
+    assert (card.task, card.family, card.labels) == ("classify", "logits", ("cat", "dog"))
+    assert (card.input.resize, card.input.resize_to, card.input.size) == (resize, resize_to, size)
+    assert (card.input.mean, card.input.std) == ((0.5,) * 3, (0.5,) * 3)
+    assert card.input.scale == pytest.approx(1 / 255)
+
+
+@pytest.mark.parametrize(
+    ("config", "steps", "expected"),
+    [
+        (RT_DETR, {"size": {"shortest_edge": 800, "longest_edge": 1333}}, "which has no fixed height and width"),
+        (RT_DETR, {"size": {"height": 320, "width": 320}}, "input.size is 320 x 320 in preprocessor_config.json (size) "
+         "but 640 x 640 in the shape of input 'images'"),
+        (RT_DETR | {"id2label": {"0": "cat", "1": "dog", "2": "emu"}}, {}, "the labels are 3 (cat, dog, emu) in "
+         "config.json (id2label), but the outputs logits['?', 300, 2], pred_boxes['?', 300, 4] have 2 classes"),
+        (RT_DETR | {"id2label": {"1": "dog"}}, {}, "id2label in"),
+    ],
+)  # fmt: skip
+def test_contradictions_of_hugging_face(config, steps, expected, tmp_path):
+    write_json(tmp_path, "config.json", config)
+    write_json(tmp_path, "preprocessor_config.json", STEPS | steps)
+    assert expected in wrong(shaped(tmp_path / "model.onnx", RAW))
+
+
+def test_a_raw_detr_without_its_steps_is_not_guessed(tmp_path):
+    write_json(tmp_path, "config.json", RT_DETR)
+    found = wrong(shaped(tmp_path / "model.onnx", RAW))
+    assert "no source says how an image becomes the input" in found
+    assert "put preprocessor_config.json beside it" in found
+
+
+def test_json_that_cannot_be_read(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    assert "config.json cannot be read as JSON" in wrong(shaped(tmp_path / "model.onnx", RAW))
+
+
+# ------------------------------------------------------------------------------------------------------------ Roboflow
+
+
+def environment(form: str, **more: object) -> dict[str, object]:
+    resize = {"resize": {"enabled": True, "width": 640, "height": 640, "format": form}}
+    return {"PREPROCESSING": json.dumps(resize | more)}
+
+
+@pytest.mark.parametrize(
+    ("form", "resize", "pad"),
+    [
+        ("Stretch to", "stretch", 114),
+        ("Fit (black edges) in", "letterbox", 0),
+        ("Fit (white edges) in", "letterbox", 255),
+    ],
+)
+def test_resize_of_roboflow(form, resize, pad, tmp_path):
+    write_json(tmp_path, "environment.json", environment(form))
+    (tmp_path / "class_names.txt").write_text("cat\ndog\n")
+    card = derive(shaped(tmp_path / "weights.onnx", {"o": [1, 6, 8400]})).card()
+    assert (card.family, card.labels) == ("yolov8", ("cat", "dog"))
+    assert (card.input.resize, card.input.pad, card.input.scale) == (resize, pad, 1 / 255)
+
+
+def test_rf_detr(tmp_path):
+    write_json(tmp_path, "environment.json", environment("Stretch to") | {"CLASS_LIST": ["cat", "dog"]})
+    path = shaped(tmp_path / "weights.onnx", {"dets": [1, 300, 4], "labels": [1, 300, 2]})
+    card = derive(path).card()
+    assert (card.family, card.labels, card.input.resize) == ("detr", ("cat", "dog"), "stretch")
+    assert (card.input.mean, card.input.std) == IMAGENET
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (environment("Fit within"), "resizes by 'Fit within', and a card can do Stretch to"),
+        (environment("Stretch to", grayscale={"enabled": True}), "has grayscale, which a card cannot do"),
+        ({"PREPROCESSING": "{"}, "is not JSON"),
+    ],
+)
+def test_steps_of_roboflow_that_a_card_cannot_do(given, expected, tmp_path):
+    write_json(tmp_path, "environment.json", given)
+    assert expected in wrong(shaped(tmp_path / "weights.onnx", {"o": [1, 6, 8400]}))
+
+
+# -------------------------------------------------------------------------------------------------- shapes and labels
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("labels.txt", "cat\n\ndog\n"), ("classes.txt", "\ufeffcat\r\ndog"), ("data.yaml", "nc: 2\nnames: [cat, dog]\n"),
+    ("data.yaml", "names:\n  1: dog\n  0: cat\n"),
+])  # fmt: skip
+def test_labels_beside_the_network(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    card = derive(shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]})).card()
+    assert (card.family, card.labels) == ("yolov8", ("cat", "dog"))
+
+
+def test_lists_of_labels_that_contradict(tmp_path):
+    path = shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]})
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    (tmp_path / "classes.txt").write_text("a\nb\nc")
+    assert derive(path).card().labels == ("cat", "dog")  # the other has another number of classes
+    (tmp_path / "classes.txt").write_text("dog\ncat")
+    assert "the labels are ambiguous: 2 (cat, dog) in labels.txt, 2 (dog, cat) in classes.txt; decide with" in wrong(
+        path
+    )
+    assert derive(path, labels=str(tmp_path / "classes.txt")).card().labels == ("dog", "cat")
+    (tmp_path / "labels.txt").write_text("cat")
+    (tmp_path / "classes.txt").unlink()
+    assert "the labels are 1 (cat) in labels.txt, but the outputs o[1, 6, 8400] have 2 classes" in wrong(path)
+
+
+def test_a_list_beside_that_contradicts_the_metadata(tmp_path):
+    path = shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]}, metadata=ultralytics())
+    (tmp_path / "labels.txt").write_text("dog\ncat")
+    assert "labels are 2 (cat, dog) in the metadata of best.onnx (names) but 2 (dog, cat) in labels.txt" in wrong(path)
+    shaped(tmp_path / "other.onnx", {"o": [1, 6, 8400]})  # then the list may be the other network's
+    assert derive(path).card().labels == ("cat", "dog")
+
+
+def test_labels_that_are_missing_name_known_lists(tmp_path):
+    found = wrong(shaped(tmp_path / "best.onnx", {"o": [1, 84, 8400]}))
+    assert "no source names 80 classes (family yolov8, outputs o[1, 84, 8400]); put labels.txt beside it" in found
+    assert found.endswith("(coco has as many)")
+    assert derive(tmp_path / "best.onnx", labels="coco").card().labels == KNOWN["coco"]
+    assert "neither a file nor a known list" in wrong(tmp_path / "best.onnx", labels="cocoo")
+
+
+def rows(decoded: bool) -> np.ndarray:
+    made = np.zeros((1, 8400, 7))
+    made[0, :, :2] = np.linspace(0, 639 if decoded else 4, 8400)[:, None]
+    return made
+
+
+def test_yolox_and_decoded_boxes_are_told_apart_by_a_run(tmp_path):
+    path = tmp_path / "best.onnx"
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    card = derive(shaped(path, {"o": [1, 8400, 7]}, values={"o": rows(decoded=False)})).card()
+    assert (card.family, card.input.color, card.input.anchor, card.input.scale) == ("yolox", "bgr", "top_left", 1)
+    shaped(path, {"o": [1, 8400, 7]}, values={"o": rows(decoded=True)})
+    found = wrong(path)
+    assert "YOLOX exported with --decode_in_inference" in found
+    assert "YOLOv6" in found
+    card = derive(path, family="yolov5", assume=True).card()
+    assert (card.family, card.input.scale, card.input.resize) == ("yolov5", 1 / 255, "letterbox")
+    made = rows(decoded=True) / 2
+    assert "several families read its outputs o[1, 8400, 7]: yolox (detect, 2 classes), yolov5 (detect, 2" in wrong(
+        shaped(path, {"o": [1, 8400, 7]}, values={"o": made})
+    )
+
+
+def test_three_anchors_a_cell_are_yolov5(tmp_path):
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    assert derive(shaped(tmp_path / "best.onnx", {"o": [1, 25200, 7]})).card().family == "yolov5"
+
+
+@pytest.mark.parametrize(("values", "family"), [([0.25, 0.75], "probabilities"), ([-1.0, 3.0], "logits")])
+def test_a_classifier_s_last_layer_is_seen_by_a_run(values, family, tmp_path):
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    write_json(tmp_path, "preprocessor_config.json", STEPS)
+    path = shaped(tmp_path / "best.onnx", {"o": [1, 2]}, values={"o": np.array([values])})
+    assert derive(path).card().family == family
+
+
+@pytest.mark.parametrize(
+    ("outputs", "options", "expected"),
+    [
+        ({"o": ["N", 256]}, {}, "several families read its outputs o['?', 256]: logits (classify, 256 classes), "
+         "probabilities (classify, 256 classes), embedding (embed); decide with run.py models new"),
+        ({"o": ["N", 56, 8400]}, {}, "yolov8 (detect, 52 classes), yolov8_pose (pose, 1 class)"),
+        ({"boxes": ["N", 300, 4], "scores": ["N", 300], "labels": ["N", 300]}, {}, "detr (detect), ssd (detect)"),
+        ({"o": ["N", 7]}, {"family": "yolov8"}, "family yolov8 reads one output of 3 dimensions"),
+        ({"o": ["N", 7]}, {"family": "yolov9"}, "--family yolov9 is unknown; did you mean"),
+        ({"o": ["N"]}, {}, "no family reads its outputs o['?']; tried yolox,"),
+        ({"o": ["N", 6, 8400]}, {"size": (320, 320)}, "--size is 320 x 320, but input 'images' takes 640 x 640"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_decided(outputs, options, expected, tmp_path):
+    assert expected in wrong(shaped(tmp_path / "best.onnx", outputs), **options)
+
+
+def test_the_user_decides_the_family(tmp_path):
+    path = shaped(tmp_path / "best.onnx", {"o": ["N", 56, 8400]}, metadata={})
+    (tmp_path / "names.txt").write_text("person")
+    card = derive(path, family="yolov8_pose", labels=str(tmp_path / "names.txt")).card()
+    assert (card.task, card.family, card.labels) == ("pose", "yolov8_pose", ("person",))
+
+
+# ------------------------------------------------------------------------------------------------------ the file itself
+
+
+def test_a_network_that_is_missing_names_its_neighbour(tmp_path):
+    shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]})
+    with pytest.raises(ModelError, match=r"there is no file .*bset\.onnx; did you mean 'best\.onnx'"):
+        open_model("bset.onnx", tmp_path)
+    (tmp_path / "dir.onnx").mkdir()
+    with pytest.raises(ModelError, match="is a folder"):
+        open_model("dir.onnx", tmp_path)
+
+
+def test_a_file_that_is_not_onnx(tmp_path):
+    (tmp_path / "best.onnx").write_text("hello")
+    with pytest.raises(ModelError, match="is not an ONNX model that can be read"):
+        open_model("best.onnx", tmp_path)
+
+
+def test_weights_in_a_file_that_is_missing(test_data, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(test_data / "models" / "yolox_nano_dyn.onnx")
+    onnx.save(model, tmp_path / "best.onnx", save_as_external_data=True, location="best.data", size_threshold=1024)
+    (tmp_path / "labels.txt").write_text("\n".join(KNOWN["coco"]))
+    assert open_model("best.onnx", tmp_path).family == "yolox"
+    (tmp_path / "best.data").unlink()
+    (tmp_path / "best.onnx").touch()
+    with pytest.raises(ModelError, match=r"has its weights in best\.data, and there is no such file beside it"):
+        open_model("best.onnx", tmp_path)
+
+
+def test_metadata_that_were_stripped_leave_the_shapes(test_data, tmp_path):
+    source = test_data / "models" / "yolov8n_640_deq_dyn.onnx"
+    path = with_metadata(source, tmp_path / "best.onnx", {})
+    assert "no source names 80 classes (family yolov8" in wrong(path)
+    (tmp_path / "labels.txt").write_text("\n".join(KNOWN["coco"]))
+    stripped, full = derive(path).card(), derive(source).card()
+    assert dataclasses.replace(full, name="best", path=path, file=path, license="") == stripped
+
+
+def test_names_that_yaml_would_read_as_something_else_stay_names(tmp_path):
+    names = ["no", "1e5", "a: b", "null", "x # y", "12", "two words", "é", "{a}", "it's", "-", "y"]
+    meta = ultralytics(names=str(dict(enumerate(names))))
+    path = shaped(tmp_path / "best.onnx", {"o": ["N", 4 + len(names), 8400]}, metadata=meta)
+    (tmp_path / "best.yaml").write_text(derive(path).text(tmp_path))
+    card: Card = load_card(tmp_path / "best.yaml")
+    assert card.labels == derive(path).card().labels == tuple(names)
+
+
+def test_the_file_is_opened_once_for_the_card_and_its_check(tmp_path, monkeypatch):
+    import onnxruntime
+
+    opened, open_ = [], onnxruntime.InferenceSession
+    monkeypatch.setattr(
+        onnxruntime, "InferenceSession", lambda *args, **more: opened.append(args) or open_(*args, **more)
+    )
+    path = shaped(tmp_path / "best.onnx", {"o": ["N", 6, 8400]}, metadata=ultralytics())
+    check_model(open_model("best.onnx", tmp_path))
+    check_model(open_model("best.onnx", tmp_path))
+    assert [args[0] for args in opened] == [path]
+
+
+def test_masks_that_the_network_selects_itself_are_not_read(tmp_path):
+    path = shaped(
+        tmp_path / "best.onnx", {"o": ["N", 300, 38], "p": ["N", 32, 160, 160]},
+        metadata=ultralytics("segment", end2end="True"),
+    )  # fmt: skip
+    assert (
+        "reads its outputs o['?', 300, 38], p['?', 32, 160, 160]; tried yolov8_seg; export it without end2end"
+        in wrong(path)
+    )

@@ -1,0 +1,74 @@
+"""What `models check` says of cards that were broken on purpose, and of right ones."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from support.shaped_networks import shaped
+
+from streamkit.models.card import Card, find_card, load_card
+from streamkit.models.check import frames_of
+from streamkit.models.derive import derive
+from streamkit.models.hints import hints
+
+FILES = {"yolox-nano": "yolox_nano_dyn.onnx", "deimv2-atto": "deimv2_hgnetv2_atto_coco.onnx"}
+
+
+@pytest.fixture(scope="module")
+def street(root):
+    return frames_of([root / "samples" / "street.mp4"], 8)
+
+
+def broken(name: str, test_data, **changes) -> Card:
+    card = load_card(find_card(name))
+    if name in FILES:
+        card = card.with_file(test_data / "models" / FILES[name])
+    return dataclasses.replace(card, input=dataclasses.replace(card.input, **changes))
+
+
+@pytest.mark.parametrize("name", ["demo", "yolox-nano"])
+def test_a_right_card_has_no_hint(name, street, test_data):
+    assert hints(broken(name, test_data), street) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        ("demo", {"scale": 1}, "input.scale: 1/255 fits better than 1"),
+        ("demo", {"color": "bgr"}, "input.color: rgb fits better than bgr"),
+        ("yolox-nano", {"scale": 1 / 255}, "input.scale: 1 fits better than 1/255"),
+        ("yolox-nano", {"color": "rgb"}, "input.color: bgr fits better than rgb"),
+        ("deimv2-atto", {"resize": "letterbox"}, "input.resize: stretch fits better than letterbox"),
+    ],
+)
+def test_the_mistake_in_a_card_is_named(name, changes, expected, street, test_data):
+    (found,) = hints(broken(name, test_data, **changes), street)
+    assert found.startswith(f"{expected}: the sum of squared scores is ")
+
+
+def rows(*classes: int) -> np.ndarray:
+    made = np.zeros((1, 300, 6))
+    for i, number in enumerate(classes):
+        made[0, i] = 20 * i, 300, 20 * i + 15, 330, 0.8, number
+    return made
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "expected"),
+    [
+        (["cat", "dog"], (1, 2, 1), "the network counts classes from 1; put background before the first label"),
+        (["cat", "dog"], (0, 1), None),
+        (["cat", "dog"], (0, 2), None),
+        (["background", "cat"], (0, 1), "the network counts classes from 0; remove that label"),
+        (["background", "cat"], (1, 1), None),
+    ],
+)
+def test_classes_that_are_shifted_by_a_background(labels, classes, expected, street, tmp_path):
+    (tmp_path / "labels.txt").write_text("\n".join(labels))
+    card = derive(shaped(tmp_path / "e2e.onnx", {"o": [1, 300, 6]}, values={"o": rows(*classes)})).card()
+    found = hints(card, street[:2])
+    assert found == [] if expected is None else expected in found[0]
+
+
+def test_nothing_is_tried_where_there_are_no_objects(street):
+    assert hints(load_card(find_card("color")), street[:1]) == []
