@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import TYPE_CHECKING, Any
 
 import __main__
 
@@ -24,10 +25,21 @@ from streamkit.core.stage import (
     StreamStage,
     stage,
 )
+from streamkit.core.version import __version__ as __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from streamkit.api.loop import run
 
 __all__ = [
     "Batch", "BatchStage", "Bytes", "Color", "Count", "Detections", "Device", "Event", "Frame", "FrameStage", "Pixels",
-    "Point", "Score", "Seconds", "Sink", "Source", "StreamStage", "Surface", "stage",
+    "Point", "Score", "Seconds", "Sink", "Source", "StreamStage", "Surface", "run", "stage",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import `run` on first access: it needs the whole runtime."""
+    if name == "run":
+        from streamkit.api.loop import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

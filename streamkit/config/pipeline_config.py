@@ -57,6 +57,13 @@ def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = N
     return _read(root, problems, folder / "pipeline.yaml", {}, None, registry)
 
 
+def read_values(
+    values: Mapping[str, Any], *, set_: Mapping[str, str] | None = None, device: str | None = None
+) -> Config:
+    """Read a pipeline from plain values in the YAML's shape, as `read` does; the environment is not expanded."""
+    return _read(tree(values, "pipeline"), [], Path("pipeline"), set_ or {}, device, None)
+
+
 def read_source(config: Config, id_: str, value: Any) -> list[SourceConfig]:
     """Read an entry of `sources` with the key `id_` from plain values; the environment is not expanded.
 

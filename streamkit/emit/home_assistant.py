@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from streamkit import __version__
+from streamkit.core.version import __version__
 
 
 def devices(

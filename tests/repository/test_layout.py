@@ -54,7 +54,7 @@ LAYERS = [
     ["config"],
     ["stages"],
     ["runtime"],
-    ["serve", "batch", "bench", "doctor", "testing", "plugin_api"],
+    ["serve", "batch", "bench", "doctor", "testing", "plugin_api", "api"],
     ["cli"],
 ]
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}

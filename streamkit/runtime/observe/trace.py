@@ -17,10 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
-from streamkit import __version__
 from streamkit.core.data import Batch, Device
 from streamkit.core.stage import Sink
 from streamkit.core.tracing import Spans
+from streamkit.core.version import __version__
 from streamkit.io.outputs import ReportFile
 from streamkit.runtime.execution.iterators import closing_iterator
 from streamkit.runtime.observe.bottleneck import HOST, READERS, Sums, find_bottleneck, lane_usages
