@@ -123,7 +123,7 @@ def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any
     """Run frames through the graph into one sink, `rate` per second; returns the report and CPU seconds."""
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
-    from streamkit.runtime.pipeline import Pipeline
+    from streamkit.runtime.pipeline import PipelineRun
 
     registry = default_registry()
     add_stages(registry)
@@ -137,7 +137,7 @@ def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any
           detect: {{stage: ten_objects}}
           out: {json.dumps(sink)}
     """
-    pipeline = Pipeline(build(read_text(text, registry=registry)), Device("cpu"))
+    pipeline = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"))
     used = time.process_time()
     code = pipeline.run()
     used = time.process_time() - used

@@ -48,7 +48,7 @@ _WATCHED = (
     "streamkit.io.line_file:LineFile.open",
     "streamkit.runtime.execution.device:CudaLane.release",
     "streamkit.runtime.execution.device:HostLane.receive",
-    "streamkit.runtime.pipeline:Pipeline.report",
+    "streamkit.runtime.pipeline:PipelineRun.report",
     "streamkit.runtime.observe.nvml:Nvml.use",
 )
 
@@ -259,7 +259,7 @@ def main() -> int:
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read
     from streamkit.runtime.execution.device import choose
-    from streamkit.runtime.pipeline import Pipeline
+    from streamkit.runtime.pipeline import PipelineRun
 
     if args.no_collection:
         gc.disable()
@@ -272,7 +272,7 @@ def main() -> int:
         path = plan(args, Path(name))
         set_ = dict(one.split("=", 1) for one in args.set_)
         device = choose(args.device)
-        pipeline = Pipeline(build(read(path, set_=set_, device=args.device)), device)
+        pipeline = PipelineRun(build(read(path, set_=set_, device=args.device)), device)
         for place in _WATCHED:
             log.watch(place)
         gc.callbacks.append(log.collected)

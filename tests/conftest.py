@@ -29,7 +29,7 @@ from streamkit.core.data import Frame
 from streamkit.core.records import record
 from streamkit.core.stage import Collecting, Sink, Stage, default_registry, stage
 from streamkit.runtime.execution.device import choose
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -156,7 +156,7 @@ def run_pipeline(root: Path) -> Callable[..., Outcome]:
             registry.add(kind)
         config = read_text(text, folder=root, registry=registry)
         logged = collect()
-        running = Pipeline(build(config), choose(device), limit=limit)
+        running = PipelineRun(build(config), choose(device), limit=limit)
         code = running.run()
         return Outcome(code, running.report(code), records, logged)
 

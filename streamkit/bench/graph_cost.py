@@ -113,12 +113,12 @@ def memory(video: Path, card: Path, frames: int, out: Path) -> dict[str, Any]:
 def _run(text: str, frames: int) -> dict[str, Any]:
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
-    from streamkit.runtime.pipeline import Pipeline
+    from streamkit.runtime.pipeline import PipelineRun
 
     registry = default_registry()
     add_stages(registry)
     watch: Any = registry.get("watch_memory")
-    pipeline = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), limit=frames)
+    pipeline = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), limit=frames)
     begun = time.process_time()
     code = pipeline.run()
     used = time.process_time() - begun

@@ -67,7 +67,7 @@ class RunSnapshot:
 
 
 def snapshot(pipeline: Any) -> RunSnapshot:
-    """Take a snapshot of a `Pipeline` or a `WorkerFleet`."""
+    """Take a snapshot of a `PipelineRun` or a `WorkerFleet`."""
     report = pipeline.report(0)
     busy = {name: stage["seconds"] / stage["instances"] for name, stage in report["stages"].items()}
     latency = {name: found.counts.copy() for name, found in list(pipeline.latency.items())}

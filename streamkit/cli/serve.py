@@ -81,7 +81,7 @@ def prepare(graph: Any) -> tuple[Any, Any]:
     """
     from streamkit.config.graph import build
     from streamkit.runtime.execution.device import choose
-    from streamkit.runtime.pipeline import Pipeline
+    from streamkit.runtime.pipeline import PipelineRun
     from streamkit.serve.gallery import Gallery
     from streamkit.serve.preview import follow_sinks, hidden_elsewhere, tap
 
@@ -93,7 +93,7 @@ def prepare(graph: Any) -> tuple[Any, Any]:
         names = ", ".join(elsewhere)
         logger.warning(f"the page shows another branch than {names}: objects hidden there are visible on the page")
     config.stages.append(tap(graph, gallery))
-    running = Pipeline(build(config), choose(config.device), keep_running=True, realtime=True)
+    running = PipelineRun(build(config), choose(config.device), keep_running=True, realtime=True)
     follow_sinks(running, gallery)
     running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
     return running, gallery

@@ -14,7 +14,7 @@ from streamkit.core.stage_spec import StageSpec
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.future import start
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 _QUEUED_FRAMES = 16
 
@@ -50,7 +50,7 @@ class FrameStream:
 
     def __init__(self, graph: Graph, device: Device, *, limit: int | None = None) -> None:
         self._queue: Channel[Frame] = Channel(_QUEUED_FRAMES)
-        self._pipeline = Pipeline(_with_sink(graph, self._queue), device, limit=limit)
+        self._pipeline = PipelineRun(_with_sink(graph, self._queue), device, limit=limit)
         self._thread: threading.Thread | None = None
 
     def __iter__(self) -> FrameStream:
@@ -93,7 +93,7 @@ class FrameStream:
             self.close()
 
 
-def _run(pipeline: Pipeline, queue: Channel[Frame]) -> None:
+def _run(pipeline: PipelineRun, queue: Channel[Frame]) -> None:
     try:
         pipeline.run()
     except BaseException as error:

@@ -49,7 +49,7 @@ _QUICK_SOURCES = 4
 """Up to this number of live sources start while networks are still being tuned, which slows the networks tenfold."""
 
 
-class Pipeline(Controls):
+class PipelineRun(Controls):
     """One run of a graph.
 
     Args:

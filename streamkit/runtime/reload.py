@@ -24,7 +24,7 @@ from streamkit.runtime.control.settings import value_of
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.observe.report_merge import WorkerReport, add_up
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 logger = logging.getLogger(__name__)
 
@@ -58,14 +58,14 @@ def watching(path: Path, load: Callable[[], Graph], limit: int | None) -> Reload
         device_of(graph)  # an edit that names a missing device must not stop the running pipeline
         return graph
 
-    def make(graph: Graph) -> Pipeline:
-        return Pipeline(graph, device_of(graph), limit=limit, keep_running=True)
+    def make(graph: Graph) -> PipelineRun:
+        return PipelineRun(graph, device_of(graph), limit=limit, keep_running=True)
 
     return ReloadingPipeline(path, checked, make)
 
 
 class ReloadingPipeline:
-    """Runs a pipeline and reloads its files, with the interface of `Pipeline`.
+    """Runs a pipeline and reloads its files, with the interface of `PipelineRun`.
 
     Args:
         path: the YAML.
@@ -73,7 +73,7 @@ class ReloadingPipeline:
         make: creates a pipeline that keeps running without sources.
     """
 
-    def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Pipeline]) -> None:
+    def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], PipelineRun]) -> None:
         self._path, self._load, self._make = path, load, make
         self._names: list[Path] = []  # the plugins that the YAML names, files and folders
         self._read: tuple[int, int, int] | None = None
@@ -104,7 +104,7 @@ class ReloadingPipeline:
                 if self.stopping:
                     self._running.stop()
 
-    def _made(self, graph: Graph) -> Pipeline:
+    def _made(self, graph: Graph) -> PipelineRun:
         """Create a pipeline of the new graph, or of the previous one if the new one cannot be created."""
         try:
             return self._make(_copy(graph))
@@ -128,7 +128,7 @@ class ReloadingPipeline:
             return 1
 
     def stop(self) -> None:
-        """See `Pipeline.stop`. Takes no lock: a signal may have interrupted the thread that holds it."""
+        """See `PipelineRun.stop`. Takes no lock: a signal may have interrupted the thread that holds it."""
         self.stopping = True
         self._running.stop()
 
@@ -211,7 +211,7 @@ def _stamp(file: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _worker_report(running: Pipeline) -> WorkerReport:
+def _worker_report(running: PipelineRun) -> WorkerReport:
     return WorkerReport(running.report(0), dict(running.finished), dict(running.latency))
 
 

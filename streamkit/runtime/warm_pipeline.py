@@ -11,12 +11,12 @@ from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.core.tasks import Future
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.ingest.source_status import SourceState
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 _CLOSE_S = 20.0
 
 
-class WarmPipeline(Pipeline):
+class WarmPipeline(PipelineRun):
     """A pipeline that keeps running; sources are sent through it one by one.
 
     On the CPU its batches do not depend on the clock, so the results are the same in every run. On a GPU it starts

@@ -22,7 +22,7 @@ from streamkit.core.masking import mask, without_addresses
 from streamkit.core.stage import options
 from streamkit.media.uris import is_path, scheme
 from streamkit.runtime.ingest.source_status import SourceState, short
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 from streamkit.serve import api_models
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
 from streamkit.serve.gallery import Gallery
@@ -42,7 +42,7 @@ class ServeEngine:
         allow_files: whether added sources may read this machine's files and devices.
     """
 
-    def __init__(self, running: Pipeline, gallery: Gallery, *, allow_files: bool = False) -> None:
+    def __init__(self, running: PipelineRun, gallery: Gallery, *, allow_files: bool = False) -> None:
         self.running, self.gallery, self.allow_files = running, gallery, allow_files
         self.refused = Counters()  # requests and connections, by cause
         self._begun_s = time.monotonic()

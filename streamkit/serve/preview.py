@@ -27,7 +27,7 @@ from streamkit.ops.letterbox import InputSpec
 from streamkit.serve.gallery import Gallery
 
 if TYPE_CHECKING:
-    from streamkit.runtime.pipeline import Pipeline
+    from streamkit.runtime.pipeline import PipelineRun
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ def hidden_elsewhere(graph: Graph) -> list[str]:
     return _not_hidden(graph, ends[0]) if ends else []
 
 
-def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
+def follow_sinks(running: PipelineRun, gallery: Gallery) -> None:
     """Send the events that sinks emit, such as a finished clip, to the gallery: the preview skips them.
 
     An image that a sink has saved is used as the event's image.

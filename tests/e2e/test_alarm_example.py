@@ -10,7 +10,7 @@ from support.smtp import PASSWORD, USER, mail_server, mail_tls, text_of  # noqa:
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core.data import Device
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "alarm_mail.yaml"
 VIDEO = EXAMPLE.parents[1] / "samples" / "street.mp4"
@@ -31,7 +31,7 @@ def test_a_mail_comes_when_a_camera_dies_and_another_when_it_is_back(
         "alarms.camera_down.when": "down_s > 1", "alarms.camera_down.clear": "0s",
     }  # fmt: skip
     logged = collect()
-    running = Pipeline(build(read(EXAMPLE, set_=quick)), Device("cpu"))
+    running = PipelineRun(build(read(EXAMPLE, set_=quick)), Device("cpu"))
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     try:

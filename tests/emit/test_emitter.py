@@ -18,7 +18,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, MissingPackage, OutputError
 from streamkit.core.stage import default_registry
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 REGISTRY = default_registry()
 add_stages(REGISTRY)
@@ -33,7 +33,7 @@ def graph(sink, *, count=20, sources=("gate", "yard"), above=None):
 
 def run(sink, **options):
     logged = collect()
-    pipeline = Pipeline(graph(sink, **options), Device("cpu"))
+    pipeline = PipelineRun(graph(sink, **options), Device("cpu"))
     return pipeline.run(), pipeline.report(0)["counts"], logged
 
 
@@ -177,7 +177,7 @@ def test_two_emitters_cannot_have_one_spool(tmp_path):
     stages = {name: {"stage": "sqlite", "path": f"{tmp_path}/{name}.db", "from": "decode", **spool} for name in "ab"}
     made = build(read_text(json.dumps({"device": "cpu", "sources": {"x": each}, "stages": stages}), registry=REGISTRY))
     with pytest.raises(OutputError, match=r"is in use by another run or emitter; set a different spool\.path for each"):
-        Pipeline(made, Device("cpu")).run()
+        PipelineRun(made, Device("cpu")).run()
 
 
 def test_frames_that_failed_are_told_of_as_well(tmp_path):
@@ -197,7 +197,7 @@ def test_frames_that_failed_are_told_of_as_well(tmp_path):
     each = {"stage": "numbered_frames", "uri": "none", "count": 9}
     sink = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
     text = json.dumps({"device": "cpu", "sources": {"a": each}, "stages": {"fails": {}, "out": sink}})
-    Pipeline(build(read_text(text, registry=registry)), Device("cpu")).run()
+    PipelineRun(build(read_text(text, registry=registry)), Device("cpu")).run()
     found = rows(tmp_path / "x.db", "SELECT frame, error FROM frames ORDER BY rowid")
     assert [row[0] for row in found] == list(range(9))
     assert [bool(row[1]) for row in found] == [n % 3 == 0 for n in range(9)]

@@ -26,7 +26,7 @@ from streamkit.emit import parquet
 from streamkit.emit.client import Message, SendError
 from streamkit.emit.parquet import ParquetClient
 from streamkit.io.formats.columns import arrow_schema
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 TEN = {"stage": "ten_objects"}
 
@@ -72,7 +72,7 @@ def test_rows_say_what_the_records_say_that_a_database_gets(tmp_path):
     other = {"path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "other")}}
     stages = {"ten_objects": {}, "parquet": sink(tmp_path, send="frames"), "sqlite": other}
     text = json.dumps({"device": "cpu", "sources": {"gate": each, "yard": each}, "stages": stages})
-    assert Pipeline(build(read_text(text, registry=REGISTRY)), Device("cpu")).run() == 0
+    assert PipelineRun(build(read_text(text, registry=REGISTRY)), Device("cpu")).run() == 0
     with sqlite3.connect(tmp_path / "x.db") as made:
         wanted = [orjson.loads(text) for (text,) in made.execute("SELECT record FROM frames")]
     made.close()

@@ -9,7 +9,7 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device
 from streamkit.core.errors import StreamkitError
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.warm_pipeline import WarmPipeline
 
 
@@ -17,13 +17,13 @@ from streamkit.runtime.warm_pipeline import WarmPipeline
 def made(monkeypatch: pytest.MonkeyPatch) -> tuple[WarmPipeline, dict[str, Any]]:
     """A warm pipeline that was not begun, and the options of its base."""
     options: dict[str, Any] = {}
-    begin = Pipeline.__init__
+    begin = PipelineRun.__init__
 
-    def noted(self: Pipeline, graph: Any, device: Device, **given: Any) -> None:
+    def noted(self: PipelineRun, graph: Any, device: Device, **given: Any) -> None:
         options.update(given)
         begin(self, graph, device, **given)
 
-    monkeypatch.setattr(Pipeline, "__init__", noted)
+    monkeypatch.setattr(PipelineRun, "__init__", noted)
     graph = build(read_text("batch: 4\nsources: {a: 'test://'}\nstages: {jsonl: {path: '-'}}"))
     graph.sources = []
     return WarmPipeline(graph, Device("cpu")), options
@@ -32,7 +32,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[WarmPipeline, dict[str, Any]]
 def test_by_default_one_source_is_read_at_a_time_and_batches_are_of_one_source(made: Any) -> None:
     warm, options = made
     assert options == {"keep_running": True, "parallel_files": 1, "own_cores": None, "per_source": True}
-    assert warm._sizes == Pipeline(warm.graph, Device("cpu"))._sizes
+    assert warm._sizes == PipelineRun(warm.graph, Device("cpu"))._sizes
     assert warm.outputs.by_source is True
 
 

@@ -14,7 +14,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Batch, Event
 from streamkit.core.stage import Collecting, Context, Sink, default_registry, stage
 from streamkit.runtime.execution.device import choose
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 from streamkit.serve import preview as module
 from streamkit.serve.gallery import Gallery
 from streamkit.serve.preview import Preview, _spec, hidden_elsewhere, tap
@@ -38,7 +38,7 @@ def run(text, root, gallery, limit=40, device="cpu"):
     graph = graph_of(text, root)
     config = graph.config
     config.stages.append(tap(graph, gallery))
-    running = Pipeline(build(config), choose(device), limit=limit)
+    running = PipelineRun(build(config), choose(device), limit=limit)
     assert running.run() == 0
     return running.report(0)
 

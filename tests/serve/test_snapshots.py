@@ -8,7 +8,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Frame
 from streamkit.core.stage import Collecting, default_registry, stage
 from streamkit.runtime.execution.device import choose
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 from streamkit.serve.gallery import Gallery
 from streamkit.serve.preview import follow_sinks, tap
 
@@ -50,7 +50,7 @@ def test_each_saved_event_comes_once_also_where_a_stage_stands_below_the_sink(ro
     graph.config.stages.append(tap(graph, gallery))
     graph = build(graph.config)
     assert "draw" in graph.nodes["preview"].inputs
-    running = Pipeline(graph, choose("cpu"), limit=20)
+    running = PipelineRun(graph, choose("cpu"), limit=20)
     follow_sinks(running, gallery)
     assert running.run() == 0
     found = gallery.events(100)
@@ -74,7 +74,7 @@ def test_a_saved_picture_is_its_events(root, tmp_path):
 
     registry.add(Ticker)
     config = read_text(PIPELINE.replace("samples", f"{root}/samples") % tmp_path, folder=root, registry=registry)
-    gallery, running = Gallery(), Pipeline(build(config), choose("cpu"), limit=3)
+    gallery, running = Gallery(), PipelineRun(build(config), choose("cpu"), limit=3)
     follow_sinks(running, gallery)
     assert running.run() == 0
     found = gallery.events(10)

@@ -29,7 +29,7 @@ from streamkit.core.data import Frame  # noqa: E402
 from streamkit.core.stage import BatchStage, Collecting, Sink, default_registry, stage  # noqa: E402
 from streamkit.runtime.execution.device import choose  # noqa: E402
 from streamkit.runtime.execution.meters import Histogram  # noqa: E402
-from streamkit.runtime.pipeline import Pipeline  # noqa: E402
+from streamkit.runtime.pipeline import PipelineRun  # noqa: E402
 
 logging.getLogger("streamkit").addHandler(logging.NullHandler())  # the soaks print their results only
 
@@ -191,7 +191,7 @@ class Rig:
 
         self.tracks, self.entered = tracks, entered
         config = read_text(json.dumps(pipeline), folder=ROOT, registry=registry)  # JSON is YAML
-        self.running = Pipeline(build(config), choose(device), keep_running=True)
+        self.running = PipelineRun(build(config), choose(device), keep_running=True)
         self.code: int | None = None
 
     def add(self, id_: str, options: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from streamkit.config.plan import SourceConfig
 from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.errors import SourceError
 from streamkit.core.stage import BatchStage, Collecting, Registry, Sink, Source, default_registry, stage
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 from support.messages import collect
 
 WAIT_S = 60.0  # nothing here should take so long: the machine may be busy
@@ -94,19 +94,19 @@ def registry() -> Registry:
     return found
 
 
-def pipeline(text: str, folder: Path = Path(), **options: Any) -> tuple[Pipeline, list[str]]:
+def pipeline(text: str, folder: Path = Path(), **options: Any) -> tuple[PipelineRun, list[str]]:
     logged = collect()
     graph = build(read_text(text, folder=folder, registry=registry()))
-    return Pipeline(graph, Device("cpu"), **{"keep_running": True, **options}), logged
+    return PipelineRun(graph, Device("cpu"), **{"keep_running": True, **options}), logged
 
 
-def source(running: Pipeline, id_: str, **options: Any) -> SourceConfig:
+def source(running: PipelineRun, id_: str, **options: Any) -> SourceConfig:
     (found,) = read_source(running.graph.config, id_, options or {"stage": "camera"})
     return found
 
 
 @contextmanager
-def going(running: Pipeline) -> Iterator[list[int]]:
+def going(running: PipelineRun) -> Iterator[list[int]]:
     """Run it on a thread; at the end stop it and wait; the exit code is in the list."""
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(running.run()), daemon=True)

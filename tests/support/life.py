@@ -15,7 +15,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device
 from streamkit.core.stage import default_registry
 from streamkit.emit.emitter import Emitter
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
         "device": "cpu", "sources": dict.fromkeys(names, each), "stages": {"out": json.loads(options)},
     })  # fmt: skip
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # on standard error
-    return Pipeline(build(read_text(text, registry=registry)), Device("cpu")).run()
+    return PipelineRun(build(read_text(text, registry=registry)), Device("cpu")).run()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from streamkit.config.pipeline_config import read, read_source
 from streamkit.config.plan import Graph
 from streamkit.core.stage import Context
 from streamkit.runtime.execution.device import choose
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 from support.messages import collect
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ def run(
     whole = attach(graph, made, {key: file.name for key, file in files.items()})
     whole.sources = [source for key in files for source in read_source(whole.config, key, str(uri))]
     logged = collect()
-    pipeline = Pipeline(whole, choose("cpu"), limit=limit)
+    pipeline = PipelineRun(whole, choose("cpu"), limit=limit)
     return pipeline.run(), logged
 
 

@@ -13,7 +13,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Batch, Color, Device, Frame, Surface
 from streamkit.core.errors import ModelError, OutputError, SourceError, StreamkitError
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Registry, Sink, Source, StreamStage, stage
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 from streamkit.testing.kit import detections
 
 LOG: list[Any] = []  # what the stages below note; emptied before each test
@@ -221,7 +221,7 @@ def run_fixture(run_pipeline):
     return call
 
 
-def pipeline(sources: dict[str, str], *stages: str, **options: Any) -> Pipeline:
+def pipeline(sources: dict[str, str], *stages: str, **options: Any) -> PipelineRun:
     from streamkit.core.stage import default_registry
 
     registry = default_registry()
@@ -229,7 +229,7 @@ def pipeline(sources: dict[str, str], *stages: str, **options: Any) -> Pipeline:
         registry.add(kind)
     listed = "".join(f"  {name}: {text}\n" for name, text in sources.items())
     text = f"sources:\n{listed}stages:\n" + "".join(f"  {line}\n" for line in stages)
-    return Pipeline(build(read_text(text, registry=registry)), Device("cpu"), **options)
+    return PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), **options)
 
 
 def kept(id_: str = "keep", source: str | None = None) -> list[tuple[Any, ...]]:

@@ -14,7 +14,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Batch, Color, Device, Frame, Surface
 from streamkit.core.stage import BatchStage, Collecting, Registry, Sink, Source, stage
 from streamkit.runtime.observe.trace import Trace
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 OWN = Registry()
 _BLOCK = bytes(1 << 20)
@@ -62,10 +62,10 @@ with Collecting(OWN):
             time.sleep(self.sleeps_s)
 
 
-def run(path: Path, text: str, **kept: Any) -> tuple[Pipeline, dict[str, Any], list[str]]:
+def run(path: Path, text: str, **kept: Any) -> tuple[PipelineRun, dict[str, Any], list[str]]:
     """Run a pipeline with a timeline; give the run, the file's content, and what is told."""
     trace = Trace(path, **kept)
-    running = Pipeline(build(read_text(text, registry=OWN)), Device("cpu"), trace=trace)
+    running = PipelineRun(build(read_text(text, registry=OWN)), Device("cpu"), trace=trace)
     running.run()
     told = trace.finish()
     return running, check(json.loads(path.read_text())), told

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Controls:
-    """The part of `Pipeline` that other threads may call.
+    """The part of `PipelineRun` that other threads may call.
 
     If the YAML sets `state`, changes are stored in that file and applied again at the next start.
 

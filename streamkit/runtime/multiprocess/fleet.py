@@ -45,7 +45,7 @@ from streamkit.runtime.observe.alarms import Alarms
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
 from streamkit.runtime.observe.report_merge import WorkerReport, add_up, frames_done, headline, latencies, own
 from streamkit.runtime.observe.trace import Trace
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class WorkerHandle(SupervisedWorker):
 
 def prepare(
     graph: Graph, path: Path, set_: Mapping[str, str], *, limit: int | None = None, trace: Trace | None = None
-) -> Pipeline | WorkerFleet:  # fmt: skip
+) -> PipelineRun | WorkerFleet:  # fmt: skip
     """Create the run of a graph: in this process for one device, else with one worker process per device.
 
     Args:
@@ -117,7 +117,7 @@ def prepare(
         logger.warning(f"{name} is not used: there are more devices than sources")
     devices = [choose(name) for name, _ in shares]
     if len(shares) <= 1:
-        return Pipeline(graph, devices[0], limit=limit, trace=trace)
+        return PipelineRun(graph, devices[0], limit=limit, trace=trace)
     if trace is not None:
         raise ConfigError(
             "--profile supports one process, but each device has its own; name one device, as in --device cuda:0"
@@ -126,7 +126,7 @@ def prepare(
 
 
 class WorkerFleet:
-    """One run of a graph in several processes, with the interface of `Pipeline`.
+    """One run of a graph in several processes, with the interface of `PipelineRun`.
 
     Args:
         graph: the graph to run.
@@ -164,7 +164,7 @@ class WorkerFleet:
     # --------------------------------------------------------------------------------------------------- the run
 
     def run(self) -> int:
-        """Run to the end and return the exit code, as `Pipeline.run` does.
+        """Run to the end and return the exit code, as `PipelineRun.run` does.
 
         Raises:
             StreamkitError: the run could not start, or could not continue.
@@ -204,7 +204,7 @@ class WorkerFleet:
             emitter.begin_drain()
 
     def fail(self, error: BaseException) -> None:
-        """End the run in all processes because of `error`, as `Pipeline.fail` does."""
+        """End the run in all processes because of `error`, as `PipelineRun.fail` does."""
         with self._lock:
             if self.fatal is None:
                 self.fatal = error if isinstance(error, StreamkitError) else StreamkitError(describe(error))
@@ -303,7 +303,7 @@ class WorkerFleet:
 
     @property
     def latency(self) -> dict[str, Histogram]:
-        """See `Pipeline.latency`; merged over all processes."""
+        """See `PipelineRun.latency`; merged over all processes."""
         return latencies(self._reports())
 
     @property
@@ -312,7 +312,7 @@ class WorkerFleet:
         return os.getpid(), *(worker.child.pid for worker in self._workers if worker.child is not None)
 
     def frame_counts(self) -> list[tuple[int, float]]:
-        """See `Pipeline.frame_counts`; one entry per worker process."""
+        """See `PipelineRun.frame_counts`; one entry per worker process."""
         return [(min(worker.latest.finished.values(), default=0), worker.latest.at_s) for worker in self._workers]
 
     def _reports(self) -> list[WorkerReport]:

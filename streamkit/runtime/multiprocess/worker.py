@@ -24,7 +24,7 @@ from streamkit.runtime.execution.host import pin_process
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
 from streamkit.runtime.observe.report_merge import WorkerReport
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 _REPORT_EVERY_S = 0.5
 
@@ -90,7 +90,7 @@ def _graph(job: WorkerConfig, uplink: Uplink) -> Graph:
     return graph
 
 
-class WorkerPipeline(Pipeline):
+class WorkerPipeline(PipelineRun):
     """The pipeline of one worker process."""
 
     def __init__(self, graph: Graph, device: Device, limit: int | None, link: ParentConnection, uplink: Uplink) -> None:

@@ -22,7 +22,7 @@ class WorkerReport:
     """What one process has counted so far.
 
     Attributes:
-        report: its `Pipeline.report`; for the parent process, only the part of its sinks.
+        report: its `PipelineRun.report`; for the parent process, only the part of its sinks.
         finished: frames that reached the end of the graph, by the stage at that end.
         latency: latency histograms, by the same stages.
         done: ids of the sources that were read to their end.

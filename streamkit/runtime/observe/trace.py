@@ -198,7 +198,7 @@ class ThreadTrack(Spans):
 
 
 class Trace:
-    """The timeline of one run, for `Pipeline(..., trace=...)`. `finish` writes it.
+    """The timeline of one run, for `PipelineRun(..., trace=...)`. `finish` writes it.
 
     Args:
         path: the output file, in Chrome's trace event format; it appears once it is complete.

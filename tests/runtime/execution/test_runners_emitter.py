@@ -14,7 +14,7 @@ from streamkit.core.data import Device
 from streamkit.core.stage import default_registry
 from streamkit.emit.spool import FULL
 from streamkit.runtime.execution.runners import _drain
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 
 class Sent:
@@ -95,7 +95,7 @@ def test_a_run_that_waits_for_room_in_a_spool_ends_when_it_is_to(tmp_path):
           {{stage: mqtt, url: "mqtt://127.0.0.1:9", drain_timeout: 300ms,
             spool: {{path: "{tmp_path}", size: 1MB, when_full: block}}}}
     """
-    running = Pipeline(build(read_text(text, registry=registry)), Device("cpu"))
+    running = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"))
     codes = []
     thread = threading.Thread(target=lambda: codes.append(running.run()))
     thread.start()

@@ -15,7 +15,7 @@ from support.rtsp import wait_until
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.runtime.execution.device import choose
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ stages:
   jsonl: {{path: '{tmp_path}/a.jsonl'}}
 """
     logged = collect()
-    pipeline = Pipeline(build(read_text(text, folder=root)), choose("cpu"))
+    pipeline = PipelineRun(build(read_text(text, folder=root)), choose("cpu"))
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(pipeline.run()))
     thread.start()

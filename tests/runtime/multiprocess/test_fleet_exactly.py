@@ -26,7 +26,7 @@ from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.runtime.multiprocess.worker import WorkerConfig, work
 from streamkit.runtime.observe.health import HealthSnapshot
 from streamkit.runtime.observe.report_merge import WorkerReport
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 SOURCES = "sources: {a: 'test://?frames=3', b: 'test://?frames=3', c: 'test://?frames=3'}\n"
 
@@ -552,7 +552,7 @@ def test_one_share_runs_in_this_process(device: str, sources: int, unused: int) 
     logged = collect()
     trace: Any = SimpleNamespace(current_track=Spans)
     made = prepare(graph_of(device, sources), Path("p.yaml"), {}, limit=4, trace=trace)
-    assert isinstance(made, Pipeline)
+    assert isinstance(made, PipelineRun)
     assert (str(made.device), made.limit, made._trace) == ("cpu", 4, trace)
     assert logged == ["cpu is not used: there are more devices than sources"] * unused
 

@@ -23,7 +23,7 @@ from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.observe.trace import Log, Trace, TraceEvent
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 
 
 def test_every_thread_has_its_track_and_every_batch_its_spans(tmp_path):
@@ -194,7 +194,7 @@ def test_a_run_that_cannot_begin_still_writes_what_there_was(tmp_path):
     text = "sources: {cam: {stage: gray}}\nstages: {jsonl: {path: " + str(tmp_path) + "}}"
     registry = default_registry()
     registry.add(Gray)
-    running = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), trace=trace)
+    running = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), trace=trace)
     with pytest.raises(OutputError):
         running.run()
     lines = trace.finish()
@@ -203,7 +203,7 @@ def test_a_run_that_cannot_begin_still_writes_what_there_was(tmp_path):
 
 
 def test_without_a_trace_nothing_is_wrapped():
-    running = Pipeline(build(read_text(chain(), registry=OWN)), Device("cpu"))
+    running = PipelineRun(build(read_text(chain(), registry=OWN)), Device("cpu"))
     spans_ = running._spans()
     assert spans_.call("wait", running.run, waiting=True) == running.run
     assert running.run() == 0
@@ -242,7 +242,7 @@ def test_the_pipeline_that_ships(tmp_path, root, monkeypatch):
     outputs = {"stages.video.path": str(tmp_path / "s.mp4"), "stages.jsonl.path": str(tmp_path / "s.jsonl")}
     trace = Trace(tmp_path / "t.json")
     graph = build(read(root / "pipeline.yaml", set_=outputs))
-    running = Pipeline(graph, Device("cpu"), limit=24, trace=trace)
+    running = PipelineRun(graph, Device("cpu"), limit=24, trace=trace)
     assert running.run() == 0
     told = trace.finish()
     found = check(json.loads((tmp_path / "t.json").read_text()))
@@ -285,7 +285,7 @@ def test_the_gpu_has_tracks_of_its_own(tmp_path, root, monkeypatch):
     outputs["stages.jsonl.path"] = str(tmp_path / "s.jsonl")
     trace = Trace(tmp_path / "t.json")
     graph = build(read(root / "pipeline.yaml", set_=outputs))
-    assert Pipeline(graph, Device("cuda"), trace=trace).run() == 0
+    assert PipelineRun(graph, Device("cuda"), trace=trace).run() == 0
     trace.finish()
     found = check(json.loads((tmp_path / "t.json").read_text()))
     processes = {e["args"]["name"]: e["pid"] for e in found["traceEvents"] if e["name"] == "process_name"}

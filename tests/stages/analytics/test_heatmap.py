@@ -121,7 +121,7 @@ def test_a_picture_that_cannot_be_written_ends_the_run_and_the_records_are_whole
     from streamkit.config.pipeline_config import read_text
     from streamkit.core.data import Device
     from streamkit.core.errors import OutputError
-    from streamkit.runtime.pipeline import Pipeline
+    from streamkit.runtime.pipeline import PipelineRun
 
     (tmp_path / "file").write_text("")
     text = f"""
@@ -131,7 +131,7 @@ def test_a_picture_that_cannot_be_written_ends_the_run_and_the_records_are_whole
           heatmap: {{path: "{tmp_path}/file/{{source}}.png", {options}}}
           jsonl: {{path: "{tmp_path}/a.jsonl"}}
     """
-    running = Pipeline(build(read_text(text, folder=root)), Device("cpu"), limit=200)
+    running = PipelineRun(build(read_text(text, folder=root)), Device("cpu"), limit=200)
     with pytest.raises(OutputError, match="a part of the path is a file"):
         running.run()
     written = [json.loads(line)["frame"] for line in (tmp_path / "a.jsonl").read_text().splitlines()]

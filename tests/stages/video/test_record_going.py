@@ -19,7 +19,7 @@ from streamkit.core.errors import ConfigError, OutputError
 from streamkit.core.stage import Context, default_registry
 from streamkit.io.outputs import AtomicFile
 from streamkit.runtime.execution.device import choose
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 from streamkit.stages.video.record import Record
 
 
@@ -31,7 +31,7 @@ class Running:
         registry.add(ticker())
         self.logged = collect()
         self.config = read_text(text, folder=folder, registry=registry)
-        self.pipeline = Pipeline(build(self.config), choose("cpu"))
+        self.pipeline = PipelineRun(build(self.config), choose("cpu"))
         self.thread = threading.Thread(target=self.pipeline.run)
         self.thread.start()
 
