@@ -11,6 +11,7 @@ if os.path.basename(getattr(__main__, "__file__", None) or "") == "streamkit":
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 from streamkit.core.data import Batch, Color, Detections, Device, Event, Frame, Surface
+from streamkit.core.errors import ConfigError, DeviceError, PipelineEnded, SourceError, StreamkitError
 from streamkit.core.stage import (
     BatchStage,
     Bytes,
@@ -29,17 +30,32 @@ from streamkit.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from streamkit.api.loop import run
+    from streamkit.api.pipeline import Pipeline
+    from streamkit.runtime.frame_stream import FrameStream
+    from streamkit.runtime.ingest.push_source import PushSource
 
 __all__ = [
-    "Batch", "BatchStage", "Bytes", "Color", "Count", "Detections", "Device", "Event", "Frame", "FrameStage", "Pixels",
-    "Point", "Score", "Seconds", "Sink", "Source", "StreamStage", "Surface", "run", "stage",
+    "Batch", "BatchStage", "Bytes", "Color", "ConfigError", "Count", "Detections", "Device", "DeviceError", "Event",
+    "Frame", "FrameStage", "FrameStream", "Pipeline", "PipelineEnded", "Pixels", "Point", "PushSource", "Score",
+    "Seconds", "Sink", "Source", "SourceError", "StreamStage", "StreamkitError", "Surface", "run", "stage",
 ]  # fmt: skip
+
+_LAZY = {  # they need the whole runtime
+    "FrameStream": "streamkit.runtime.frame_stream",
+    "Pipeline": "streamkit.api.pipeline",
+    "PushSource": "streamkit.runtime.ingest.push_source",
+    "run": "streamkit.api.loop",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import `run` on first access: it needs the whole runtime."""
-    if name == "run":
-        from streamkit.api.loop import run
+    """Import what runs pipelines on first access."""
+    if name in _LAZY:
+        import importlib
 
-        return run
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

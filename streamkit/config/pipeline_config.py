@@ -58,10 +58,11 @@ def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = N
 
 
 def read_values(
-    values: Mapping[str, Any], *, set_: Mapping[str, str] | None = None, device: str | None = None
-) -> Config:
+    values: Mapping[str, Any], *, set_: Mapping[str, str] | None = None, device: str | None = None,
+    may_be_empty: bool = False,
+) -> Config:  # fmt: skip
     """Read a pipeline from plain values in the YAML's shape, as `read` does; the environment is not expanded."""
-    return _read(tree(values, "pipeline"), [], Path("pipeline"), set_ or {}, device, None)
+    return _read(tree(values, "pipeline"), [], Path("pipeline"), set_ or {}, device, None, may_be_empty)
 
 
 def read_source(config: Config, id_: str, value: Any) -> list[SourceConfig]:

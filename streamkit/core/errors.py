@@ -7,7 +7,8 @@ StreamkitError
 ├── MissingPackage     a package is missing; says which extra to install                       exit 2
 ├── SourceError        one source failed; the others continue                                  exit 1
 ├── OutputError        an output cannot be written (folder, disk, encoder)                     exit 1
-└── StageError         a stage raised; names the stage, source, frame and time                 exit 1
+├── StageError         a stage raised; names the stage, source, frame and time                 exit 1
+└── PipelineEnded      in Python: the pipeline has ended, and takes no further call
 """
 
 from __future__ import annotations
@@ -104,6 +105,10 @@ class StageError(StreamkitError):
         self.stage = stage
         place = f" on {frame.source} frame {frame.index} ({frame.pts_s:.2f} s)" if frame is not None else when
         super().__init__(f"{stage} failed{place}: {describe(cause)}{line and f' ({line})'}")
+
+
+class PipelineEnded(StreamkitError):
+    """The pipeline, or the source that is pushed to, has ended; a thread that pushes frames ends on it."""
 
 
 def describe(error: BaseException) -> str:

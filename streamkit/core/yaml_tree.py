@@ -123,6 +123,49 @@ def tree(value: Any, file: str) -> YamlNode:
     return YamlNode([tree(item, file) for item in value] if isinstance(value, list) else value, file, 0, 0)
 
 
+def expand(value: Any, file: str, environment: Mapping[str, str] | None = None) -> Any:
+    """Replace `${NAME}` and `${NAME:-default}` in the texts of plain values, as `load` does in a YAML.
+
+    A text with a variable is typed afterwards: `"${PORT}"` may become a number. Paths become texts, tuples lists.
+
+    Raises:
+        ConfigError: with every variable that is not set.
+    """
+    known = os.environ if environment is None else environment
+    problems: list[Problem] = []
+
+    def expanded(item: Any) -> Any:
+        if isinstance(item, Mapping):
+            return {key: expanded(one) for key, one in item.items()}
+        if isinstance(item, list | tuple):
+            return [expanded(one) for one in item]
+        if isinstance(item, os.PathLike):
+            return str(item)
+        if not isinstance(item, str) or not _ENV.search(item):
+            return item
+        return scalar(_expand(item, YamlNode(item, file, 0, 0), known, problems))
+
+    found = expanded(value)
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _expand(text: str, node: YamlNode, environment: Mapping[str, str], problems: list[Problem]) -> str:
+    """Replace the variables of a text; those that are not set become problems of the node."""
+
+    def replace(match: re.Match[str]) -> str:
+        name, default = match[1], match[2]
+        value = environment.get(name)
+        if value is None and default is None:
+            problems.append(
+                node.problem(f"the environment variable {name} is not set; set it, or write ${{{name}:-a default}}")
+            )
+        return default if not value and default is not None else value or ""
+
+    return _ENV.sub(replace, text)
+
+
 def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> tuple[YamlNode, list[Problem]]:
     """Read a YAML text; return its tree and problems such as duplicate keys and unset variables.
 
@@ -286,7 +329,7 @@ class _TreeBuilder:
         self._deepest = max(self._deepest, depth)
         first, last = event.start_mark.index, event.end_mark.index
         if isinstance(event, yaml.ScalarEvent):
-            text = self._environment(event.value, node) if "${" in event.value else event.value
+            text = _expand(event.value, node, self.environment, self.problems) if "${" in event.value else event.value
             node.value = self._typed(text, node) if not event.style and event.tag != _TEXT else text
             node.raw = self.text[first:last]
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -348,18 +391,6 @@ class _TreeBuilder:
         except ConfigError as error:
             self.problems.append(node.problem(str(error)))
             return None
-
-    def _environment(self, text: str, node: YamlNode) -> str:
-        def replace(match: re.Match[str]) -> str:
-            name, default = match[1], match[2]
-            value = self.environment.get(name)
-            if value is None and default is None:
-                self.problems.append(
-                    node.problem(f"the environment variable {name} is not set; set it, or write ${{{name}:-a default}}")
-                )
-            return default if not value and default is not None else value or ""
-
-        return _ENV.sub(replace, text)
 
 
 def _copy(node: YamlNode) -> YamlNode:

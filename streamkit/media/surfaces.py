@@ -145,8 +145,9 @@ class SurfacePool:
     def _full(self, shape: tuple[int, int], why: str) -> str:
         held = ", ".join(f"{n} of {size}" for size, n in self.held.items()) or "none"
         return (
-            f"no room for a surface of {_size_text(shape)} on {self.device}: {why}. Surfaces held by stages and "
-            f"queues: {held}. Use fewer sources, smaller batches or shorter queues"
+            f"no room for a surface of {_size_text(shape)} on {self.device}: {why}. Surfaces held by stages, "
+            f"queues and a program: {held}. Use fewer sources, smaller batches or shorter queues; in a Python loop, "
+            "keep fewer frames"
         )
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Color, Frame, Surface
+from streamkit.core.data import Array, Color, Frame, Surface, array_module
 from streamkit.ops.resample import Axis, chroma_axis, resample
 from streamkit.ops.scratch import Scratch, scratch
 from streamkit.ops.transfer import host_pixels
@@ -180,6 +181,31 @@ def from_rgb(rgb: np.ndarray, color: Color) -> np.ndarray:
     return data
 
 
+def write_nv12(rgb: Array, color: Color, out: Array) -> None:
+    """Convert an RGB image to NV12 data where it is, on host or device, by the rule of `from_rgb`.
+
+    Rounding may differ from `from_rgb` by one level. On a device this is queued on the current stream.
+
+    Args:
+        rgb: (h, w, 3) uint8.
+        color: the target colour.
+        out: (H * 3 / 2, W) uint8 to write, where H and W are h and w made even.
+    """
+    xp = array_module(rgb)
+    height, width = out.shape[0] * 2 // 3, out.shape[1]
+    more = height - rgb.shape[0], width - rgb.shape[1]
+    if any(more):
+        rgb = xp.pad(rgb, ((0, more[0]), (0, more[1]), (0, 0)), "edge")
+    parts = [rgb[..., i].astype(np.float32) for i in range(3)]
+    for i, row in enumerate(rgb_to_yuv(color).astype(np.float32)):
+        plane = parts[0] * row[0] + parts[1] * row[1] + parts[2] * row[2] + row[3]
+        if i == 0:
+            out[:height] = _bytes(plane, xp)
+        else:
+            halved = _halve(plane, color.chroma_y, xp)
+            out[height:, i - 1 :: 2] = _bytes(_halve(halved.T, color.chroma_x, xp).T, xp)
+
+
 def _convert_band(rgb: np.ndarray, color: Color, top: int, bottom: int, data: np.ndarray) -> None:
     """Fill the even rows `top` to `bottom` of NV12 data; float32 copies are limited to these rows."""
     import cv2
@@ -197,18 +223,18 @@ def _convert_band(rgb: np.ndarray, color: Color, top: int, bottom: int, data: np
         data[height + top // 2 : height + bottom // 2, i::2] = _bytes(_halve(halved.T, color.chroma_x).T)
 
 
-def _bytes(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.clip(np.rint(values), 0, 255), np.uint8)
+def _bytes(values: Array, xp: Any = np) -> Array:
+    return xp.clip(xp.rint(values), 0, 255).astype(np.uint8)
 
 
-def _halve(values: np.ndarray, siting: float) -> np.ndarray:
+def _halve(values: Array, siting: float, xp: Any = np) -> Array:
     """Return means over the height of two rows, centred on 2i + siting; edge samples are repeated."""
     even, odd = values[0::2], values[1::2]
-    before = np.concatenate([even[:1], odd[:-1]])  # of row 2i: 2i - 1
-    after = np.concatenate([even[1:], odd[-1:]])  # of row 2i + 1: 2i + 2
+    before = xp.concatenate([even[:1], odd[:-1]])  # of row 2i: 2i - 1
+    after = xp.concatenate([even[1:], odd[-1:]])  # of row 2i + 1: 2i + 2
     weights = [_overlap(2, j - siting) / 2 for j in (-1, 0, 1, 2)]
     parts = [np.float32(w) * v for w, v in zip(weights, (before, even, odd, after), strict=True) if w]
-    return np.asarray(sum(parts[1:], parts[0]))
+    return sum(parts[1:], parts[0])
 
 
 def _overlap(width: float, distance: float) -> float:

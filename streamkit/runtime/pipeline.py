@@ -84,6 +84,7 @@ class PipelineRun(Controls):
         self.stopping = self.ready = False
         self.hung_threads: list[threading.Thread] = []
         self.seconds = 0.0
+        self._begun_s: float | None = None
         self._lock, self._stage_log = threading.Lock(), stage_log()
         self._stopped_at_s: float | None = None
         self._trace = trace
@@ -133,7 +134,7 @@ class PipelineRun(Controls):
         self._open_lanes()
         if self._trace is not None:
             self._trace.start(self._lanes, self._batcher)
-        begun = time.perf_counter()
+        begun = self._begun_s = time.perf_counter()
         threads = [thread for lane in self._lanes for thread in lane.threads]
         with PeriodicTimer(_MONITOR_S, self._monitor), self.alarms.evaluating():
             if self.fatal is None:
@@ -292,6 +293,11 @@ class PipelineRun(Controls):
 
     def _source_complete(self, source: str) -> None:
         """Called when the last frame of a source has reached every end of the graph."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the stages were open; once the run is over, its duration."""
+        return self.seconds or (0.0 if self._begun_s is None else time.perf_counter() - self._begun_s)
 
     @property
     def frames(self) -> int:

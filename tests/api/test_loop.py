@@ -1,13 +1,23 @@
 """`streamkit.run`: frames in a Python loop."""
 
+import gc
 import json
+import signal
+import subprocess
+import sys
 import threading
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
 
+import av
 import pytest
 
 import streamkit
 from streamkit.core.errors import ConfigError
 from streamkit.core.records import record
+from streamkit.media.surfaces import shared_pool
 
 STREET = "samples/street.mp4"
 
@@ -16,16 +26,27 @@ def run_threads() -> set[str]:
     return {thread.name for thread in threading.enumerate()} & {"run", "batcher"}
 
 
-def test_frames_have_the_records_that_jsonl_writes(tmp_path):
-    pipeline = {
-        "device": "cpu",
-        "sources": {"street": STREET},
-        "stages": {"detect": {"model": "demo"}, "track": {}, "jsonl": {"path": str(tmp_path / "{source}.jsonl")}},
-    }
-    rows = [json.loads(json.dumps(record(frame))) for frame in streamkit.run(pipeline, limit=20)]
-    assert rows == [json.loads(line) for line in (tmp_path / "street.jsonl").read_text().splitlines()]
-    assert len(rows) == 20
-    assert any(row["objects"] for row in rows)
+def test_frames_have_the_records_that_the_yaml_writes(tmp_path):
+    (tmp_path / "pipeline.yaml").write_text(f"""
+device: cpu
+sources: {{a: {STREET}, b: {{uri: {STREET}, start: 1s}}}}
+stages:
+  detect: {{model: demo}}
+  track: {{}}
+  door: {{stage: line_counter, line: [[0, 240], [640, 240]]}}
+  jsonl: {{path: "{tmp_path}/{{source}}.jsonl"}}
+""")
+    command = [sys.executable, "run.py", str(tmp_path / "pipeline.yaml"), "--limit", "20"]
+    subprocess.run(command, check=True, capture_output=True)
+    written = {id_: (tmp_path / f"{id_}.jsonl").read_text() for id_ in "ab"}
+    rows = {"a": [], "b": []}
+    for frame in streamkit.run(tmp_path / "pipeline.yaml", limit=20):
+        rows[frame.source].append(json.loads(json.dumps(record(frame))))
+    for id_, text in written.items():
+        assert rows[id_] == [json.loads(line) for line in text.splitlines()]
+        assert (tmp_path / f"{id_}.jsonl").read_text() == text  # the sinks of the YAML write as without the loop
+        assert len(rows[id_]) == 20
+        assert any(row["objects"] for row in rows[id_])
 
 
 def test_branches_deliver_each_frame_once_with_all_events():
@@ -64,10 +85,188 @@ def test_a_misspelt_option_is_refused_before_the_run():
 
 
 def test_sources_need_a_detector():
-    with pytest.raises(ConfigError, match="needs a detector"):
+    with pytest.raises(ConfigError, match="need a detector"):
         streamkit.run(STREET)
 
 
 def test_a_pipeline_takes_no_model():
     with pytest.raises(ConfigError, match="names its own"):
         streamkit.run("pipeline.yaml", model="demo")
+
+
+def test_a_run_of_which_every_source_fails_raises_its_error():
+    frames = streamkit.run({"gate": "nowhere.mp4"}, model="demo", device="cpu")
+    with pytest.raises(
+        streamkit.SourceError, match=r"source gate failed: nowhere.mp4: there is no such file"
+    ) as raised:
+        list(frames)
+    assert raised.value.cause == "missing"
+    assert isinstance(raised.value.__cause__, streamkit.SourceError)
+    assert list(frames.errors) == ["gate"]
+    assert list(frames) == []
+
+
+def test_a_source_that_fails_does_not_end_the_others():
+    frames = streamkit.run([STREET, "nowhere.mp4"], model="demo", device="cpu", limit=3)
+    assert [frame.source for frame in frames] == ["source_1"] * 3
+    assert {id_: error.cause for id_, error in frames.errors.items()} == {"source_2": "missing"}
+    assert frames.report["sources"]["source_2"]["error"] == "nowhere.mp4: there is no such file"
+    assert frames.stats.sources["source_2"].state == "failed"
+
+
+def test_live_frames_that_a_slow_loop_cannot_take_are_dropped_and_counted(tmp_path):
+    camera = {"uri": "test://?width=32&height=32&fps=200&frames=0", "pace": "realtime"}
+    stages = {"csv": {"path": str(tmp_path / "objects.csv")}, "detect": {"model": "demo", "from": "decode"}}
+    with streamkit.run({"cam": camera, "file": STREET}, stages=stages, device="cpu", limit=150) as frames:
+        seen = []
+        for frame in frames:
+            seen.append((frame.source, frame.index))
+            if frame.source == "cam":
+                time.sleep(0.05)
+    cam = [index for source, index in seen if source == "cam"]
+    dropped = frames.stats.sources["cam"].dropped
+    assert dropped["loop_busy"] == frames.report["counts"]["frames dropped: loop busy"] > 0
+    assert len(cam) + sum(dropped.values()) == 150
+    assert cam == sorted(cam)
+    assert [index for source, index in seen if source == "file"] == list(range(150))
+
+
+def test_texts_of_a_mapping_contain_environment_variables(monkeypatch):
+    monkeypatch.setenv("STREET", STREET)
+    monkeypatch.setenv("EVERY", "2")
+    frames = streamkit.run(
+        {"a": {"uri": "${STREET}", "every": "${EVERY}"}}, model="${MODEL:-demo}", device="cpu", limit=3
+    )
+    assert [frame.index for frame in frames] == [0, 2, 4]
+    monkeypatch.delenv("STREET")
+    with pytest.raises(ConfigError, match="STREET is not set"):
+        streamkit.run({"a": "${STREET}"}, model="demo")
+
+
+def leave_by_break():
+    for _ in streamkit.run(STREET, model="demo", device="cpu"):
+        break
+
+
+def leave_by_exception():
+    with suppress(KeyError):
+        for frame in streamkit.run(STREET, model="demo", device="cpu"):
+            raise KeyError(frame)
+
+
+def leave_by_del():
+    frames = streamkit.run(STREET, model="demo", device="cpu")
+    next(frames)
+    del frames
+
+
+def leave_by_cycle():
+    frames = streamkit.run(STREET, model="demo", device="cpu")
+    next(frames)
+    cycle = [frames]
+    cycle.append(cycle)
+    del frames, cycle
+    gc.collect()
+
+
+def leave_by_pipeline():
+    with streamkit.Pipeline(STREET, model="demo", device="cpu") as pipeline:
+        for _ in pipeline:
+            break
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [leave_by_break, leave_by_exception, leave_by_del, leave_by_cycle, leave_by_pipeline],
+    ids=lambda f: f.__name__,
+)
+def test_leaving_early_ends_all_threads_and_closes_all_files(leave):
+    leave()  # libraries start threads of their own at their first use
+    gc.collect()
+    before, files = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    leave()
+    gc.collect()
+    until_s = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < until_s:
+        time.sleep(0.01)  # the thread that stops the sources ends on its own
+    assert threading.active_count() == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == files
+
+
+PROGRAM = """
+import sys, time
+import streamkit
+
+pipeline = {
+    "plugins": [sys.argv[2]], "sources": {"s": "samples/street.mp4"}, "batch": 1,
+    "stages": {"slow": {}, "video": {"path": sys.argv[1]}},
+}
+for frame in streamkit.run(pipeline, device="cpu"):
+    print(frame.index, flush=True)
+    if sys.argv[3] == "raise":
+        raise ArithmeticError
+"""
+SLOW = """
+import time
+from streamkit import stage
+
+@stage("slow", reads="pixels")
+def slow(frame):
+    time.sleep(0.1)
+"""
+
+
+def begun(tmp_path, how):
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "out.mp4"), str(tmp_path / "slow.py"), how]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "0\n"
+    return process
+
+
+def frames_of(path):
+    with av.open(str(path)) as container:
+        return sum(1 for _ in container.decode(video=0))
+
+
+def test_files_are_complete_after_an_exception_that_ends_the_program(tmp_path):
+    process = begun(tmp_path, "raise")
+    assert "ArithmeticError" in process.communicate(timeout=60)[1]
+    assert frames_of(tmp_path / "out.mp4") > 0
+
+
+def test_a_second_ctrl_c_drops_frames_in_flight_and_still_closes_files(tmp_path):
+    process = begun(tmp_path, "read")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None  # frames in flight are written
+    process.send_signal(signal.SIGINT)
+    begun_s = time.monotonic()
+    assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
+    assert process.returncode == -signal.SIGINT
+    assert time.monotonic() - begun_s < 3
+    assert frames_of(tmp_path / "out.mp4") > 0
+
+
+def test_frames_that_the_loop_keeps_never_stop_the_decoder():
+    kept = deque(maxlen=60)  # more than all queues hold
+    for frame in streamkit.run([STREET, STREET], model="demo", device="cpu", limit=50):
+        kept.append(frame)
+    assert len(kept) == 60
+
+
+def test_without_memory_for_the_frames_that_the_loop_keeps_the_run_ends_with_the_reason(monkeypatch):
+    pool = shared_pool(streamkit.Device("cpu"))
+    monkeypatch.setattr(pool, "limit", pool.allocated + 40 * 640 * 540)
+    with pytest.raises(streamkit.SourceError, match="in a Python loop, keep fewer frames"):
+        list(streamkit.run(STREET, model="demo", device="cpu"))
+
+
+def test_a_push_source_needs_a_pipeline():
+    with pytest.raises(ConfigError, match=r"PushSource needs streamkit\.Pipeline"):
+        streamkit.run({"cam": streamkit.PushSource()}, model="demo")
+
+
+def test_stages_are_a_mapping():
+    with pytest.raises(ConfigError, match="stages must be a mapping"):
+        streamkit.run(STREET, stages=["track"])

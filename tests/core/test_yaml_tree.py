@@ -354,3 +354,24 @@ def test_both_parsers_make_the_same_tree(text):
 
 def test_the_fast_parser_is_there():
     assert yaml_tree._FastParser is yaml.CSafeLoader
+
+
+def test_texts_of_plain_values_are_expanded_and_typed_as_in_a_yaml():
+    known = {"HOST": "10.0.0.7", "PORT": "554", "EMPTY": ""}
+    values = {
+        "uri": "rtsp://${HOST}:${PORT}/a", "port": "${PORT}", "name": "${NONE:-gate}", "empty": "${EMPTY:-full}",
+        "list": ["${HOST}", 3], "points": (1, 2), "path": Path("a/b"), "other": None, "plain": "554",
+    }  # fmt: skip
+    assert yaml_tree.expand(values, "x", known) == {
+        "uri": "rtsp://10.0.0.7:554/a", "port": 554, "name": "gate", "empty": "full", "list": ["10.0.0.7", 3],
+        "points": [1, 2], "path": "a/b", "other": None, "plain": "554",
+    }  # fmt: skip
+
+
+def test_every_variable_that_is_not_set_is_reported():
+    with pytest.raises(ConfigError) as raised:
+        yaml_tree.expand({"a": "${ONE}", "b": ["${TWO}"]}, "pipeline", {})
+    assert [problem.text.split(";")[0] for problem in raised.value.problems] == [
+        "the environment variable ONE is not set",
+        "the environment variable TWO is not set",
+    ]

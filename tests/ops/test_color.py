@@ -7,7 +7,7 @@ import pytest
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Surface
-from streamkit.ops.color import IMAGE, from_rgb, image_record, rgb_to_yuv, to_rgb, yuv_to_rgb
+from streamkit.ops.color import IMAGE, from_rgb, image_record, rgb_to_yuv, to_rgb, write_nv12, yuv_to_rgb
 
 COLORS = [
     Color(matrix, full_range, *siting)
@@ -182,3 +182,17 @@ def test_a_copy_from_the_device_is_counted() -> None:
     ours = to_rgb(Surface(cupy.asarray(data), Color()), 63, 47, counters)
     np.testing.assert_array_equal(ours, to_rgb(Surface(data, Color()), 63, 47))
     assert counters["pixels to host"] == 1
+
+
+@pytest.mark.parametrize("xp", ["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("color", COLORS, ids=str)
+@pytest.mark.parametrize(("width", "height"), [(64, 48), (33, 21), (2, 3)])
+def test_write_nv12_is_from_rgb_where_the_image_is(color: Color, width: int, height: int, xp: str) -> None:
+    arrays = pytest.importorskip(xp)
+    rgb = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    wanted = from_rgb(rgb, color).astype(int)
+    out = arrays.empty(wanted.shape, np.uint8)
+    write_nv12(arrays.asarray(rgb), color, out)
+    found = np.asarray(out if xp == "numpy" else out.get()).astype(int)
+    assert np.abs(found - wanted).max() <= 1
+    assert (found == wanted).mean() > 0.99

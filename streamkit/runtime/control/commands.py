@@ -18,6 +18,7 @@ from streamkit.runtime.control.settings import changeable, checked, value_of
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.fault_injector import FaultInjector, faults_message, faults_of
+from streamkit.runtime.ingest.push_source import PushedFrames
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.ingest.sources import Sources, stream_numbers
 
@@ -71,7 +72,7 @@ class Controls:
             self.streams.update(stream_numbers([source]))
             self.sources.add(source)
             self.graph.sources = known
-            if self._store is not None:
+            if self._store is not None and not issubclass(source.type, PushedFrames):
                 self._store.added(source)
 
     def remove(self, id_: str) -> None:

@@ -1,0 +1,134 @@
+"""From the arguments of `streamkit.run` and `streamkit.Pipeline` to a graph."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read, read_source, read_values
+from streamkit.config.plan import Graph, SourceConfig
+from streamkit.core.data import Device
+from streamkit.core.errors import ConfigError
+from streamkit.core.yaml_tree import expand
+from streamkit.runtime.execution.device import choose
+from streamkit.runtime.ingest.push_source import PushQueue, PushSource
+
+logger = logging.getLogger(__name__)
+
+Address = str | os.PathLike[str]
+Sources = Address | Sequence[Address] | Mapping[str, Any]
+
+_PLACEHOLDER = "test://"  # stands for a push source while the entries are checked
+
+
+@dataclass(slots=True)
+class CheckedPipeline:
+    """A checked pipeline that has not begun.
+
+    Attributes:
+        graph: its graph.
+        device: its device.
+        queues: the queue of each push source, by id.
+    """
+
+    graph: Graph
+    device: Device
+    queues: dict[str, PushQueue] = field(default_factory=dict)
+
+
+def plan(
+    sources: Sources | None, *, model: Address | None, stages: Mapping[str, Any] | None, device: str | None,
+    limit: int | None, set_: Mapping[str, Any] | None, may_be_empty: bool = False,
+) -> CheckedPipeline:  # fmt: skip
+    """Check the arguments of `streamkit.run`, and make their graph.
+
+    Raises:
+        ConfigError: with every problem.
+        DeviceError: the device is not available.
+    """
+    if limit is not None and limit < 1:
+        raise ConfigError(f"limit must be at least 1 frame, got {limit}; leave it out to read all frames")
+    changes = {name: str(value) for name, value in (set_ or {}).items()}
+    pushed: dict[str, PushSource] = {}
+    path = _pipeline_file(sources)
+    whole = path is not None or (isinstance(sources, Mapping) and "sources" in sources)
+    if whole and (model is not None or stages is not None):
+        raise ConfigError("model and stages are for sources; a pipeline names its own, which `set` can change")
+    if path is not None:
+        config = read(path, set_=changes, device=device, may_be_empty=may_be_empty)
+    else:
+        values, pushed = _without_push(_values(sources, model, stages))
+        config = read_values(expand(values, "pipeline"), set_=changes, device=device, may_be_empty=may_be_empty)
+    for warning in config.warnings:
+        logger.warning(str(warning))
+    if config.problems:
+        build(config)  # raises them, and those of the graph
+    made = CheckedPipeline(Graph(config, [], {}, [], {}), choose(config.device))
+    config.sources = [
+        _push_config(made, source.id, pushed[source.id]) if source.id in pushed else source for source in config.sources
+    ]
+    made.graph = build(config)
+    return made
+
+
+def added(plan: CheckedPipeline, id_: str, source: Any) -> list[SourceConfig]:
+    """The sources that one more entry stands for: a folder of videos is several.
+
+    Raises:
+        ConfigError: with every problem.
+    """
+    if isinstance(source, PushSource):
+        read_source(plan.graph.config, id_, _PLACEHOLDER)  # checks the id
+        return [_push_config(plan, id_, source)]
+    return read_source(plan.graph.config, id_, expand(source, "source"))
+
+
+def _push_config(made: CheckedPipeline, id_: str, source: PushSource) -> SourceConfig:
+    config = source.config(id_, made.device)
+    made.queues[id_] = config.options["queue"]
+    return config
+
+
+def _pipeline_file(sources: Any) -> Path | None:
+    """The path of a pipeline's YAML, if the sources are one."""
+    text = str(sources) if isinstance(sources, str | os.PathLike) else ""
+    return Path(text) if "://" not in text and text.lower().endswith((".yaml", ".yml")) else None
+
+
+def _values(sources: Any, model: Address | None, stages: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The pipeline in the shape of its YAML."""
+    if isinstance(sources, Mapping) and "sources" in sources:
+        return dict(sources)
+    if stages is not None and not isinstance(stages, Mapping):
+        raise ConfigError(
+            f'stages must be a mapping from ids to options, such as {{"track": {{}}}}, got {type(stages).__name__}'
+        )
+    if model is None and not stages:
+        raise ConfigError('sources need a detector or stages, such as model="demo"')
+    detector = {} if model is None else {"detect": {"model": str(model)}}
+    return {"sources": _entries(sources), "stages": {**detector, **(stages or {})}}
+
+
+def _entries(sources: Any) -> dict[str, Any]:
+    """The entries of `sources:`, with ids for addresses that have none."""
+    if sources is None:
+        return {}
+    if isinstance(sources, Mapping):
+        return dict(sources)
+    if isinstance(sources, Sequence) and not isinstance(sources, str):
+        return {f"source_{number}": one for number, one in enumerate(sources, 1)}
+    return {"source": sources}
+
+
+def _without_push(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, PushSource]]:
+    """The values with a placeholder for each push source, and the push sources by id."""
+    entries = values.get("sources")
+    if not isinstance(entries, Mapping):
+        return values, {}
+    pushed = {str(id_): one for id_, one in entries.items() if isinstance(one, PushSource)}
+    return {**values, "sources": {**entries, **dict.fromkeys(pushed, _PLACEHOLDER)}}, pushed

@@ -1,0 +1,141 @@
+"""The queue between the end of a graph and a Python loop, and the sink that fills it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streamkit.config.graph import with_nodes
+from streamkit.config.plan import Graph, Node, RunOptions
+from streamkit.core.data import Frame
+from streamkit.core.stage import Sink
+from streamkit.core.stage_spec import StageSpec
+from streamkit.core.yaml_tree import YamlNode
+from streamkit.runtime.execution.channel import Aborted
+
+LOOP_BUSY, NOT_READ = "frames dropped: loop busy", "frames not read by the loop"
+_FRAMES = 16  # of all files
+_LIVE_FRAMES = 4  # of each live source
+
+
+class FrameQueue:
+    """Frames that wait for a Python loop.
+
+    A frame without a due time waits while the queue holds `_FRAMES` of them. A live or paced frame never waits: it
+    replaces the oldest of its source, and takes its events. Surfaces are not bounded in number (`media/surfaces.py`),
+    so frames that the loop keeps never stop a decoder.
+
+    Attributes:
+        dropped: frames that were replaced, by source.
+    """
+
+    def __init__(self) -> None:
+        self._frames: deque[Frame] = deque()
+        self._live = Counter[str]()  # queued frames with a due time, by source
+        self.dropped = Counter[str]()
+        self._reader: int | None = None  # the id of the thread that reads
+        self._changed = threading.Condition()
+        self._error: BaseException | None = None
+        self._closed = self._refuses = False
+
+    @property
+    def full(self) -> bool:
+        """Whether a frame of a file has to wait."""
+        return len(self._frames) - self._live.total() >= _FRAMES
+
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether the queue is full, and the calling thread is the one that reads it."""
+        return self.full and self._reader == threading.get_ident()
+
+    def put(self, frame: Frame) -> bool:
+        """Add a frame; return whether it has replaced one. Raises Aborted once frames are refused."""
+        with self._changed:
+            while frame.due_s is None and self.full and not self._refuses:
+                self._changed.wait()
+            if self._refuses:
+                raise Aborted
+            replaces = frame.due_s is not None and self._live[frame.source] >= _LIVE_FRAMES
+            if replaces:
+                self._drop_oldest(frame.source, frame)
+            if frame.due_s is not None:
+                self._live[frame.source] += 1
+            self._frames.append(frame)
+            self._changed.notify_all()
+            return replaces
+
+    def _drop_oldest(self, source: str, newest: Frame) -> None:
+        """Remove the oldest live frame of a source; the next one of that source takes its events."""
+        mine = [frame for frame in self._frames if frame.source == source and frame.due_s is not None]
+        heir = mine[1] if len(mine) > 1 else newest
+        heir.events[:0] = mine[0].events
+        self._frames = deque(frame for frame in self._frames if frame is not mine[0])
+        self._live[source] -= 1
+        self.dropped[source] += 1
+
+    def get(self) -> Frame | None:
+        """Wait for the next frame and take it; None at the end.
+
+        Raises:
+            BaseException: the error that the queue was closed with, after the last frame.
+        """
+        self._reader = threading.get_ident()
+        with self._changed:
+            while not self._frames and not self._closed:
+                self._changed.wait()
+            if not self._frames:
+                if self._error is not None:
+                    raise self._error
+                return None
+            frame = self._frames.popleft()
+            if frame.due_s is not None:
+                self._live[frame.source] -= 1
+            self._changed.notify_all()
+            return frame
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the queue after the frames in it; the reader then gets `error`."""
+        with self._changed:
+            self._closed, self._error = True, error
+            self._changed.notify_all()
+
+    def refuse(self) -> None:
+        """Refuse further frames, also those that wait; queued frames can still be read."""
+        with self._changed:
+            self._refuses = True
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """Drop the queued frames and refuse further ones: the reader is at the end."""
+        with self._changed:
+            self._refuses = self._closed = True
+            self._error = None
+            self._frames.clear()
+            self._live.clear()
+            self._changed.notify_all()
+
+
+@dataclass(eq=False)
+class FrameQueueSink(Sink):
+    """Puts each frame into the queue; frames that the queue refuses are only counted."""
+
+    spec = StageSpec(name="frames", built_in=True)
+    queue: Any
+
+    def write(self, frame: Frame) -> None:
+        """Queue the frame; its lists are copied, because the runner still counts them."""
+        try:
+            if self.queue.put(replace(frame, tables=dict(frame.tables), events=list(frame.events))):
+                self.context.counters.add(LOOP_BUSY)
+        except Aborted:
+            self.context.counters.add(NOT_READ)
+
+
+def with_frame_queue(graph: Graph, queue: FrameQueue) -> Graph:
+    """The graph with one more sink, after all of its ends: branches are merged, so each frame comes once."""
+    ends = [node.id for node in graph.ends]
+    options = {"queue": queue}
+    sink = Node("(loop)", FrameQueueSink, options, ends, RunOptions(), YamlNode({}, "pipeline", 0, 0))
+    return with_nodes(graph, [*graph.nodes.values(), sink])

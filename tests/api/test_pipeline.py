@@ -1,0 +1,150 @@
+"""`streamkit.Pipeline`: sources that come and go, statistics, runs without a loop."""
+
+import threading
+import time
+
+import pytest
+
+import streamkit
+from streamkit.core.errors import ConfigError
+
+STREET = "samples/street.mp4"
+WAIT_S = 30.0
+
+
+def until(condition):
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s, "it takes too long"
+        time.sleep(0.01)
+
+
+def test_sources_come_and_go_while_it_runs():
+    with streamkit.Pipeline({"a": STREET}, model="demo", device="cpu", limit=100) as pipeline:
+        seen = []
+        for frame in pipeline:
+            seen.append(frame.source)
+            if len(seen) == 3:
+                assert pipeline.add_source("b", {"uri": STREET, "every": 2}) == ["b"]
+            if frame.source == "b" and seen.count("b") == 3:
+                pipeline.remove_source("b")
+    assert seen.count("a") == 100
+    assert 3 <= seen.count("b") < 100
+    assert set(pipeline.stats.sources) == {"a"}
+    assert pipeline.report["removed"]["sources"] == 1
+
+
+def test_a_folder_is_several_sources(tmp_path):
+    for name in ("one.mp4", "two.mp4"):
+        (tmp_path / name).symlink_to(f"/proc/self/cwd/{STREET}")
+    with streamkit.Pipeline(model="demo", device="cpu", limit=2) as pipeline:
+        assert pipeline.add_source("clips", tmp_path) == ["clips/one", "clips/two"]
+        assert {frame.source for frame in pipeline} == {"clips/one", "clips/two"}
+
+
+def test_without_any_source_it_can_wait_for_some():
+    with streamkit.Pipeline(model="demo", device="cpu", limit=2, keep_running=True) as pipeline:
+        adding = threading.Timer(0.3, pipeline.add_source, ("late", STREET))
+        adding.start()
+        indices = []
+        for frame in pipeline:
+            indices.append(frame.index)
+            if len(indices) == 2:
+                pipeline.stop()
+    assert indices == [0, 1]
+
+
+def test_a_pipeline_runs_without_a_loop(tmp_path):
+    sources = {"street": STREET, "gone": "nowhere.mp4"}
+    stages = {"detect": {"model": "demo"}, "jsonl": {"path": str(tmp_path / "{source}.jsonl")}}
+    pipeline = streamkit.Pipeline({"sources": sources, "stages": stages}, device="cpu", limit=30)
+    report = pipeline.run()
+    assert (report["frames"], report["exit_code"]) == (30, 1)
+    assert "(loop)" not in report["stages"]
+    assert len((tmp_path / "street.jsonl").read_text().splitlines()) == 30
+    assert pipeline.errors["gone"].cause == "missing"
+    with pytest.raises(ConfigError, match="has begun already"):
+        pipeline.run()
+    with pytest.raises(ConfigError, match="started without a loop"):
+        iter(pipeline)
+
+
+def test_a_run_of_which_every_source_fails_raises():
+    with pytest.raises(streamkit.SourceError, match="source source failed: nowhere"):
+        streamkit.Pipeline("nowhere.mp4", model="demo", device="cpu").run()
+
+
+def test_a_stage_that_cannot_be_opened_ends_the_run_with_its_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    stages = {"jsonl": {"path": str(tmp_path / "file" / "rows.jsonl")}}
+    with pytest.raises(streamkit.StreamkitError, match=r"rows\.jsonl"):
+        list(streamkit.Pipeline(STREET, stages=stages, device="cpu"))
+
+
+def test_a_second_loop_continues_and_a_third_is_refused():
+    with streamkit.Pipeline(STREET, model="demo", device="cpu", limit=5) as pipeline:
+        assert next(iter(pipeline)).index == 0
+        assert [frame.index for frame in pipeline] == [1, 2, 3, 4]
+        with pytest.raises(streamkit.PipelineEnded, match="have been read"):
+            list(pipeline)
+
+
+def test_stop_ends_the_loop_after_the_decoded_frames():
+    indices = []
+    with streamkit.Pipeline(STREET, model="demo", device="cpu") as pipeline:
+        for frame in pipeline:
+            indices.append(frame.index)
+            pipeline.stop()
+        with pytest.raises(streamkit.PipelineEnded, match="has ended"):
+            pipeline.add_source("more", STREET)
+    assert indices == list(range(len(indices)))
+    assert 1 < len(indices) < 250
+    assert pipeline.report["exit_code"] == 130
+
+
+def test_stop_does_not_wait_for_a_loop_that_reads_no_more():
+    with streamkit.Pipeline(STREET, model="demo", device="cpu") as pipeline:
+        next(iter(pipeline))
+        until(lambda: pipeline.stats.sources["source"].frames > 20)
+        begun_s = time.monotonic()
+    assert time.monotonic() - begun_s < 3
+
+
+def test_stats_are_typed_and_print_as_a_table():
+    sources = {"street": STREET, "gone": "nowhere.mp4"}
+    with streamkit.Pipeline(sources, model="demo", device="cpu", limit=40) as pipeline:
+        assert repr(pipeline) == "Pipeline(street, gone; not begun on cpu)"
+        assert pipeline.stats.frames == 0
+        for _ in pipeline:
+            pass
+        stats = pipeline.stats
+    street, gone = stats.sources["street"], stats.sources["gone"]
+    assert (street.state, street.frames, street.out, street.error) == ("ended", 40, 40, None)
+    assert (gone.state, gone.error) == ("failed", "nowhere.mp4: there is no such file")
+    assert street.fps == stats.fps > 0
+    infer = stats.stages["detect.infer"]
+    assert infer.frames == stats.frames == 40
+    assert infer.ms_per_frame == pytest.approx(infer.seconds / 40 * 1e3, rel=0.1)
+    first, head, *rows = repr(stats).splitlines()
+    assert first.startswith("40 frames in ")
+    assert head.split() == ["source", "state", "frames", "out", "fps", "error"]
+    assert rows[0].split()[:4] == ["street", "ended", "40", "40"]
+    assert rows[1].endswith("nowhere.mp4: there is no such file")
+
+
+def test_mistakes_before_the_run():
+    pipeline = streamkit.Pipeline({"street": STREET}, model="demo", device="cpu")
+    with pytest.raises(ConfigError, match="there is a source 'street' already"):
+        pipeline.add_source("street", STREET)
+    with pytest.raises(ConfigError, match="did you mean 'start'"):
+        pipeline.add_source("b", {"uri": STREET, "strt": 3})
+    with pytest.raises(ConfigError, match="there is no source 'stret'; did you mean 'street'"):
+        pipeline.remove_source("stret")
+    with pytest.raises(ConfigError, match="has not begun; call start"):
+        pipeline.wait()
+    pipeline.remove_source("street")
+    with pytest.raises(ConfigError, match="has no source; add one"):
+        pipeline.start()
+    pipeline.close()
+    with pytest.raises(streamkit.PipelineEnded, match="stopped before it began"):
+        list(pipeline)
