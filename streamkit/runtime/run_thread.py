@@ -168,7 +168,7 @@ def _all_failed(run: PipelineRun) -> SourceError | None:
 
 
 def _abandon(run: LoopRun, outcome: RunOutcome) -> None:
-    """Stop a run that nobody refers to. The garbage collector may run in a thread that the run waits for."""
+    """Stop a run without references. The garbage collector may run in a thread that the run waits for."""
     _close(run, outcome, wait=not threading.current_thread().daemon)
 
 
