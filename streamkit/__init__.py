@@ -10,6 +10,7 @@ import __main__
 if os.path.basename(getattr(__main__, "__file__", None) or "") == "streamkit":
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
+from streamkit.core import delegation
 from streamkit.core.data import Batch, Color, Detections, Device, Event, Frame, Surface
 from streamkit.core.errors import ConfigError, DeviceError, PipelineEnded, SourceError, StreamkitError
 from streamkit.core.stage import (
@@ -46,6 +47,15 @@ _LAZY = {  # they need the whole runtime
     "PushSource": "streamkit.runtime.ingest.push_source",
     "run": "streamkit.api.loop",
 }
+
+
+def _frame_functions() -> delegation.FrameFunctions:
+    from streamkit.api import frame_functions
+
+    return frame_functions
+
+
+delegation.set_functions(_frame_functions)
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,16 @@ import numpy as np
 
 from streamkit.core.counters import Counters
 from streamkit.core.crops import Crops
-from streamkit.core.detections import Array, Detections, Skeleton, array_module, merge, shape_text
+from streamkit.core.delegation import functions
+from streamkit.core.detections import (
+    Array,
+    Detections,
+    Skeleton,
+    array_module,
+    label_counts,
+    merge,
+    shape_text,
+)
 from streamkit.core.surface import Color, Surface
 
 __all__ = [
@@ -187,6 +196,46 @@ class Frame:
         track_id = None if track_id is None else int(track_id)
         self.events.append(Event(kind, self._state.stage, self.source, self.index, self.pts_s, track_id, data))
 
+    def image(self, order: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
+        """The image as a new (height, width, 3) uint8 NumPy array on the host.
+
+        From a GPU this is a copy, which the summary counts as `pixels to host`.
+
+        Args:
+            order: the order of the channels; `bgr` for OpenCV.
+
+        Raises:
+            ValueError: the frame has no pixels, or `order` is unknown.
+        """
+        return functions().image(self, order)
+
+    def rgb(self) -> Any:
+        """The image as (height, width, 3) uint8 RGB on the frame's device, for `torch.from_dlpack` and others.
+
+        Returns:
+            A new `streamkit.ops.tensors.PixelTensor`; on a GPU a kernel makes it, and no pixel is copied to the host.
+
+        Raises:
+            ValueError: the frame has no pixels.
+        """
+        return functions().rgb_tensor(self)
+
+    def nv12(self) -> Any:
+        """The planes as the decoder wrote them, on the frame's device, without a copy. Do not write to them.
+
+        Returns:
+            A `streamkit.ops.tensors.Nv12Planes`: `y` (height, width) uint8; `uv` (ceil(height / 2), ceil(width / 2), 2)
+            uint8, Cb and Cr; and `color`. The surface returns to its pool when the last array made from them is gone.
+
+        Raises:
+            ValueError: the frame has no pixels.
+        """
+        return functions().nv12_planes(self)
+
+    def record(self) -> dict[str, Any]:
+        """The frame as the dict that the sink `jsonl` writes, schema `streamkit/1`."""
+        return functions().record(self)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Frame:
         """Copy all but the image, the packet and the state of the source."""
         events = [replace(event, data=copy.deepcopy(event.data, memo)) for event in self.events]
@@ -195,11 +244,17 @@ class Frame:
         return made
 
     def __repr__(self) -> str:
+        objects = ", ".join(label_counts(list(self.tables.values()))) or "no objects"
         return (
             f"Frame({self.source!r}, index={self.index}, pts_s={self.pts_s:.3f}, {self.width}x{self.height}, "
-            f"{self.surface!r}, objects={sum(map(len, self.tables.values()))}, events={len(self.events)}"
+            f"{objects}, {len(self.events)} event{'s' * (len(self.events) != 1)}"
+            + ("" if self.surface is not None else ", no pixels")
             + (f", error={self.error!r})" if self.error else ")")
         )
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: a small image with the objects drawn, and a table of them."""
+        return functions().html(self)
 
 
 @dataclass(slots=True, repr=False)

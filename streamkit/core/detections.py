@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from streamkit.core.delegation import functions
 
 Array = Any
 """A `numpy.ndarray` or a `cupy.ndarray`."""
@@ -246,9 +249,63 @@ class Detections:
         xp = array_module(self.xyxy)
         return xp.stack([(self.xyxy[:, 0] + self.xyxy[:, 2]) * np.float32(0.5), self.xyxy[:, 3]], axis=1)
 
+    def to_pandas(self) -> Any:
+        """The table as a `pandas.DataFrame`, one row per object, with the columns and the rounding of the records.
+
+        `box` becomes `x1`, `y1`, `x2` and `y2`, in source pixels. Boxes are not clipped, because a table does not know
+        the size of its frame. Columns that a record would omit are there without values if the table has them.
+
+        Raises:
+            MissingPackage: pandas is not installed.
+            ValueError: the table is on a GPU.
+        """
+        return functions().to_pandas(self)
+
+    def to_supervision(self) -> Any:
+        """The table as `supervision.Detections`: xyxy in source pixels, confidence, class_id, tracker_id, mask, data.
+
+        `data["class_name"]` has the labels, and `data` further public columns. `tracker_id` is None without a tracker
+        and -1 for rows without a track. `mask`, (n, height, width) bool, is there if a stage has written masks.
+
+        Raises:
+            MissingPackage: supervision is not installed.
+            ValueError: the table is on a GPU.
+        """
+        return functions().to_supervision(self)
+
+    def to_supervision_keypoints(self) -> Any:
+        """The column `keypoints` as `supervision.KeyPoints`, in source pixels; missing points are (0, 0).
+
+        Raises:
+            MissingPackage: supervision is not installed.
+            ValueError: the table has no key points, or is on a GPU.
+        """
+        return functions().to_supervision_keypoints(self)
+
     def __repr__(self) -> str:
+        counts = label_counts([self])
         extra = "".join(f", {name}={shape_text(column)}" for name, column in self.extra.items())
-        return f"Detections({len(self)} rows, {shape_text(self.xyxy)}, track_id={shape_text(self.track_id)}{extra})"
+        return (
+            f"Detections({len(self)} rows{': ' * bool(counts)}{', '.join(counts)}; xyxy={shape_text(self.xyxy)}, "
+            f"track_id={shape_text(self.track_id)}{extra})"
+        )
+
+
+_MOST_LABELS = 5
+
+
+def label_counts(tables: Sequence[Detections]) -> list[str]:
+    """Number of rows by label, the most frequent first, as in `2 person`; rarer labels are one entry, `3 others`.
+
+    A table on a GPU is one entry without labels, because labels need a copy to the host.
+    """
+    on_host = [table for table in tables if array_module(table.class_id) is np]
+    counts = Counter(label for table in on_host for label in table.label)
+    shown = counts.most_common(_MOST_LABELS)
+    others = counts.total() - sum(n for _, n in shown)
+    elsewhere = sum(map(len, tables)) - counts.total()
+    made = [f"{n} {label}" for label, n in shown] + [f"{others} others"] * bool(others)
+    return made + [f"{elsewhere} on the GPU"] * bool(elsewhere)
 
 
 _COLUMNS = {"score": np.float32, "class_id": np.int32, "batch_row": np.int32, "row_id": np.int32}

@@ -59,10 +59,11 @@ class DeviceError(StreamkitError):
 
 
 class MissingPackage(StreamkitError):
-    """A package that an option needs is not installed."""
+    """A package that an option or a method needs is not installed; without an `extra`, pip installs the package."""
 
     def __init__(self, package: str, extra: str, why: str) -> None:
-        super().__init__(f"{why} needs the package {package}; install it with: {install_command(extra)}")
+        command = install_command(extra) if extra else f"python -m pip install {package}"
+        super().__init__(f"{why} needs the package {package}; install it with: {command}")
 
 
 @contextmanager

@@ -35,6 +35,11 @@ def record(frame: Frame) -> dict[str, Any]:
     return frame_record(frame, objects)
 
 
+def table_records(table: Detections) -> list[dict[str, Any]]:
+    """The `objects` of a record for a table without its frame: boxes are rounded but not clipped to the frame."""
+    return _objects(table, np.full(5, np.inf), None) if len(table) else []
+
+
 def line(frame: Frame) -> bytes:
     """The frame's record as one line of JSON in UTF-8, with its newline."""
     return _line(record(frame))

@@ -26,6 +26,8 @@ _ANY = 99_991
 """A number of classes that no network has: a family that accepts it does not see the number in the shapes."""
 _STRIDES = ((8, 16, 32), (16, 32), (4, 8, 16), (4, 8, 16, 32), (8, 16, 32, 64))
 _MOST_ROWS = 1000
+_NOT_BY_SHAPE = ("yolov8_obb",)
+"""Families whose shapes are those of another with one class more: considered only if a source or the user names them."""
 
 
 class Candidate(NamedTuple):
@@ -48,12 +50,12 @@ def candidates(
         info: the network.
         size: width and height of its input, None if unknown.
         classes: length of the label list, None if unknown.
-        among: the families to consider; all by default.
+        among: the families to consider; by default all whose shapes tell them.
         select: the card's `select`.
     """
     found = []
     for name, family in FAMILIES.items():
-        if among is not None and name not in among:
+        if name not in (among if among is not None else FAMILIES.keys() - _NOT_BY_SHAPE):
             continue
         reads = family.selecting(select) if name == "detr" else family
         if _takes_inputs(info, reads) and _plausible(name, info, size):

@@ -129,9 +129,17 @@ def rgb(frame: Frame) -> np.ndarray:
     Raises:
         ValueError: the frame has no pixels.
     """
+    return to_rgb(surface_of(frame), frame.width, frame.height, frame._state.counters)
+
+
+def surface_of(frame: Frame) -> Surface:
+    """Return a frame's surface. Raises ValueError if it has none."""
     if frame.surface is None:
-        raise ValueError(f"frame {frame.index} of {frame.source} has no pixels")
-    return to_rgb(frame.surface, frame.width, frame.height, frame._state.counters)
+        raise ValueError(
+            f"frame {frame.index} of {frame.source} has no pixels: its source makes none, or a stage removed them; "
+            "frame.surface is None on such frames"
+        )
+    return frame.surface
 
 
 def to_rgb(surface: Surface, width: int, height: int, counters: Counters | None = None) -> np.ndarray:

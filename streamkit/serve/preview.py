@@ -8,22 +8,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamkit.config.checks.hiding import frame_ancestors, hiding
 from streamkit.config.plan import DECODE, Graph, Node, RunOptions, StageConfig, stages_above
-from streamkit.core.data import Batch, Color, Detections, Event, Frame, Surface, array_module
+from streamkit.core.data import Batch, Event, Frame, array_module
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
 from streamkit.core.stage import BatchStage, Sink
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.io.still_images import jpeg
-from streamkit.ops.letterbox import InputSpec
 from streamkit.serve.gallery import Gallery
 
 if TYPE_CHECKING:
@@ -36,7 +33,6 @@ WIDTH, HEIGHT = 640, 480
 
 _QUALITY = 75
 _MAX_BYTES = 200_000
-_COLOR = Color("bt601", full_range=True, chroma_x=0.5)
 
 
 class Preview(BatchStage, name="preview"):
@@ -97,13 +93,14 @@ class Preview(BatchStage, name="preview"):
     def _images(self, batch: Batch, rows: list[int]) -> dict[int, bytes]:
         """JPEG files by row; frames without pixels are skipped."""
         from streamkit.ops import preprocess
+        from streamkit.ops.thumbnail import draw_small, small_spec
         from streamkit.ops.transfer import fetch
 
         rows = [row for row in rows if batch.frames[row].surface is not None]
         small = []
         for row in rows:
             frame = batch.frames[row]
-            spec = _spec(frame.width, frame.height)
+            spec = small_spec(frame.width, frame.height, (WIDTH, HEIGHT))
             assert frame.surface is not None
             small.append(preprocess.preprocess([frame.surface], [(frame.width, frame.height)], spec)[0])
         if not small:
@@ -111,50 +108,12 @@ class Preview(BatchStage, name="preview"):
         if array_module(small[0]) is not np:
             self.context.counters.add("previews to host", len(small))
         tables = [table for name in self.draw if name in batch.tables and len(table := batch.table(name))]
-        return {
-            row: jpeg(self._drawn(image[0], batch.frames[row], row, tables), _QUALITY)
-            for row, image in zip(rows, fetch(small)(), strict=True)
-        }
-
-    def _drawn(self, rgb: np.ndarray, frame: Frame, row: int, tables: list[Detections]) -> np.ndarray:
-        """The small image with the frame's objects drawn."""
-        from streamkit.ops.annotate import annotate
-        from streamkit.ops.color import from_rgb, to_rgb
-        from streamkit.ops.overlay import draw
-        from streamkit.ops.style import Style
-
-        height, width = rgb.shape[:2]
-        scale = np.array([width / frame.width, height / frame.height], np.float32)
-        own = [_scaled(table[table.batch_row == row], scale) for table in tables]
-        if not any(map(len, own)):
-            return rgb
-        surface = Surface(from_rgb(rgb, _COLOR), _COLOR)
-        self._atlas.begin()
-        marks, ends = annotate([surface], own, Style(), self._atlas)
-        return to_rgb(draw([surface], marks, ends, self._atlas, in_place=True)[0], width, height)
-
-
-@lru_cache(maxsize=64)
-def _spec(width: int, height: int) -> InputSpec:
-    """The scaling of a frame of this size to a small image: RGB bytes of even size, never enlarged."""
-    ratio = min(1.0, WIDTH / width, HEIGHT / height)
-    size = max(2, 2 * round(width * ratio / 2)), max(2, 2 * round(height * ratio / 2))
-    return InputSpec(size, "stretch", layout="nhwc", dtype="u8")
-
-
-def _scaled(table: Detections, scale: np.ndarray) -> Detections:
-    """A frame's objects in the small image's pixels."""
-    columns: dict[str, Any] = {"xyxy": table.xyxy * np.tile(scale, 2), "batch_row": np.zeros(len(table), np.int32)}
-    columns["extra"] = {
-        name: column for name, column in table.extra.items() if name != "mask"
-    }  # masks have the resolution of the full frame
-    if "keypoints" in table.extra:
-        points = np.array(table.extra["keypoints"], np.float32)
-        points[:, :, :2] *= scale
-        columns["extra"]["keypoints"] = points
-    if "corners" in table.extra:
-        columns["extra"]["corners"] = np.asarray(table.extra["corners"] * scale, np.float32)
-    return replace(table, **columns)
+        made = {}
+        for row, image in zip(rows, fetch(small)(), strict=True):
+            frame = batch.frames[row]
+            own = [table[table.batch_row == row] for table in tables]
+            made[row] = jpeg(draw_small(image[0], own, (frame.width, frame.height), self._atlas), _QUALITY)
+        return made
 
 
 def tap(graph: Graph, gallery: Gallery) -> StageConfig:

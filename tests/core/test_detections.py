@@ -117,8 +117,8 @@ def test_concat_fills_what_a_table_lacks():
 
 def test_repr_shows_shapes_and_no_data():
     text = repr(table(2, tracks=[1, 2], speed=[0.125, 0.125]))
-    assert text.startswith("Detections(2 rows, ")
-    assert "float32[2, 4]@host, track_id=int64[2]@host, speed=float32[2]@host" in text
+    assert text.startswith("Detections(2 rows: ")
+    assert "xyxy=float32[2, 4]@host, track_id=int64[2]@host, speed=float32[2]@host" in text
     assert "0.125" not in text
 
 

@@ -13,11 +13,12 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Batch, Event
 from streamkit.core.stage import Collecting, Context, Sink, default_registry, stage
+from streamkit.ops.thumbnail import small_spec
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.serve import preview as module
 from streamkit.serve.gallery import Gallery
-from streamkit.serve.preview import Preview, _spec, hidden_elsewhere, tap
+from streamkit.serve.preview import HEIGHT, WIDTH, Preview, hidden_elsewhere, tap
 from streamkit.testing.kit import detections, frames
 
 TRACKED = """
@@ -296,7 +297,7 @@ def test_a_picture_that_cannot_be_made_never_fails_a_frame(monkeypatch):
     ],
 )
 def test_sizes_are_even_small_and_keep_their_shape(size, small):
-    assert _spec(*size).size == small
+    assert small_spec(*size, (WIDTH, HEIGHT)).size == small
 
 
 @pytest.mark.gpu

@@ -308,7 +308,7 @@ def test_models_check_passes(card, scene, device):
 
 @pytest.mark.parametrize("what", ["corners", "xyxy"])
 def test_models_check_sees_corners_or_boxes_that_are_off(card, scene, what, monkeypatch):
-    from streamkit.models import check as module
+    from streamkit.models import finder as module
 
     real = module.families.unpack
 

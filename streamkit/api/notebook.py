@@ -1,0 +1,68 @@
+"""Frames as HTML for notebooks: a small image with the objects drawn, and a table."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from streamkit.core.data import Frame
+from streamkit.core.records import record
+from streamkit.io.still_images import jpeg
+
+MAX_ROWS = 20
+"""Rows of the table."""
+MAX_SIZE = (640, 480)
+"""Maximum width and height of the image, in pixels."""
+_QUALITY = 80
+_COLUMNS = ("label", "score", "track_id", "box")
+
+
+def html(frame: Frame) -> str:
+    """See `Frame._repr_html_`; all text of the frame is escaped."""
+    found = record(frame)
+    parts = [f"<div>{escape(repr(frame))}</div>"]
+    if frame.surface is not None:
+        data = base64.b64encode(jpeg(_drawn(frame), _QUALITY)).decode()
+        parts.append(f'<img alt="frame {frame.index}" src="data:image/jpeg;base64,{data}">')
+    if found["objects"]:
+        parts.append(_table(found["objects"]))
+    if found["events"]:
+        names = (f"{one['stage']}.{one['kind']}" for one in found["events"])
+        parts.append(f"<div>events: {escape(_shortened(list(names)))}</div>")
+    return "\n".join(parts)
+
+
+def _drawn(frame: Frame) -> np.ndarray:
+    from streamkit.ops.glyphs import Atlas
+    from streamkit.ops.thumbnail import draw_small, small_image
+
+    size = frame.width, frame.height
+    return draw_small(small_image(frame, MAX_SIZE), list(frame.tables.values()), size, Atlas(), frame.shown)
+
+
+def _table(objects: list[dict[str, Any]]) -> str:
+    """The first objects, with the columns that any of them has."""
+    columns = [name for name in _COLUMNS if any(name in one for one in objects)]
+    head = "".join(f"<th>{name}</th>" for name in columns)
+    rows = [
+        "<tr>" + "".join(f"<td>{escape(_text(one.get(name)))}</td>" for name in columns) + "</tr>"
+        for one in objects[:MAX_ROWS]
+    ]
+    rest = len(objects) - MAX_ROWS
+    if rest > 0:
+        rows.append(f'<tr><td colspan="{len(columns)}">{rest} more</td></tr>')
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(f"{number:.0f}" for number in value)
+    return "" if value is None else str(value)
+
+
+def _shortened(names: list[str]) -> str:
+    more = len(names) - MAX_ROWS
+    return ", ".join(names[:MAX_ROWS]) + (f" and {more} more" if more > 0 else "")
