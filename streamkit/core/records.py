@@ -37,7 +37,7 @@ def record(frame: Frame) -> dict[str, Any]:
 
 def table_records(table: Detections) -> list[dict[str, Any]]:
     """The `objects` of a record for a table without its frame: boxes are rounded but not clipped to the frame."""
-    return _objects(table, np.full(5, np.inf), None) if len(table) else []
+    return _objects(table, None, None) if len(table) else []
 
 
 def line(frame: Frame) -> bytes:
@@ -140,19 +140,20 @@ def corners_of(column: np.ndarray) -> np.ndarray:
     return np.asarray(np.rint(column * 100.0) / 100.0)
 
 
-def _numbers(table: Detections, limits: np.ndarray) -> np.ndarray:
+def _numbers(table: Detections, limits: np.ndarray | None) -> np.ndarray:
     numbers = np.empty((len(table), 5), np.float64)
     numbers[:, :4] = table.xyxy
     numbers[:, 4] = table.score
     numbers *= _STEPS
     np.rint(numbers, out=numbers)
-    np.maximum(numbers, 0.0, out=numbers)
-    np.minimum(numbers, limits, out=numbers)
+    if limits is not None:
+        np.maximum(numbers, 0.0, out=numbers)
+        np.minimum(numbers, limits, out=numbers)
     numbers /= _STEPS
     return numbers
 
 
-def _objects(table: Detections, limits: np.ndarray, stage: str | None) -> list[dict[str, Any]]:
+def _objects(table: Detections, limits: np.ndarray | None, stage: str | None) -> list[dict[str, Any]]:
     numbers = _numbers(table, limits)
     ids = table.class_id.tolist()
     names = _names(table.labels, ids)

@@ -83,7 +83,7 @@ def _line_of(family: str, info: ModelInfo) -> CardFacts:
         return _END_TO_END
     if family == "detr" and {"dets", "labels"} == set(info.outputs):
         return _RF_DETR
-    return _LINES.get("yolov8" if family.endswith("obb") else family, CardFacts())
+    return _LINES.get("yolov8" if family == "yolov8_obb" else family, CardFacts())
 
 
 # ------------------------------------------------------------------------------------------------------------ result

@@ -21,8 +21,9 @@ _FAMILIES = {
     "segment": ("yolov8_seg",),
     "pose": ("yolov8_pose",),
     "classify": ("probabilities",),
+    "obb": ("yolov8_obb",),
 }
-"""The families of a task. Another task, such as `obb`, has those whose name ends in it."""
+"""The families of a task."""
 
 
 def from_metadata(info: ModelInfo) -> CardFacts:
@@ -54,7 +55,7 @@ def from_metadata(info: ModelInfo) -> CardFacts:
 
 
 def _families(task: str, origin: str) -> tuple[str, ...]:
-    found = _FAMILIES.get(task) or tuple(name for name in FAMILIES if name.endswith(task))
+    found = _FAMILIES.get(task, ())
     need(
         found, f"task is {task!r} in {origin}, and no family reads it; the tasks are {', '.join(_FAMILIES)}; export "
         "a network of one of these, or write a family in a plugin",

@@ -97,6 +97,7 @@ def test_a_network_without_a_line_of_its_own_needs_to_know_its_input(test_data, 
         ("detect", {"o": ["batch", 6, "anchors"]}, "yolov8", "detect"),
         ("segment", {"o": ["N", 38, 8400], "p": ["N", 32, 160, 160]}, "yolov8_seg", "segment"),
         ("pose", {"o": ["N", 57, 8400]}, "yolov8_pose", "pose"),
+        ("obb", {"o": ["N", 7, 8400]}, "yolov8_obb", "detect"),
         ("classify", {"o": ["N", 2]}, "probabilities", "classify"),
     ],
 )
@@ -106,6 +107,13 @@ def test_task_of_the_metadata(task, outputs, family, card_task, tmp_path):
     assert check_model(card).input.scale == 1 / 255
     assert card.input.resize == ("crop" if task == "classify" else "letterbox")
     assert (card.input.pad, card.input.anchor, card.input.color) == (114, "center", "rgb")
+
+
+def test_oriented_boxes_need_metadata_or_a_family(tmp_path):
+    file = shaped(tmp_path / "best.onnx", {"o": ["N", 7, 8400]})
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    assert "have 3 classes" in wrong(file)
+    assert derive(file, family="yolov8_obb").card().labels == ("cat", "dog")
 
 
 def test_names_in_any_order_of_a_list_and_the_license(tmp_path):
