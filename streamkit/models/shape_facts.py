@@ -27,7 +27,7 @@ _ANY = 99_991
 _STRIDES = ((8, 16, 32), (16, 32), (4, 8, 16), (4, 8, 16, 32), (8, 16, 32, 64))
 _MOST_ROWS = 1000
 _NOT_BY_SHAPE = ("yolov8_obb",)
-"""Families whose shapes are those of another with one class more: considered only if a source or the user names them."""
+"""Families whose shapes are those of another with one class more: taken only if a source or the user names them."""
 
 
 class Candidate(NamedTuple):
