@@ -147,8 +147,16 @@ class Detections:
         return len(self.xyxy)
 
     def __getitem__(self, rows: Any) -> Detections:
-        """Select rows by a mask, a slice or indices; every column and `row_id` follow."""
+        """Select rows by a mask, a slice or indices; every column and `row_id` follow.
+
+        A single number gives a table of that row, so a loop over a table yields tables of one row.
+
+        Raises:
+            IndexError: there is no such row.
+        """
         if isinstance(rows, (int, np.integer)):
+            if not -len(self) <= rows < len(self):
+                raise IndexError(f"row {rows} of a table of {len(self)} rows")
             rows = slice(rows, rows + 1 or None)
         return self._unchecked(
             self.xyxy[rows],

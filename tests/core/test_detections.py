@@ -115,6 +115,16 @@ def test_concat_fills_what_a_table_lacks():
         Detections.concat([])
 
 
+def test_a_loop_over_a_table_yields_its_rows():
+    found = [one.track_id.tolist() for one in table(3, tracks=[5, 6, 7])]
+    assert found == [[5], [6], [7]]
+    assert list(table(0)) == []
+    assert table(3, tracks=[5, 6, 7])[-3].track_id.tolist() == [5]
+    for row in (3, -4):
+        with pytest.raises(IndexError, match=f"row {row} of a table of 3 rows"):
+            table(3)[row]
+
+
 def test_repr_shows_shapes_and_no_data():
     text = repr(table(2, tracks=[1, 2], speed=[0.125, 0.125]))
     assert text.startswith("Detections(2 rows: ")
