@@ -182,8 +182,7 @@ def tables_of(graph: Graph) -> DatasetTables:
         others |= not node.type.spec.built_in
     order = sorted(found, key=lambda name: (name != "track_id", name != "predicted"))
     labels = dict.fromkeys(
-        label for node in nodes if "detections" in node.type.spec.writes
-        for label in getattr(node.options.get("model"), "labels", ())
+        label for node in nodes if "detections" in node.type.spec.writes for label in node.labels
     )  # fmt: skip
     facts = any(
         issubclass(node.type, (apply_results.ApplyFrameAttributes, apply_results.ApplyRegions))
@@ -196,7 +195,7 @@ def tables_of(graph: Graph) -> DatasetTables:
 def _columns(node: Node) -> dict[str, ObjectColumn]:
     kind, options = node.type, node.options
     made: list[ObjectColumn] = []
-    if "track_id" in kind.spec.writes:
+    if "track_id" in node.writes:
         made += [ObjectColumn("track_id", "int"), ObjectColumn("predicted", "flag")]
     if issubclass(kind, apply_results.ApplyAttributes):
         made.append(ObjectColumn("attributes", "attributes", (options.get("attribute") or node.table,)))

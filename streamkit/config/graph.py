@@ -11,7 +11,7 @@ from streamkit.config.checks.hiding import check_hidden
 from streamkit.config.checks.objects import check_gaps, check_labels, check_of
 from streamkit.config.checks.parts import parts_before, parts_of
 from streamkit.config.checks.rules import check_rules
-from streamkit.config.checks.stages import check_events, check_outputs, check_words
+from streamkit.config.checks.stages import check_events, check_inputs, check_outputs, check_words
 from streamkit.config.plan import DECODE, Config, Graph, Node, SourceConfig, StageConfig
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.stage import Composite, Sink, ships
@@ -30,6 +30,7 @@ def build(config: Config) -> Graph:
     graph = _wired(config, _order(nodes, problems), aliases)
     if not problems:  # with an unknown stage about, what it would have written is not known
         check_words(graph, problems)
+        check_inputs(graph, problems)
         check_outputs(graph, problems)
         check_events(graph, problems)
         check_of(graph, problems)

@@ -186,6 +186,19 @@ class Node:
         more = tuple(word for option, word in self.type.spec.reads_if.items() if self.options.get(option))
         return (*self.type.spec.reads, *more)
 
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The words that it writes with its current options."""
+        more = tuple(word for option, word in self.type.spec.writes_if.items() if self.options.get(option))
+        return (*self.type.spec.writes, *more)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes that a detector knows, from its model card or its option; empty if unknown before the run."""
+        if option := self.type.spec.labels_option:
+            return tuple(getattr(self.type(**self.options), option) or ())
+        return tuple(getattr(self.options.get("model"), "labels", ()))
+
     def problem(self, text: str, *path: Any) -> Problem:
         """A problem at the value of `path` in the stage's options; at the stage without a path."""
         return self.place.follow(path)[0].problem(text)
@@ -216,7 +229,8 @@ class Graph:
     @property
     def output_paths(self) -> list[str]:
         """The paths that stages write files and folders to, as templates with `{source}` and other names."""
-        writers = [node for node in self.nodes.values() if issubclass(node.type, Sink) or ships(node.type)]
+        candidates = [node for node in self.nodes.values() if node.type.spec.target]
+        writers = [node for node in candidates if issubclass(node.type, Sink) or ships(node.type)]
         found = [node.options.get("path", getattr(node.type, "path", None)) for node in writers]
         return [path for path in found if isinstance(path, str) and path != "-"]
 

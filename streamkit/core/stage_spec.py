@@ -19,6 +19,7 @@ class StageSpec:
         reads: what an earlier stage must write.
         writes: what the stage adds.
         reads_if: what else is read if an option is set, by option.
+        writes_if: what else is written if an option is set, by option.
         emits: the kinds of the stage's events, if known in advance.
         changeable: options that may change while the pipeline runs.
         classes: options that name classes of objects; `check` rejects classes that no earlier detector finds.
@@ -32,8 +33,11 @@ class StageSpec:
         has_rules: the option `rules` holds rules, which `check` reads.
         reads_packets: a source that decodes packets and calls `context.runtime.on_packet` with each.
         has_pace: a source with the option `pace`; `realtime` plays a recording at the speed of a camera.
-        target: the option of a sink that names its output. With `{source}` in it, each source has its own instance;
-            otherwise one instance receives all sources.
+        labels_option: the option of a stage that writes detections without a model: the names of their classes. None
+            if they are unknown before the run.
+        input_file: the option that names a file to read for each source; `check` calls `read(source)` of the stage.
+        target: the option that names a stage's output, '' if it has none. With `{source}` in it, each source has its
+            own instance of a sink; otherwise one instance receives all sources.
         one_source: a sink whose output can hold one source only.
         wants_packets: a sink that needs the packets of the sources, of each the last `buffer` bytes; see
             `FrameState.packet_ref`.
@@ -47,6 +51,7 @@ class StageSpec:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     reads_if: Mapping[str, str] = field(default_factory=dict)
+    writes_if: Mapping[str, str] = field(default_factory=dict)
     emits: tuple[str, ...] = ()
     changeable: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
@@ -59,6 +64,8 @@ class StageSpec:
     has_rules: bool = False
     reads_packets: bool = False
     has_pace: bool = False
+    labels_option: str = ""
+    input_file: str = ""
     target: str = "path"
     one_source: bool = False
     wants_packets: bool = False

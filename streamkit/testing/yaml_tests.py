@@ -379,7 +379,7 @@ class _Reader:
                     column = "track_id: [1]" if word == "track_id" else f"extra: {{{word}: [1]}}"
                     text = f"given: {node.id} reads {word}; write it with the boxes, as in {column}"
                     self._refuse(self.place.value["given"], text)
-            there.update(node.type.spec.writes)
+            there.update(node.writes)
 
     def _check_expected(self, written: WrittenTest) -> None:
         expect, n = written.expect, len(written.given)

@@ -51,6 +51,7 @@ URLS = {
 }  # fmt: skip
 PATHS = {
     "video": "out/x.mp4", "csv": "out/x.csv", "jsonl": "out/x.jsonl", "heatmap": "'out/{source}.png'",
+    "detections": "samples/street.truth.jsonl",
 }  # fmt: skip
 WORDS = {
     "pixels", "tensor", "outputs", "detections", "track_id", "events", "speed_kmh", "heading_deg", "attributes",

@@ -59,7 +59,7 @@ def detectors(graph: Graph, node: Node) -> list[Node]:
 
 def trackers(graph: Graph, first: Node, last: Node) -> list[Node]:
     """The trackers between two stages, the last included."""
-    found = [one for one in (last, *above(graph, last)) if "track_id" in one.type.spec.writes]
+    found = [one for one in (last, *above(graph, last)) if "track_id" in one.writes]
     return [one for one in found if first in above(graph, one)]
 
 
@@ -71,8 +71,9 @@ def frame_interval(node: Node) -> int:
 
 def detected_classes(detector: Node) -> tuple[str, ...] | None:
     """The classes of the objects that a detector passes on; None if unknown, as without a card."""
-    labels: tuple[str, ...] = getattr(detector.options.get("model"), "labels", ())
-    wanted = detector.options.get("labels")
+    labels, wanted = detector.labels, detector.options.get("labels")
+    if detector.type.spec.labels_option:
+        return labels or None
     if not labels or not isinstance(wanted, (list, tuple)):
         return labels or None
     return tuple(label for label in labels if label in wanted)
@@ -85,7 +86,7 @@ def missing(found: list[Node], label: str) -> str | None:
     if not found or None in classes or label in names:
         return None
     for one in found:
-        if label in one.options["model"].labels:
+        if label in one.labels:
             return f"{_not_kept(one, label)}; add it there"
     return f"no detector above finds {label!r}{did_you_mean(label, names, all_if_few=True)}"
 
@@ -103,9 +104,9 @@ def _unknown(detector: Node, of: Of) -> list[str]:
     """Problems with the labels; none for a detector without a model, whose classes are unknown."""
     classes, found = detected_classes(detector), []
     for label in of.labels if classes is not None else ():
-        card = detector.options["model"]
-        if label not in card.labels:
-            found.append(f"{detector.table} has no class {label!r}{did_you_mean(label, card.labels, all_if_few=True)}")
+        if label not in detector.labels:
+            near = did_you_mean(label, detector.labels, all_if_few=True)
+            found.append(f"{detector.table} has no class {label!r}{near}")
         elif label not in (classes or ()):
             found.append(_not_kept(detector, label))
     return found

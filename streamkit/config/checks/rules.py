@@ -6,6 +6,7 @@ from typing import Any
 
 from streamkit.analytics.per_source_steps import PositionOptions
 from streamkit.analytics.shapes import by_name
+from streamkit.config.checks.objects import detected_classes
 from streamkit.config.plan import Graph, Node, stages_above
 from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean
@@ -27,18 +28,15 @@ def above(graph: Graph, node: Node) -> Scope:
     seen = stages_above(graph.nodes, node)
     for one in (graph.nodes[id_] for id_ in graph.nodes if id_ in seen):  # each after its inputs
         found.stages = tuple(dict.fromkeys([*found.stages, one.table]))
-        writes = set(one.type.spec.writes)
+        writes = set(one.writes)
         columns |= writes - _OWN
         found.tracked |= "track_id" in writes
         if "events" in writes:
             found.events[one.id] = one.type.spec.emits
         if "detections" in writes:
             found.detectors = (*found.detectors, one.table)
-            card = one.options.get("model")
-            if card is None or labels is None:
-                labels = None
-            else:
-                labels |= dict.fromkeys(one.options.get("labels") or card.labels)
+            known = detected_classes(one)
+            labels = None if known is None or labels is None else labels | dict.fromkeys(known)
         if "attributes" in writes:
             card, name = one.options.get("model"), one.options.get("attribute") or one.table
             into = found.attributes if "of" in one.options else found.facts

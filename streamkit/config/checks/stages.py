@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from streamkit.config.alarms import KINDS
 from streamkit.config.alarms import STAGE as ALARMS
@@ -36,7 +37,20 @@ def check_words(graph: Graph, problems: list[Problem]) -> None:
                 problems.append(node.problem(text))
         spec = node.type.spec
         used = frozenset({"tensor"} if "tensor" in spec.reads and "outputs" in spec.writes else ())
-        node.available = above - used | frozenset(spec.writes)
+        node.available = above - used | frozenset(node.writes)
+
+
+def check_inputs(graph: Graph, problems: list[Problem]) -> None:
+    """Read the file of each source that a stage names with its `input_file`; refuse what cannot be read."""
+    for node in graph.nodes.values():
+        if not (option := node.type.spec.input_file):
+            continue
+        made: Any = node.type(**node.options)
+        for source in graph.sources:
+            try:
+                made.read(source.id)
+            except StreamkitError as error:
+                problems.append(node.problem(f"{node.id}.{option}: {error}", option))
 
 
 def check_outputs(graph: Graph, problems: list[Problem]) -> None:

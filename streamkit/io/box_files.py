@@ -1,0 +1,306 @@
+"""Reads boxes from files: MOTChallenge's text, records as lines of JSON, and COCO's instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from streamkit.core.errors import ConfigError, Problem
+from streamkit.core.text import did_you_mean
+
+BoxFormat = Literal["mot", "jsonl", "coco"]
+
+_SUFFIXES: dict[str, BoxFormat] = {".txt": "mot", ".jsonl": "jsonl", ".json": "coco"}
+_MOT = "frame,id,left,top,width,height[,score[,class,visibility]]"
+
+
+@dataclass(slots=True, eq=False)
+class BoxRows:
+    """Boxes of one source, sorted by frame.
+
+    Attributes:
+        path: the file.
+        frame: (n,) int64, the frame's index from 0.
+        xyxy: (n, 4) float32, x1, y1, x2, y2 in source pixels.
+        score: (n,) float32; 1 where the file has none.
+        class_id: (n,) int32, an index into `labels`.
+        track_id: (n,) int64; -1 for a box without a track.
+        line: (n,) int64, the line, or for COCO the number of the annotation, from 1.
+        labels: the class names.
+        sizes: width and height in pixels of the frames for which the file gives them.
+        skipped: rows that are left out by cause, such as crowds.
+    """
+
+    path: Path
+    frame: np.ndarray
+    xyxy: np.ndarray
+    score: np.ndarray
+    class_id: np.ndarray
+    track_id: np.ndarray
+    line: np.ndarray
+    labels: tuple[str, ...]
+    sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def rows_of(self, frame: int) -> slice:
+        """The rows of a frame."""
+        first, end = np.searchsorted(self.frame, [frame, frame + 1])
+        return slice(int(first), int(end))
+
+    @property
+    def tracked(self) -> bool:
+        """Whether the file has track ids."""
+        return bool((self.track_id >= 0).any())
+
+
+def format_of(path: str, given: BoxFormat | None) -> BoxFormat:
+    """The format of a file: the given one, or that of the suffix. Raises ValueError if it cannot be told."""
+    suffix = Path(path).suffix.lower()
+    if given is None and suffix not in _SUFFIXES:
+        known = ", ".join(f"{suffix} is {name}" for suffix, name in _SUFFIXES.items())
+        raise ValueError(
+            f"format must be set to mot, jsonl or coco, because the suffix {suffix!r} names none ({known})"
+        )
+    return given or _SUFFIXES[suffix]
+
+
+def read_boxes(
+    path: Path, form: BoxFormat, *, labels: Sequence[str] = (), source: str = "", truth: bool = False
+) -> BoxRows:  # fmt: skip
+    """Read the boxes of one source.
+
+    Args:
+        path: the file.
+        form: its format.
+        labels: the class names. For `mot`, class n of the file is the n-th name. For the others, rows of other classes
+            are an error; empty takes the names of the file.
+        source: which source to read, if the file has several.
+        truth: the file is ground truth: crowds (COCO) and rows that MOTChallenge ignores (a score of 0) are left out
+            and counted.
+
+    Raises:
+        ConfigError: the file cannot be read or has another form; names the line.
+    """
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise ConfigError(f"there is no file {path} with boxes ({error.strerror})") from error
+    return _read(path, stat.st_mtime_ns, form, tuple(labels), source, truth)
+
+
+@lru_cache(maxsize=64)  # the check and each instance of a stage read the same file
+def _read(
+    path: Path, changed_ns: int, form: BoxFormat, labels: tuple[str, ...], source: str, truth: bool
+) -> BoxRows:  # fmt: skip
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the boxes of {path}: {error.strerror}") from error
+    return {"mot": _mot, "jsonl": _jsonl, "coco": _coco}[form](path, data, labels, source, truth)
+
+
+class _Rows:
+    """Collects rows, and checks each."""
+
+    def __init__(self, path: Path, labels: tuple[str, ...], fixed: bool) -> None:
+        self.path, self.fixed = path, fixed
+        self.labels = {name: number for number, name in enumerate(labels)}
+        self.rows: list[tuple[float, ...]] = []
+        self.sizes: dict[int, tuple[int, int]] = {}
+        self.skipped: dict[str, int] = {}
+
+    def wrong(self, line: int, text: str) -> ConfigError:
+        return ConfigError([Problem(str(self.path), line, 0 if not line else 1, text)])
+
+    def number(self, line: int, value: Any, what: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+            raise self.wrong(line, f"{what} must be a finite number, got {value!r}")
+        return float(value)
+
+    def index(self, line: int, value: Any, what: str) -> int:
+        number = self.number(line, value, what)
+        if number != int(number):
+            raise self.wrong(line, f"{what} must be a whole number, got {value!r}")
+        return int(number)
+
+    def label(self, line: int, name: Any) -> int:
+        if not isinstance(name, str):
+            raise self.wrong(line, f"label must be the name of a class, got {name!r}")
+        if name not in self.labels and self.fixed:
+            near = did_you_mean(name, self.labels, all_if_few=True)
+            raise self.wrong(line, f"labels has no class {name!r}{near}; add it, or leave labels out")
+        return self.labels.setdefault(name, len(self.labels))
+
+    def add(self, line: int, frame: int, box: Sequence[float], score: float, class_id: int, track: int) -> None:
+        x1, y1, x2, y2 = box
+        if x2 < x1 or y2 < y1:
+            raise self.wrong(line, f"a box must have a width and a height of at least 0, got {x2 - x1:g} x {y2 - y1:g}")
+        if not 0 <= score <= 1:
+            raise self.wrong(line, f"a score must be 0 to 1, got {score:g}")
+        self.rows.append((frame, x1, y1, x2, y2, score, class_id, track, line))
+
+    def skip(self, cause: str) -> None:
+        self.skipped[cause] = self.skipped.get(cause, 0) + 1
+
+    def made(self) -> BoxRows:
+        rows = np.array(self.rows, np.float64).reshape(-1, 9)
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        self._check_ids(rows)
+        whole = [rows[:, column].astype(np.int64) for column in (0, 7, 8)]
+        return BoxRows(
+            self.path, whole[0], rows[:, 1:5].astype(np.float32), rows[:, 5].astype(np.float32),
+            rows[:, 6].astype(np.int32), whole[1], whole[2], tuple(self.labels), self.sizes, self.skipped,
+        )  # fmt: skip
+
+    def _check_ids(self, rows: np.ndarray) -> None:
+        tracked = rows[rows[:, 7] >= 0]
+        _, first, counts = np.unique(tracked[:, [0, 7]], axis=0, return_index=True, return_counts=True)
+        for row in tracked[first[counts > 1]][:1]:
+            raise self.wrong(int(row[8]), f"the id {int(row[7])} is twice in one frame; an id is one object")
+
+
+def _mot(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: bool) -> BoxRows:
+    found = _Rows(path, labels or ("person",), fixed=True)
+    for line, text in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+        if not text.strip():
+            continue
+        parts = [part.strip() for part in text.split(",")]
+        try:
+            numbers = [float(part) for part in parts]
+        except ValueError:
+            raise found.wrong(line, f"a line must be numbers {_MOT}, got {text[:60]!r}") from None
+        if not 6 <= len(numbers) <= 10:
+            raise found.wrong(line, f"a line must have 6 to 10 numbers {_MOT}, got {len(numbers)}")
+        for number in numbers:
+            found.number(line, number, "each column")
+        frame = found.index(line, numbers[0], "frame")
+        if frame < 1:
+            raise found.wrong(line, f"frames count from 1, got {frame}")
+        class_id = int(numbers[7]) if len(numbers) in (8, 9) else -1  # of 10 columns, the last three are x, y and z
+        class_id = 1 if class_id == -1 else class_id
+        score = numbers[6] if len(numbers) > 6 else 1.0
+        if truth and score == 0:
+            found.skip("rows that MOTChallenge ignores")
+            continue
+        if not 1 <= class_id <= len(found.labels):
+            known = ", ".join(found.labels)
+            text = f"class {class_id} has no name: labels has {len(found.labels)} ({known}); list a name for each class"
+            raise found.wrong(line, text)
+        x, y, w, h = numbers[2:6]
+        score = 1.0 if score == -1 or truth else score
+        track = found.index(line, numbers[1], "id")
+        found.add(line, frame - 1, (x, y, x + w, y + h), score, class_id - 1, max(track, -1))
+    return found.made()
+
+
+def _jsonl(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: bool) -> BoxRows:
+    found = _Rows(path, labels, fixed=bool(labels))
+    records = list(_records(found, data))
+    names = {record["source"] for _, record in records if isinstance(record.get("source"), str)}
+    if len(names) > 1 and source not in names:
+        text = f"the file has the sources {', '.join(sorted(names))}, and none is {source!r}; rename the source"
+        raise found.wrong(0, text)
+    for line, record in records:
+        if len(names) > 1 and record.get("source") != source:
+            continue
+        if "frame" not in record or not isinstance(record.get("objects"), list):
+            raise found.wrong(line, "a record must have frame and objects, as the stage jsonl writes them")
+        frame = found.index(line, record["frame"], "frame")
+        if frame < 0:
+            raise found.wrong(line, f"frames count from 0, got {frame}")
+        if "width" in record and "height" in record:
+            found.sizes[frame] = (int(record["width"]), int(record["height"]))
+        for one in record["objects"]:
+            _json_object(found, line, frame, one)
+    return found.made()
+
+
+def _json_object(found: _Rows, line: int, frame: int, one: Any) -> None:
+    box = one.get("box") if isinstance(one, dict) else None
+    if not isinstance(box, list) or len(box) != 4:
+        raise found.wrong(line, f"an object must have box: [x1, y1, x2, y2], got {box!r}")
+    name = one["label"] if "label" in one else str(one.get("class_id", "object"))
+    track = one.get("track_id", one.get("id"))
+    track_id = -1 if track is None else found.index(line, track, "track_id")
+    corners, score = (
+        [found.number(line, value, "box") for value in box],
+        found.number(line, one.get("score", 1), "score"),
+    )
+    found.add(line, frame, corners, score, found.label(line, name), track_id)
+
+
+def _records(found: _Rows, data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    import orjson
+
+    for line, text in enumerate(data.splitlines(), 1):
+        if not text.strip():
+            continue
+        try:
+            record = orjson.loads(text)
+        except ValueError as error:
+            raise found.wrong(line, f"is not JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise found.wrong(line, "a line must be a record, an object of JSON")
+        yield line, record
+
+
+def _coco(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: bool) -> BoxRows:
+    import orjson
+
+    found = _Rows(path, labels, fixed=bool(labels))
+    try:
+        whole = orjson.loads(data)
+    except ValueError as error:
+        raise found.wrong(0, f"is not JSON: {error}") from None
+    missing = [
+        key for key in ("images", "annotations", "categories") if not isinstance(whole, dict) or key not in whole
+    ]
+    if missing:
+        raise found.wrong(0, f"a COCO file must have images, annotations and categories; {missing[0]} is missing")
+    frames = _coco_frames(found, whole["images"], source)
+    names = {one["id"]: one["name"] for one in whole["categories"]}
+    if not labels:
+        found.labels = {name: number for number, name in enumerate(names.values())}
+    known = {one["id"] for one in whole["images"]}
+    for number, one in enumerate(whole["annotations"], 1):
+        try:
+            image, name, (x, y, w, h) = one["image_id"], names[one["category_id"]], one["bbox"]
+        except (KeyError, ValueError, TypeError) as error:
+            text = f"annotation {number} needs image_id, a known category_id, and bbox: [x, y, width, height] ({error})"
+            raise found.wrong(0, text) from None
+        if image not in known:
+            raise found.wrong(0, f"annotation {number} names the image {image!r}, which images does not have")
+        if image not in frames:
+            continue  # of another video
+        if truth and one.get("iscrowd"):
+            found.skip("crowds")
+            continue
+        track = found.index(0, one.get("track_id", -1), f"track_id of annotation {number}")
+        score = found.number(0, one.get("score", 1), f"score of annotation {number}")
+        x, y, w, h = (found.number(0, value, f"bbox of annotation {number}") for value in (x, y, w, h))
+        found.add(0, frames[image], (x, y, x + w, y + h), score, found.label(0, name), track)
+    return found.made()
+
+
+def _coco_frames(found: _Rows, images: list[dict[str, Any]], source: str) -> dict[Any, int]:
+    """The frame of each image: its `frame_id`, or its place among the images sorted by `file_name`."""
+    videos = {str(one["video"]) for one in images if "video" in one}
+    if len(videos) > 1:
+        mine = [name for name in videos if source in (name, Path(name).stem)]
+        if len(mine) != 1:
+            text = f"the file has the videos {', '.join(sorted(videos))}, and none is {source!r}; rename the source"
+            raise found.wrong(0, text)
+        images = [one for one in images if one.get("video") == mine[0]]
+    frames = {}
+    numbered = all(isinstance(one.get("frame_id"), int) for one in images)
+    ordered = images if numbered else sorted(images, key=lambda one: (str(one.get("file_name", "")), one.get("id", 0)))
+    for place, one in enumerate(ordered):
+        frames[one["id"]] = frame = one["frame_id"] if numbered else place
+        if one.get("width") and one.get("height"):
+            found.sizes[frame] = (int(one["width"]), int(one["height"]))
+    return frames

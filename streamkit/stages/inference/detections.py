@@ -1,0 +1,124 @@
+"""`detections`: objects from a file in place of a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from streamkit.core.data import Frame
+from streamkit.core.detections import Detections
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import FrameStage, Score, stage
+from streamkit.io.box_files import BoxFormat, BoxRows, format_of, read_boxes
+from streamkit.io.outputs import fill_path
+from streamkit.models.labels import KNOWN
+
+OUTSIDE = "boxes on frames after the last one"
+WEAK = "boxes removed: min_score"
+
+
+@stage(
+    "detections",
+    writes=("detections",),
+    writes_if={"keep_ids": "track_id"},
+    target="",
+    labels_option="labels",
+    input_file="path",
+)
+class DetectionsFromFile(FrameStage):
+    """Read objects from a file, in place of a network.
+
+    A frame gets the rows with its number, so `every` and `start` of a source keep boxes and frames together. `mot`
+    counts frames from 1; `jsonl` has `frame`, from 0; `coco` has `frame_id`, from 0, or else its images sorted by
+    `file_name` are the frames. A size in the file must be the video's.
+    """
+
+    path: Annotated[str, 'the file, such as "gt.txt"; with {source} in it, one file per source.']
+    format: Annotated[BoxFormat | None, "mot, jsonl or coco; by default that of the suffix: .txt, .jsonl or .json."] = (
+        None
+    )
+    labels: Annotated[
+        tuple[str, ...] | str | None,
+        "class names: a list, coco, voc, face or person, or a text file with one name a line. By default the file's; "
+        "for mot, person.",
+    ] = None
+    min_score: Annotated[Score, "leave out boxes with a lower score; boxes without a score have 1."] = 0.0
+    keep_ids: Annotated[bool, "use the file's track ids: needs no track stage."] = False
+
+    def __post_init__(self) -> None:
+        """Check the format, and resolve the class names."""
+        self.format = format_of(self.path, self.format)
+        if isinstance(self.labels, str):
+            self.labels = _named(self.labels)
+        elif self.labels is None and self.format == "mot":
+            self.labels = ("person",)
+        if self.labels is not None and not self.labels:
+            raise ValueError("labels must name at least one class; leave it out to take those of the file")
+
+    def open(self) -> None:
+        """Start without rows: the first frame tells the source."""
+        self._rows: BoxRows | None = None
+        self._last = -1
+        self._shown = 0
+
+    def read(self, source: str) -> BoxRows:
+        """Read the rows of a source. Raises ConfigError."""
+        assert self.format is not None
+        labels = self.labels if isinstance(self.labels, tuple) else ()
+        return read_boxes(Path(fill_path(self.path, source)), self.format, labels=labels, source=source)
+
+    def process(self, frame: Frame) -> None:
+        """Add the rows of the frame."""
+        if self._rows is None:
+            self._rows = self.read(frame.source)
+        rows = self._rows
+        _check_size(rows, frame)
+        mine = rows.rows_of(frame.index)
+        table = Detections(
+            np.ascontiguousarray(rows.xyxy[mine]).copy(), rows.score[mine].copy(), rows.class_id[mine].copy(),
+            track_id=rows.track_id[mine].copy() if self.keep_ids else None, labels=rows.labels,
+        )  # fmt: skip
+        self._last, self._shown = max(self._last, frame.index), self._shown + len(table)
+        strong = table.score >= np.float32(self.min_score)
+        if not strong.all():
+            self.context.counters.add(WEAK, int((~strong).sum()))
+            table = table[strong]
+        frame.tables[self.context.id] = table
+
+    def close(self) -> None:
+        """Count the rows after the last frame, and report a file that has no row for any frame."""
+        rows = self._rows
+        if rows is None or not len(rows.frame):
+            return
+        beyond = rows.frame > self._last
+        if beyond.any():
+            self.context.counters.add(OUTSIDE, int(beyond.sum()))
+        if not self._shown:
+            self.context.log(
+                f"{self.context.id}: no box of {rows.path} is on a frame that was read: its frames are "
+                f"{rows.frame[0]} to {rows.frame[-1]}, counted from 0, and the last frame read is {self._last}"
+            )
+
+
+def _named(name: str) -> tuple[str, ...]:
+    """The labels of a known list, or of a text file."""
+    if name in KNOWN:
+        return KNOWN[name]
+    try:
+        lines = Path(name).read_text().splitlines()
+    except OSError as error:
+        raise ValueError(
+            f"labels must be a list, {', '.join(KNOWN)}, or a text file with a name a line, got {name!r}"
+        ) from error
+    return tuple(line.strip() for line in lines if line.strip())
+
+
+def _check_size(rows: BoxRows, frame: Frame) -> None:
+    size = rows.sizes.get(frame.index)
+    if size is not None and size != (frame.width, frame.height):
+        raise ConfigError(
+            f"{rows.path} gives frame {frame.index} as {size[0]}x{size[1]}, but {frame.source} has "
+            f"{frame.width}x{frame.height}; use the boxes of this video, or scale them to its size"
+        )

@@ -1,0 +1,135 @@
+"""`detections`: objects from a file, what the checks know of it, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamkit.batch.coco import CocoPart
+from streamkit.batch.formats import MotPart
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.counters import Counters
+from streamkit.core.data import Detections
+from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.core.records import line
+from streamkit.core.stage import Context
+from streamkit.stages.inference.detections import OUTSIDE, WEAK, DetectionsFromFile
+from streamkit.testing.kit import detections, frames, run_stage
+
+BOXES = [[[10.25, 20.5, 30.75, 60.0], [100.0, 40.0, 140.5, 90.25]], [], [[11.0, 21.0, 31.5, 61.0]]]
+
+
+def objects() -> list[Detections]:
+    return [
+        detections(boxes, [0.5 + 0.25 * i for i in range(len(boxes))], track_id=list(range(7, 7 + len(boxes))),
+                   label=["person"] * len(boxes), labels=("person",))
+        for boxes in BOXES
+    ]  # fmt: skip
+
+
+def written(folder: Path, form: str) -> Path:
+    """The objects in a file, by the product's own writer of the format."""
+    made = frames(len(BOXES))
+    for frame, table in zip(made, objects(), strict=True):
+        frame.tables["detect"] = table
+    path = folder / {"mot": "test.txt", "jsonl": "test.jsonl", "coco": "test.json"}[form]
+    if form == "jsonl":
+        path.write_bytes(b"".join(map(line, made)))
+        return path
+    kind = {"mot": MotPart, "coco": CocoPart}[form]
+    run_stage(kind(str(path), **({"tracked": True} if form == "mot" else {"labels": ("person",)})), made)
+    return path
+
+
+@pytest.mark.parametrize("form", ["mot", "jsonl", "coco"])
+def test_what_the_formats_write_comes_back(form, tmp_path):
+    done = run_stage(DetectionsFromFile(str(written(tmp_path, form)), keep_ids=True), frames(3))
+    for frame, table in zip(done, objects(), strict=True):
+        found = frame.detections
+        np.testing.assert_array_equal(found.xyxy, table.xyxy)
+        np.testing.assert_array_equal(found.score, table.score)
+        assert found.track_id.tolist() == table.track_id.tolist()
+        assert found.label == table.label
+
+
+def test_ids_stay_in_the_file_by_default(tmp_path):
+    done = run_stage(DetectionsFromFile(str(written(tmp_path, "mot"))), frames(3))
+    assert all(frame.detections.track_id is None for frame in done)
+
+
+def test_images_without_frame_id_are_the_frames_in_the_order_of_their_names(tmp_path):
+    images = [{"id": 5, "file_name": "10.jpg"}, {"id": 9, "file_name": "2.jpg"}]
+    annotations = [{"id": 1, "image_id": 9, "category_id": 3, "bbox": [1, 2, 3, 4]}]
+    path = tmp_path / "a.json"
+    path.write_text(
+        json.dumps({"images": images, "annotations": annotations, "categories": [{"id": 3, "name": "cat"}]})
+    )
+    done = run_stage(DetectionsFromFile(str(path)), frames(2))
+    assert [frame.detections.label for frame in done] == [["cat"], []]
+    assert done[0].detections.xyxy.tolist() == [[1, 2, 4, 6]]
+    assert done[0].detections.score.tolist() == [1]
+
+
+REFUSED = {
+    "columns.txt": ("1,1,2,3\n", r":1:1: a line must have 6 to 10 numbers"),
+    "text.txt": ("1,1,2,3,4,5\nframe,id\n", r":2:1: a line must be numbers"),
+    "zero.txt": ("0,1,2,3,4,5\n", r":1:1: frames count from 1, got 0"),
+    "twice.txt": ("1,1,2,3,4,5\n1,1,9,3,4,5\n", r": the id 1 is twice in one frame"),
+    "class.txt": ("1,1,2,3,4,5,1,3,1\n", r":1:1: class 3 has no name"),
+    "nan.txt": ("1,1,nan,3,4,5\n", r":1:1: each column must be a finite number"),
+    "json.jsonl": ("{}\n", r":1:1: a record must have frame and objects"),
+    "box.jsonl": ('{"frame": 0, "objects": [{"box": [1]}]}', r":1:1: an object must have box"),
+    "keys.json": ("{}", r"images is missing"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_file_is_refused_with_its_line(name, tmp_path):
+    text, message = REFUSED[name]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=f"{name}.*{message}"):
+        DetectionsFromFile(str(tmp_path / name)).read("a")
+
+
+def test_another_size_than_the_videos_is_refused(tmp_path):
+    with pytest.raises(StreamkitError, match="gives frame 0 as 640x360, but test has 320x180"):
+        run_stage(DetectionsFromFile(str(written(tmp_path, "coco"))), frames(1, width=320, height=180))
+
+
+def test_weak_boxes_and_boxes_after_the_last_frame_are_counted(tmp_path):
+    stage = DetectionsFromFile(str(written(tmp_path, "mot")), min_score=0.6)
+    stage.context = Context(counters=Counters())
+    stage.open()
+    (frame,) = frames(1)
+    stage.process(frame)
+    stage.close()
+    assert frame.detections.score.tolist() == [0.75]
+    assert Counters.total([stage.context.counters]) == {WEAK: 1, OUTSIDE: 1}
+
+
+def pipeline(path: Path, more: str = "", options: str = "") -> str:
+    return (
+        f"device: cpu\nsources: {{a: {{stage: test_pattern, frames: 3}}}}\n"
+        f"stages:\n  boxes: {{stage: detections, path: '{path}'{options}}}\n{more}"
+    )
+
+
+def test_the_checks_know_the_labels(tmp_path):
+    count = "  track: {}\n  count: {stage: zone, polygon: [[0, 0], [9, 0], [9, 9]], labels: [truck]}\n"
+    with pytest.raises(ConfigError, match="no detector above finds 'truck'; known: person"):
+        build(read_text(pipeline(written(tmp_path, "mot"), count)))
+
+
+def test_the_ids_of_the_file_stand_for_a_tracker(tmp_path):
+    count = "  count: {stage: zone, polygon: [[0, 0], [9, 0], [9, 9]]}\n"
+    path = written(tmp_path, "mot")
+    build(read_text(pipeline(path, count, ", keep_ids: true")))
+    with pytest.raises(ConfigError, match="reads track_id, which no earlier stage writes"):
+        build(read_text(pipeline(path, count)))
+
+
+def test_a_missing_file_is_a_problem_of_the_pipeline(tmp_path):
+    with pytest.raises(ConfigError, match=r"pipeline.yaml:4:.*boxes.path: there is no file .*no.txt"):
+        build(read_text(pipeline(tmp_path / "no.txt")))
