@@ -14,7 +14,8 @@ from streamkit.batch import remote
 from streamkit.batch.folder import MANIFEST
 from streamkit.batch.job import GONE, VideoFile, printable
 from streamkit.core.errors import ConfigError
-from streamkit.media.source_resolver import VIDEOS, natural_key
+from streamkit.io.image_file import natural_key
+from streamkit.media.source_resolver import VIDEOS
 from streamkit.media.uris import is_path, local_path, mask
 
 logger = logging.getLogger(__name__)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from streamkit.batch.coco import CocoPart
@@ -12,15 +11,15 @@ from streamkit.batch.formats import CsvPart, JsonlPart, MotPart
 from streamkit.batch.job import BatchSettings, FrameSelection
 from streamkit.batch.parts import FORMATS, check_formats
 from streamkit.batch.tables import tables_of
-from streamkit.config.graph import build, with_nodes
+from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
-from streamkit.config.plan import DECODE, Graph, Node, RunOptions
+from streamkit.config.plan import Graph, Node, RunOptions
 from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Sink
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.io.parquet_file import arrow
+from streamkit.runtime.record_graph import past_sinks, record_inputs, with_sinks
 from streamkit.stages.sinks.csv import CsvSink
-from streamkit.stages.sinks.jsonl import JsonlSink
 from streamkit.stages.video.draw import Draw
 from streamkit.stages.video.video import Video
 
@@ -92,7 +91,7 @@ def attach(graph: Graph, settings: BatchSettings, names: Mapping[str, str] | Non
         ConfigError: a format does not exist.
         MissingPackage: `parquet` needs pyarrow.
     """
-    formats, tables, inputs = check_formats(settings.formats), tables_of(graph), _inputs(graph)
+    formats, tables, inputs = check_formats(settings.formats), tables_of(graph), record_inputs(graph)
     tracked = any(column.name == "track_id" for column in tables.columns)
     escape = any(node.options.get("escape_formulas") for node in graph.nodes.values() if issubclass(node.type, CsvSink))
     more: dict[str, dict[str, Any]] = {
@@ -114,12 +113,12 @@ def attach(graph: Graph, settings: BatchSettings, names: Mapping[str, str] | Non
             added.append(_node(graph, f"{PREFIX}.{name}", _SINKS[name], options | more.get(name, {}), inputs))
     if "video" in formats:
         added += _video(graph, str(settings.out / "video"), inputs)
-    return _with_sinks(graph, inputs, added)
+    return with_sinks(graph, inputs, added)
 
 
 def recorded(graph: Graph) -> Graph:
     """The part of a pipeline that produces records, without its sinks and what only they read."""
-    return _with_sinks(graph, _inputs(graph), [])
+    return with_sinks(graph, record_inputs(graph), [])
 
 
 def ignored(graph: Graph) -> str:
@@ -128,53 +127,6 @@ def ignored(graph: Graph) -> str:
     found = [f"writes the data set in place of the sink{'s' * (len(names) > 1)} {', '.join(names)}"] if names else []
     found += ["ignores the alarms"] if graph.config.alarms else []
     return f"batch {' and '.join(found)}" if found else ""
-
-
-def _with_sinks(graph: Graph, inputs: list[str], added: list[Node]) -> Graph:
-    """The stages that `inputs` and the added stages need, without the pipeline's own sinks, and the added stages."""
-    wanted = [*inputs, *(name for node in added for name in node.inputs)]
-    kept: set[str] = set()
-    while wanted:
-        name = wanted.pop()
-        if name in graph.nodes and name not in kept:
-            kept.add(name)
-            wanted += graph.nodes[name].inputs
-    before = [node for node in graph.nodes.values() if node.id in kept]
-    return with_nodes(graph, [*(replace(node, inputs=_past_sinks(graph, node)) for node in before), *added])
-
-
-def _inputs(graph: Graph) -> list[str]:
-    """The stages whose tables become records: those that the record sinks read, or else the last ones."""
-    nodes = list(graph.nodes.values())
-    if recorders := [node for node in nodes if issubclass(node.type, (JsonlSink, CsvSink))]:
-        return list(dict.fromkeys(name for node in recorders for name in _past(graph, node, _passes)))
-    stages = [node for node in nodes if not _passes(node)]
-    read = {name for node in stages for name in _past(graph, node, _passes)}
-    return [node.id for node in stages if node.id not in read] or [DECODE]
-
-
-def _passes(node: Node) -> bool:
-    """Whether a stage passes detections on unchanged: a sink, or a stage that only draws."""
-    return issubclass(node.type, Sink) or node.type.spec.writes == ("pixels",)
-
-
-def _past_sinks(graph: Graph, node: Node) -> list[str]:
-    """A stage's inputs, with sinks replaced by their inputs, because sinks pass frames on unchanged."""
-    return _past(graph, node, lambda one: issubclass(one.type, Sink))
-
-
-def _past(graph: Graph, node: Node, passed: Callable[[Node], bool]) -> list[str]:
-    """A stage's inputs, with passed stages replaced by their inputs."""
-    found, seen = list[str](), set[str]()
-    todo = node.inputs[::-1]
-    while todo:
-        name = todo.pop()
-        if name == DECODE or not passed(graph.nodes[name]):
-            found.append(name)
-        elif name not in seen:
-            seen.add(name)
-            todo += graph.nodes[name].inputs[::-1]
-    return list(dict.fromkeys(found))
 
 
 def _video(graph: Graph, folder: str, inputs: list[str]) -> list[Node]:
@@ -189,7 +141,7 @@ def _video(graph: Graph, folder: str, inputs: list[str]) -> list[Node]:
     if writers:
         ending = ".mkv" if str(writers[0].options.get("path", "")).endswith(".mkv") else ".mp4"
         options = {**writers[0].options, "path": f"{folder}/{{source}}{ending}", "if_exists": "overwrite"}
-        inputs = _past_sinks(graph, writers[0])
+        inputs = past_sinks(graph, writers[0])
     elif drawn := [node.id for node in graph.nodes.values() if "pixels" in node.type.spec.writes]:
         inputs = drawn[-1:]
     else:

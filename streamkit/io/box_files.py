@@ -33,7 +33,10 @@ class BoxRows:
         line: (n,) int64, the line, or for COCO the number of the annotation, from 1.
         labels: the class names.
         sizes: width and height in pixels of the frames for which the file gives them.
-        skipped: rows that are left out by cause, such as crowds.
+        ignore: (n,) bool, of ground truth: regions that are neither hit nor miss, such as crowds.
+        visible: (n,) float32, the visible share of the object; 1 where the file has none.
+        shares: `xyxy` are shares of the frame's width and height, not pixels.
+        listed: the frames that the file lists, with or without boxes; None if it lists boxes only.
     """
 
     path: Path
@@ -45,7 +48,10 @@ class BoxRows:
     line: np.ndarray
     labels: tuple[str, ...]
     sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
-    skipped: dict[str, int] = field(default_factory=dict)
+    ignore: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    visible: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    shares: bool = False
+    listed: frozenset[int] | None = None
 
     def rows_of(self, frame: int) -> slice:
         """The rows of a frame."""
@@ -80,8 +86,8 @@ def read_boxes(
         labels: the class names. For `mot`, class n of the file is the n-th name. For the others, rows of other classes
             are an error; empty takes the names of the file.
         source: which source to read, if the file has several.
-        truth: the file is ground truth: crowds (COCO) and rows that MOTChallenge ignores (a score of 0) are left out
-            and counted.
+        truth: the file is ground truth: crowds (COCO) and rows that MOTChallenge ignores (a score of 0) are marked in
+            `ignore`.
 
     Raises:
         ConfigError: the file cannot be read or has another form; names the line.
@@ -112,7 +118,7 @@ class _Rows:
         self.labels = {name: number for number, name in enumerate(labels)}
         self.rows: list[tuple[float, ...]] = []
         self.sizes: dict[int, tuple[int, int]] = {}
-        self.skipped: dict[str, int] = {}
+        self.listed: set[int] | None = None
 
     def wrong(self, line: int, text: str) -> ConfigError:
         return ConfigError([Problem(str(self.path), line, 0 if not line else 1, text)])
@@ -136,29 +142,31 @@ class _Rows:
             raise self.wrong(line, f"labels has no class {name!r}{near}; add it, or leave labels out")
         return self.labels.setdefault(name, len(self.labels))
 
-    def add(self, line: int, frame: int, box: Sequence[float], score: float, class_id: int, track: int) -> None:
+    def add(
+        self, line: int, frame: int, box: Sequence[float], score: float, class_id: int, track: int, *,
+        ignore: bool = False, visible: float = 1.0,
+    ) -> None:  # fmt: skip
         x1, y1, x2, y2 = box
         if x2 < x1 or y2 < y1:
             raise self.wrong(line, f"a box must have a width and a height of at least 0, got {x2 - x1:g} x {y2 - y1:g}")
         if not 0 <= score <= 1:
             raise self.wrong(line, f"a score must be 0 to 1, got {score:g}")
-        self.rows.append((frame, x1, y1, x2, y2, score, class_id, track, line))
-
-    def skip(self, cause: str) -> None:
-        self.skipped[cause] = self.skipped.get(cause, 0) + 1
+        self.rows.append((frame, x1, y1, x2, y2, score, class_id, track, line, ignore, visible))
 
     def made(self) -> BoxRows:
-        rows = np.array(self.rows, np.float64).reshape(-1, 9)
+        rows = np.array(self.rows, np.float64).reshape(-1, 11)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         self._check_ids(rows)
         whole = [rows[:, column].astype(np.int64) for column in (0, 7, 8)]
         return BoxRows(
             self.path, whole[0], rows[:, 1:5].astype(np.float32), rows[:, 5].astype(np.float32),
-            rows[:, 6].astype(np.int32), whole[1], whole[2], tuple(self.labels), self.sizes, self.skipped,
+            rows[:, 6].astype(np.int32), whole[1], whole[2], tuple(self.labels), self.sizes,
+            rows[:, 9] != 0, rows[:, 10].astype(np.float32),
+            listed=None if self.listed is None else frozenset(self.listed),
         )  # fmt: skip
 
     def _check_ids(self, rows: np.ndarray) -> None:
-        tracked = rows[rows[:, 7] >= 0]
+        tracked = rows[(rows[:, 7] >= 0) & (rows[:, 9] == 0)]
         _, first, counts = np.unique(tracked[:, [0, 7]], axis=0, return_index=True, return_counts=True)
         for row in tracked[first[counts > 1]][:1]:
             raise self.wrong(int(row[8]), f"the id {int(row[7])} is twice in one frame; an id is one object")
@@ -184,9 +192,9 @@ def _mot(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: b
         class_id = int(numbers[7]) if len(numbers) in (8, 9) else -1  # of 10 columns, the last three are x, y and z
         class_id = 1 if class_id == -1 else class_id
         score = numbers[6] if len(numbers) > 6 else 1.0
-        if truth and score == 0:
-            found.skip("rows that MOTChallenge ignores")
-            continue
+        ignore = truth and score == 0
+        if ignore and class_id > len(found.labels):
+            class_id = 1  # of MOT17: reflections and other distractors
         if not 1 <= class_id <= len(found.labels):
             known = ", ".join(found.labels)
             text = f"class {class_id} has no name: labels has {len(found.labels)} ({known}); list a name for each class"
@@ -194,12 +202,15 @@ def _mot(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: b
         x, y, w, h = numbers[2:6]
         score = 1.0 if score == -1 or truth else score
         track = found.index(line, numbers[1], "id")
-        found.add(line, frame - 1, (x, y, x + w, y + h), score, class_id - 1, max(track, -1))
+        visible = numbers[8] if truth and len(numbers) == 9 else 1.0
+        box = (x, y, x + w, y + h)
+        found.add(line, frame - 1, box, score, class_id - 1, max(track, -1), ignore=ignore, visible=visible)
     return found.made()
 
 
 def _jsonl(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: bool) -> BoxRows:
     found = _Rows(path, labels, fixed=bool(labels))
+    found.listed = set()
     records = list(_records(found, data))
     names = {record["source"] for _, record in records if isinstance(record.get("source"), str)}
     if len(names) > 1 and source not in names:
@@ -213,6 +224,7 @@ def _jsonl(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth:
         frame = found.index(line, record["frame"], "frame")
         if frame < 0:
             raise found.wrong(line, f"frames count from 0, got {frame}")
+        found.listed.add(frame)
         if "width" in record and "height" in record:
             found.sizes[frame] = (int(record["width"]), int(record["height"]))
         for one in record["objects"]:
@@ -231,7 +243,8 @@ def _json_object(found: _Rows, line: int, frame: int, one: Any) -> None:
         [found.number(line, value, "box") for value in box],
         found.number(line, one.get("score", 1), "score"),
     )
-    found.add(line, frame, corners, score, found.label(line, name), track_id)
+    visible = found.number(line, one.get("visible", 1), "visible")
+    found.add(line, frame, corners, score, found.label(line, name), track_id, visible=visible)
 
 
 def _records(found: _Rows, data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -263,6 +276,7 @@ def _coco(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: 
     if missing:
         raise found.wrong(0, f"a COCO file must have images, annotations and categories; {missing[0]} is missing")
     frames = _coco_frames(found, whole["images"], source)
+    found.listed = set(frames.values())
     names = {one["id"]: one["name"] for one in whole["categories"]}
     if not labels:
         found.labels = {name: number for number, name in enumerate(names.values())}
@@ -277,13 +291,12 @@ def _coco(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: 
             raise found.wrong(0, f"annotation {number} names the image {image!r}, which images does not have")
         if image not in frames:
             continue  # of another video
-        if truth and one.get("iscrowd"):
-            found.skip("crowds")
-            continue
+        ignore = truth and bool(one.get("iscrowd"))
         track = found.index(0, one.get("track_id", -1), f"track_id of annotation {number}")
         score = found.number(0, one.get("score", 1), f"score of annotation {number}")
         x, y, w, h = (found.number(0, value, f"bbox of annotation {number}") for value in (x, y, w, h))
-        found.add(0, frames[image], (x, y, x + w, y + h), score, found.label(0, name), track)
+        label = found.label(0, name)
+        found.add(0, frames[image], (x, y, x + w, y + h), score, label, track, ignore=ignore)
     return found.made()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 
@@ -86,3 +88,8 @@ def check_image(name: str) -> None:
         return  # FFmpeg reports it
     if size is not None and size[0] * size[1] > MAX_MEGAPIXELS * 1e6:
         raise SourceError(f"{name}: {size[0]}x{size[1]} is {TOO_LARGE}", cause="codec")
+
+
+def natural_key(path: str | Path) -> list[tuple[int, str]]:
+    """Sort key that compares runs of digits as numbers."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)) if part]

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from streamkit.core.errors import SourceError
-from streamkit.io.image_file import IMAGE_SUFFIXES
+from streamkit.io.image_file import IMAGE_SUFFIXES, natural_key
 from streamkit.media.uris import check_scheme, is_path, local_path, mask, scheme
 
 VIDEOS = frozenset(
@@ -112,11 +112,6 @@ def image_files(uri: str) -> list[str]:
     if not found:
         raise SourceError(f"{mask(uri)} contains no image ({', '.join(sorted(IMAGE_SUFFIXES))})")
     return found
-
-
-def natural_key(path: str | Path) -> list[tuple[int, str]]:
-    """Sort key that compares runs of digits as numbers."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)) if part]
 
 
 def _unique(files: list[str]) -> list[str]:

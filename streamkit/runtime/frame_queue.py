@@ -7,9 +7,11 @@ from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamkit.config.checks.hiding import frame_ancestors, hiding
 from streamkit.config.graph import with_nodes
 from streamkit.config.plan import Graph, Node, RunOptions
 from streamkit.core.data import Frame
+from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Sink
 from streamkit.core.stage_spec import StageSpec
 from streamkit.core.yaml_tree import YamlNode
@@ -134,8 +136,21 @@ class FrameQueueSink(Sink):
 
 
 def with_frame_queue(graph: Graph, queue: FrameQueue) -> Graph:
-    """The graph with one more sink, after all of its ends: branches are merged, so each frame comes once."""
-    ends = [node.id for node in graph.ends]
+    """The graph with one more sink, after all of its ends: branches are merged, so each frame comes once.
+
+    A stage with several inputs takes the pixels of the first, so the branch that hides objects comes first.
+
+    Raises:
+        ConfigError: stages on different branches hide objects, so each branch shows what another hides.
+    """
+    hides = {node.id for node in hiding(graph)}
+    passed = {node.id: hides & {node.id, *frame_ancestors(graph, node)} for node in graph.ends}
+    ends = sorted(passed, key=lambda id_: -len(passed[id_]))
+    if clear := hides - passed[ends[0]]:
+        raise ConfigError(
+            f"the frames of the loop would show what {', '.join(sorted(clear))} hides: frames come from one branch, "
+            f"{ends[0]}; put the stages that hide objects one after another, or remove the blur"
+        )
     options = {"queue": queue}
     sink = Node("(loop)", FrameQueueSink, options, ends, RunOptions(), YamlNode({}, "pipeline", 0, 0))
     return with_nodes(graph, [*graph.nodes.values(), sink])

@@ -41,6 +41,10 @@ HEAVY = [
     "ssl",
     "celpy",
     "lark",
+    "pycocotools",
+    "trackeval",
+    "scipy",
+    "tabulate",
 ]
 
 # From the bottom up: a package imports from packages below it only. Those of one line do not know each other.
@@ -54,7 +58,7 @@ LAYERS = [
     ["config"],
     ["stages"],
     ["runtime"],
-    ["serve", "batch", "bench", "doctor", "testing", "plugin_api", "api"],
+    ["serve", "batch", "bench", "evaluate", "doctor", "testing", "plugin_api", "api"],
     ["cli"],
 ]
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}

@@ -1,0 +1,122 @@
+"""The command `run.py eval`: measures a pipeline on labelled video."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamkit.cli import common
+from streamkit.core.errors import ConfigError
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("eval")
+@click.argument("pipelines", nargs=-1, required=True, metavar="PIPELINE [PIPELINE]", type=click.Path(path_type=Path))
+@click.option("--truth", required=True, help="labelled boxes: a file, or a YOLO folder; {source} is the source's id")
+@click.option("--format", "form", type=click.Choice(["mot", "jsonl", "coco", "yolo"]), help="default: by the suffix")
+@click.option("--labels", help="class names of the truth, for mot and yolo: person,car")
+@click.option("--map", "map_", multiple=True, metavar="THEIRS=OURS", help="rename a class of the truth")
+@click.option("--first-frame", type=click.IntRange(0, 1), help="number of the first frame in the names of YOLO files")
+@click.option("--min-visible", type=click.FloatRange(0, 1), default=0.0, help="ignore objects that are visible less")
+@click.option("--only-labelled", is_flag=True, help="leave out frames without a box in the truth")
+@click.option("--set", "set_", multiple=True, metavar="NAME=VALUE",
+              help="replace a value of the pipeline; the same name twice compares both")  # fmt: skip
+@common.DEVICE
+@click.option("--limit", type=click.IntRange(min=1), help="maximum number of frames per source")
+@click.option("--min", "min_", multiple=True, metavar="NAME=VALUE,...",
+              help="exit with 1 if a metric is lower: ap=.4,idf1=.7")  # fmt: skip
+@click.option("--json", "json_", type=_FILE, help="write the report, with every miss")
+@click.option("--worst", type=_FILE, help="write a picture of the worst frames, a PNG")
+def evaluate(pipelines: tuple[Path, ...], set_: tuple[str, ...], device: str | None, limit: int | None,
+             min_: tuple[str, ...], json_: Path | None, worst: Path | None, **given: Any) -> int:  # fmt: skip
+    """Measure the accuracy of a pipeline on labelled video, or compare two."""
+    from streamkit.cli.progress import open_display
+    from streamkit.evaluate.gate import check_classes, failures, read_minimums
+    from streamkit.evaluate.report import as_lines, compared
+    from streamkit.evaluate.tracking import check_packages
+    from streamkit.io.outputs import ReportFile
+
+    display = open_display()
+    check_packages()
+    minimums = read_minimums(min_)
+    if worst is not None and worst.suffix.lower() != ".png":
+        raise ConfigError(f"--worst {worst}: the picture is a PNG; give it the suffix .png")
+    jobs = variants(pipelines, set_)
+    loaded = [_load(pipeline, sets, device, given) for pipeline, sets in jobs]
+    for _, truth in loaded:
+        check_classes(minimums, truth.classes)
+    write = None if json_ is None else ReportFile(json_)
+    done = [_measure(one, job, limit, display) for one, job in zip(loaded, jobs, strict=True)]
+    reports = [one.report for one in done]
+    for line in as_lines(reports[0]) if len(reports) == 1 else compared(reports):
+        common.echo(line)
+    if write is not None:
+        write(json.dumps(reports[0] if len(reports) == 1 else {"a": reports[0], "b": reports[1]}, indent=2) + "\n")
+    if worst is not None:
+        _draw(done[-1], worst, display)
+    failed = [
+        f"{letter}{text}"
+        for letter, report in zip(["A: ", "B: "] if len(reports) > 1 else [""], reports, strict=True)
+        for text in failures(report, minimums)
+    ]
+    for text in failed:
+        common.echo(f"failed: {text}", err=True)
+    return 1 if failed else 0
+
+
+def variants(pipelines: tuple[Path, ...], set_: tuple[str, ...]) -> list[tuple[Path, dict[str, str]]]:
+    """The one or two pipelines to measure, with their `--set`. Raises ConfigError if they are more."""
+    if len(pipelines) > 2:
+        raise ConfigError(f"eval compares two pipelines, got {len(pipelines)}")
+    given = [next(iter(common.pairs((item,)).items())) for item in set_]
+    counts = Counter(name for name, _ in given)
+    twice = [name for name, count in counts.items() if count > 1]
+    if any(counts[name] > 2 for name in twice):
+        raise ConfigError(f"--set {twice[0]} is given {counts[twice[0]]} times; eval compares two values")
+    if not twice:
+        return [(pipeline, dict(given)) for pipeline in pipelines]
+    if len(pipelines) == 2:
+        raise ConfigError(f"--set {twice[0]} is given twice, and so is the pipeline; compare one or the other")
+    return [(pipelines[0], dict(reversed(given))), (pipelines[0], dict(given))]
+
+
+def _load(pipeline: Path, sets: dict[str, str], device: str | None, given: dict[str, Any]) -> tuple[Any, Any]:
+    """The checked graph, and its truth."""
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read
+    from streamkit.evaluate.observe import check_sources, detectors_of, known_classes
+    from streamkit.evaluate.truth import Truth, TruthOptions
+
+    graph = common.graph_checked(build(read(pipeline, set_=sets, device=device)))
+    check_sources(graph)
+    mapping = dict(item.partition("=")[::2] for item in given["map_"])
+    if wrong := [name for name, ours in mapping.items() if not ours]:
+        raise ConfigError(f"--map {wrong[0]}: write THEIRS=OURS, such as --map pedestrian=person")
+    labels = tuple(name.strip() for name in (given["labels"] or "").split(",") if name.strip())
+    options = TruthOptions(
+        given["truth"], given["form"], labels, mapping, given["first_frame"], given["min_visible"],
+        given["only_labelled"],
+    )  # fmt: skip
+    return graph, Truth(options, [source.id for source in graph.sources], *known_classes(detectors_of(graph)))
+
+
+def _measure(loaded: tuple[Any, Any], job: tuple[Path, dict[str, str]], limit: int | None, display: Any) -> Any:
+    from streamkit.evaluate.observe import observe
+    from streamkit.evaluate.report import evaluate as measured
+
+    graph, truth = loaded
+    seen = observe(graph, truth, display.watching, limit=limit)
+    return measured(seen, truth, str(job[0]), job[1])
+
+
+def _draw(done: Any, path: Path, display: Any) -> None:
+    from streamkit.evaluate.worst import draw_worst
+
+    count = draw_worst(done, path, display.watching)
+    text = f"{path}: the {count} worst frames" if count else f"no frame has an error: {path} is not written"
+    display.log(text)

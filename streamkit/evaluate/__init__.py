@@ -1,0 +1,1 @@
+"""Measures the accuracy of a pipeline on labelled video: `run.py eval`."""

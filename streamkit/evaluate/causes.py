@@ -1,0 +1,174 @@
+"""Why each object of the truth is missed: which threshold, filter or tracker setting removed it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamkit.config.plan import Node
+from streamkit.evaluate.boxes import HIT_IOU, FlatBoxes, overlaps
+from streamkit.evaluate.detection import Matches
+from streamkit.evaluate.observe import Observations
+from streamkit.models.card import Card
+from streamkit.stages.analytics.track import Track
+from streamkit.stages.inference.postprocess import Postprocess
+
+CANDIDATE_SCORE = 0.05
+"""Minimum score at which the network has seen an object at all."""
+
+NOT_DETECTED = "not detected"
+WRONG_CLASS = "wrong class"
+MERGED = "merged"
+LATER = "removed by a later stage"
+CAUSES = {
+    NOT_DETECTED: f"no candidate with a score of {CANDIDATE_SCORE:g} or more overlaps it",
+    "min_score": "a candidate is there, with a score below min_score",
+    "nms": "a better box suppressed its candidate: iou",
+    MERGED: "its only candidates are those of an object that is found: both have one box",
+    WRONG_CLASS: "an object of another class is there",
+    "labels": "its candidate has a class that labels removes",
+    "size": "its candidate is smaller than min_size, or larger than max_size",
+    "top_k": "its candidate is not among the top_k best, or outside of the roi",
+    LATER: "a stage after the detector removed its box, or changed it",
+    "track.low_score": "detected, but too weak for a track to take it",
+    "track.high_score": "detected, but too weak for a lost track to take it, or for a method with one round",
+    "track.new_score": "detected, but too weak to begin a track",
+    "track.confirm": "detected, but its track is too young, or did not match",
+}
+"""Every cause of a miss, with its meaning."""
+
+
+@dataclass(slots=True, frozen=True)
+class Miss:
+    """One missed object.
+
+    Attributes:
+        row: the row in the truth.
+        cause: one of `CAUSES`.
+        score: score of the candidate that was removed; None if there is none.
+    """
+
+    row: int
+    cause: str
+    score: float | None
+
+
+def attribute(seen: Observations, matches: Matches, tracked: bool) -> list[Miss]:
+    """The cause of every miss; with `tracked` also of objects that are detected but in no track.
+
+    The candidates of an object overlap it by `HIT_IOU` or more. The best decides: a box of its own class that passes
+    `min_score` before one of another class, and that before one below `min_score`.
+    """
+    found = []
+    for row in np.flatnonzero(matches.missed).tolist():
+        cause, score = _cause(seen, row)
+        found.append(Miss(row, cause, score))
+    if tracked:
+        settings = _tracker(seen)
+        for row, box in enumerate(matches.of.tolist()):
+            if box >= 0 and seen.found.track_id[box] < 0 and settings is not None:
+                score = float(seen.found.score[box])
+                found.append(Miss(row, f"track.{_tracker_cause(settings, score)}", score))
+    return sorted(found, key=lambda one: one.row)
+
+
+def suggestions(seen: Observations, misses: Sequence[Miss]) -> list[str]:
+    """What the causes suggest to change, the most frequent first."""
+    counts = Counter(one.cause for one in misses)
+    found = []
+    for cause, count in counts.most_common(3):
+        scores = [one.score for one in misses if one.cause == cause and one.score is not None]
+        if cause in ("min_score", "track.new_score", "track.high_score", "track.low_score") and count >= 3:
+            half = float(np.median(scores))
+            found.append(f"{cause}: half of these {count:,} boxes have a score of {half:.2f} or more")
+    return found
+
+
+def _cause(seen: Observations, row: int) -> tuple[str, float | None]:
+    truth, class_id = seen.truth, seen.truth.class_id[row]
+    frame = int(truth.frame[row])
+    kept = _near(seen.found, frame, truth.xyxy[row])
+    if frame not in seen.inferred:
+        return LATER, None
+    raw, low = (_near(boxes, frame, truth.xyxy[row]) for boxes in (seen.raw, seen.low))
+    strong = raw[seen.raw.class_id[raw] == class_id]
+    if len(strong):
+        mine = _closest_to(seen, strong, row)
+        if not len(mine):
+            return MERGED, float(seen.raw.score[strong].max())
+        strong = mine
+        best = strong[np.argmax(seen.raw.score[strong])]
+        return _filter(seen, int(best)), float(seen.raw.score[best])
+    low = low[seen.low.score[low] >= CANDIDATE_SCORE]
+    mine = low[seen.low.class_id[low] == class_id]
+    weak = seen.low.score[mine].max(initial=0.0)
+    if len(mine) and weak >= _least(seen, int(class_id)):
+        return LATER, float(weak)  # of a detector without `raw`, such as boxes from a file
+    others = kept[seen.found.class_id[kept] != class_id]
+    if len(others):
+        return WRONG_CLASS, float(seen.found.score[others].max())
+    if len(raw):
+        return "labels", float(seen.raw.score[raw].max())
+    return ("min_score", float(weak)) if len(mine) else (NOT_DETECTED, None)
+
+
+def _closest_to(seen: Observations, rows: np.ndarray, row: int) -> np.ndarray:
+    """Those rows of `raw` that overlap this object of the truth more than any other of its class."""
+    part = seen.truth.rows_of(int(seen.truth.frame[row]))
+    rivals = part.start + np.flatnonzero(seen.truth.class_id[part] == seen.truth.class_id[row])
+    share = overlaps(seen.raw.xyxy[rows], seen.truth.xyxy[rivals])
+    return np.asarray(rows[share.argmax(axis=1) == np.flatnonzero(rivals == row)[0]])
+
+
+def _near(boxes: FlatBoxes, frame: int, xyxy: np.ndarray) -> np.ndarray:
+    """The rows that overlap a box of the truth."""
+    part = boxes.rows_of(frame)
+    return np.asarray(part.start + np.flatnonzero(overlaps(boxes.xyxy[part], xyxy[None])[:, 0] >= HIT_IOU))
+
+
+def _filter(seen: Observations, row: int) -> str:
+    """What removed a candidate of `raw` that passes `min_score`."""
+    sides = seen.raw.xyxy[row, 2:] - seen.raw.xyxy[row, :2]
+    options = [node.options for node in seen.detectors if issubclass(node.type, Postprocess)]
+    small = all(sides.min() < (one.get("min_size") or 0.0) for one in options)
+    large = all(sides.max() > (one.get("max_size") or np.inf) for one in options)
+    if small or large:
+        return "size"
+    frame, class_id = int(seen.raw.frame[row]), seen.raw.class_id[row]
+    near = _near(seen.low, frame, seen.raw.xyxy[row])
+    same = near[(seen.low.class_id[near] == class_id) & (np.abs(seen.low.score[near] - seen.raw.score[row]) < 1e-6)]
+    if not len(same):
+        return "nms"
+    ranked = int((seen.low.score[seen.low.rows_of(frame)] >= seen.raw.score[row]).sum())
+    return "top_k" if ranked > min((one.get("top_k", 300) for one in options), default=300) else LATER
+
+
+def _least(seen: Observations, class_id: int) -> float:
+    """The lowest `min_score` of the detectors for a class."""
+    return min(_min_score(node, seen.names[class_id]) for node in seen.detectors)
+
+
+def _min_score(node: Node, label: str) -> float:
+    given, card = node.options.get("min_score"), node.options.get("model")
+    if isinstance(given, dict):
+        given = given.get(label)
+    if given is None:
+        return card.score if isinstance(card, Card) else 0.0
+    return float(given)
+
+
+def _tracker(seen: Observations) -> Track | None:
+    found = [node for node in seen.graph.nodes.values() if issubclass(node.type, Track)]
+    return Track(**found[-1].options) if found else None
+
+
+def _tracker_cause(settings: Track, score: float) -> str:
+    two_rounds = settings.method in ("bytetrack", "botsort")
+    if two_rounds and score < settings.low_score:
+        return "low_score"
+    if score < settings.high_score:
+        return "high_score"
+    return "new_score" if score < settings.new_score else "confirm"
