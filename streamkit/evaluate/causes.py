@@ -105,8 +105,8 @@ def _cause(seen: Observations, row: int) -> tuple[str, float | None]:
     low = low[seen.low.score[low] >= CANDIDATE_SCORE]
     mine = low[seen.low.class_id[low] == class_id]
     weak = seen.low.score[mine].max(initial=0.0)
-    if len(mine) and weak >= _least(seen, int(class_id)):
-        return LATER, float(weak)  # of a detector without `raw`, such as boxes from a file
+    if len(mine) and weak >= _least(seen, int(class_id)):  # of a detector without `raw`, such as boxes from a file
+        return MERGED if (seen.found.class_id[kept] == class_id).any() else LATER, float(weak)
     others = kept[seen.found.class_id[kept] != class_id]
     if len(others):
         return WRONG_CLASS, float(seen.found.score[others].max())

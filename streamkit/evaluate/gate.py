@@ -18,8 +18,8 @@ def read_minimums(texts: Sequence[str]) -> dict[str, float]:
         base, dot, _ = name.partition(".")
         if base not in (PER_CLASS if dot else METRICS):
             more = f"; of a class, as in ap.car: {', '.join(PER_CLASS)}"
-            near = did_you_mean(base, METRICS)
-            raise ConfigError(f"--min {item}: there is no metric {name!r}{near}. Metrics: {', '.join(METRICS)}{more}")
+            near = did_you_mean(base, METRICS) or "."
+            raise ConfigError(f"--min {item}: there is no metric {name!r}{near} Metrics: {', '.join(METRICS)}{more}")
         try:
             found[name] = float(value) if equals else float("nan")
         except ValueError:

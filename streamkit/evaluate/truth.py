@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -220,8 +220,12 @@ def _read(options: TruthOptions, source: str) -> BoxRows:
         raise ConfigError(f"--truth {path} looks like the YOLO labels of one frame; give the folder that holds labels/")
     if options.labels and form != "mot":
         raise ConfigError(f"--labels names the classes of MOTChallenge and YOLO; {path} has names: use --map")
-    rows = read_boxes(path, form, labels=options.labels, source=source, truth=True)
-    sizes = {*rows.sizes.values()}
+    try:
+        rows = read_boxes(path, form, labels=options.labels, source=source, truth=True)
+    except ConfigError as error:
+        if form == "mot" and "has no name" in str(error):
+            raise ConfigError(f"{error}, as in --labels pedestrian,car") from error
+        raise
     if not len(rows.frame):
         raise ConfigError(f"{path} has no box")
-    return replace(rows, sizes=dict(rows.sizes)) if sizes else rows
+    return rows
