@@ -51,6 +51,7 @@ def evaluate(pipelines: tuple[Path, ...], set_: tuple[str, ...], device: str | N
     for _, truth in loaded:
         check_classes(minimums, truth.classes)
     write = None if json_ is None else ReportFile(json_)
+    common.keep_stdout()
     done = [_measure(one, job, limit, display) for one, job in zip(loaded, jobs, strict=True)]
     reports = [one.report for one in done]
     for line in as_lines(reports[0]) if len(reports) == 1 else compared(reports):
@@ -110,13 +111,18 @@ def _measure(loaded: tuple[Any, Any], job: tuple[Path, dict[str, str]], limit: i
     from streamkit.evaluate.report import evaluate as measured
 
     graph, truth = loaded
-    seen = observe(graph, truth, display.watching, limit=limit)
+    seen = observe(graph, truth, lambda running: _watching(running, display), limit=limit)
     return measured(seen, truth, str(job[0]), job[1])
+
+
+def _watching(running: Any, display: Any) -> Any:
+    common.handle_signals(running, display)
+    return display.watching(running)
 
 
 def _draw(done: Any, path: Path, display: Any) -> None:
     from streamkit.evaluate.worst import draw_worst
 
-    count = draw_worst(done, path, display.watching)
+    count = draw_worst(done, path, lambda running: _watching(running, display))
     text = f"{path}: the {count} worst frames" if count else f"no frame has an error: {path} is not written"
     display.log(text)

@@ -116,6 +116,15 @@ def install_command(extra: str = "") -> str:
     return f"python -m pip install -e '{where}{extras}'"
 
 
+def eval_command() -> str:
+    """The commands that install what `run.py eval` needs.
+
+    TrackEval is installed without its dependencies: its opencv-python would overwrite the files of
+    opencv-python-headless.
+    """
+    return f"{install_command('eval')} && python -m pip install --no-deps 'trackeval>=1.3,<2'"
+
+
 def gpu_command() -> str:
     """The commands that replace the CPU packages by the GPU packages."""
     return f"{UNINSTALL} && {install_command('gpu')}"

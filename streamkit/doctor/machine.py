@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamkit.core.errors import StreamkitError, describe
-from streamkit.core.text import DISTRIBUTION, ONNXRUNTIMES, UNINSTALL, gpu_command, install_command
+from streamkit.core.text import DISTRIBUTION, ONNXRUNTIMES, UNINSTALL, eval_command, gpu_command, install_command
 
 GIB = 2**30
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
@@ -73,7 +73,7 @@ def examine(echo: Callable[[str], None]) -> int:
         The exit code: 0 if pipelines can run, at least on the CPU; 1 if something that they need is broken.
     """
     failed = warned = 0
-    for check in (python, packages, onnxruntimes, ffmpeg, host, demo, gpus):
+    for check in (python, packages, accuracy, onnxruntimes, ffmpeg, host, demo, gpus):
         for finding in _guarded(check):
             echo(str(finding))
             failed += finding.level == "fail"
@@ -119,6 +119,20 @@ def packages() -> Iterator[Finding]:
             yield Finding("warn", name, f"{version} is not {spec}", f"python -m pip install '{name}{spec}'")
         else:
             yield Finding("ok", name, version)
+
+
+def accuracy() -> Iterator[Finding]:
+    """Check what `run.py eval` needs, if it is there, and that no package overwrites OpenCV's files."""
+    if installed("opencv-python") is not None:
+        again = "python -m pip uninstall -y opencv-python opencv-python-headless && " + install_command()
+        yield Finding("warn", "opencv-python", "overwrites files of opencv-python-headless", again)
+    version = installed("trackeval")
+    if version is None:
+        yield Finding("ok", "trackeval", f"is not installed; run.py eval needs it: {eval_command()}")
+        return
+    missing = [name for name in ("pycocotools", "scipy", "tabulate") if installed(name) is None]
+    text = f"{version}; run.py eval also needs {', '.join(missing)}" if missing else version
+    yield Finding("warn" if missing else "ok", "trackeval", text, install_command("eval") if missing else "")
 
 
 def requirements() -> dict[str, str]:

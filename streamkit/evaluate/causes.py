@@ -11,7 +11,7 @@ import numpy as np
 from streamkit.config.plan import Node
 from streamkit.evaluate.boxes import HIT_IOU, FlatBoxes, overlaps
 from streamkit.evaluate.detection import Matches
-from streamkit.evaluate.observe import Observations
+from streamkit.evaluate.observe import Observations, known_classes
 from streamkit.models.card import Card
 from streamkit.stages.analytics.track import Track
 from streamkit.stages.inference.postprocess import Postprocess
@@ -28,10 +28,11 @@ CAUSES = {
     "min_score": "a candidate is there, with a score below min_score",
     "nms": "a better box suppressed its candidate: iou",
     MERGED: "its only candidates are those of an object that is found: both have one box",
-    WRONG_CLASS: "an object of another class is there",
+    WRONG_CLASS: "an object of another class is there, or a candidate of one",
     "labels": "its candidate has a class that labels removes",
     "size": "its candidate is smaller than min_size, or larger than max_size",
     "top_k": "its candidate is not among the top_k best, or outside of the roi",
+    "every": "the network did not run on the frame, and no track predicts the object",
     LATER: "a stage after the detector removed its box, or changed it",
     "track.low_score": "detected, but too weak for a track to take it",
     "track.high_score": "detected, but too weak for a lost track to take it, or for a method with one round",
@@ -92,7 +93,7 @@ def _cause(seen: Observations, row: int) -> tuple[str, float | None]:
     frame = int(truth.frame[row])
     kept = _near(seen.found, frame, truth.xyxy[row])
     if frame not in seen.inferred:
-        return LATER, None
+        return "every", None
     raw, low = (_near(boxes, frame, truth.xyxy[row]) for boxes in (seen.raw, seen.low))
     strong = raw[seen.raw.class_id[raw] == class_id]
     if len(strong):
@@ -111,7 +112,9 @@ def _cause(seen: Observations, row: int) -> tuple[str, float | None]:
     if len(others):
         return WRONG_CLASS, float(seen.found.score[others].max())
     if len(raw):
-        return "labels", float(seen.raw.score[raw].max())
+        filtered = known_classes(seen.detectors)[1]
+        removed = any(seen.names[number] in filtered for number in seen.raw.class_id[raw])
+        return "labels" if removed else WRONG_CLASS, float(seen.raw.score[raw].max())
     return ("min_score", float(weak)) if len(mine) else (NOT_DETECTED, None)
 
 

@@ -207,6 +207,7 @@ def observe(graph: Graph, truth: Truth, watching: Watching, *, limit: int | None
 
     Raises:
         StreamkitError: the run or a source failed, or the truth does not fit the video.
+        KeyboardInterrupt: the run was stopped.
     """
     wanted = graph.config.device if isinstance(graph.config.device, str) else graph.config.device[0]
     whole, added = evaluation_graph(graph, truth)
@@ -224,7 +225,7 @@ def observe(graph: Graph, truth: Truth, watching: Watching, *, limit: int | None
         name, why = next(iter(broken.items()))
         raise StreamkitError(f"source {name} failed, so nothing is measured: {why}")
     if code == 130:
-        raise StreamkitError("the run was stopped before its end, so nothing is measured")
+        raise KeyboardInterrupt  # a part of the video measures nothing
     return _gather(graph, truth, added, report, whole=limit is None)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +11,8 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.errors import MissingPackage, StreamkitError
-from streamkit.core.text import install_command
+from streamkit.core.text import eval_command
 from streamkit.evaluate.boxes import HIT_IOU, EvaluatedFrame, FlatBoxes, overlaps
-
-logger = logging.getLogger(__name__)
-
-TRACKEVAL = "python -m pip install --no-deps 'trackeval>=1.3,<2'"
-"""Without its dependencies: its opencv-python would overwrite the files of opencv-python-headless."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -55,14 +49,14 @@ def check_packages() -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             import trackeval.metrics  # noqa: F401
     except ImportError as error:
-        text = f"run.py eval needs the package trackeval; install it with: {install_command('eval')} && {TRACKEVAL}"
-        raise NoTrackEval(text) from error
+        raise NoTrackEval() from error
 
 
 class NoTrackEval(MissingPackage):
     """TrackEval is missing; it is not in an extra because of its dependency on opencv-python."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self) -> None:
+        text = f"run.py eval needs the package trackeval; install it with: {eval_command()}"
         StreamkitError.__init__(self, text)
 
 

@@ -1,0 +1,117 @@
+"""Average precision equals that of pycocotools on files; precision and recall are those of COCO's matching."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+
+from streamkit.evaluate.boxes import EvaluatedFrame, FlatBoxes
+from streamkit.evaluate.detection import average_precision, match, rates
+
+CLASSES = ("car", "person", "bike")
+FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 480) for n in range(30)]
+
+
+def made(seed):
+    """Truth and results as the rows of COCO's files."""
+    rng = np.random.default_rng(seed)
+    truth, results = [], []
+    for image in range(1, len(FRAMES) + 1):
+        for _ in range(rng.integers(0, 9)):
+            x, y, w, h = rng.uniform(0, 400), rng.uniform(0, 300), *rng.uniform(8, 150, 2)
+            crowd = int(rng.random() < 0.1)
+            category = int(rng.integers(1, 4))
+            truth.append({"id": len(truth) + 1, "image_id": image, "category_id": category, "bbox": [x, y, w, h],
+                          "area": w * h, "iscrowd": crowd})  # fmt: skip
+            for _ in range(rng.integers(0, 3)):
+                dx, dy = rng.normal(0, 0.12, 2) * (w, h)
+                results.append({"image_id": image, "category_id": category, "bbox": [x + dx, y + dy, w, h],
+                                "score": float(rng.random())})  # fmt: skip
+        results.append({"image_id": image, "category_id": int(rng.integers(1, 4)), "bbox": [500, 20, 60, 60],
+                        "score": float(rng.random())})  # fmt: skip
+    return truth, results
+
+
+def flat(rows):
+    parts = []
+    for frame in range(len(FRAMES)):
+        mine = [one for one in rows if one["image_id"] == frame + 1]
+        xywh = np.array([one["bbox"] for one in mine]).reshape(-1, 4)
+        parts.append((
+            frame, np.hstack([xywh[:, :2], xywh[:, :2] + xywh[:, 2:]]), np.array([one.get("score", 1) for one in mine]),
+            np.array([one["category_id"] - 1 for one in mine], int), np.full(len(mine), -1),
+            np.array([one.get("iscrowd", 0) for one in mine], bool),
+        ))  # fmt: skip
+    return FlatBoxes.of(parts)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_average_precision_equals_pycocotools_on_files(tmp_path, seed):
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    truth, results = made(seed)
+    whole = {
+        "images": [{"id": n + 1, "width": 640, "height": 480} for n in range(len(FRAMES))],
+        "categories": [{"id": n, "name": name} for n, name in enumerate(CLASSES, 1)],
+        "annotations": truth,
+    }
+    (tmp_path / "gt.json").write_text(json.dumps(whole))
+    (tmp_path / "dt.json").write_text(json.dumps(results))
+
+    def stats(categories):
+        with contextlib.redirect_stdout(io.StringIO()):
+            coco = COCO(str(tmp_path / "gt.json"))
+            run = COCOeval(coco, coco.loadRes(str(tmp_path / "dt.json")), "bbox")
+            run.params.catIds = categories
+            run.evaluate()
+            run.accumulate()
+            run.summarize()
+        return run.stats
+
+    found = average_precision(flat(truth), flat(results), FRAMES, CLASSES)
+    names = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
+    for name, value in zip(names, stats([1, 2, 3])[:6], strict=True):
+        assert found[name] == pytest.approx(value, abs=1e-6)
+    for number, name in enumerate(CLASSES, 1):
+        assert found["per_class"][name]["ap"] == pytest.approx(stats([number])[0], abs=1e-6)
+        assert found["per_class"][name]["ap50"] == pytest.approx(stats([number])[1], abs=1e-6)
+
+
+def boxes(*rows):
+    """Rows of frame, class, x, y, score and whether to ignore; boxes of 10 x 10."""
+    return FlatBoxes.of(
+        (f, np.array([[x, y, x + 10, y + 10]]), np.array([s]), np.array([c]), np.array([-1]), np.array([i]))
+        for f, c, x, y, s, i in rows
+    )
+
+
+def test_precision_and_recall_count_hits_misses_and_false_positives():
+    truth = boxes((0, 0, 0, 0, 1, False), (0, 0, 50, 0, 1, False), (1, 1, 0, 0, 1, False), (1, 0, 90, 0, 1, True))
+    found = boxes((0, 0, 1, 0, 0.9, False), (0, 0, 200, 0, 0.8, False), (1, 0, 0, 0, 0.7, False), (1, 0, 90, 0, 0.6, False))
+    matches = match(truth, found, FRAMES, CLASSES)
+    assert matches.hit.tolist() == [True, False, False, False]
+    assert matches.false.tolist() == [False, True, True, False]  # the last is on an ignored region
+    assert matches.missed.tolist() == [False, True, True, False]
+    assert matches.of.tolist() == [0, -1, -1, -1]
+    found_rates = rates(truth, found, matches, CLASSES)
+    assert (found_rates["precision"], found_rates["recall"]) == pytest.approx((1 / 3, 1 / 3))
+    assert found_rates["per_class"]["car"] == {
+        "truth": 2, "hits": 1, "false": 2, "missed": 1, "precision": pytest.approx(1 / 3), "recall": 0.5,
+    }  # fmt: skip
+    assert found_rates["per_class"]["bike"]["precision"] is None
+
+
+def test_more_boxes_than_coco_keeps_are_all_counted():
+    truth = boxes((0, 0, 0, 0, 1, False))
+    found = boxes(*((0, 0, 100 + n, 300, 0.9, False) for n in range(150)))
+    assert match(truth, found, FRAMES, CLASSES).false.sum() == 150
+
+
+def test_nothing_found_has_no_precision_and_an_average_precision_of_zero():
+    truth, none = boxes((0, 0, 0, 0, 1, False)), boxes()
+    assert average_precision(truth, none, FRAMES, CLASSES)["ap"] == 0
+    found = rates(truth, none, match(truth, none, FRAMES, CLASSES), CLASSES)
+    assert (found["precision"], found["recall"]) == (None, 0)

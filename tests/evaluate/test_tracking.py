@@ -1,0 +1,149 @@
+"""Scores of tracks equal those that TrackEval computes from MOTChallenge files; errors are located where they are."""
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+
+from streamkit.evaluate.boxes import EvaluatedFrame, FlatBoxes
+from streamkit.evaluate.tracking import check_packages, track_errors, tracking_scores
+
+pytest.importorskip("trackeval")
+
+
+def rows_of(path):
+    return np.loadtxt(path, delimiter=",", ndmin=2)[:, :6]
+
+
+def flat(sequences):
+    """Rows of frame, id, x, y, w, h of each sequence as boxes of one class, and the frames."""
+    frames, parts = [], []
+    for name, rows, count in sequences:
+        for frame in range(count):
+            mine = rows[rows[:, 0] == frame + 1]
+            xyxy = np.hstack([mine[:, 2:4], mine[:, 2:4] + mine[:, 4:6]])
+            n = len(mine)
+            parts.append((len(frames), xyxy, np.ones(n), np.zeros(n, int), mine[:, 1].astype(int), np.zeros(n, bool)))
+            frames.append(EvaluatedFrame(name, frame, frame / 25, 640, 480))
+    return FlatBoxes.of(parts), frames
+
+
+def official(tmp_path, sequences):
+    """What TrackEval's own reader and evaluator make of the same rows, as files."""
+    import trackeval
+
+    for name, truth, found, _ in sequences:
+        gt = tmp_path / "gt" / name / "gt"
+        gt.mkdir(parents=True)
+        np.savetxt(gt / "gt.txt", np.hstack([truth, np.ones((len(truth), 3))]), delimiter=",", fmt="%.10g")
+        data = tmp_path / "trackers" / "mine" / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        np.savetxt(data / f"{name}.txt", np.hstack([found, np.ones((len(found), 1)), -np.ones((len(found), 3))]),
+                   delimiter=",", fmt="%.10g")  # fmt: skip
+    quiet = {"PRINT_CONFIG": False}
+    with contextlib.redirect_stdout(io.StringIO()):
+        dataset = trackeval.datasets.MotChallenge2DBox(quiet | {
+            "GT_FOLDER": str(tmp_path / "gt"), "TRACKERS_FOLDER": str(tmp_path / "trackers"), "SKIP_SPLIT_FOL": True,
+            "SEQ_INFO": {name: count for name, _, _, count in sequences}, "DO_PREPROC": False,
+            "OUTPUT_FOLDER": str(tmp_path / "out"),
+        })  # fmt: skip
+        evaluator = trackeval.Evaluator(quiet | {
+            "PRINT_RESULTS": False, "OUTPUT_SUMMARY": False, "OUTPUT_DETAILED": False, "PLOT_CURVES": False,
+            "TIME_PROGRESS": False, "LOG_ON_ERROR": None, "BREAK_ON_ERROR": True,
+        })  # fmt: skip
+        metrics = [trackeval.metrics.HOTA(), trackeval.metrics.CLEAR(quiet), trackeval.metrics.Identity(quiet)]
+        results, _ = evaluator.evaluate([dataset], metrics)
+    return results["MotChallenge2DBox"]["mine"]["COMBINED_SEQ"]["pedestrian"]
+
+
+def walk(seed, count=60, people=5):
+    """People who walk, and a tracker that loses some and confuses others: rows of truth and of tracks."""
+    rng = np.random.default_rng(seed)
+    truth, found = [], []
+    names = {one: one + 1 for one in range(people)}
+    for frame in range(1, count + 1):
+        for one in range(people):
+            x, y = 40.5 + 90 * one + 2 * frame * (-1) ** one, 100.25 + 10 * np.sin(frame / 7 + one)
+            truth.append((frame, one + 1, x, y, 40, 90))
+            if rng.random() < 0.02:
+                names[one] = int(rng.integers(20, 10_000))
+            if rng.random() > 0.1:
+                found.append((frame, names[one], *(np.array([x, y, 40, 90]) + rng.normal(0, 3, 4))))
+    return np.array(truth), np.round(np.array(found), 6)
+
+
+def compare(tmp_path, sequences):
+    truth, frames = flat([(name, real, count) for name, real, _, count in sequences])
+    found, _ = flat([(name, tracks, count) for name, _, tracks, count in sequences])
+    mine, theirs = tracking_scores(truth, found, frames, ["person"]), official(tmp_path, sequences)
+    expected = {
+        "hota": theirs["HOTA"]["HOTA"].mean(), "deta": theirs["HOTA"]["DetA"].mean(),
+        "assa": theirs["HOTA"]["AssA"].mean(), "mota": theirs["CLEAR"]["MOTA"], "idf1": theirs["Identity"]["IDF1"],
+        "switches": theirs["CLEAR"]["IDSW"], "fragments": theirs["CLEAR"]["Frag"],
+    }  # fmt: skip
+    for part in (mine, mine["per_class"]["person"]):
+        assert {name: part[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    errors = track_errors(truth, found, frames, ["person"])
+    assert sum(one.kind == "switch" for one in errors) == theirs["CLEAR"]["IDSW"]
+    return mine
+
+
+def test_scores_equal_trackeval_on_files(tmp_path):
+    mine = compare(tmp_path, [("one", *walk(1), 60), ("two", *walk(2), 60)])
+    assert mine["switches"] > 3
+
+
+def test_scores_equal_trackeval_on_a_published_result(tmp_path, test_data):
+    folder = test_data / "mot" / "TUD-Campus"
+    truth, found = rows_of(folder / "gt" / "gt.txt"), rows_of(folder / "tracker_result_test.txt")
+    mine = compare(tmp_path, [("campus", truth, found, 71)])
+    assert (mine["mota"], mine["idf1"]) == pytest.approx((0.526, 0.558), abs=0.0005)
+
+
+def of(*rows):
+    """Boxes of frame, id and x, of 10 x 10."""
+    return FlatBoxes.of(
+        (f, np.array([[x, 0, x + 10, 10]]), np.ones(1), np.zeros(1, int), np.array([i]), np.zeros(1, bool))
+        for f, i, x in rows
+    )
+
+
+FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 480) for n in range(8)]
+
+
+def test_a_switch_and_a_fragment_are_named_with_their_frames():
+    truth = of(*((frame, 7, 0) for frame in range(8)), *((frame, 8, 100) for frame in range(8)))
+    found = of(*((frame, 1, 0) for frame in (0, 1, 2)), *((frame, 5, 0) for frame in (3, 4, 5, 6, 7)),
+               *((frame, 2, 100) for frame in (0, 1, 4, 5, 6, 7)))  # fmt: skip
+    errors = track_errors(truth, found, FRAMES, ["person"])
+    assert [(e.kind, e.frame, e.object_id, e.before, e.after, e.lost) for e in errors] == [
+        ("switch", 3, 7, 1, 5, 0),
+        ("fragment", 4, 8, 2, 2, 2),
+    ]
+
+
+def test_objects_without_a_track_do_not_count_and_classes_are_apart():
+    truth = of(*((frame, 7, 0) for frame in range(8)))
+    found = of(*((frame, -1, 0) for frame in range(8)))
+    scores = tracking_scores(truth, found, FRAMES, ["person", "car"])
+    assert scores["mota"] == 0
+    assert scores["idf1"] == 0
+    assert scores["per_class"]["car"]["mota"] is None
+
+
+def test_a_track_on_an_ignored_region_is_no_false_positive():
+    truth = of(*((frame, 7, 0) for frame in range(8)), *((frame, -1, 100) for frame in range(8)))
+    truth.ignore = truth.track_id < 0
+    found = of(*((frame, 1, 0) for frame in range(8)), *((frame, 2, 100) for frame in range(8)))
+    assert tracking_scores(truth, found, FRAMES, ["person"])["mota"] == 1
+
+
+def test_a_missing_trackeval_comes_with_the_commands_that_install_it(monkeypatch):
+    import sys
+
+    from streamkit.core.errors import MissingPackage
+
+    monkeypatch.setitem(sys.modules, "trackeval.metrics", None)
+    with pytest.raises(MissingPackage, match=r"\[eval\]' && python -m pip install --no-deps 'trackeval"):
+        check_packages()
