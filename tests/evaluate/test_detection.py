@@ -90,7 +90,9 @@ def boxes(*rows):
 
 def test_precision_and_recall_count_hits_misses_and_false_positives():
     truth = boxes((0, 0, 0, 0, 1, False), (0, 0, 50, 0, 1, False), (1, 1, 0, 0, 1, False), (1, 0, 90, 0, 1, True))
-    found = boxes((0, 0, 1, 0, 0.9, False), (0, 0, 200, 0, 0.8, False), (1, 0, 0, 0, 0.7, False), (1, 0, 90, 0, 0.6, False))
+    found = boxes(
+        (0, 0, 1, 0, 0.9, False), (0, 0, 200, 0, 0.8, False), (1, 0, 0, 0, 0.7, False), (1, 0, 90, 0, 0.6, False)
+    )
     matches = match(truth, found, FRAMES, CLASSES)
     assert matches.hit.tolist() == [True, False, False, False]
     assert matches.false.tolist() == [False, True, True, False]  # the last is on an ignored region

@@ -1,0 +1,105 @@
+"""`eval` as a user meets it: the report, comparisons, the gate, the picture, and bad truth."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.commands import Here, write
+
+PIPELINE = """
+device: cpu
+sources: {{street: {root}/samples/street.mp4}}
+stages:
+  detect: {{model: demo}}
+  track: {{}}
+  jsonl: {{path: "{out}/{{source}}.jsonl"}}
+"""
+
+
+@pytest.fixture
+def pipeline(root: Path, tmp_path: Path) -> Path:
+    return write(tmp_path, PIPELINE.format(root=root, out=tmp_path / "out"))
+
+
+@pytest.fixture
+def truth(root: Path) -> Path:
+    return root / "samples" / "street.truth.jsonl"
+
+
+def test_the_report_as_text_json_and_picture(here: Here, pipeline: Path, truth: Path, tmp_path: Path) -> None:
+    import cv2
+
+    files = ["--json", tmp_path / "r.json", "--worst", tmp_path / "w.png"]
+    done = here("eval", pipeline, "--truth", truth, "--limit", 30, *files, "--min", "ap=.3,recall.car=.5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for text in ("AP50", "HOTA", "IDF1", "why objects are missed", "counts are not measured: the pipeline has no line"):
+        assert text in done.stdout
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["frames"] == 30
+    assert report["misses"]["objects"][0].keys() == {"source", "frame", "label", "box", "id", "cause", "score"}
+    picture = cv2.imread(str(tmp_path / "w.png"))
+    assert picture.shape == (36 + 2 * (36 + 360), 3 * 640, 3)
+    found = {tuple(color) for color in picture[40:].reshape(-1, 3)[:, ::-1].tolist()}
+    for red, green, blue in ((46, 147, 255), (46, 194, 126), (229, 56, 59)):  # truth, hit, missed
+        assert any(abs(r - red) + abs(g - green) + abs(b - blue) < 12 for r, g, b in found)
+    assert not (tmp_path / "out").exists()  # sinks do not write
+
+
+def test_the_same_option_twice_compares_both(here: Here, pipeline: Path, truth: Path, tmp_path: Path) -> None:
+    sets = ["--set", "stages.detect.min_score=.3", "--set", "stages.detect.min_score=.7"]
+    words = ["--limit", 12, "--json", tmp_path / "r.json", "--min", "recall=0.9"]
+    done = here("eval", pipeline, "--truth", truth, *sets, *words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "A: " in done.stdout
+    assert "B - A" in done.stdout
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["a"]["detection"]["recall"] > report["b"]["detection"]["recall"]
+    assert report["a"]["detection"]["ap"] == report["b"]["detection"]["ap"]  # of the network, whatever the threshold
+    assert "failed: B: recall is 0." in done.stderr
+    assert "failed: A: " not in done.stderr
+
+
+def test_a_metric_that_is_not_measured_fails_the_gate(here: Here, pipeline: Path, truth: Path, tmp_path: Path) -> None:
+    done = here("eval", pipeline, "--truth", truth, "--limit", 5, "--min", "counts=.9", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "failed: counts is not measured (the pipeline has no line_counter" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--min", "mapp=.5"], "there is no metric 'mapp'; did you mean 'ap'? Metrics: ap, ap50"),
+        (["--min", "ap.truck=.5"], "no class 'truck' is evaluated; known: car, person, bike"),
+        (["--min", "ap"], "write NAME=NUMBER, such as ap=0.4"),
+        (["--min", "fps.car=3"], "there is no metric 'fps.car'"),
+        (["--map", "pedestrian"], "write THEIRS=OURS"),
+        (["--worst", "w.jpg"], "give it the suffix .png"),
+        (["--set", "device=cpu", "--set", "device=cpu", "--set", "device=cpu"], "is given 3 times"),
+        (["--truth", "none.json"], "there is no file none.json"),
+    ],
+)
+def test_a_wrong_option_is_one_message(here: Here, pipeline: Path, truth: Path, tmp_path: Path, words, message) -> None:
+    done = here("eval", pipeline, "--truth", truth, *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_truth_of_another_size_or_length_ends_with_one_message(here: Here, pipeline: Path, tmp_path: Path) -> None:
+    one = {"objects": [{"id": 1, "label": "car", "box": [0, 0, 50, 50]}]}
+    lines = [{"frame": 0, "width": 1280, "height": 720, **one}]
+    (tmp_path / "size.jsonl").write_text(json.dumps(lines[0]))
+    done = here("eval", pipeline, "--truth", "size.jsonl", "--limit", 3, cwd=tmp_path)
+    assert (done.returncode, "is the truth of a video of 1280x720 (frame 0)" in done.stderr) == (2, True)
+    (tmp_path / "long.jsonl").write_text(json.dumps({"frame": 7000, **one}))
+    done = here("eval", pipeline, "--truth", "long.jsonl", "--set", "sources.street.every=40", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "boxes up to frame 7000" in done.stderr
+
+
+def test_two_pipelines_need_no_option_twice(here: Here, pipeline: Path, truth: Path, tmp_path: Path) -> None:
+    done = here(
+        "eval", pipeline, pipeline, "--truth", truth, "--set", "device=cpu", "--set", "device=cpu", cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "compare one or the other" in done.stderr

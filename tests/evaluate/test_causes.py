@@ -1,0 +1,83 @@
+"""Every miss has the cause that made it: one small scene for each."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.evaluate.boxes import EvaluatedFrame, FlatBoxes
+from streamkit.evaluate.causes import attribute
+from streamkit.evaluate.detection import match
+from streamkit.evaluate.observe import Observations, detectors_of
+
+NAMES = ("car", "person", "bike")
+FRAMES = [EvaluatedFrame("a", 0, 0.0, 640, 360)]
+AT = (100, 100, 200, 200)
+BESIDE = (110, 100, 210, 200)  # overlaps AT by 0.82
+FAR = (400, 100, 500, 200)
+
+
+def boxes(*rows):
+    """Rows of class, box, score and track."""
+    return FlatBoxes.of([(
+        0, np.array([box for _, box, *_ in rows], float).reshape(-1, 4), np.array([r[2] for r in rows], float),
+        np.array([NAMES.index(r[0]) for r in rows], int), np.array([r[3] for r in rows], int),
+        np.zeros(len(rows), bool),
+    )])  # fmt: skip
+
+
+def causes(truth, found=(), low=(), raw=(), *, options="", track=None, inferred=(0,)):
+    stages = f"  detect: {{model: demo{options}}}\n" + (f"  track: {track}\n" if track else "")
+    text = f"sources: {{a: samples/street.mp4}}\nstages:\n{stages}"
+    graph = build(read_text(text, folder=Path(__file__).resolve().parents[2]))
+    parts = (boxes(*part) for part in (truth, found, low, raw))
+    detectors = detectors_of(graph)
+    seen = Observations(FRAMES, NAMES, 3, *parts, np.array(inferred, int), True, detectors, graph, [], [], 0, {}, [])
+    matches = match(seen.truth, seen.found, FRAMES, NAMES)
+    return [(one.row, one.cause) for one in attribute(seen, matches, tracked=bool(track))]
+
+
+CAR = ("car", AT, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("cause", "given"),
+    [
+        ("not detected", {}),
+        ("not detected", {"low": [("car", AT, 0.04, -1)]}),
+        ("min_score", {"low": [("car", AT, 0.2, -1)]}),
+        ("nms", {"raw": [("car", AT, 0.6, -1), ("car", FAR, 0.9, -1)], "low": [("car", FAR, 0.9, -1)]}),
+        ("size", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1)], "options": ", min_size: 150"}),
+        ("size", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1)], "options": ", max_size: 50"}),
+        ("top_k", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1), ("car", FAR, 0.9, -1)],
+                   "options": ", top_k: 1"}),
+        ("removed by a later stage", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1)]}),
+        ("wrong class", {"raw": [("bike", AT, 0.6, -1)], "found": [("bike", AT, 0.6, 1)]}),
+        ("wrong class", {"raw": [("bike", AT, 0.6, -1)]}),
+        ("labels", {"raw": [("bike", AT, 0.6, -1)], "options": ", labels: [car, person]"}),
+        ("every", {"inferred": (), "options": ", every: 2"}),
+    ],
+)  # fmt: skip
+def test_the_cause_of_a_miss(cause, given):
+    assert causes([CAR], **given) == [(0, cause)]
+
+
+def test_two_objects_with_one_box_are_merged():
+    box = ("car", BESIDE, 0.9, -1)
+    given = {"found": [box], "low": [box], "raw": [box]}
+    assert causes([CAR, ("car", BESIDE, 1, 2)], **given) == [(0, "merged")]
+
+
+@pytest.mark.parametrize(
+    ("score", "method", "cause"),
+    [(0.05, "bytetrack", "track.low_score"), (0.3, "bytetrack", "track.high_score"), (0.05, "sort", "track.high_score"),
+     (0.45, "bytetrack", "track.new_score"), (0.7, "bytetrack", "track.confirm")],
+)  # fmt: skip
+def test_a_detected_object_without_a_track_has_the_threshold_of_the_tracker(score, method, cause):
+    assert causes([CAR], [("car", AT, score, -1)], track=f"{{method: {method}}}") == [(0, cause)]
+
+
+def test_a_hit_has_no_cause():
+    assert causes([CAR], [("car", BESIDE, 0.9, 4)], track="{}") == []

@@ -1,0 +1,80 @@
+"""The run of an evaluation: the pipeline as it is configured, and what its thresholds remove."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.evaluate.observe import LOW_SCORE, check_sources, detectors_of, known_classes, observe
+from streamkit.evaluate.report import evaluate
+from streamkit.evaluate.truth import Truth, TruthOptions
+
+TEXT = """
+device: {device}
+sources: {{street: samples/street.mp4}}
+stages:
+  detect: {{model: demo, {detect}}}
+  track: {{}}
+  door: {{stage: line_counter, line: [[300, 0], [300, 360]]}}
+  {last}: {{}}
+"""
+
+
+def observed(root, limit, *, detect="min_score: 0.4", device="cpu"):
+    graph = build(read_text(TEXT.format(device=device, detect=detect, last="draw"), folder=root))
+    known = known_classes(detectors_of(graph))
+    truth = Truth(TruthOptions(str(root / "samples/street.truth.jsonl")), ["street"], *known)
+    return observe(graph, truth, lambda _: contextlib.nullcontext(), limit=limit), truth
+
+
+def test_the_boxes_are_those_of_the_configured_run(root, run_pipeline):
+    seen, _ = observed(root, 24)
+    plain = run_pipeline(TEXT.format(device="cpu", detect="min_score: 0.4", last="collect"), limit=24)
+    objects = [one["objects"] for one in plain.records["street"]]
+    assert len(seen.found) == sum(map(len, objects))
+    for frame, mine in enumerate(objects):
+        part = seen.found[seen.found.rows_of(frame)]
+        assert np.allclose(part.xyxy, [one["box"] for one in mine], atol=0.006)
+        assert part.track_id.tolist() == [one.get("track_id", -1) for one in mine]
+    assert not any("evaluate" in name for name in plain.report["stages"])
+
+
+def test_candidates_go_below_the_threshold_and_past_suppression(root):
+    seen, _ = observed(root, 8, detect="min_score: 0.4, labels: [car]")
+    assert seen.names[: seen.classes] == ("car",)
+    assert LOW_SCORE <= seen.low.score.min() < 0.1
+    assert seen.raw.score.min() >= 0.4
+    assert len(seen.raw) > 2 * len(seen.found)
+    assert {seen.names[number] for number in seen.raw.class_id} == {"car", "person", "bike"}
+    assert any("class person is not evaluated" in note for note in seen.notes)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_lines_are_counted_on_the_truth_and_every_miss_has_a_cause(root, device):
+    seen, truth = observed(root, 40, device=device)
+    assert seen.truth_events
+    report = evaluate(seen, truth, "p.yaml", {}).report
+    assert report["counts"]["rows"]
+    assert {one["stage"] for one in report["counts"]["rows"]} == {"door"}
+    missed = [one for one in report["misses"]["objects"] if not one["cause"].startswith("track.")]
+    assert len(missed) == report["detection"]["missed"] > 0
+    assert sum(one["all"] for one in report["misses"]["causes"].values()) == len(report["misses"]["objects"])
+    assert 0.5 < report["detection"]["ap"] < 1
+    assert not any("evaluate" in name for name in report["speed"]["ms_per_frame"])
+
+
+def test_frames_without_inference_are_left_out_of_average_precision(root):
+    seen, truth = observed(root, 9, detect="every: 3")
+    assert seen.inferred.tolist() == [0, 3, 6]
+    assert any("3 frames on which the network ran" in note for note in seen.notes)
+    assert evaluate(seen, truth, "p.yaml", {}).report["detection"]["ap"] > 0.5
+
+
+def test_cameras_and_loops_are_refused(root):
+    from streamkit.core.errors import ConfigError
+
+    text = "sources: {a: {uri: samples/street.mp4, loop: true}}\nstages: {detect: {model: demo}}"
+    with pytest.raises(ConfigError, match="source a is a camera, or has pace or loop"):
+        check_sources(build(read_text(text, folder=root)))

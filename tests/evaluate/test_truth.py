@@ -1,0 +1,184 @@
+"""Every format of truth gives the same boxes; a truth that does not fit is one clear message."""
+
+import json
+
+import numpy as np
+import pytest
+
+from streamkit.core.errors import ConfigError
+from streamkit.evaluate.boxes import EvaluatedFrame
+from streamkit.evaluate.truth import Truth, TruthOptions
+
+# frame, id, class, x1, y1, x2, y2
+ROWS = [(0, 1, "car", 64, 36, 128, 72), (0, 2, "person", 320, 180, 352, 252), (2, 1, "car", 96, 36, 160, 72)]
+LABELS = ["car", "person"]
+W, H = 640, 360
+
+
+def jsonl(folder):
+    path = folder / "truth.jsonl"
+    with path.open("w") as file:
+        for frame in range(3):
+            objects = [{"id": i, "label": c, "box": box} for f, i, c, *box in ROWS if f == frame]
+            file.write(json.dumps({"frame": frame, "objects": objects}) + "\n")
+    return path
+
+
+def coco(folder, size=(W, H)):
+    images = [{"id": 10 + n, "frame_id": n, "width": size[0], "height": size[1]} for n in range(3)]
+    annotations = [
+        {"id": n, "image_id": 10 + f, "category_id": LABELS.index(c) + 1, "bbox": [x, y, X - x, Y - y], "track_id": i}
+        for n, (f, i, c, x, y, X, Y) in enumerate(ROWS)
+    ]
+    path = folder / "truth.json"
+    categories = [{"id": n, "name": name} for n, name in enumerate(LABELS, 1)]
+    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+    return path
+
+
+def mot(folder):
+    path = folder / "gt.txt"
+    path.write_text("".join(
+        f"{f + 1},{i},{x},{y},{X - x},{Y - y},1,{LABELS.index(c) + 1},1\n" for f, i, c, x, y, X, Y in ROWS
+    ))  # fmt: skip
+    return path
+
+
+def yolo(folder, first=1, names="names: [car, person]\n"):
+    (folder / "labels").mkdir()
+    (folder / "data.yaml").write_text(names)
+    for frame in range(3):
+        lines = [
+            f"{LABELS.index(c)} {(x + X) / 2 / W} {(y + Y) / 2 / H} {(X - x) / W} {(Y - y) / H} {i}\n"
+            for f, i, c, x, y, X, Y in ROWS
+            if f == frame
+        ]
+        (folder / "labels" / f"shot_{frame + first:03}.txt").write_text("".join(lines))
+    return folder
+
+
+def read(path, known=("car", "person"), sources=("a",), **options):
+    return Truth(TruthOptions(str(path), **options), sources, known)
+
+
+def shown(truth):
+    found = []
+    for frame in range(3):
+        xyxy, class_id, track_id, _ = truth.of("a", frame, W, H)
+        found += [
+            (frame, i, truth.classes[c], *box)
+            for i, c, box in zip(track_id.tolist(), class_id.tolist(), np.round(xyxy).tolist(), strict=True)
+        ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [(jsonl, {}), (coco, {}), (mot, {"labels": ("car", "person")}), (yolo, {}),
+     (lambda folder: yolo(folder, first=0), {}), (lambda folder: yolo(folder, names="names: {0: car, 1: person}"), {})],
+)  # fmt: skip
+def test_every_format_gives_the_same_truth(tmp_path, make, options):
+    truth = read(make(tmp_path), **options)
+    assert shown(truth) == ROWS
+    assert truth.tracked
+
+
+def test_label_files_beside_images_belong_to_the_images_in_natural_order(tmp_path):
+    folder = yolo(tmp_path)
+    (folder / "images").mkdir()
+    for old, new in zip(sorted((folder / "labels").iterdir()), ("x2", "x10", "x11"), strict=True):
+        old.rename(folder / "labels" / f"{new}.txt")
+        (folder / "images" / f"{new}.jpg").touch()
+    assert shown(read(folder)) == ROWS
+
+
+def test_a_class_is_renamed_and_the_others_are_noted(tmp_path):
+    truth = read(jsonl(tmp_path), known=("vehicle",), mapping={"car": "vehicle"})
+    assert truth.classes == ("vehicle",)
+    assert [row[:3] for row in shown(truth)] == [(0, 1, "vehicle"), (2, 1, "vehicle")]
+    assert truth.notes == ["class person is not evaluated (1 boxes of the truth): the pipeline has no such class"]
+
+
+def test_crowds_and_hidden_objects_are_ignored_not_left_out(tmp_path):
+    path = coco(tmp_path)
+    whole = json.loads(path.read_text())
+    whole["annotations"][1]["iscrowd"] = 1
+    path.write_text(json.dumps(whole))
+    assert read(path).of("a", 0, W, H).ignore.tolist() == [False, True]
+    line = {"frame": 0, "objects": [{"id": 1, "label": "car", "box": [0, 0, 9, 9], "visible": 0.2}]}
+    (tmp_path / "v.jsonl").write_text(json.dumps(line))
+    assert read(tmp_path / "v.jsonl", min_visible=0.3).of("a", 0, W, H).ignore.tolist() == [True]
+    assert len(read(tmp_path / "v.jsonl", min_visible=0.3).table("a", 0, W, H)) == 1  # it still crosses lines
+
+
+def test_frames_that_the_file_does_not_list_are_not_labelled(tmp_path):
+    truth = read(jsonl(tmp_path))
+    assert [truth.is_labelled("a", frame) for frame in (0, 1, 2, 3)] == [True, True, True, False]
+    only = read(jsonl(tmp_path), only_labelled=True)
+    assert [only.is_labelled("a", frame) for frame in (0, 1, 2, 3)] == [True, False, True, False]
+
+
+def frames(count, width=W, height=H):
+    return [EvaluatedFrame("a", n, n / 25, width, height) for n in range(count)]
+
+
+def test_frames_beyond_the_end_are_refused_unless_the_run_is_limited(tmp_path):
+    truth = read(mot(tmp_path), labels=("car", "person"))
+    truth.check_frames(frames(3), whole=True)
+    truth.check_frames(frames(2), whole=False)
+    with pytest.raises(
+        ConfigError, match="boxes up to frame 2, counted from 0, but the source a ends with frame 1: 1 "
+    ):
+        truth.check_frames(frames(2), whole=True)
+
+
+def test_boxes_of_another_size_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"outside of the frames of a: they reach x=352, y=252, .* is 160x90"):
+        read(mot(tmp_path), labels=("car", "person")).check_frames(frames(3, 160, 90), whole=True)
+    with pytest.raises(ConfigError, match=r"truth of a video of 1920x1080 \(frame 0\), but the source a has 640x360"):
+        read(coco(tmp_path, (1920, 1080))).of("a", 0, W, H)
+
+
+def wrong_yolo(text):
+    def make(folder):
+        yolo(folder)
+        (folder / "labels" / "shot_002.txt").write_text(text)
+        return folder
+
+    return make
+
+
+def text_file(name, text):
+    def make(folder):
+        (folder / name).write_text(text)
+        return folder / name
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (jsonl, {"known": ("truck", "bus")}, "no class in common: the truth has car, person; the pipeline finds truck, "
+                                             "bus. Rename them with --map, as in --map car=truck"),
+        (jsonl, {"mapping": {"cra": "car"}}, "--map cra: the truth has no class 'cra'; did you mean 'car'"),
+        (jsonl, {"sources": ("a", "b")}, r"is one file, and the pipeline has 2 sources \(a, b\); write \{source\}"),
+        (jsonl, {"labels": ("car",)}, "--labels names the classes of MOTChallenge and YOLO"),
+        (mot, {}, "class 2 has no name: .* as in --labels pedestrian,car"),
+        (lambda folder: folder / "none.json", {}, "there is no file .*none.json"),
+        (lambda folder: folder, {}, "has no label files: a YOLO folder has"),
+        (lambda folder: yolo(folder) / "labels" / "shot_001.txt", {}, "YOLO labels of one frame; give the folder"),
+        (text_file("p.mp4", "x"), {}, "a truth is a .jsonl, a COCO .json, a MOTChallenge gt.txt or a YOLO folder"),
+        (text_file("t.json", "{}"), {}, "a COCO file must have images, annotations and categories"),
+        (text_file("t.jsonl", ""), {}, "has no box"),
+        (wrong_yolo("0 0.5 0.5 0.1"), {}, "shot_002.txt:1:1: a line must have the 5 numbers"),
+        (wrong_yolo("0 0.5 0.5 0.1 0.1 0.2 0.2"), {}, "polygons of segments cannot be used"),
+        (wrong_yolo("0 320 180 64 36"), {}, "must be shares of the frame, 0 to 1"),
+        (wrong_yolo("9 0.5 0.5 0.1 0.1"), {}, r"class 9 has no name: there are 2 \(car, person\)"),
+        (lambda folder: yolo(folder, first=0), {"first_frame": 1}, "frame 0, before --first-frame 1"),
+        (lambda folder: yolo(folder, names="nc: 2"), {}, "data.yaml must have names"),
+    ],
+)  # fmt: skip
+def test_a_wrong_truth_is_one_message_with_the_fix(tmp_path, make, options, message):
+    with pytest.raises(ConfigError, match=message):
+        read(make(tmp_path), **options)
