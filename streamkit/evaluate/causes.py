@@ -14,6 +14,7 @@ from streamkit.evaluate.detection import Matches
 from streamkit.evaluate.observe import Observations, known_classes
 from streamkit.models.card import Card
 from streamkit.stages.analytics.track import Track
+from streamkit.stages.inference.inference_regions import InferenceRegions
 from streamkit.stages.inference.postprocess import Postprocess
 
 CANDIDATE_SCORE = 0.05
@@ -31,7 +32,8 @@ CAUSES = {
     WRONG_CLASS: "an object of another class is there, or a candidate of one",
     "labels": "its candidate has a class that labels removes",
     "size": "its candidate is smaller than min_size, or larger than max_size",
-    "top_k": "its candidate is not among the top_k best, or outside of the roi",
+    "top_k": "its candidate is not among the top_k best",
+    "roi": "it is outside of the detector's roi",
     "every": "the network did not run on the frame, and no track predicts the object",
     LATER: "a stage after the detector removed its box, or changed it",
     "track.low_score": "detected, but too weak for a track to take it",
@@ -94,6 +96,8 @@ def _cause(seen: Observations, row: int) -> tuple[str, float | None]:
     kept = _near(seen.found, frame, truth.xyxy[row])
     if frame not in seen.inferred:
         return "every", None
+    if _is_outside(seen, row):
+        return "roi", None
     raw, low = (_near(boxes, frame, truth.xyxy[row]) for boxes in (seen.raw, seen.low))
     strong = raw[seen.raw.class_id[raw] == class_id]
     if len(strong):
@@ -116,6 +120,20 @@ def _cause(seen: Observations, row: int) -> tuple[str, float | None]:
         removed = any(seen.names[number] in filtered for number in seen.raw.class_id[raw])
         return "labels" if removed else WRONG_CLASS, float(seen.raw.score[raw].max())
     return ("min_score", float(weak)) if len(mine) else (NOT_DETECTED, None)
+
+
+def _is_outside(seen: Observations, row: int) -> bool:
+    """Whether an object of the truth is outside of the regions of every detector."""
+    frame = seen.frames[seen.truth.frame[row]]
+    box, size = seen.truth.xyxy[row][None].astype(np.float32), np.array([[frame.width, frame.height]], np.float64)
+    given = [node.options for node in seen.detectors if node.options.get("roi")]
+    if len(given) < len(seen.detectors):
+        return False
+    regions = [
+        InferenceRegions(one["roi"], one.get("units", "pixels"), one.get("anchor", "foot"), one.get("tiles"))
+        for one in given
+    ]
+    return not any(one.inside(box, size)[0] for one in regions)
 
 
 def _closest_to(seen: Observations, rows: np.ndarray, row: int) -> np.ndarray:

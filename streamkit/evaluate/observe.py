@@ -19,7 +19,7 @@ from streamkit.evaluate.stages import BoxCandidates, CollectBoxes, CollectedFram
 from streamkit.evaluate.truth import Truth
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.ingest.sources import is_unbounded
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.record_graph import record_inputs, with_sinks
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
@@ -211,7 +211,7 @@ def observe(graph: Graph, truth: Truth, watching: Watching, *, limit: int | None
     """
     wanted = graph.config.device if isinstance(graph.config.device, str) else graph.config.device[0]
     whole, added = evaluation_graph(graph, truth)
-    running = Pipeline(whole, choose(wanted), limit=limit)
+    running = PipelineRun(whole, choose(wanted), limit=limit)
     with watching(running):
         try:
             code = running.run()

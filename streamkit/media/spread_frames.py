@@ -9,10 +9,10 @@ from pathlib import Path
 from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.errors import SourceError
-from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, read_rgb
+from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, natural_key, read_rgb
 from streamkit.media.frame_sampling import FrameSampler
 from streamkit.media.reader import VideoReader
-from streamkit.media.source_resolver import VIDEOS, image_files, natural_key
+from streamkit.media.source_resolver import VIDEOS, image_files
 from streamkit.media.surfaces import SurfacePool
 from streamkit.ops.color import from_rgb
 

@@ -103,3 +103,26 @@ def test_two_pipelines_need_no_option_twice(here: Here, pipeline: Path, truth: P
     )
     assert done.returncode == 2
     assert "compare one or the other" in done.stderr
+
+
+def test_the_commands_of_the_page_run(here: Here, root: Path, tmp_path: Path) -> None:
+    page = (root / "docs" / "evaluate.md").read_text()
+    (tmp_path / "samples").symlink_to(root / "samples")
+    (tmp_path / "evaluate.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    lines = [line for line in page.splitlines() if line.startswith("python run.py eval ")]
+    assert len(lines) == 3
+    for line in lines:
+        done = here(*line.split()[2:], "--limit", 4, "--device", "cpu", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "AP50" in done.stdout
+    assert (tmp_path / "worst.png").is_file()
+
+
+def test_the_page_lists_every_option_and_every_cause(root: Path) -> None:
+    from streamkit.cli.eval import evaluate
+    from streamkit.evaluate.causes import CAUSES
+    from streamkit.evaluate.report import METRICS
+
+    page = (root / "docs" / "evaluate.md").read_text()
+    names = [name for one in evaluate.params for name in one.opts if name.startswith("--")]
+    assert [name for name in [*names, *CAUSES, *METRICS] if f"`{name}" not in page] == []

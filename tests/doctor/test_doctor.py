@@ -245,3 +245,14 @@ def test_no_decoder_package_is_said_with_the_way_out(monkeypatch: pytest.MonkeyP
         "warn  cuda:0: no NVDEC, frames are decoded on the CPU and copied to the GPU: PyNvVideoCodec does"
     )
     assert line.endswith(install_command("gpu"))
+
+
+def test_what_eval_needs_comes_with_the_commands_that_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions(monkeypatch, trackeval=None, opencv_python=None)
+    (line,) = told(doctor.accuracy())
+    assert line.startswith("ok")
+    assert line.endswith(f"{install_command('eval')} && python -m pip install --no-deps 'trackeval>=1.3,<2'")
+    versions(monkeypatch, trackeval="1.3.0", tabulate=None, opencv_python="4.11")
+    overwritten, missing = told(doctor.accuracy())
+    assert overwritten.startswith("warn  opencv-python: overwrites files of opencv-python-headless; fix: ")
+    assert missing == f"warn  trackeval: 1.3.0; run.py eval also needs tabulate; fix: {install_command('eval')}"

@@ -57,6 +57,8 @@ CAR = ("car", AT, 1, 1)
         ("wrong class", {"raw": [("bike", AT, 0.6, -1)], "found": [("bike", AT, 0.6, 1)]}),
         ("wrong class", {"raw": [("bike", AT, 0.6, -1)]}),
         ("labels", {"raw": [("bike", AT, 0.6, -1)], "options": ", labels: [car, person]"}),
+        ("roi", {"low": [("car", AT, 0.2, -1)], "options": ", roi: [[0, 0], [640, 0], [640, 190], [0, 190]]"}),
+        ("min_score", {"low": [("car", AT, 0.2, -1)], "options": ", roi: [[0, 0], [640, 0], [640, 210], [0, 210]]"}),
         ("every", {"inferred": (), "options": ", every: 2"}),
     ],
 )  # fmt: skip

@@ -46,7 +46,8 @@ def test_candidates_go_below_the_threshold_and_past_suppression(root):
     assert seen.names[: seen.classes] == ("car",)
     assert LOW_SCORE <= seen.low.score.min() < 0.1
     assert seen.raw.score.min() >= 0.4
-    assert len(seen.raw) > 2 * len(seen.found)
+    cars = seen.raw[seen.raw.class_id == 0]
+    assert len(cars) > 2 * len(seen.found)  # with all that non-max suppression removes
     assert {seen.names[number] for number in seen.raw.class_id} == {"car", "person", "bike"}
     assert any("class person is not evaluated" in note for note in seen.notes)
 
