@@ -55,7 +55,7 @@ def evaluate(seen: Observations, truth: Truth, pipeline: str, set_: Mapping[str,
     own = replace(seen, found=mine)
     matches = match(seen.truth, mine, seen.frames, classes)
     tracker = bool((mine.track_id >= 0).any())
-    why = "" if truth.tracked and tracker else _no_tracks(truth.tracked)
+    why = "" if truth.tracked and tracker else _no_tracks(seen, truth)
     misses = attribute(own, matches, tracked=not why)
     wrong = [] if why else track_errors(seen.truth, mine, seen.frames, classes)
     counts, count_why = _counts(own, truth, classes, misses, wrong)
@@ -82,8 +82,11 @@ def evaluate(seen: Observations, truth: Truth, pipeline: str, set_: Mapping[str,
     return Evaluation(report, own, matches)
 
 
-def _no_tracks(ids: bool) -> str:
-    return "the pipeline has no tracks; add the stage track" if ids else "the truth has no ids"
+def _no_tracks(seen: Observations, truth: Truth) -> str:
+    if not truth.tracked:
+        return "the truth has no ids"
+    tracker = any("track_id" in node.writes for node in seen.graph.nodes.values())
+    return "no object has a track" if tracker else "the pipeline has no tracks; add the stage track"
 
 
 def _detection(seen: Observations, matches: Matches, classes: Sequence[str]) -> dict[str, Any]:
