@@ -125,6 +125,7 @@ def test_the_device_waits_for_a_picture_that_is_not_ready():
 
     frame = noise(1280, 720)
     there = Surface(cupy.zeros(frame.data.shape, np.uint8), Color())
+    cupy.cuda.Device().synchronize()  # or the zeros may be written after the picture, on another stream
     with cupy.cuda.Stream(non_blocking=True) as stream:
         there.data.set(frame.data, stream=stream)
         there.ready = stream.record()
