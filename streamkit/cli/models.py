@@ -70,6 +70,8 @@ def models_new(network: Path, family: str, labels: str, size: str | None, out: P
     echo(f"{out}: {card.task}, family {card.family}, {'x'.join(map(str, card.input.size))}, {len(card.labels)} classes")
     for text in made.assumed:
         echo(f"check     {text}")
+    if "note" in made.facts:
+        echo(f"note      {made.facts['note'].value}")
     return 0
 
 
@@ -115,6 +117,8 @@ def models_check(
     shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"], max_megapixels=max_megapixels)
     report = compare(card, shown, choose(device or "cpu"))
     echo(str(report))
+    if card.derived and card.note:
+        echo(f"note      {card.note}")
     if draw is not None:
         echo(f"drawn     {draw_best(card, shown, draw)}")
     for text in hints(card, shown):

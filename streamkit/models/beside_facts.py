@@ -24,6 +24,8 @@ _FAMILIES = {"ObjectDetection": ("detr",), "ImageClassification": ("logits",), "
 _TASKS = {"ObjectDetection": "detect", "ImageClassification": "classify", "SemanticSegmentation": "segment"}
 _SOFTMAX = ("detr", "yolos", "table-transformer")
 """Model types whose last class is no object, chosen by a softmax as in the first DETR."""
+_FILTERS = {0: "nearest", 1: "lanczos", 3: "bicubic", 4: "box", 5: "hamming"}
+"""Pillow's filters by number, but for 2, the bilinear one that a card's `antialias` is."""
 _BY_HAND = "; write a card for this network: run.py models new"
 
 
@@ -81,7 +83,7 @@ def _add_config(facts: CardFacts, path: Path, config: Mapping[str, Any]) -> None
         need(numbered, f"id2label in {path} must number the classes from 0 without gaps{_BY_HAND}")
         names = tuple(str(labels[str(number)]) for number in range(len(labels)))
         facts.add(f"{path.name} (id2label)", labels=names)
-    if kind == "ObjectDetection" and config.get("model_type") in _SOFTMAX:
+    if kind in ("ObjectDetection", None) and config.get("model_type") in _SOFTMAX:
         facts.add(f"{path.name} (model_type: {config['model_type']})", select="softmax")
 
 
@@ -104,6 +106,13 @@ def _add_steps(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
 def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
     if not steps.get("do_resize", True):
         return
+    resample = steps.get("resample", 2)
+    facts.add(f"{path.name} (resample)", input_antialias=resample != 0)
+    if resample in _FILTERS:
+        facts.note = (
+            f"{path.name} resizes with the {_FILTERS[resample]} filter (resample: {resample}), and streamkit with the "
+            f"bilinear one{'' if resample == 0 else ', antialiased'}; scores may differ slightly from the authors'"
+        )
     size, crop = steps.get("size"), steps.get("crop_size") if steps.get("do_center_crop") else None
     if isinstance(size, int):
         size = {"shortest_edge": size} if crop else {"height": size, "width": size}
@@ -119,6 +128,14 @@ def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
         facts.add(f"{path.name} (size, do_center_crop)", input_resize="crop", input_resize_to=size["shortest_edge"])
         facts.add(f"{path.name} (crop_size)", input_size=[crop["width"], crop["height"]])
         return
+    shorter = size.get("shortest_edge")
+    if shorter and not crop:
+        such = json.dumps({"height": shorter, "width": size.get("longest_edge") or shorter})
+        raise ValueError(
+            f"{path} resizes the shorter side to {shorter} pixels, so the input's shape depends on the frame's, and an "
+            f'input of streamkit has one size; write a fixed one there, such as "size": {such}, and export the network '
+            "with it or with open sizes"
+        )
     exact = "height" in size and "width" in size and not steps.get("do_pad_to_square")
     need(
         exact and not crop, f"{path} resizes to {json.dumps(steps.get('size'))}, which has no fixed height and width; "

@@ -133,6 +133,12 @@ def positive(value: Any) -> int:
     return int(value)
 
 
+def yes_or_no(value: Any) -> bool:
+    """Validate true or false."""
+    require(isinstance(value, bool), value, "true or false")
+    return bool(value)
+
+
 def padding(value: Any) -> float | tuple[float, float, float]:
     """Validate a pixel value, 0 to 255, or one for each channel."""
     pixel = partial(number, least=0, most=255)
@@ -213,6 +219,7 @@ class InputKeys(TypedDict, total=False):
     resize_to: Annotated[int, _By(resize_to)]
     anchor: Annotated[str, _one_of("center", "top_left")]
     pad: Annotated[Any, _By(padding)]
+    antialias: Annotated[bool, _By(yes_or_no)]
     color: Annotated[str, _one_of("rgb", "bgr")]
     scale: Annotated[float, _By(above_zero)]
     mean: Annotated[tuple[float, float, float], _By(per_channel)]

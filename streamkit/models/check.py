@@ -31,7 +31,10 @@ _LONGEST = 4096
 TENSOR_LEVELS = 1.0
 """Largest error of a tensor's value against the exact rule, in levels of 0..255."""
 OPENCV_LEVELS = 0.5
-"""Mean error against OpenCV's resize of the RGB image, in levels. Single values differ more where colors clip."""
+"""Mean error against OpenCV's resize of the RGB image, or with `antialias` Pillow's, in levels.
+
+Single values differ more where colors clip.
+"""
 BOX_IOU, SCORE, SCORE_F16 = 0.99, 0.005, 0.01
 """Least IoU and largest error of the score of an object that is the same on both sides."""
 BOX_IOU_INT8, SCORE_INT8 = 0.9, 0.05
@@ -54,7 +57,7 @@ class CheckReport:
     Attributes:
         frames: number of frames compared.
         tensor_max: largest error of the tensor against the exact rule, in levels of 0..255.
-        opencv_mean: mean error of the tensor against OpenCV's result, in levels.
+        opencv_mean: mean error of the tensor against a resize of the RGB image, OpenCV's or Pillow's, in levels.
         objects: number of objects compared; for vectors and semantic segmentation, of frames.
         same: share of them that is the same on both sides; for embeddings, the least cosine.
         worst: largest error of a box edge or keypoint in source pixels, of a probability, or of an element of an
@@ -76,7 +79,7 @@ class CheckReport:
         return "\n".join([
             f"frames    {self.frames}",
             f"tensor    largest error {self.tensor_max:.4f} of 255 levels (limit {TENSOR_LEVELS:g}), "
-            f"mean error against OpenCV {self.opencv_mean:.3f} (limit {OPENCV_LEVELS:g})",
+            f"mean error against a resize of the RGB image {self.opencv_mean:.3f} (limit {OPENCV_LEVELS:g})",
             self.found,
             "passed" if self.passed else "FAILED",
         ])  # fmt: skip
@@ -138,7 +141,7 @@ def _tensor(card: Card, frame: Frame, device: Device) -> tuple[Array, np.ndarray
 
 
 def _tensor_errors(card: Card, frame: Frame, tensor: np.ndarray) -> tuple[float, float]:
-    """Return the largest error against the exact rule, and the mean error against OpenCV's result, in levels."""
+    """Return the largest error against the exact rule, and the mean error against a resize of the RGB image."""
     surface, size, spec = frame.surface, (frame.width, frame.height), card.input
     assert surface is not None
     per_level = spec.scale / np.array(spec.std).reshape((3, 1, 1) if spec.layout == "nchw" else 3)

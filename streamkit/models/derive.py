@@ -69,10 +69,14 @@ _LINES = {
     "yolov8_seg": _line("YOLOv8-seg, v11-seg", 0.25, 0.7, **_GRAY),
     "yolov8_pose": _line("YOLOv8-pose, v11-pose", 0.25, 0.7, **_GRAY),
     "yolo_e2e": _line("YOLOv10, 26", 0.25, **_GRAY),
+    "yolo_e2e_seg": _line("YOLO26-seg", 0.25, **_GRAY),
+    "yolo_e2e_pose": _line("YOLO26-pose", 0.25, **_GRAY),
+    "rtdetr": _line("RT-DETR of Ultralytics", 0.25, resize="stretch"),
+    "rtdetr_e2e": _line("RT-DETR of Ultralytics", 0.25, resize="stretch"),
     "yunet": _line("YuNet", 0.6, 0.3, anchor="top_left", pad=0, color="bgr", scale=1),
     "movenet": _line("MoveNet", 0.2, anchor="center", pad=0, scale=1),
 }
-_END_TO_END = _line("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch")
+_END_TO_END = _line("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch", antialias=True)
 _RF_DETR = _line("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
 _POINTS = {"yunet": "face", "movenet": "coco"}
 
@@ -226,6 +230,7 @@ class _Derivation:
         self.assumed: list[str] = []
         self.about = ""
         self.among: tuple[str, ...] | None = None
+        self.given: tuple[str, ...] | None = None
         here = Path.cwd()
         path = file.relative_to(here) if file.is_relative_to(here) else file
         self.new = f"run.py models new {shlex.quote(str(path))}"
@@ -244,6 +249,8 @@ class _Derivation:
         self._stop()
         self._try(lambda: self._set_size(size))
         self._try(self._resolve)
+        if family in FAMILIES:
+            self.given = (family,)
         self._try(self._add_labels)
         if not self.problems:
             self._try(lambda: self._choose(family))
@@ -272,6 +279,8 @@ class _Derivation:
         if facts.families is not None and self.among is None:
             self.among = facts.families
         self.about = self.about or facts.about
+        if facts.note:
+            self.facts["note"] = CardFact(facts.note, "not as the authors do it")
 
     def _set(self, key: str, fact: CardFact) -> None:
         known = self.facts.setdefault(key, fact)
@@ -349,9 +358,25 @@ class _Derivation:
 
     def _other_number(self, labels: str, found: list[Candidate]) -> str:
         numbers = " or ".join(dict.fromkeys(str(one.classes) for one in found if one.classes))
+        other = ""
+        if (
+            self.among is None
+            and self.given is None
+            and (angled := candidates(self.info, self._size, None, ("yolov8_obb",)))
+        ):
+            other = (
+                f", or {angled[0].classes} classes and the angle of oriented boxes, which {self.new} --family "
+                "yolov8_obb reads"
+            )
+        if any(one.family == "detr" for one in found):
+            other = (
+                ". One more may mean no object, as in the first DETR: put its config.json beside it, or write a card "
+                "with select: softmax. Otherwise"
+            )
         return (
             f"the labels are {labels}, but the outputs {self._outputs()} have {numbers or 'another number of'} "
-            f"classes; give the list of this network: {self.new} --labels FILE"
+            f"classes{other}{'' if other.startswith('. ') else ';'} give the list of this network: {self.new} --labels "
+            "FILE"
         )
 
     def _lists(self, lists: list[CardFact]) -> str:
@@ -365,7 +390,8 @@ class _Derivation:
 
     def _candidates(self, classes: int | None, among: tuple[str, ...] | None = None) -> list[Candidate]:
         select = self.facts["select"].value if "select" in self.facts else ""
-        found = candidates(self.info, self._size, classes, among or self.among, select)
+        size = None if self.given else self._size
+        found = candidates(self.info, size, classes, among or self.given or self.among, select)
         vector = classes is not None and any(FAMILIES[one.family].task == "classify" for one in found)
         return [one for one in found if not (vector and FAMILIES[one.family].task == "embed")]
 
@@ -435,9 +461,14 @@ class _Derivation:
         task = f" of {self.facts['task'].origin}" if "task" in self.facts else ""
         return (
             f"no family{task} reads its outputs {self._outputs()}; tried {', '.join(among)}; export it "
-            f"{'without end2end, ' if self.info.metadata.get('end2end') == 'True' else ''}in one of the formats in "
+            f"{'without end2end and nms, ' if self._selects_itself() else ''}in one of the formats in "
             "docs/models.md, or write a family"
         )
+
+    def _selects_itself(self) -> bool:
+        """Whether the metadata say that non-max suppression is part of the network, or not needed."""
+        given = self.info.metadata
+        return given.get("end2end") == "True" or "'nms': True" in given.get("args", "")
 
     def _ambiguous(self, found: list[Candidate]) -> str:
         read = ", ".join(

@@ -31,11 +31,13 @@ class CardFacts:
         known: the facts by key; keys of `input` begin with `input.`.
         families: the families that the source's networks may have; None for all.
         about: one line about the network for the head of a written card; empty if there is none.
+        note: what the user must know of it; empty if there is nothing.
     """
 
     known: dict[str, CardFact] = field(default_factory=dict)
     families: tuple[str, ...] | None = None
     about: str = ""
+    note: str = ""
 
     def add(self, origin: str, **values: Any) -> None:
         """Add values of one origin; `input_color` is the key `input.color`."""

@@ -17,13 +17,14 @@ from streamkit.models.families import FAMILIES
 from streamkit.models.network import ModelInfo
 
 _FAMILIES = {
-    "detect": ("yolov8", "yolo_e2e", "yolov5"),
-    "segment": ("yolov8_seg",),
-    "pose": ("yolov8_pose",),
+    "detect": ("yolov8", "yolo_e2e", "yolov5", "rtdetr", "rtdetr_e2e"),
+    "segment": ("yolov8_seg", "yolo_e2e_seg"),
+    "pose": ("yolov8_pose", "yolo_e2e_pose"),
     "classify": ("probabilities",),
     "obb": ("yolov8_obb",),
 }
 """The families of a task."""
+_RTDETR = ("rtdetr", "rtdetr_e2e")
 
 
 def from_metadata(info: ModelInfo) -> CardFacts:
@@ -42,13 +43,17 @@ def from_metadata(info: ModelInfo) -> CardFacts:
         facts.add(f"{origin} (license)", license=given["license"].split()[0])
     task = given.get("task")
     facts.families = ("yolov5", "yolov8", "yolo_e2e") if task is None else _families(task, origin)
+    if task == "detect" and "head" in given:  # exports before version 8.4 do not name it
+        is_rtdetr = given["head"] == "RTDETRDecoder"
+        facts.families = tuple(name for name in facts.families if (name in _RTDETR) == is_rtdetr)
     if task is not None:
         facts.add(f"{origin} (task: {task})", task=FAMILIES[facts.families[0]].task)
     if "imgsz" in given:
         facts.add(f"{origin} (imgsz, height and width)", input_size=_size(given["imgsz"], origin))
     if task == "classify":
         line = "Ultralytics' predictor of task: classify"
-        facts.add(line, input_resize="crop", input_color="rgb", input_scale="1/255", input_mean=0, input_std=1)
+        facts.add(line, input_resize="crop", input_antialias=True, input_color="rgb", input_scale="1/255")
+        facts.add(line, input_mean=0, input_std=1)
     if task == "pose":
         _points(given, origin, facts)
     return facts

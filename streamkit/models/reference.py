@@ -70,7 +70,10 @@ def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, Geometry]:
         short = spec.resize_to or min(spec.size)
         new_width = short if width <= height else int(short * width / height)
         new_height = short if height <= width else int(short * height / width)
-    small = cv2.resize(rgb, (new_width, new_height), interpolation=cv2.INTER_LINEAR).astype(np.float32)
+    if spec.antialias:
+        small = _smaller(rgb.astype(np.float32), new_width, new_height)
+    else:
+        small = cv2.resize(rgb, (new_width, new_height), interpolation=cv2.INTER_LINEAR).astype(np.float32)
     if spec.color == "bgr":
         small = small[..., ::-1]
     corner = spec.anchor == "top_left"
@@ -86,6 +89,17 @@ def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, Geometry]:
         full = full.transpose(2, 0, 1)
     made = np.ascontiguousarray(full[None], spec.numpy_dtype)
     return made, (new_width / width, new_height / height, float(left), float(top))
+
+
+def _smaller(image: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Resize (h, w, 3) float32 with Pillow's bilinear filter: triangles as wide as two steps, at least two pixels."""
+    for axis, new in ((0, height), (1, width)):
+        old = image.shape[axis]
+        step = old / new
+        away = np.abs(np.arange(old) + 0.5 - (np.arange(new)[:, None] + 0.5) * step) / max(step, 1)
+        weights = np.where(away < 1, 1 - away, 0)
+        image = np.moveaxis(np.tensordot(weights / weights.sum(1, keepdims=True), image, (1, axis)), 0, axis)
+    return np.asarray(image, np.float32)
 
 
 def _middle(room: int, size: int) -> int:
@@ -236,6 +250,20 @@ def _yolo_e2e(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     return _matrix(outputs).copy()
 
 
+def _rtdetr_e2e(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
+    values = _matrix(outputs)
+    rows = _rows(values[:, :2], values[:, 2:4], values[:, 4:5])
+    rows[:, :4] *= (*spec.size, *spec.size)
+    return np.column_stack([rows[:, :5], values[:, 5]])
+
+
+def _rtdetr(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
+    values = _matrix(outputs)
+    rows = _rows(values[:, :2], values[:, 2:4], values[:, 4:])
+    rows[:, :4] *= (*spec.size, *spec.size)
+    return rows
+
+
 def _detr(outputs: Outputs, spec: InputSpec, size: Size, select: str = "top_k") -> np.ndarray:
     if {"labels", "boxes", "scores"} <= outputs.keys():
         return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
@@ -317,7 +345,11 @@ READERS: dict[str, tuple[Callable[[Outputs, InputSpec, Size], np.ndarray], bool]
     "yolov5": (_yolov5, True),
     "yolov8": (_yolov8, True),
     "yolo_e2e": (_yolo_e2e, False),
+    "yolo_e2e_pose": (_yolo_e2e, False),
+    "yolo_e2e_seg": (_yolo_e2e, False),
     "detr": (_detr, False),
+    "rtdetr": (_rtdetr, False),
+    "rtdetr_e2e": (_rtdetr_e2e, False),
     "ssd": (_ssd, False),
     "yunet": (_yunet, True),
     "yolov8_pose": (functools.partial(_yolov8, classes=1), True),

@@ -25,7 +25,7 @@ Dims = tuple[Any, ...]
 _ANY = 99_991
 """A number of classes that no network has: a family that accepts it does not see the number in the shapes."""
 _STRIDES = ((8, 16, 32), (16, 32), (4, 8, 16), (4, 8, 16, 32), (8, 16, 32, 64))
-_MOST_ROWS = 1000
+_MOST_ROWS, _LEAST_QUERIES = 1000, 50
 _NOT_BY_SHAPE = ("yolov8_obb",)
 """Families whose shapes are those of another with one class more: taken only if a source or the user names them."""
 
@@ -122,10 +122,38 @@ def _without_map(rule: Callable[..., bool]) -> Callable[..., bool]:
     return lambda outputs, size, info: all(len(dims) != 4 for dims in outputs) and rule(outputs, size, info)
 
 
-def _rows(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
-    """Whether the only output has rows of six values, and too few of them to be anchors."""
+def _rows(least: int, most: int) -> Callable[[list[Dims], Size | None, ModelInfo], bool]:
+    """Return the rule that the only output of 3 dimensions has rows of so many values, and too few to be anchors."""
+
+    def rule(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
+        found = [dims for dims in outputs if len(dims) == 3]
+        if len(found) != 1:
+            return False
+        _, rows, values = found[0]
+        if not isinstance(values, int):
+            return not isinstance(rows, int)  # a run tells
+        few = not isinstance(rows, int) or rows <= _MOST_ROWS
+        return few and least <= values <= most and not _is_pyramid(values, size)
+
+    return rule
+
+
+def _queries(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
+    """Whether the only output is one of queries: fewer than anchors, more than the values of an anchor."""
     (dims,) = outputs if len(outputs) == 1 else ((),)
-    return len(dims) == 3 and dims[2] == 6 and (not isinstance(dims[1], int) or dims[1] <= _MOST_ROWS)
+    if len(dims) != 3:
+        return False
+    _, rows, values = dims
+    if not isinstance(rows, int) or not isinstance(values, int):
+        return not isinstance(rows, int) and not isinstance(values, int)  # a run tells
+    return _LEAST_QUERIES <= rows <= _MOST_ROWS and not (_is_pyramid(rows, size) or _is_pyramid(values, size))
+
+
+def _is_pyramid(count: int, size: Size | None) -> bool:
+    """Whether a dimension is a number of anchors; where the input's size is unknown, whether it may be."""
+    if size is None:
+        return count > _MOST_ROWS
+    return count in {n * _cells(size, strides) for strides in _STRIDES for n in (1, 3)}
 
 
 def _map(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
@@ -164,7 +192,12 @@ _PLAUSIBLE: dict[str, Callable[[list[Dims], Size | None, ModelInfo], bool]] = {
     "yolov8": _without_map(_anchors(2, (1,))),
     "yolov8_pose": _without_map(_anchors(2, (1,))),
     "yolov8_seg": _anchors(2, (1,)),
-    "yolo_e2e": _without_map(_rows),
+    "yolov8_obb": _without_map(_anchors(2, (1,))),
+    "yolo_e2e": _without_map(_rows(6, 6)),
+    "yolo_e2e_pose": _without_map(_rows(9, 1000)),
+    "yolo_e2e_seg": _rows(7, 1000),
+    "rtdetr": _without_map(_queries),
+    "rtdetr_e2e": _without_map(_rows(6, 6)),
     "semantic": _map,
     "logits": _one_vector,
     "probabilities": _one_vector,
@@ -194,7 +227,8 @@ def with_sizes(info: ModelInfo, size: Size) -> ModelInfo:
 def decide(info: ModelInfo, size: Size, found: list[Candidate]) -> tuple[list[Candidate], str]:
     """Narrow candidates by the values of one run on a gray image.
 
-    `yolox` has raw values of a few units, `yolov5` box centres over the whole input; `probabilities` sum to 1.
+    `yolox` has raw values of a few units, `yolov5` box centres over the whole input; `probabilities` sum to 1;
+    RT-DETR's boxes are shares of the input.
 
     Returns:
         The candidates that remain, and how this was decided; the same ones and nothing where it cannot be.
@@ -202,6 +236,8 @@ def decide(info: ModelInfo, size: Size, found: list[Candidate]) -> tuple[list[Ca
     names = {one.family for one in found}
     if names == {"yolox", "yolov5"}:
         keep, why = _boxes_or_raw(_values(info.file, *_stamp(info.file), size), size)
+    elif "yolo_e2e" in names and names <= {"yolo_e2e", "rtdetr_e2e", "rtdetr"}:
+        keep, why = _pixels_or_shares(_values(info.file, *_stamp(info.file), size))
     elif names == {"logits", "probabilities"}:
         keep, why = _shares_or_logits(_values(info.file, *_stamp(info.file), size))
     else:
@@ -222,6 +258,17 @@ def _boxes_or_raw(outputs: Mapping[str, np.ndarray], size: Size) -> tuple[str, s
     if (most < 0.25 * np.array(size)).all():
         return "yolox", "its box centres are raw offsets, in a run on a gray image"
     return "", ""
+
+
+def _pixels_or_shares(outputs: Mapping[str, np.ndarray]) -> tuple[str, str]:
+    rows = next(value[0] for value in outputs.values() if value.ndim == 3)
+    if not rows.any():  # after non-max suppression, rows without an object are zeros; RT-DETR has none
+        return "yolo_e2e", "it has no rows in a run on a gray image"
+    if (rows[:, 5] % 1 != 0).any():
+        return "rtdetr", "its last column is no class, in a run on a gray image"
+    if np.abs(rows[:, :4]).max() <= 2:
+        return "rtdetr_e2e", "its boxes are shares of the input, in a run on a gray image"
+    return "yolo_e2e", "its boxes are in network pixels, in a run on a gray image"
 
 
 def _shares_or_logits(outputs: Mapping[str, np.ndarray]) -> tuple[str, str]:

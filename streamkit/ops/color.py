@@ -15,7 +15,7 @@ import numpy as np
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Array, Color, Frame, Surface, array_module
-from streamkit.ops.resample import Axis, chroma_axis, resample
+from streamkit.ops.resample import Axis, chroma_axis, resample, smooth, smooth_axis
 from streamkit.ops.scratch import Scratch, scratch
 from streamkit.ops.transfer import host_pixels
 
@@ -90,6 +90,7 @@ def planes(
     *,
     left: int = 0,
     top: int = 0,
+    antialias: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sample Y, Cb and Cr of a host frame bilinearly at the pixels of the frame resized to `size`.
 
@@ -102,6 +103,7 @@ def planes(
         new: allocator of the results.
         left: left end of a part of a frame, even; `width` and `height` are then the part's.
         top: upper end of the part, even.
+        antialias: average the samples where the frame becomes smaller, see `ops.resample`.
 
     Returns:
         Three (size[1], size[0]) float32 arrays in the stored bytes' units, with the range not expanded.
@@ -110,13 +112,17 @@ def planes(
 
     new_width, new_height = size
     luma = data[top : top + height, left : left + width]
-    y = resample(luma, Axis(width, new_width), Axis(height, new_height), new)
     chroma_width, chroma_height = (width + 1) // 2, (height + 1) // 2
     first = data.shape[0] * 2 // 3 + top // 2
     chroma = data[first : first + chroma_height].reshape(chroma_height, -1, 2)
     chroma = chroma[:, left // 2 : left // 2 + chroma_width]
     parts = tuple(new((chroma_height, chroma_width), np.uint8) for _ in range(2))
     cv2.split(chroma, parts)
+    if antialias and (width > new_width or height > new_height):
+        y = smooth(luma, smooth_axis(width, new_width), smooth_axis(height, new_height), new)
+        soft = smooth_axis(width, new_width, color.chroma_x), smooth_axis(height, new_height, color.chroma_y)
+        return y, smooth(parts[0], *soft, new), smooth(parts[1], *soft, new)
+    y = resample(luma, Axis(width, new_width), Axis(height, new_height), new)
     across, down = chroma_axis(width, new_width, color.chroma_x), chroma_axis(height, new_height, color.chroma_y)
     return y, resample(parts[0], across, down, new), resample(parts[1], across, down, new)
 

@@ -23,6 +23,8 @@ class InputSpec:
             `size` by default.
         anchor: `center` centres the frame, `top_left` puts all padding at the right and bottom.
         pad: the padding value, in pixel units 0..255, before scale, mean and std; one, or one per channel.
+        antialias: where the frame becomes smaller, average all its pixels, as Pillow and torchvision do; without it,
+            four of them are sampled, as OpenCV does.
         color: the order of the channels.
         scale, mean, std: value = (pixel * scale - mean) / std; scale and std are above 0.
         layout: `nchw` or `nhwc`.
@@ -34,6 +36,7 @@ class InputSpec:
     resize_to: int | None = None
     anchor: Literal["center", "top_left"] = "center"
     pad: float | tuple[float, float, float] = 114
+    antialias: bool = False
     color: Literal["rgb", "bgr"] = "rgb"
     scale: float = 1.0
     mean: tuple[float, float, float] = (0, 0, 0)

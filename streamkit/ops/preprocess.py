@@ -3,8 +3,9 @@
 All three implementations (the reference and the host's here, preprocess_cuda.py) sample alike: the centre of a network
 pixel has the source position (i + 0.5 - offset) / scale - 0.5 per axis, clamped to the frame's true edge. Luma is
 bilinear there, chroma bilinear on its own grid at the surface's siting; RGB is clipped to 0..255; then channel order,
-scale, mean, std and dtype are applied. There is no anti-aliasing filter, as in OpenCV's bilinear
-resize, which the networks' authors use.
+scale, mean, std and dtype are applied. Without `InputSpec.antialias` there is no
+anti-aliasing filter, as in OpenCV's bilinear resize; with it, a plane that becomes smaller is averaged as in
+`ops.resample`, chroma on its own grid.
 
 A row may show only a part of a frame, its rect: a tile, a region, an object. The part is then treated as a frame of its
 own, and no pixel outside it is read.
@@ -21,7 +22,7 @@ from streamkit.core.data import Array, Color, Surface, array_module
 from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.color import check_size, planes, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, Placement, geometry, placement, rect_geometry
-from streamkit.ops.resample import bilinear
+from streamkit.ops.resample import bilinear, triangles
 from streamkit.ops.scratch import Scratch, scratch, tensor
 
 __all__ = ["InputSpec", "geometry", "preprocess", "preprocess_reference"]
@@ -111,13 +112,16 @@ def _sampled(surface: Surface, rect: Rect, spec: InputSpec) -> tuple[np.ndarray,
     data = surface.data.astype(np.float64)
     chroma = data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
     chroma = chroma[y0 // 2 : (y1 + 1) // 2, x0 // 2 : (x1 + 1) // 2]
-    at_x, at_y = (x - color.chroma_x) / 2, (y - color.chroma_y) / 2
-    yuv1 = [
-        bilinear(data[y0:y1, x0:x1], x, y),
-        bilinear(chroma[..., 0], at_x, at_y),
-        bilinear(chroma[..., 1], at_x, at_y),
-        np.ones((len(y), len(x))),
-    ]
+    luma, ones = data[y0:y1, x0:x1], np.ones((len(y), len(x)))
+    if spec.antialias:
+        step_x, step_y = width / place.width, height / place.height
+        across, down = triangles(x, step_x, width), triangles(y, step_y, height)
+        at_x = triangles((x - color.chroma_x) / 2, step_x / 2, chroma.shape[1])
+        at_y = triangles((y - color.chroma_y) / 2, step_y / 2, chroma.shape[0])
+        yuv1 = [down @ luma @ across.T, *(at_y @ chroma[..., i] @ at_x.T for i in (0, 1)), ones]
+    else:
+        at_x, at_y = (x - color.chroma_x) / 2, (y - color.chroma_y) / 2
+        yuv1 = [bilinear(luma, x, y), *(bilinear(chroma[..., i], at_x, at_y) for i in (0, 1)), ones]
     return np.clip(np.stack(yuv1, axis=-1) @ yuv_to_rgb(color).T, 0, 255), (left, top, right, bottom)
 
 
@@ -166,7 +170,9 @@ def _fill_one(
         image[edge] = pad
 
     part = np.s_[top - place.top : bottom - place.top, left - place.left : right - place.left]
-    resized = planes(surface.data, surface.color, *size, (place.width, place.height), new, left=x, top=y)
+    resized = planes(
+        surface.data, surface.color, *size, (place.width, place.height), new, left=x, top=y, antialias=spec.antialias
+    )
     luma, cb, cr = (plane[part] for plane in resized)
     value = new(luma.shape)
     for channel, (ky, ku, kv, k, low, high) in enumerate(_channels(surface.color, spec)):

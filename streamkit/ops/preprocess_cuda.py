@@ -60,7 +60,8 @@ def fill(
     driver.wait_for(stream, surfaces)
 
     packed, scales = _plan(spec).pack(surfaces, sizes, [s.data.data.ptr for s in surfaces], len(out), rects)
-    launch = kernel("preprocess.cu", "preprocess", (f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}"))
+    defines = f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}"
+    launch = kernel("preprocess.cu", "preprocess", (*defines, *(("ANTIALIAS=1",) if spec.antialias else ())))
     grid = (-(-spec.size[0] // _BLOCK[0]), -(-spec.size[1] // _BLOCK[1]), len(out))
     staging = _Staging.take(len(packed))
     staging.send(packed, stream)

@@ -1,10 +1,14 @@
-"""Bilinear resampling of one plane on the host, exact for every chroma siting.
+"""Bilinear resampling of one plane on the host, exact for every chroma siting; with antialiasing where asked for.
 
 OpenCV's resize is fast, but supports one mapping only: output i reads (i + 0.5) * size / new_size - 0.5. Luma and
 centred chroma use this mapping. Chroma sited on a luma sample is first doubled linearly: the new samples are at the
 luma's positions, and since every old sample is kept, interpolating between the new ones equals interpolating between
 the old ones. The rest (centred chroma of an odd size, and downscaling so far that doubling does not pay) is gathered
 sample by sample.
+
+With antialiasing, a sample is the mean of the plane's samples under a triangle, whose half width is the distance from
+one output sample to the next, but at least one sample. Weights beyond the plane's edge are left out. This is the
+bilinear filter of Pillow and of torchvision's `antialias=True`; where a plane grows it is the plain one.
 """
 
 from __future__ import annotations
@@ -35,6 +39,39 @@ class Axis:
     lower: np.ndarray | None = None
     upper: np.ndarray | None = None
     weight: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SmoothAxis:
+    """How one axis of a plane is resampled with antialiasing.
+
+    Attributes:
+        taps: (t, n) intp; output i is the sum over k of sample taps[k, i] times weights[k, i].
+        weights: (t, n) float32; each output's sum is 1.
+    """
+
+    taps: np.ndarray
+    weights: np.ndarray
+
+
+def triangles(centres: np.ndarray, half_width: float, count: int) -> np.ndarray:
+    """Return the weights of `count` samples for outputs at positions (n,): (n, count) float64, each row's sum is 1."""
+    weights = np.maximum(0.0, 1.0 - np.abs(np.arange(count) - centres[:, None]) / max(half_width, 1.0))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+@lru_cache(maxsize=512)
+def smooth_axis(size: int, new_size: int, siting: float | None = None) -> SmoothAxis:
+    """The axis of a plane with antialiasing; `siting` is chroma_x or chroma_y of `Color`, None for luma."""
+    step, count = size / new_size, size
+    centres = ((np.arange(new_size) + 0.5) * step - 0.5).clip(0, size - 1)
+    if siting is not None:
+        step, count, centres = step / 2, (size + 1) // 2, (centres - siting) / 2
+    reach = max(step, 1.0)
+    first = np.ceil(centres - reach).astype(np.intp)
+    taps = first + np.arange(int(2 * reach) + 1)[:, None]
+    weights = np.maximum(0.0, 1.0 - np.abs(taps - centres) / reach) * ((taps >= 0) & (taps < count))
+    return SmoothAxis(taps.clip(0, count - 1), (weights / weights.sum(axis=0)).astype(np.float32))
 
 
 @lru_cache(maxsize=1024)
@@ -70,6 +107,31 @@ def resample(plane: np.ndarray, across: Axis, down: Axis, new: Scratch) -> np.nd
     cv2.resize(values, (across.new_size, down.new_size), dst=out, interpolation=cv2.INTER_LINEAR)
     new.used = mark
     return out
+
+
+def smooth(plane: np.ndarray, across: SmoothAxis, down: SmoothAxis, new: Scratch) -> np.ndarray:
+    """Resample a (h, w) plane of uint8 with antialiasing to float32, in memory of `new`."""
+    import cv2
+
+    out = new((down.taps.shape[1], across.taps.shape[1]))
+    mark = new.used
+    fewer = _sum_rows(plane, down, new)
+    sideways = cv2.transpose(fewer, dst=new(fewer.shape[::-1]))
+    cv2.transpose(_sum_rows(sideways, across, new), dst=out)
+    new.used = mark
+    return out
+
+
+def _sum_rows(plane: np.ndarray, axis: SmoothAxis, new: Scratch) -> np.ndarray:
+    """Return the weighted sums of a plane's rows, (n, w) float32."""
+    shape = axis.taps.shape[1], plane.shape[1]
+    total, rows, part = new(shape), new(shape, plane.dtype.type), new(shape)
+    total[:] = 0
+    for taps, weights in zip(axis.taps, axis.weights, strict=True):
+        np.take(plane, taps, 0, out=rows, mode="clip")  # `raise` would copy `out`
+        np.multiply(rows, weights[:, None], out=part)
+        total += part
+    return total
 
 
 def bilinear(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:

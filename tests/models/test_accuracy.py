@@ -28,7 +28,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 MODELS = {
     "yolox-nano": ("yolox_nano_dyn.onnx", 0.319),
     "yolov8n": ("yolov8n_640_deq_dyn.onnx", 0.421),
-    "deimv2-atto": ("deimv2_hgnetv2_atto_coco.onnx", 0.261),
+    "deimv2-atto": ("deimv2_hgnetv2_atto_coco.onnx", 0.279),
 }
 """Card, file in the test data, and AP of the plain way on the RGB pictures."""
 
@@ -127,9 +127,9 @@ def yolov8(session, size, resized):
 
 
 def deimv2(session, size, resized):
-    """tools/inference of https://github.com/Intellindust-AI-Lab/DEIMv2, with OpenCV's resize."""
+    """tools/inference of https://github.com/Intellindust-AI-Lab/DEIMv2; Pillow resizes, with antialiasing."""
     feeds = {
-        "images": resized(320, 320).transpose(2, 0, 1)[None].astype(np.float32) / 255,
+        "images": resized(320, 320, antialias=True).transpose(2, 0, 1)[None].astype(np.float32) / 255,
         "orig_target_sizes": np.array([size], np.int64),
     }
     labels, boxes, scores = session.run(["labels", "boxes", "scores"], feeds)
@@ -154,17 +154,25 @@ def suppressed(boxes, scores):
     return np.array(kept).reshape(-1, 6)
 
 
-def resized_rgb(picture: Picture, width: int, height: int) -> np.ndarray:
+def resized_rgb(picture: Picture, width: int, height: int, antialias: bool = False) -> np.ndarray:
     import cv2
 
+    if antialias:
+        image = pytest.importorskip("PIL.Image")
+        return np.asarray(image.fromarray(picture.rgb).resize((width, height), image.Resampling.BILINEAR))
     return cv2.resize(picture.rgb, (width, height), interpolation=cv2.INTER_LINEAR)
 
 
-def resized_nv12(picture: Picture, width: int, height: int) -> np.ndarray:
+def resized_nv12(picture: Picture, width: int, height: int, antialias: bool = False) -> np.ndarray:
     """RGB of the NV12 picture at a new size: each plane sampled linearly where the pixels are, then JFIF's formula.
 
     Not rounded to 8 bits on the way: on these few pictures that alone moves AP by .003.
     """
+    if antialias:  # the pixels of the whole picture, then Pillow, channel by channel in floats
+        image = pytest.importorskip("PIL.Image")
+        whole = resized_nv12(picture, *picture.size)
+        how = image.Resampling.BILINEAR
+        return np.dstack([image.fromarray(whole[..., i]).resize((width, height), how) for i in range(3)])
     rows = picture.nv12.shape[0] * 2 // 3
     across = (np.arange(width) + 0.5) * picture.size[0] / width - 0.5
     down = (np.arange(height) + 0.5) * picture.size[1] / height - 0.5
@@ -376,7 +384,7 @@ def test_the_top_k_of_raw_outputs_is_what_the_authors_postprocessor_gives(device
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("select", "ap"), [("top_k", 0.271), ("best_class", 0.258), ("softmax", 0.241)])
+@pytest.mark.parametrize(("select", "ap"), [("top_k", 0.280), ("best_class", 0.274), ("softmax", 0.265)])
 def test_ap_of_each_selection(select, ap, device, coco, raw):
     where = Device(device)
     with own_stream(where):

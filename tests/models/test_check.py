@@ -152,7 +152,7 @@ def test_reference_reads_ssd_and_stops_where_the_network_says(outputs):
 
 def test_every_family_that_finds_objects_has_a_plain_reference():
     found = {name for name, one in FAMILIES.items() if one.task in ("detect", "pose")}
-    assert set(reference.READERS) == found | {"yolov8_seg"}
+    assert set(reference.READERS) == found | {"yolov8_seg", "yolo_e2e_seg"}
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -98,6 +98,8 @@ def test_a_network_without_a_line_of_its_own_needs_to_know_its_input(test_data, 
         ("segment", {"o": ["N", 38, 8400], "p": ["N", 32, 160, 160]}, "yolov8_seg", "segment"),
         ("pose", {"o": ["N", 57, 8400]}, "yolov8_pose", "pose"),
         ("obb", {"o": ["N", 7, 8400]}, "yolov8_obb", "detect"),
+        ("segment", {"o": ["N", 300, 38], "p": ["N", 32, 160, 160]}, "yolo_e2e_seg", "segment"),
+        ("pose", {"o": ["N", 300, 57]}, "yolo_e2e_pose", "pose"),
         ("classify", {"o": ["N", 2]}, "probabilities", "classify"),
     ],
 )
@@ -106,13 +108,60 @@ def test_task_of_the_metadata(task, outputs, family, card_task, tmp_path):
     assert (card.family, card.task, card.labels) == (family, card_task, ("cat", "dog"))
     assert check_model(card).input.scale == 1 / 255
     assert card.input.resize == ("crop" if task == "classify" else "letterbox")
+    assert card.input.antialias is (task == "classify")
     assert (card.input.pad, card.input.anchor, card.input.color) == (114, "center", "rgb")
+
+
+def selected_rows(most: float, last: float = 1.0) -> np.ndarray:
+    """Rows of objects whose boxes reach from 0 to `most`."""
+    made = np.zeros((1, 300, 6))
+    made[0, :, :4] = np.linspace(0, most, 300)[:, None]
+    made[0, :, 4:] = (0.5, last)
+    return made
+
+
+SELECTED = [
+    (selected_rows(639), "yolo_e2e", "letterbox"),  # YOLOv10 and 26
+    (np.zeros((1, 300, 6)), "yolo_e2e", "letterbox"),  # nms=True, which found nothing
+    (selected_rows(0.9), "rtdetr_e2e", "stretch"),
+    (selected_rows(0.9, last=0.25), "rtdetr", "stretch"),  # before the network selected: scores of two classes
+]
+
+
+@pytest.mark.parametrize(("values", "family", "resize"), SELECTED)
+def test_rows_of_six_are_told_apart_by_a_run(values, family, resize, tmp_path):
+    path = shaped(tmp_path / "best.onnx", {"o": [1, 300, 6]}, values={"o": values}, metadata=ultralytics())
+    card = derive(path).card()
+    assert (card.family, card.input.resize, card.input.antialias) == (family, resize, False)
+    assert (card.input.color, card.input.scale, card.score) == ("rgb", 1 / 255, 0.25)
+
+
+@pytest.mark.parametrize(("head", "family"), [("RTDETRDecoder", "rtdetr_e2e"), ("Detect", "yolo_e2e")])
+def test_the_head_in_the_metadata_tells_rtdetr(head, family, tmp_path):
+    names = "{0: 'a', 1: 'b', 2: 'c'}"
+    meta = ultralytics(names=names, head=head)
+    assert derive(shaped(tmp_path / "best.onnx", {"o": ["N", 300, 6]}, metadata=meta)).card().family == family
+    other = shaped(tmp_path / "other.onnx", {"o": ["N", 300, 7]}, metadata=ultralytics(names=names, head=head))
+    if head == "Detect":
+        assert "tried yolov8, yolo_e2e, yolov5; export it" in wrong(other)
+    else:
+        assert derive(other).card().family == "rtdetr"
+
+
+def test_sizes_of_rows_that_are_open_are_found_by_a_run(tmp_path):
+    meta = ultralytics(head="RTDETRDecoder")
+    open_ = ["batch", "queries", "values"]
+    path = shaped(tmp_path / "best.onnx", {"o": open_}, values={"o": np.full((1, 1, 1), 0.5)}, metadata=meta)
+    assert "reads its outputs o['?', 1, 1]; tried rtdetr, rtdetr_e2e" in wrong(path)
 
 
 def test_oriented_boxes_need_metadata_or_a_family(tmp_path):
     file = shaped(tmp_path / "best.onnx", {"o": ["N", 7, 8400]})
     (tmp_path / "labels.txt").write_text("cat\ndog\n")
-    assert "have 3 classes" in wrong(file)
+    found = wrong(file)
+    assert "labels are 2 (cat, dog) in labels.txt, but the outputs o['?', 7, 8400] have 3 classes, or 2" in found
+    assert "2 classes and the angle of oriented boxes, which run.py models new" in found
+    assert "--family yolov8_obb reads; give the list of this network" in found
     assert derive(file, family="yolov8_obb").card().labels == ("cat", "dog")
 
 
@@ -196,8 +245,19 @@ def test_a_detr_of_hugging_face(tmp_path):
     assert (card.input.mean, card.input.std) == IMAGENET
 
 
-def test_the_first_detr_selects_by_softmax(tmp_path):
-    write_json(tmp_path, "config.json", RT_DETR | {"model_type": "detr"})
+def test_one_class_more_than_labels_may_be_no_object(tmp_path):
+    path = shaped(tmp_path / "model.onnx", RAW | {"logits": ["N", 300, 3]})
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    assert (
+        "have 3 classes. One more may mean no object, as in the first DETR: put its config.json beside it, or write a "
+        "card with select: softmax. Otherwise give the list of this network" in wrong(path)
+    )
+
+
+@pytest.mark.parametrize("dropped", [(), ("architectures",)])
+def test_the_first_detr_selects_by_softmax(dropped, tmp_path):
+    config = RT_DETR | {"model_type": "detr"}
+    write_json(tmp_path, "config.json", {key: value for key, value in config.items() if key not in dropped})
     write_json(tmp_path, "preprocessor_config.json", STEPS)
     path = shaped(tmp_path / "model.onnx", RAW | {"logits": ["N", 100, 3], "pred_boxes": ["N", 100, 4]})
     card = derive(path).card()
@@ -224,12 +284,32 @@ def test_a_classifier_of_hugging_face(steps, resize, resize_to, size, tmp_path):
     assert (card.input.resize, card.input.resize_to, card.input.size) == (resize, resize_to, size)
     assert (card.input.mean, card.input.std) == ((0.5,) * 3, (0.5,) * 3)
     assert card.input.scale == pytest.approx(1 / 255)
+    assert card.input.antialias
+
+
+@pytest.mark.parametrize(
+    ("resample", "antialias", "note"),
+    [(2, True, ""), (3, True, "the bicubic filter (resample: 3), and streamkit with the bilinear one, antialiased;"),
+     (1, True, "the lanczos filter (resample: 1)"), (0, False, "the nearest filter (resample: 0), and streamkit with "
+     "the bilinear one;")],
+)  # fmt: skip
+def test_a_filter_that_a_card_does_not_have_is_noted(resample, antialias, note, tmp_path):
+    write_json(tmp_path, "config.json", RT_DETR)
+    write_json(tmp_path, "preprocessor_config.json", STEPS | {"resample": resample})
+    made = derive(shaped(tmp_path / "model.onnx", RAW))
+    assert made.card().input.antialias is antialias
+    assert (note in made.card().note) if note else made.card().note == ""
+    (tmp_path / "model.yaml").write_text(made.text(tmp_path))
+    assert load_card(tmp_path / "model.yaml").note == made.card().note
 
 
 @pytest.mark.parametrize(
     ("config", "steps", "expected"),
     [
-        (RT_DETR, {"size": {"shortest_edge": 800, "longest_edge": 1333}}, "which has no fixed height and width"),
+        (RT_DETR, {"size": {"shortest_edge": 800, "longest_edge": 1333}}, "resizes the shorter side to "
+         '800 pixels, so the input\'s shape depends on the frame\'s, and an input of streamkit has one size; write a '
+         'fixed one there, such as "size": {"height": 800, "width": 1333}'),
+        (RT_DETR, {"size": {"max_height": 9}}, "which has no fixed height and width"),
         (RT_DETR, {"size": {"height": 320, "width": 320}}, "input.size is 320 x 320 in preprocessor_config.json (size) "
          "but 640 x 640 in the shape of input 'images'"),
         (RT_DETR | {"id2label": {"0": "cat", "1": "dog", "2": "emu"}}, {}, "the labels are 3 (cat, dog, emu) in "
@@ -465,12 +545,7 @@ def test_the_file_is_opened_once_for_the_card_and_its_check(tmp_path, monkeypatc
     assert [args[0] for args in opened] == [path]
 
 
-def test_masks_that_the_network_selects_itself_are_not_read(tmp_path):
-    path = shaped(
-        tmp_path / "best.onnx", {"o": ["N", 300, 38], "p": ["N", 32, 160, 160]},
-        metadata=ultralytics("segment", end2end="True"),
-    )  # fmt: skip
-    assert (
-        "reads its outputs o['?', 300, 38], p['?', 32, 160, 160]; tried yolov8_seg; export it without end2end"
-        in wrong(path)
-    )
+@pytest.mark.parametrize("how", [{"end2end": "True"}, {"args": "{'batch': 1, 'nms': True}"}])
+def test_oriented_boxes_that_the_network_selects_itself_are_not_read(how, tmp_path):
+    path = shaped(tmp_path / "best.onnx", {"o": ["N", 300, 7]}, metadata=ultralytics("obb", **how))
+    assert "reads its outputs o['?', 300, 7]; tried yolov8_obb; export it without end2end and nms" in wrong(path)

@@ -23,6 +23,9 @@ SPECS = {
     "f16 nhwc": InputSpec((64, 64), dtype="f16", layout="nhwc", scale=1 / 255),
     "u8": InputSpec((64, 64), dtype="u8", layout="nhwc", pad=0),
     "u8 nchw": InputSpec((64, 50), dtype="u8", mean=(10, 10, 10), color="bgr"),
+    "antialias": InputSpec((32, 48), resize="stretch", antialias=True, **IMAGENET),
+    "antialias crop": InputSpec((24, 20), resize="crop", resize_to=26, antialias=True, pad=0, color="bgr"),
+    "antialias f16 nhwc": InputSpec((21, 30), antialias=True, dtype="f16", layout="nhwc", scale=1 / 255),
 }
 
 

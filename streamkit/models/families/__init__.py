@@ -14,7 +14,7 @@ from streamkit.ops.nms import CAUSES, Packed
 __all__ = ["CAUSES", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "Rest", "family", "unpack"]
 
 _ALL: tuple[Family, ...] = (
-    *yolo.FAMILIES, detr.Detr(), ssd.Ssd(), yunet.Yunet(), movenet.Movenet(), semantic.Semantic(), *vectors.FAMILIES,
+    *yolo.FAMILIES, *detr.FAMILIES, ssd.Ssd(), yunet.Yunet(), movenet.Movenet(), semantic.Semantic(), *vectors.FAMILIES,
 )  # fmt: skip
 FAMILIES = {one.name: one for one in _ALL}
 """Every family, by its name in a card."""

@@ -1,4 +1,4 @@
-"""The DETR line (RT-DETR, D-FINE, DEIMv2): queries, no NMS. Two output formats are supported.
+"""The DETR line (RT-DETR, D-FINE, DEIMv2): queries, no NMS. `detr` reads two output formats.
 
 - With the authors' postprocessor in the network: `labels` (N, Q), `boxes` (N, Q, 4) x1, y1, x2, y2, `scores` (N, Q).
   The network scales the boxes by its input `orig_target_sizes` (width, height), so they are in source pixels.
@@ -10,6 +10,12 @@
   - `best_class`: the best class of each query, by sigmoid(logit).
   - `softmax`: the best class of each query, by the softmax over C + 1 classes, the last of which is no object, as in
     the first DETR (github.com/facebookresearch/detr, models/detr.py, PostProcess).
+
+RT-DETR as exported by Ultralytics (https://github.com/ultralytics/ultralytics, RTDETRDecoder and RTDETRPredictor) has
+one output, with boxes cx, cy, w, h as shares of the input and scores after the sigmoid:
+
+- `rtdetr_e2e`, (N, K, 6): the best pairs of query and class, as box, score and class.
+- `rtdetr`, (N, Q, 4 + C), older exports: box and a score per class; the best class of each query is an object.
 """
 
 from __future__ import annotations
@@ -111,3 +117,37 @@ class Detr(Family):
                 f"{' or '.join(_BOXES)}; the network has {listed(outputs)}"
             )
         return next(name for name in names if name != boxes), boxes
+
+
+class RtdetrQueries(Family):
+    """Queries in one output, each with a box as shares of the input and a score per class."""
+
+    name = "rtdetr"
+    layout = "(N, queries, 4 + classes)"
+
+    def check(self, outputs: Shapes, classes: int) -> None:
+        """See `Family.check`."""
+        self._check_classes(*self._only(outputs), 2, 4, classes)
+
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
+        """See `Family.candidates`."""
+        rows = self._only(outputs)[1][:n]
+        how: dict[str, Any] = {"coding": Coding.CXCYWH, "input_size": input_size, "unit": input_size}
+        return best_class(rows[:, :, :4], rows[:, :, 4:], min_score=min_score, **how)
+
+
+class RtdetrEndToEnd(Family):
+    """Rows that the network itself has selected, with boxes as shares of the input."""
+
+    name = "rtdetr_e2e"
+    layout = "(N, rows, 6)"
+    sizes = ((2, 6, "cx, cy, w, h, score, class"),)
+
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
+        """See `Family.candidates`."""
+        rows = self._only(outputs)[1][:n]
+        how: dict[str, Any] = {"coding": Coding.CXCYWH, "unit": input_size}
+        return given_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score, **how)
+
+
+FAMILIES: tuple[Family, ...] = (Detr(), RtdetrQueries(), RtdetrEndToEnd())

@@ -9,6 +9,8 @@
 | `yolov8_obb` | (N, 4 + C + 1, A), an angle after the scores | cx, cy, w, h in network pixels, rotated |
 | `yolov8_seg` | (N, 4 + C + M, A), M mask coefficients after the scores; (N, M, h, w) prototypes | as in `yolov8` |
 | `yolo_e2e` (v10, v26) | (N, K, 6) rows with score and class, no NMS | x1, y1, x2, y2 in network pixels |
+| `yolo_e2e_pose` | (N, K, 6 + 3 K), points x, y, score after the class | as in `yolo_e2e` |
+| `yolo_e2e_seg` | (N, K, 6 + M), M mask coefficients after the class; (N, M, h, w) prototypes | as in `yolo_e2e` |
 
 YOLOX: centre = (value + cell) x stride, size = exp(value) x stride; sigmoid is already applied to objectness and
 classes. Follows the authors' `demo_postprocess` (https://github.com/Megvii-BaseDetection/YOLOX), with an anchor's best
@@ -106,20 +108,14 @@ class Yolov8Pose(Yolov8):
         return (size - 4 - classes) // 3 if isinstance(size, int) and size > 0 else None
 
 
-class Yolov8Seg(Yolov8):
-    """Columns of anchors and a map of prototypes; the column `mask`, COCO's run-length encoding in source pixels."""
+class _Masked(Family):
+    """Objects with mask coefficients, and a map of prototypes; the column `mask`, COCO's run-length encoding.
 
-    name = "yolov8_seg"
+    Masks are in source pixels.
+    """
+
     task = "segment"
     columns: Columns = {"coefficients": (-1,)}  # noqa: RUF012  # never changed
-    layout = "(N, 4 + classes + coefficients, anchors)"
-    step = 0
-
-    def check(self, outputs: Shapes, classes: int) -> None:
-        """See `Family.check`."""
-        anchors, prototypes = self._only(outputs), self._prototypes(outputs)
-        if isinstance(prototypes[1], int) and prototypes[1] > 0:
-            self._check_classes(*anchors, 1, 4 + prototypes[1], classes)
 
     def rest(
         self, outputs: Outputs, packed: Packed, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size
@@ -140,6 +136,20 @@ class Yolov8Seg(Yolov8):
 
     def _prototypes(self, outputs: Mapping[str, Any]) -> Any:
         return self._only(outputs, 4, "(N, coefficients, height, width)")[1]
+
+
+class Yolov8Seg(_Masked, Yolov8):
+    """Columns of anchors with masks."""
+
+    name = "yolov8_seg"
+    layout = "(N, 4 + classes + coefficients, anchors)"
+    step = 0
+
+    def check(self, outputs: Shapes, classes: int) -> None:
+        """See `Family.check`."""
+        anchors, prototypes = self._only(outputs), self._prototypes(outputs)
+        if isinstance(prototypes[1], int) and prototypes[1] > 0:
+            self._check_classes(*anchors, 1, 4 + prototypes[1], classes)
 
 
 class Yolov8Obb(Yolov8):
@@ -167,16 +177,60 @@ class Yolov8Obb(Yolov8):
 
 
 class YoloEndToEnd(Family):
-    """Rows that the network itself has selected; the number of classes is not in the shapes."""
+    """Rows that the network itself has selected; the number of classes is not in the shapes.
+
+    Attributes:
+        step: layout of the values behind the class, as in `Candidates.step`; None if there are none.
+    """
 
     name = "yolo_e2e"
     layout = "(N, rows, 6)"
     sizes = ((2, 6, "x1, y1, x2, y2, score, class"),)
+    step: int | None = None
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
         rows = self._only(outputs)[1][:n]
-        return given_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score)
+        more: dict[str, Any] = {} if self.step is None else {"points": rows[:, :, 6:], "step": self.step}
+        return given_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score, **more)
+
+
+class YoloEndToEndPose(YoloEndToEnd):
+    """Rows that the network itself has selected, with keypoints."""
+
+    name = "yolo_e2e_pose"
+    task = "pose"
+    columns: Columns = {"keypoints": (-1, 3)}  # noqa: RUF012  # never changed
+    layout = "(N, rows, 6 + 3 x points)"
+    step = 3
+
+    def check(self, outputs: Shapes, classes: int) -> None:
+        """See `Family.check`."""
+        name, shape = self._only(outputs)
+        if isinstance(shape[2], int) and shape[2] > 0 and (shape[2] < 9 or shape[2] % 3):
+            raise ValueError(
+                f"family {self.name}: output {name!r} of shape {tuple(shape)} has {shape[2]} values per row, which are "
+                "not box, score and class, and 3 per point"
+            )
+
+    def points(self, outputs: Shapes, classes: int) -> int | None:
+        """See `Family.points`."""
+        size = self._only(outputs)[1][2]
+        return (size - 6) // 3 if isinstance(size, int) and size > 0 else None
+
+
+class YoloEndToEndSeg(_Masked, YoloEndToEnd):
+    """Rows that the network itself has selected, with masks."""
+
+    name = "yolo_e2e_seg"
+    layout = "(N, rows, 6 + coefficients)"
+    step = 0
+
+    def check(self, outputs: Shapes, classes: int) -> None:
+        """See `Family.check`."""
+        (name, shape), prototypes = self._only(outputs), self._prototypes(outputs)
+        if isinstance(prototypes[1], int) and prototypes[1] > 0:
+            self._check_size(name, shape, 2, 6 + prototypes[1], "box, score, class and mask coefficients")
 
 
 FAMILIES = (
@@ -184,6 +238,8 @@ FAMILIES = (
     ObjectnessRows("yolov5", Coding.CXCYWH),
     Yolov8(),
     YoloEndToEnd(),
+    YoloEndToEndPose(),
+    YoloEndToEndSeg(),
     Yolov8Pose(),
     Yolov8Obb(),
     Yolov8Seg(),

@@ -5,7 +5,8 @@
 // spec: one record, and behind it a Frame for each of the batch; one with new_width 0 is padding only.
 // tensor: (batch, 3, height, width), or (batch, height, width, 3) where NHWC is 1, of OUT.
 //
-// Defines: OUT = float | __half | u8, NHWC = 0 | 1.
+// Defines: OUT = float | __half | u8, NHWC = 0 | 1, ANTIALIAS = 1 or absent: where a frame becomes smaller, a pixel is the
+// mean of the source's under a triangle, as in ops/resample.py.
 
 #include <cuda_fp16.h>
 #include "color.cuh"
@@ -33,6 +34,61 @@ __device__ __forceinline__ void store(u8* to, float value) {
     *to = (u8)within(rintf(value), 0.0f, 255.0f);
 }
 
+#ifdef ANTIALIAS
+// The samples of one axis under a triangle: the first and last one, and the sum of their weights.
+struct Taps {
+    int first, last;
+    float centre, reach, total;
+
+    // centre: in samples, within one sample of the axis; step: samples from one output to the next; end: the last sample.
+    __device__ __forceinline__ Taps(float centre_, float step, int end) : centre(centre_), reach(fmaxf(step, 1.0f)) {
+        first = max((int)ceilf(centre - reach), 0);
+        last = min((int)floorf(centre + reach), end);
+        total = 0.0f;
+        for (int i = first; i <= last; ++i) total += weight(i);
+    }
+    __device__ __forceinline__ float weight(int i) const {
+        return fmaxf(0.0f, 1.0f - fabsf((float)i - centre) / reach);
+    }
+};
+
+// RGB in 0..255, clipped, around a place as in `rgb_at`; step_x and step_y are luma samples from one output to the next.
+__device__ __forceinline__ float3 rgb_around(const Image& p, float x, float y, float step_x, float step_y) {
+    x = within(x, 0.0f, (float)(p.width - 1));
+    y = within(y, 0.0f, (float)(p.height - 1));
+    const Taps across(x, step_x, p.width - 1), down(y, step_y, p.height - 1);
+    float luma = 0.0f;
+    for (int j = down.first; j <= down.last; ++j) {
+        const unsigned char* row = p.data + (size_t)j * p.pitch;
+        float sum = 0.0f;
+        for (int i = across.first; i <= across.last; ++i) sum += across.weight(i) * (float)__ldg(row + i);
+        luma += down.weight(j) * sum;
+    }
+    luma /= across.total * down.total;
+
+    const Taps wide((x - p.chroma_x) * 0.5f, step_x * 0.5f, (p.width + 1) / 2 - 1);
+    const Taps high((y - p.chroma_y) * 0.5f, step_y * 0.5f, (p.height + 1) / 2 - 1);
+    float u = 0.0f, v = 0.0f;
+    for (int j = high.first; j <= high.last; ++j) {
+        const uchar2* row = reinterpret_cast<const uchar2*>(p.data + (size_t)(p.rows + j) * p.pitch);
+        float sum_u = 0.0f, sum_v = 0.0f;
+        for (int i = wide.first; i <= wide.last; ++i) {
+            const uchar2 pair = __ldg(row + i);
+            sum_u += wide.weight(i) * (float)pair.x;
+            sum_v += wide.weight(i) * (float)pair.y;
+        }
+        u += high.weight(j) * sum_u;
+        v += high.weight(j) * sum_v;
+    }
+    u /= wide.total * high.total;
+    v /= wide.total * high.total;
+
+    return make_float3(within(p.y * luma + p.rv * v + p.r0, 0.0f, 255.0f),
+                       within(p.y * luma + p.gu * u + p.gv * v + p.g0, 0.0f, 255.0f),
+                       within(p.y * luma + p.bu * u + p.b0, 0.0f, 255.0f));
+}
+#endif
+
 extern "C" __global__ void preprocess(const Spec* spec, OUT* tensor) {
     const int width = spec->width, height = spec->height;
     const int x = blockIdx.x * blockDim.x + threadIdx.x;
@@ -43,8 +99,12 @@ extern "C" __global__ void preprocess(const Spec* spec, OUT* tensor) {
     const int in_x = x - frame.left, in_y = y - frame.top;
     float value[3] = {spec->pad[0], spec->pad[1], spec->pad[2]};
     if (in_x >= 0 && in_x < frame.new_width && in_y >= 0 && in_y < frame.new_height) {
-        const float3 rgb = rgb_at(frame.image, ((float)in_x + 0.5f) * frame.step_x - 0.5f,
-                                  ((float)in_y + 0.5f) * frame.step_y - 0.5f);
+        const float at_x = ((float)in_x + 0.5f) * frame.step_x - 0.5f, at_y = ((float)in_y + 0.5f) * frame.step_y - 0.5f;
+#ifdef ANTIALIAS
+        const float3 rgb = rgb_around(frame.image, at_x, at_y, frame.step_x, frame.step_y);
+#else
+        const float3 rgb = rgb_at(frame.image, at_x, at_y);
+#endif
         const bool bgr = spec->bgr != 0;
         value[0] = (bgr ? rgb.z : rgb.x) * spec->factor[0] + spec->summand[0];
         value[1] = rgb.y * spec->factor[1] + spec->summand[1];

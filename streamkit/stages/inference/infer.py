@@ -98,6 +98,8 @@ class Infer(BatchStage):
     def _report(self) -> None:
         """Report what slows this network down."""
         session, name = self._session, self._card.file.name
+        if self._card.derived and self._card.note:
+            logger.warning(f"{name}: {self._card.note}")
         if session.fixed_batch is not None:
             logger.warning(
                 f"{name} has a fixed batch size of {session.fixed_batch}: larger batches run in steps; export it with "

@@ -48,6 +48,15 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         made = {"output_0": rng.random((n, 1, 17, 3))}
     elif form == "yolo_e2e":
         made = {"output0": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
+    elif form == "yolo_e2e_pose":
+        points = np.concatenate([rng.uniform(0, 90, (n, 60, 4, 2)), rng.random((n, 60, 4, 1))], axis=3)
+        made = {"output0": np.concatenate([rows, scores[..., None], labels[..., None], points.reshape(n, 60, 12)], 2)}
+    elif form == "yolo_e2e_seg":
+        values = [rows, scores[..., None], labels[..., None], rng.normal(0, 1, (n, 60, 8))]
+        made = {"output0": np.concatenate(values, axis=2), "output1": rng.normal(0, 1, (n, 8, 16, 24))}
+    elif form in ("rtdetr", "rtdetr_e2e"):
+        rest = [rng.random((n, 60, CLASSES))] if form == "rtdetr" else [scores[..., None], labels[..., None]]
+        made = {"output0": np.concatenate([rng.uniform(0.05, 0.8, (n, 60, 4)), *rest], axis=2)}
     elif form == "detr":
         made = {"labels": labels.astype(np.int64), "boxes": rows * 3, "scores": scores}
     elif form == "detr softmax":
@@ -79,6 +88,7 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
 
 FORMS = (
     "yolox", "yolov5", "yolov8", "yolov8_obb", "yolov8_seg", "yolov8_pose", "movenet", "yolo_e2e", "detr", "detr raw",
+    "yolo_e2e_pose", "yolo_e2e_seg", "rtdetr", "rtdetr_e2e",
     "detr best", "detr softmax", "ssd openvino", "ssd tensorflow", "ssd torchvision", "yunet",
 )  # fmt: skip
 

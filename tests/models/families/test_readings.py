@@ -13,6 +13,7 @@ from streamkit.models.families import CAUSES, ReadOptions, family, unpack
 SIZE = (96, 64)
 POINTS = ("yunet", "yolov8_pose", "movenet")  # one class, and key points
 CLASSES = 5
+UNSUPPRESSED = ("yolo_e2e", "yolo_e2e_pose", "yolo_e2e_seg", "rtdetr", "rtdetr_e2e", "detr", "ssd", "movenet")
 
 
 def sigmoid(x):
@@ -92,6 +93,14 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
     elif form == "yolo_e2e":
         for *box, score, label in first.tolist():
             yield score, int(label), box, []
+    elif form in ("yolo_e2e_pose", "yolo_e2e_seg"):
+        for row in first.tolist():
+            yield row[4], int(row[5]), row[:4], row[6:]
+    elif form.startswith("rtdetr"):
+        for cx, cy, w, h, *rest in first.tolist():
+            best = max(range(len(rest)), key=lambda k, rest=rest: rest[k])
+            score, label = rest if form == "rtdetr_e2e" else (rest[best], best)
+            yield score, int(label), around(cx * size[0], cy * size[1], w * size[0], h * size[1]), []
     elif form == "detr":
         for label, box, score in zip(out["labels"], out["boxes"].tolist(), out["scores"], strict=True):
             # Already source pixels: as network pixels of a stretched picture.
@@ -150,16 +159,15 @@ def slow_read(form, outputs, frame, geometry, wh, size, options):
     for negative, _, label, box, points in sorted(candidates):
         same = [b for b in suppressing if options.agnostic or b[0] == label]
         shape, alike = (points, rotated_overlap) if form == "yolov8_obb" else (box, overlap)
-        if form.split()[0] not in ("yolo_e2e", "detr", "ssd", "movenet") and any(
-            alike(b, shape) > options.iou for _, b in same
-        ):
+        if form.split()[0] not in UNSUPPRESSED and any(alike(b, shape) > options.iou for _, b in same):
             counts["nms"] += 1
             continue
         if len(rows) == options.top_k:
             counts["top_k"] += 1
             continue
         suppressing.append((label, shape))
-        step = 3 if form in POINTS else 2 if form == "yolov8_obb" else 0  # x, y, score; other values are no places
+        # x, y, score; other values are no places
+        step = 3 if form in (*POINTS, "yolo_e2e_pose") else 2 if form == "yolov8_obb" else 0
         xy = [(v - geometry[2 + i % 2]) / geometry[i % 2] for i, v in enumerate(box)]
         more = [
             (v - geometry[2 + i % step]) / geometry[i % step] if step and i % step < 2 else v
