@@ -39,7 +39,7 @@ from streamkit.models.families.base import listed
 from streamkit.models.families.plugin import PluginFamily
 from streamkit.models.labels import KNOWN
 from streamkit.models.metadata_facts import from_metadata
-from streamkit.models.network import ModelInfo, TensorInfo, inspect
+from streamkit.models.network import ModelInfo, TensorInfo, inspect, names_a_layer
 from streamkit.models.shape_facts import Candidate, candidates, decide, with_sizes
 
 _ORDER = [key for key in CardKeys.__annotations__ if key != "input"]
@@ -47,6 +47,7 @@ _INPUT = [f"input.{key}" for key in InputKeys.__annotations__]
 _MUST = ("input.resize", "input.color", "input.scale", "input.mean", "input.std")
 """What a frame must be turned into is never left to a card's defaults."""
 _WIDTH = 110
+_OTHER_FORMATS = (".pt", ".pth", ".engine", ".tflite", ".torchscript", ".safetensors", ".mlpackage", ".pb")
 
 
 # ------------------------------------------------------------------------------------------- inputs of network lines
@@ -77,6 +78,10 @@ _LINES = {
     "movenet": _line("MoveNet", 0.2, anchor="center", pad=0, scale=1),
 }
 _END_TO_END = _line("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch", antialias=True)
+_DINOV3 = _line(
+    "DEIMv2 with DINOv3, by the names of its layers", 0.4, resize="stretch", antialias=True, mean=IMAGENET_MEAN,
+    std=IMAGENET_STD,
+)  # fmt: skip
 _RF_DETR = _line("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
 _POINTS = {"yunet": "face", "movenet": "coco"}
 
@@ -84,7 +89,7 @@ _POINTS = {"yunet": "face", "movenet": "coco"}
 def _line_of(family: str, info: ModelInfo) -> CardFacts:
     """Return the input of the line of networks that a family and the names of inputs and outputs identify."""
     if family == "detr" and "orig_target_sizes" in info.inputs:
-        return _END_TO_END
+        return _DINOV3 if names_a_layer(info.file, "backbone/dinov3", "backbone.dinov3") else _END_TO_END
     if family == "detr" and {"dets", "labels"} == set(info.outputs):
         return _RF_DETR
     return _LINES.get("yolov8" if family == "yolov8_obb" else family, CardFacts())
@@ -192,6 +197,11 @@ def open_model(name: str, folder: Path | None = None, families: Mapping[str, Plu
     Raises:
         ModelError: there is no such card or network, or it cannot be used.
     """
+    if Path(name).suffix.lower() in _OTHER_FORMATS:
+        raise ModelError(
+            f"{name} is no ONNX file; export the network to ONNX, for Ultralytics with: yolo export "
+            "model=best.pt format=onnx"
+        )
     if Path(name).suffix.lower() == ".onnx":
         return derive((folder or Path()) / Path(name).expanduser()).card()
     return load_card(find_card(name, folder), families)
@@ -215,7 +225,9 @@ def derive(
     """
     if not file.is_file():
         near = did_you_mean(file.name, [one.name for one in file.parent.glob("*.onnx")] if file.parent.is_dir() else [])
-        kind = f"{file} is a folder" if file.is_dir() else f"there is no file {file}"
+        if file.is_dir():
+            raise ModelError(f"{file} is a folder; give the path of an ONNX file in it")
+        kind = f"there is no file {file}"
         raise ModelError(f"{kind}{near or '; give the path of an ONNX file, relative to the YAML'}")
     return _Derivation(file, inspect(file), assume).run(family, labels, size)
 
@@ -457,6 +469,14 @@ class _Derivation:
         fitting = self._candidates(None) if labels is not None else []
         if labels is not None and any(one.classes for one in fitting):
             return self._other_number(f"{shown('labels', labels.value)} in {labels.origin}", fitting)
+        taken = {"orig_target_sizes"}
+        more = [name for name in self.info.inputs if name not in {self.info.image_input, *taken}]
+        if more:
+            inputs = listed({name: _sizes(one) for name, one in self.info.inputs.items()})
+            return (
+                f"its inputs are {inputs}, and no family has a value for {', '.join(more)} beside the images; export "
+                "it with the images as the only input"
+            )
         among = self.among or tuple(FAMILIES)
         task = f" of {self.facts['task'].origin}" if "task" in self.facts else ""
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import mmap
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _DTYPES = {"float": "float32", "double": "float64"}
 _DTYPES |= {name: name for name in ("float16", "uint8", "int8", "int32", "int64", "bool")}
 """NumPy's names of element types, by ONNX Runtime's."""
+_LEAST_LEVELS = 32
+"""Of an input of whole numbers, the range of values below which the card's scale must be wrong."""
 _IMAGE_DTYPES: dict[str, Literal["f32", "f16", "u8"]] = {"float32": "f32", "float16": "f16", "uint8": "u8"}
 
 
@@ -80,6 +83,12 @@ def inspect(file: Path) -> ModelInfo:
     return _inspect(file, stat.st_mtime_ns, stat.st_size)
 
 
+def names_a_layer(file: Path, *names: str) -> bool:
+    """Whether an ONNX file has one of these texts, such as the path of a layer in the names of nodes and weights."""
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(data.find(name.encode()) >= 0 for name in names)
+
+
 def need_onnxruntime() -> Any:
     """Return the module `onnxruntime`. Raises MissingPackage."""
     try:
@@ -106,13 +115,13 @@ def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
                 f"{file} has its weights in {', '.join(missing)}, and there is no such file beside it; copy it there, "
                 "or export the network into one file"
             ) from None
-        raise ModelError(f"{file} is not an ONNX model that can be read: {short(error)}") from None
+        raise ModelError(_unreadable(file, short(error))) from None
     inputs = {node.name: _tensor(file, node) for node in session.get_inputs()}
     outputs = {node.name: _tensor(file, node) for node in session.get_outputs()}
     image = _image_input(file, inputs)
     dtype = _IMAGE_DTYPES.get(image.dtype.name)
     if dtype is None:
-        raise ModelError(f"{file} takes images as {image.dtype}; streamkit makes float32, float16 and uint8")
+        raise ModelError(f"{file} takes images as {image.dtype}; export it with float32, float16 or uint8")
     channels_last = image.shape[1] != 3 and image.shape[3] == 3
     height, width = image.shape[1:3] if channels_last else image.shape[2:4]
     return ModelInfo(
@@ -126,6 +135,48 @@ def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
         size=None if width is None or height is None else (width, height),
         metadata=dict(session.get_modelmeta().custom_metadata_map),
     )
+
+
+_NEW_FORMAT = (
+    (re.compile(r"Opset (\d+) is under development.*domain ai\.onnx is till opset (\d+)"), "opset {}", "opset {}"),
+    (re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)"), "IR version {}", "{}"),
+)
+"""ONNX Runtime's messages about a format that is newer than itself, the file's and the newest that it reads."""
+_NO_OPERATOR = re.compile(r"Fatal error: (\S+?)\(-?\d+\) is not a registered|Error No Op registered for (\w+)")
+_HEADS = (
+    (b"PK\x03\x04", "is a zip archive, as PyTorch writes its weights (.pt); export them to ONNX, for Ultralytics with: "
+     "yolo export model=best.pt format=onnx"),
+    (b"\x80\x02", "is a Python pickle, as PyTorch wrote its weights (.pt, .pth); export them to ONNX"),
+    (b"<", "is a web page or XML, not an ONNX file; download the file itself"),
+)  # fmt: skip
+"""First bytes of files that are no ONNX files, and what they are."""
+
+
+def _unreadable(file: Path, text: str) -> str:
+    """Return why a file cannot be read and the fix, from its first bytes and ONNX Runtime's message."""
+    version = need_onnxruntime().__version__
+    with file.open("rb") as stream:
+        head = stream.read(16)
+    if not head:
+        return f"{file} is empty; copy or export it again"
+    for start, what in _HEADS:
+        if head.startswith(start):
+            return f"{file} {what}"
+    for message, mine, newest in _NEW_FORMAT:
+        if found := message.search(text):
+            return (
+                f"{file} has {mine.format(found[1])}, and ONNX Runtime {version} reads up to "
+                f"{newest.format(found[2])}; export it with an older opset, or install a newer onnxruntime"
+            )
+    if found := _NO_OPERATOR.search(text):
+        return (
+            f"{file} has the operator {found[1] or found[2]}, which ONNX Runtime {version} lacks; export the network "
+            "without it, for example without a TensorRT plugin for non-max suppression"
+        )
+    if "Protobuf parsing failed" in text or "No graph was found" in text:
+        why = "it has another format or is damaged; copy or export it again"
+        return f"{file} is not an ONNX model that can be read: {why}"
+    return f"{file} is not an ONNX model that can be read: {text}"
 
 
 def _missing_weights(file: Path) -> list[str]:
@@ -152,7 +203,7 @@ def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
         listed = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
         raise ModelError(
             f"{file} must have one input of rank 4, (batch, 3, height, width) or (batch, height, width, 3), "
-            f"for the images; its inputs are: {listed}"
+            f"for color images; its inputs are: {listed}; export it with such an input"
         )
     return found[0]
 
@@ -181,6 +232,12 @@ def check_model(card: Card) -> Card:
         mine, takes = ("{} x {}".format(*size) for size in (card.input.size, info.size))
         problems.append(f"input.size is {mine} (width, height), but {card.file.name} takes {takes}")
     reads = family_of(card)
+    spec = card.input
+    if info.dtype == "u8" and 255 * spec.scale / max(spec.std) < _LEAST_LEVELS:
+        problems.append(
+            f"{card.file.name} takes images of whole numbers (uint8), and scale {spec.scale:.4g} leaves few of them; "
+            f"such networks scale by themselves: in a card, set input.scale: 1, mean: 0 and std: 1{_card_of(card)}"
+        )
     unknown = info.inputs.keys() - {info.image_input} - reads.extra_inputs(np.ones((1, 2), np.int64), np).keys()
     if unknown:
         problems.append(f"family {card.family} has no value for the input {', '.join(sorted(unknown))}")
@@ -194,6 +251,10 @@ def check_model(card: Card) -> Card:
         raise wrong(card, *problems)
     spec = dataclasses.replace(card.input, layout=info.layout, dtype=info.dtype)
     return dataclasses.replace(card, input=spec)
+
+
+def _card_of(card: Card) -> str:
+    return f" (write it with: run.py models new {card.file.name})" if card.derived else ""
 
 
 def _points(card: Card, reads: Family, info: ModelInfo) -> list[str]:

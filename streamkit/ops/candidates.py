@@ -1,11 +1,11 @@
 """Candidates: the anchors of a network's output that reach their class's score, with their boxes.
 
-Four functions cover the detectors: `best_class` (a score per class and anchor, with or without objectness),
-`each_class` (the same, but each class of an anchor may be an object), `given_class` (one score and one label per row),
-`faces` (YuNet). Each takes the whole batch's output, as views with any strides, on the host or on the device;
-`streamkit.ops.nms.select` makes objects of the result. On the device each is one launch of `candidates.cu`, whatever
-the batch, without waiting for the device. Scratch memory returns to CuPy's pool while kernels may still run: the pool
-reuses it on the same stream only, after them.
+These functions cover the detectors: `best_class` (a score per class and anchor, with or without objectness),
+`each_class` and `best_pairs` (each class of an anchor may be an object: of logits, of scores), `given_class` (one score
+and one label per row), `faces` (YuNet). Each takes the whole batch's output, as views with any strides, on the host or
+on the device; `streamkit.ops.nms.select` makes objects of the result. On the device each is one launch of
+`candidates.cu`, whatever the batch, without waiting for the device. Scratch memory returns to CuPy's pool while kernels
+may still run: the pool reuses it on the same stream only, after them.
 
 Anchors that do not become candidates are counted:
 
@@ -35,6 +35,8 @@ FACE_POINTS = 15
 """Values of a face's five landmarks: x, y and score in turn."""
 _BLOCK = 256
 _TALLIES = 3
+MAX_PAIRS = 30_000
+"""Pairs of anchor and class that `best_pairs` considers per frame, as `max_nms` of Ultralytics."""
 MAX_ANCHORS = 1 << 17
 """`nms.cu` holds a bit for each anchor in shared memory."""
 
@@ -191,6 +193,39 @@ def each_class(
         found.select(frame, anchor, score[frame, anchor], anchor % max(classes, 1))
         row = found.anchor // max(classes, 1)
         return found.candidates(_decode(boxes[found.frame, row], row, coding, unit, (0, 0)))
+
+
+def best_pairs(
+    boxes: Array,
+    scores: Array,
+    objectness: Array | None = None,
+    *,
+    min_score: np.ndarray,
+    coding: Coding,
+    points: Array | None = None,
+    step: int = 2,
+) -> Any:
+    """Select each class of each anchor that reaches its threshold, among the best `MAX_PAIRS` of a frame.
+
+    Arguments as in `best_class`; not `Coding.GRID`. `anchors` of the result is the number of pairs.
+
+    Raises:
+        ValueError: the number of classes does not match.
+    """
+    n, a, classes = scores.shape
+    check_scores(classes, min_score)
+    xp = array_module(scores)
+    values = (scores if objectness is None else scores * objectness[:, :, None]).reshape(n, a * classes)
+    pairs = xp.broadcast_to(xp.arange(a * classes), values.shape)
+    if a * classes > MAX_PAIRS:
+        best = xp.argpartition(-values, MAX_PAIRS - 1, axis=1)[:, :MAX_PAIRS]
+        pairs = xp.sort(best, axis=1)  # by anchor: equal scores do not change places
+        values = xp.take_along_axis(values, pairs, axis=1)
+    rows = (pairs // classes)[:, :, None]
+    if points is not None:
+        points = xp.take_along_axis(points, rows, axis=1)
+    boxes = xp.take_along_axis(boxes, rows, axis=1)
+    return given_class(boxes, values, pairs % classes, min_score=min_score, coding=coding, points=points, step=step)
 
 
 def given_class(

@@ -484,6 +484,31 @@ def test_the_user_decides_the_family(tmp_path):
     assert (card.task, card.family, card.labels) == ("pose", "yolov8_pose", ("person",))
 
 
+END_TO_END = {"labels": ["N", 300], "boxes": ["N", 300, 4], "scores": ["N", 300]}
+
+
+@pytest.mark.parametrize(("layer", "mean"), [("/model/backbone/dinov3/blocks.0", IMAGENET[0]), ("/model/backbone/stem",
+                                             (0, 0, 0))])  # fmt: skip
+def test_deimv2_with_dinov3_is_told_by_the_names_of_its_layers(layer, mean, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    path = shaped(tmp_path / "best.onnx", END_TO_END, extra={"orig_target_sizes": ["N", 2]}, integers=("labels",))
+    model = onnx.load(path)
+    model.graph.node[0].name = layer
+    onnx.save(model, path)
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    card = derive(path).card()
+    assert (card.family, card.input.resize, card.input.antialias, card.input.mean) == ("detr", "stretch", True, mean)
+
+
+def test_inputs_that_no_family_knows_are_named(tmp_path):
+    path = shaped(tmp_path / "best.onnx", RAW, extra={"pixel_mask": ["N", 64, 64]})
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    assert (
+        "its inputs are images['?', 3, 640, 640], pixel_mask['?', 64, 64], and no family has a value for pixel_mask "
+        "beside the images; export it with the images as the only input" in wrong(path)
+    )
+
+
 # ------------------------------------------------------------------------------------------------------ the file itself
 
 
@@ -492,8 +517,10 @@ def test_a_network_that_is_missing_names_its_neighbour(tmp_path):
     with pytest.raises(ModelError, match=r"there is no file .*bset\.onnx; did you mean 'best\.onnx'"):
         open_model("bset.onnx", tmp_path)
     (tmp_path / "dir.onnx").mkdir()
-    with pytest.raises(ModelError, match="is a folder"):
+    with pytest.raises(ModelError, match="is a folder; give the path of an ONNX file in it"):
         open_model("dir.onnx", tmp_path)
+    with pytest.raises(ModelError, match=r"best\.pt is no ONNX file; export the network to ONNX, for Ultralytics with"):
+        open_model("best.pt", tmp_path)
 
 
 def test_a_file_that_is_not_onnx(tmp_path):

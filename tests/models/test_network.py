@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from support.plus_one import F32, I64, network
+from support.plus_one import F32, I64, U8, network
 
 from streamkit.core.errors import ModelError
 from streamkit.models.card import Card, find_card, load_card
@@ -46,8 +46,14 @@ def test_inspect_sees_a_changed_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"hello", "is not an ONNX model that can be read: "),
-        (b"", "is not an ONNX model that can be read: "),
+        (b"hello", "is not an ONNX model that can be read: it has another format or is damaged; copy or export"),
+        (b"", "is empty; copy or export it again"),
+        (
+            b"PK\x03\x04best/data.pkl",
+            r"as PyTorch writes its weights \(.pt\); export them to ONNX, for Ultralytics with",
+        ),
+        (b"\x80\x02\x8a\nl\xfc\x9cF", r"is a Python pickle, as PyTorch wrote .*; export them to ONNX"),
+        (b"<!DOCTYPE html><html>", "is a web page or XML, not an ONNX file; download the file itself"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:12\n", "is Git LFS's pointer to a model"),
     ],
 )
@@ -58,6 +64,50 @@ def test_not_onnx(content, expected, tmp_path, capfd):
         inspect(path)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_format_that_is_newer_than_onnx_runtime(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    path = network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])})
+    model = onnx.load(path)
+    model.opset_import[0].version = 999
+    onnx.save(model, path)
+    with pytest.raises(
+        ModelError, match=r"has opset 999, and ONNX Runtime [\d.]+ reads up to opset \d+; export it with"
+    ):
+        inspect(path)
+    model.opset_import[0].version, model.ir_version = 17, 99
+    onnx.save(model, tmp_path / "ir.onnx")
+    with pytest.raises(
+        ModelError, match=r"has IR version 99, and ONNX Runtime [\d.]+ reads up to \d+; export it with an"
+    ):
+        inspect(tmp_path / "ir.onnx")
+
+
+@pytest.mark.parametrize(("domain", "name"), [("", "Foo"), ("TRT", "TRT:EfficientNMS_TRT")])
+def test_an_operator_that_onnx_runtime_lacks(domain, name, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    path = network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])})
+    model = onnx.load(path)
+    model.graph.node[0].op_type, model.graph.node[0].domain = name.removeprefix("TRT:"), domain
+    if domain:
+        model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+    onnx.save(model, path)
+    with pytest.raises(
+        ModelError, match=rf"has the operator {name}, which ONNX Runtime [\d.]+ lacks; export the netwo"
+    ):
+        inspect(path)
+
+
+def test_whole_numbers_are_not_scaled_to_one(tmp_path):
+    path = network(tmp_path / "net.onnx", {"x": (U8, ["n", 3, 416, 416])}, {"out_x": ["n", 3, 416]})
+    card = card_for(path, tmp_path)
+    small = dataclasses.replace(card, input=dataclasses.replace(card.input, scale=1 / 255))
+    with pytest.raises(ModelError, match=r"takes images of whole numbers \(uint8\), and scale 0.003922 leaves few of"):
+        check_model(small)
+    with pytest.raises(ModelError) as caught:
+        check_model(card)
+    assert "whole numbers" not in str(caught.value)  # the family does not read this output
 
 
 def test_a_cut_file(tmp_path, test_data):

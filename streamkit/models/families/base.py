@@ -31,6 +31,7 @@ class ReadOptions:
         min_score: (c,) float32, minimum score of each class; +inf for unwanted classes.
         iou: non-max suppression removes a box whose IoU with a better one is above this.
         agnostic: boxes suppress each other across classes.
+        multi_label: a box may be an object of several classes; for families with `several`.
         top_k: maximum number of objects per frame; the best are kept.
         min_size: boxes whose shorter side is below this are discarded; source pixels, after clipping.
         max_size: boxes whose longer side is above this are discarded.
@@ -39,6 +40,7 @@ class ReadOptions:
     min_score: np.ndarray
     iou: float = 0.45
     agnostic: bool = False
+    multi_label: bool = False
     top_k: int = 300
     min_size: float = 0.0
     max_size: float = float("inf")
@@ -81,6 +83,7 @@ class Family:
         suppress: whether non-max suppression follows.
         sizes: what `check` expects of that output: dimension, size and meaning.
         label: the label of the only class that it finds; empty for any classes.
+        several: whether an anchor's box may be an object of several classes, see `pairs`.
         host_only: whether it decodes on the host only, so that outputs on a GPU are copied to the host.
     """
 
@@ -93,6 +96,7 @@ class Family:
     suppress = False
     sizes: tuple[tuple[int, int, str], ...] = ()
     label = ""
+    several = False
     host_only = False
 
     def check(self, outputs: Shapes, classes: int) -> None:
@@ -127,6 +131,10 @@ class Family:
         """Return the candidates (`ops.candidates`) of the first n frames; arguments as in `read`."""
         raise NotImplementedError
 
+    def pairs(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
+        """Return the same as `candidates`, but each class of an anchor may be an object."""
+        raise NotImplementedError
+
     def used(self, outputs: Outputs, n: int) -> dict[str, Array]:
         """Return the first n rows of the outputs that the family reads."""
         return {name: output[:n] for name, output in outputs.items()}
@@ -144,8 +152,9 @@ class Family:
             input_size: the network's width and height.
             options: thresholds and limits.
         """
+        find = self.pairs if options.multi_label else self.candidates
         return select(
-            self.candidates(outputs, len(geometry), input_size, options.min_score),
+            find(outputs, len(geometry), input_size, options.min_score),
             geometry,
             sizes_wh,
             iou=options.iou if self.suppress else None,

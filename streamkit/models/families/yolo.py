@@ -30,7 +30,7 @@ import numpy as np
 from streamkit.core.data import Detections
 from streamkit.models.families.base import Columns, Family, Outputs, Rest, Shapes, Size
 from streamkit.ops import masks
-from streamkit.ops.candidates import Coding, best_class, given_class
+from streamkit.ops.candidates import Coding, best_class, best_pairs, given_class
 from streamkit.ops.nms import Packed
 
 
@@ -47,6 +47,7 @@ class Yolov8(Family):
     name = "yolov8"
     layout = "(N, 4 + classes, anchors)"
     suppress = True
+    several = True
     before, axis = 4, 1
     coding = Coding.CXCYWH
     step: int | None = None
@@ -57,19 +58,23 @@ class Yolov8(Family):
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
+        anchors, points = self._anchors(outputs, n, len(min_score))
+        how: dict[str, Any] = {"coding": self.coding, "points": points, "step": self.step or 0}
+        return best_class(*anchors, min_score=min_score, input_size=input_size, **how)
+
+    def pairs(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
+        """See `Family.pairs`."""
+        anchors, points = self._anchors(outputs, n, len(min_score))
+        return best_pairs(*anchors, min_score=min_score, coding=self.coding, points=points, step=self.step or 0)
+
+    def _anchors(self, outputs: Outputs, n: int, classes: int) -> tuple[tuple[Any, Any, Any], Any]:
+        """Return boxes, scores and objectness of the anchors, and their further values; None for what is not there."""
         output = self._only(outputs)[1][:n]
         rows = output.transpose(0, 2, 1) if self.axis == 1 else output
-        end = None if self.step is None else self.before + len(min_score)
-        return best_class(
-            rows[:, :, :4],
-            rows[:, :, self.before : end],
-            rows[:, :, 4] if self.before == 5 else None,
-            min_score=min_score,
-            coding=self.coding,
-            input_size=input_size,
-            points=None if end is None else rows[:, :, end:],
-            step=self.step or 0,
-        )
+        end = None if self.step is None else self.before + classes
+        objectness = rows[:, :, 4] if self.before == 5 else None
+        anchors = rows[:, :, :4], rows[:, :, self.before : end], objectness
+        return anchors, None if end is None else rows[:, :, end:]
 
 
 class ObjectnessRows(Yolov8):
@@ -79,7 +84,7 @@ class ObjectnessRows(Yolov8):
     before, axis = 5, 2
 
     def __init__(self, name: str, coding: Coding) -> None:
-        self.name, self.coding = name, coding
+        self.name, self.coding, self.several = name, coding, coding != Coding.GRID
 
 
 class Yolov8Pose(Yolov8):
@@ -161,6 +166,7 @@ class Yolov8Obb(Yolov8):
     """
 
     name = "yolov8_obb"
+    several = False
     columns: Columns = {"corners": (4, 2)}  # noqa: RUF012  # never changed
     layout = "(N, 4 + classes + 1, anchors)"
 

@@ -43,6 +43,7 @@ class DetectorBase(DetectionOptions, Composite):
     apply_type: ClassVar[type[ApplyDetails]]
     unused_with_of: ClassVar[tuple[str, ...]] = (
         "class_agnostic",
+        "multi_label",
         "top_k",
         "max_size",
         "roi",

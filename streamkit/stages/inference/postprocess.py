@@ -16,7 +16,7 @@ from streamkit.core.stage import BatchStage, Count, Pixels, Score, stage
 from streamkit.core.text import did_you_mean
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
-from streamkit.models.families import CAUSES, ReadOptions, unpack
+from streamkit.models.families import CAUSES, FAMILIES, ReadOptions, unpack
 from streamkit.ops.boxes import iou_matrix
 from streamkit.ops.transfer import fetch
 from streamkit.stages.inference.inference_regions import InferenceRegions, Tiles, merge_regions
@@ -44,6 +44,11 @@ class DetectionOptions:
     ] = None
     iou: Annotated[Score | None, "discard a box that overlaps a better one by more; by default the card's."] = None
     class_agnostic: Annotated[bool, "objects suppress each other across classes."] = False
+    multi_label: Annotated[
+        bool,
+        "a box may be an object of each class whose score reaches the minimum, as in Ultralytics' validation; by "
+        "default of its best class only. For the families yolov5, yolov8, yolov8_seg and yolov8_pose.",
+    ] = False
     labels: Annotated[list[str] | None, "keep these classes only."] = None
     top_k: Annotated[Count, "maximum number of objects per frame; the best are kept."] = 300
     min_size: Annotated[Pixels, "minimum shorter side of a box or, with `of`, of an object, in source pixels."] = 0.0
@@ -68,6 +73,12 @@ class DetectionOptions:
         unknown = [f"no class {name!r}{did_you_mean(name, known)}" for name in named if name not in known]
         if unknown:
             raise ValueError(f"{self.model.name} has {' and '.join(unknown)}")
+        if self.multi_label and not family_of(self.model).several:
+            reading = ", ".join(name for name, one in FAMILIES.items() if one.several)
+            raise ValueError(
+                f"multi_label is for the families {reading}, and {self.model.name} is of family {self.model.family}; "
+                "leave it out"
+            )
         self._regions = InferenceRegions(self.roi, self.units, self.anchor, self.tiles)
 
 
@@ -76,7 +87,7 @@ class DetectionOptions:
     reads="outputs",
     writes="detections",
     warms_up=True,
-    changeable=("min_score", "iou", "class_agnostic", "labels", "top_k", "min_size", "max_size"),
+    changeable=("min_score", "iou", "class_agnostic", "multi_label", "labels", "top_k", "min_size", "max_size"),
 )
 class Postprocess(DetectionOptions, BatchStage):
     """Decode the network's outputs: thresholds, boxes in source pixels, non-max suppression.
@@ -107,6 +118,7 @@ class Postprocess(DetectionOptions, BatchStage):
             min_score=scores,
             iou=card.iou if self.iou is None else self.iou,
             agnostic=self.class_agnostic,
+            multi_label=self.multi_label,
             top_k=self.top_k,
             min_size=self.min_size,
             max_size=np.inf if self.max_size is None else self.max_size,

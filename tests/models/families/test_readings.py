@@ -184,6 +184,15 @@ def slow_read(form, outputs, frame, geometry, wh, size, options):
     return rows, [len(rows), *counts.values()]
 
 
+def pairs_of(form, outputs, frame, size):
+    """The same as `anchors_of`, once for each class of an anchor."""
+    first = next(iter(outputs.values()))[frame].astype(float)
+    for row in (first if form == "yolov5" else first.T).tolist():
+        scores = [row[4] * one for one in row[5:]] if form == "yolov5" else row[4 : 4 + CLASSES]
+        for c, score in enumerate(scores):
+            yield score, c, around(*row[:4]), row[4 + CLASSES :] if form == "yolov8_seg" else []
+
+
 def table(rows, packed):
     return np.array(rows).reshape(-1, packed.rows.shape[2])
 
@@ -209,6 +218,33 @@ def frames_of(form):
     if form == "detr":  # its boxes are source pixels of stretched pictures
         geometry = np.concatenate([np.array(SIZE) / SIZES, np.zeros((3, 2))], axis=1).astype(np.float32)
     return geometry, SIZES
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("form", ["yolov5", "yolov8", "yolov8_seg"])
+@pytest.mark.parametrize("most", [None, 400])
+def test_a_box_may_be_an_object_of_several_classes(form, device, most, made, monkeypatch):
+    from streamkit.core.data import Device
+    from streamkit.ops.transfer import fetch
+
+    outputs, geometry, xp = made(form, 4, np.float32), GEOMETRY, Device(device).xp
+    options = per_class(form, multi_label=True, top_k=1000)
+    if most:
+        monkeypatch.setattr("streamkit.ops.candidates.MAX_PAIRS", most)
+    packed = reader_of(form).read(
+        {name: xp.asarray(value) for name, value in outputs.items()}, geometry, SIZES, SIZE, options
+    )
+    tables, counts, _ = packed.over(fetch([packed.buffer])()[0], packed.rows.shape)
+    for frame in range(3):
+        pairs = list(pairs_of(form, outputs, frame, SIZE))
+        if most:
+            pairs = [pair for pair in pairs if pair[0] >= sorted((one[0] for one in pairs), reverse=True)[most - 1]]
+        monkeypatch.setitem(globals(), "anchors_of", lambda *_, pairs=pairs: pairs)
+        rows, expected = slow_read(form, outputs, frame, geometry[frame], SIZES[frame], SIZE, options)
+        assert counts[frame].tolist() == expected
+        np.testing.assert_allclose(tables[frame, : len(rows)], table(rows, packed), rtol=1e-4, atol=2e-3)
+        boxes = tables[frame, : len(rows), :4].round(2)
+        assert len(np.unique(boxes, axis=0)) < len(boxes)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

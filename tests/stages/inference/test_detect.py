@@ -188,8 +188,9 @@ def test_detect_is_its_three_parts_with_their_options(card):
     assert parts["preprocess"].options == {"model": card}
     assert parts["infer"].options == {"model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": False}
     assert parts["postprocess"].options == {
-        "model": card, "min_score": 0.5, "iou": None, "class_agnostic": False, "labels": None, "top_k": 7,
-        "min_size": 0.0, "max_size": None, "roi": None, "units": "pixels", "anchor": "foot", "tiles": None,
+        "model": card, "min_score": 0.5, "iou": None, "class_agnostic": False, "multi_label": False,
+        "labels": None, "top_k": 7, "min_size": 0.0,
+        "max_size": None, "roi": None, "units": "pixels", "anchor": "foot", "tiles": None,
     }  # fmt: skip
     asked = {f.name for f in dataclasses.fields(Detect)}
     given = {name for part in parts.values() for name in part.options}
@@ -201,6 +202,14 @@ def test_detect_is_its_three_parts_with_their_options(card):
 def test_detect_refuses_a_card_of_another_task(card):
     with pytest.raises(ValueError, match="detect needs a card with task: detect; demo has task: pose"):
         Detect(model=dataclasses.replace(card, task="pose"))
+
+
+def test_multi_label_is_for_anchors_with_a_score_per_class(card):
+    assert Detect(model=dataclasses.replace(card, family="yolov8"), multi_label=True).multi_label
+    with pytest.raises(
+        ValueError, match="families yolov5, yolov8, yolov8_pose, yolov8_seg, and demo is of family yolo_e2e"
+    ):
+        Detect(model=dataclasses.replace(card, family="yolo_e2e"), multi_label=True)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
