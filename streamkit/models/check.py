@@ -47,6 +47,8 @@ PROBABILITY, PROBABILITY_F16 = 0.005, 0.01
 """Largest error of a class's probability."""
 COSINE = 0.999
 """Least cosine between an embedding and the plain one."""
+_MOST = 300
+"""Objects of a frame that `decode` keeps, the best."""
 _SURE, _ALIKE_IOU, _LARGE = 0.3, 0.95, 200
 
 
@@ -183,8 +185,9 @@ class _Results(NamedTuple):
         card = self.card
         return reference.objects(
             card.family, self.answers, self.transform, self.size, card.input,
-            min_score=card.score + margin, iou=card.iou, select=card.select, plugin=card.decoder,
-        )  # fmt: skip
+            min_score=card.score + margin, iou=card.iou, select=card.select, classes=len(card.labels),
+            plugin=card.decoder,
+        )[:_MOST]  # fmt: skip
 
     def table(self) -> Detections:
         """Decode the outputs as the pipeline does, with the card's thresholds; the table is on the host."""

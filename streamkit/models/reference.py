@@ -119,6 +119,7 @@ def objects(
     min_score: float,
     iou: float,
     select: str = "",
+    classes: int = 1,
     plugin: PluginFamily | None = None,
 ) -> np.ndarray:
     """Return the objects of one frame: (n, 6 + c) float64, x1, y1, x2, y2 in source pixels, score, class; best first.
@@ -135,9 +136,12 @@ def objects(
         min_score: objects below are discarded.
         iou: threshold of non-max suppression within a class.
         select: the card's `select`.
+        classes: number of the card's labels; read for keypoints only, which follow the scores.
         plugin: the family, if it is that of a plugin; its function reads the outputs then.
     """
     read, suppress = READERS[family] if plugin is None else (plugin.reference_rows, plugin.suppress)
+    if family == "yolov8_pose" and plugin is None:
+        read = functools.partial(_yolov8, classes=classes)
     if select:
         read = functools.partial(_detr, select=select)
     alone = plugin is None and "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one image
@@ -352,7 +356,7 @@ READERS: dict[str, tuple[Callable[[Outputs, InputSpec, Size], np.ndarray], bool]
     "rtdetr_e2e": (_rtdetr_e2e, False),
     "ssd": (_ssd, False),
     "yunet": (_yunet, True),
-    "yolov8_pose": (functools.partial(_yolov8, classes=1), True),
+    "yolov8_pose": (_yolov8, True),
     "yolov8_seg": (_yolov8_seg, True),
     "yolov8_obb": (_yolov8_obb, True),
     "movenet": (_movenet, False),

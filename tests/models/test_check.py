@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.cards import card_of as detail_card
 from support.cards import tiny_pose
+from support.shaped_networks import shaped
 
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, SourceError
@@ -168,6 +169,32 @@ def test_a_network_of_yolov8_pose_passes(frames, tmp_path):
     report = check(tiny_pose(tmp_path), frames)
     assert report.passed, str(report)
     assert report.objects == len(frames)
+
+
+def constant_card(folder: Path, task: str, family: str, values: np.ndarray, labels: str) -> Card:
+    """The card of a network that gives these values for every frame."""
+    shaped(folder / "net.onnx", {"o": list(values.shape)}, image=[1, 3, 64, 64], values={"o": values})
+    (folder / "net.yaml").write_text(
+        f"task: {task}\nfamily: {family}\nfile: net.onnx\ninput: {{size: [64, 64]}}\nlabels: {labels}\n"
+    )
+    return load_card(folder / "net.yaml")
+
+
+def test_keypoints_of_several_classes_pass(frames, tmp_path):
+    values = np.array([32, 32, 40, 40, 0.1, 0.9, 30, 30, 0.8, 40, 40, 0.9]).reshape(1, 12, 1)
+    report = check(constant_card(tmp_path, "pose", "yolov8_pose", values, "[cat, dog]"), frames)
+    assert report.passed, str(report)
+    assert report.objects == len(frames)
+
+
+def test_no_more_objects_are_compared_than_the_pipeline_keeps(frames, tmp_path):
+    values = np.zeros((1, 900, 6))
+    values[0, :, 0], values[0, :, 1] = np.arange(900) % 30, np.arange(900) // 30 + 20
+    values[0, :, 2:4] = values[0, :, :2] + 8
+    values[0, :, 4] = np.linspace(0.9, 0.4, 900)
+    report = check(constant_card(tmp_path, "detect", "yolo_e2e", values, "[cat]"), frames[:1])
+    assert report.passed, str(report)
+    assert report.objects == 300
 
 
 @pytest.mark.parametrize(("name", "what"), [("seg", "instance_masks"), ("deeplab", "best_classes")])
