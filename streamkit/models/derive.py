@@ -90,7 +90,7 @@ def _line_of(family: str, info: ModelInfo) -> CardFacts:
     """Return the input of the line of networks that a family and the names of inputs and outputs identify."""
     if family == "detr" and "orig_target_sizes" in info.inputs:
         return _DINOV3 if names_a_layer(info.file, "backbone/dinov3", "backbone.dinov3") else _END_TO_END
-    if family == "detr" and {"dets", "labels"} == set(info.outputs):
+    if family == "detr" and {"dets", "labels"} <= info.outputs.keys():
         return _RF_DETR
     return _LINES.get("yolov8" if family == "yolov8_obb" else family, CardFacts())
 
@@ -366,30 +366,24 @@ class _Derivation:
             )
         open_ = [one for one in self._candidates(None) if not self._needs_no_labels(one.family)]
         if lists and open_:
-            raise ValueError(self._other_number(self._lists(lists), open_))
+            raise ValueError(self._other_number(open_, lists))
 
-    def _other_number(self, labels: str, found: list[Candidate]) -> str:
+    def _other_number(self, found: list[Candidate], lists: list[CardFact]) -> str:
+        """Say that the lists of labels are not as long as the outputs have classes, and what else those may hold."""
         numbers = " or ".join(dict.fromkeys(str(one.classes) for one in found if one.classes))
-        other = ""
-        if (
-            self.among is None
-            and self.given is None
-            and (angled := candidates(self.info, self._size, None, ("yolov8_obb",)))
-        ):
-            other = (
-                f", or {angled[0].classes} classes and the angle of oriented boxes, which {self.new} --family "
-                "yolov8_obb reads"
+        text = f"the labels are {self._lists(lists)}, but the outputs {self._outputs()} have "
+        text += f"{numbers or 'another number of'} classes"
+        angled = [] if self.among or self.given else candidates(self.info, self._size, None, ("yolov8_obb",))
+        if angled:
+            text += (
+                f", or {_classes(angled[0].classes or 0)} and the angle of oriented boxes, which {self.new} --family "
             )
-        if any(one.family == "detr" for one in found):
-            other = (
-                ". One more may mean no object, as in the first DETR: put its config.json beside it, or write a card "
-                "with select: softmax. Otherwise"
-            )
-        return (
-            f"the labels are {labels}, but the outputs {self._outputs()} have {numbers or 'another number of'} "
-            f"classes{other}{'' if other.startswith('. ') else ';'} give the list of this network: {self.new} --labels "
-            "FILE"
-        )
+            text += "yolov8_obb reads"
+        longer = {one.classes for one in found if one.family == "detr"} & {len(one.value) + 1 for one in lists}
+        if longer:
+            text += ". The last may be no object, as in the first DETR: put its config.json beside it, or write a card "
+            return f"{text}with select: softmax. Otherwise give the list of this network: {self.new} --labels FILE"
+        return f"{text}; give the list of this network: {self.new} --labels FILE"
 
     def _lists(self, lists: list[CardFact]) -> str:
         return ", ".join(f"{shown('labels', one.value)} in {one.origin}" for one in lists)
@@ -468,7 +462,7 @@ class _Derivation:
         """Say why no family reads the outputs: another number of classes, or another format."""
         fitting = self._candidates(None) if labels is not None else []
         if labels is not None and any(one.classes for one in fitting):
-            return self._other_number(f"{shown('labels', labels.value)} in {labels.origin}", fitting)
+            return self._other_number(fitting, [labels])
         taken = {"orig_target_sizes"}
         more = [name for name in self.info.inputs if name not in {self.info.image_input, *taken}]
         if more:

@@ -25,6 +25,7 @@ Dims = tuple[Any, ...]
 _ANY = 99_991
 """A number of classes that no network has: a family that accepts it does not see the number in the shapes."""
 _STRIDES = ((8, 16, 32), (16, 32), (4, 8, 16), (4, 8, 16, 32), (8, 16, 32, 64))
+_LEAST_EMBEDDING = 16
 _MOST_ROWS, _LEAST_QUERIES = 1000, 50
 _NOT_BY_SHAPE = ("yolov8_obb",)
 """Families whose shapes are those of another with one class more: taken only if a source or the user names them."""
@@ -201,7 +202,9 @@ _PLAUSIBLE: dict[str, Callable[[list[Dims], Size | None, ModelInfo], bool]] = {
     "semantic": _map,
     "logits": _one_vector,
     "probabilities": _one_vector,
-    "embedding": _one_vector,
+    "embedding": lambda outputs, size, info: (
+        _one_vector(outputs, size, info) and max(_ints(outputs[0][1:] or (2,))) >= _LEAST_EMBEDDING
+    ),
 }
 
 

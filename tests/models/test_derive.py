@@ -246,10 +246,13 @@ def test_a_detr_of_hugging_face(tmp_path):
 
 
 def test_one_class_more_than_labels_may_be_no_object(tmp_path):
-    path = shaped(tmp_path / "model.onnx", RAW | {"logits": ["N", 300, 3]})
+    path = shaped(tmp_path / "model.onnx", RAW | {"logits": ["N", 300, 4]})
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    assert "have 4 classes; give the list of this network" in wrong(path)
+    shaped(path, RAW | {"logits": ["N", 300, 3]})
     (tmp_path / "labels.txt").write_text("cat\ndog")
     assert (
-        "have 3 classes. One more may mean no object, as in the first DETR: put its config.json beside it, or write a "
+        "have 3 classes. The last may be no object, as in the first DETR: put its config.json beside it, or write a "
         "card with select: softmax. Otherwise give the list of this network" in wrong(path)
     )
 
@@ -359,9 +362,10 @@ def test_resize_of_roboflow(form, resize, pad, tmp_path):
     assert (card.input.resize, card.input.pad, card.input.scale) == (resize, pad, 1 / 255)
 
 
-def test_rf_detr(tmp_path):
+@pytest.mark.parametrize("more", [{}, {"masks": [1, 300, 108, 108]}])
+def test_rf_detr(more, tmp_path):
     write_json(tmp_path, "environment.json", environment("Stretch to") | {"CLASS_LIST": ["cat", "dog"]})
-    path = shaped(tmp_path / "weights.onnx", {"dets": [1, 300, 4], "labels": [1, 300, 2]})
+    path = shaped(tmp_path / "weights.onnx", {"dets": [1, 300, 4], "labels": [1, 300, 2]} | more)
     card = derive(path).card()
     assert (card.family, card.labels, card.input.resize) == ("detr", ("cat", "dog"), "stretch")
     assert (card.input.mean, card.input.std) == IMAGENET
@@ -469,6 +473,7 @@ def test_a_classifier_s_last_layer_is_seen_by_a_run(values, family, tmp_path):
         ({"boxes": ["N", 300, 4], "scores": ["N", 300], "labels": ["N", 300]}, {}, "detr (detect), ssd (detect)"),
         ({"o": ["N", 7]}, {"family": "yolov8"}, "family yolov8 reads one output of 3 dimensions"),
         ({"o": ["N", 7]}, {"family": "yolov9"}, "--family yolov9 is unknown; did you mean"),
+        ({"o": ["n", 7]}, {}, "no source names 7 classes (family logits, outputs o['?', 7])"),
         ({"o": ["N"]}, {}, "no family reads its outputs o['?']; tried yolox,"),
         ({"o": ["N", 6, 8400]}, {"size": (320, 320)}, "--size is 320 x 320, but input 'images' takes 640 x 640"),
     ],
