@@ -1,5 +1,6 @@
 """The command `models`: derived cards, written cards, and the picture of a check."""
 
+import json
 import shutil
 
 import cv2
@@ -53,6 +54,20 @@ def test_new_says_what_it_assumes(here, tmp_path):
     assert done.returncode == 0
     assert "check     no source says input.resize, input.color, input.scale, input.mean, input.std" in done.stdout
     assert "# CHECK: no source says" in (tmp_path / "net.yaml").read_text()
+
+
+def test_a_resize_that_is_not_the_authors_is_said(here, demo):
+    outputs = {"logits": ["N", 100, 2], "pred_boxes": ["N", 100, 4]}
+    shaped(demo / "net.onnx", outputs, image=["N", 3, 64, 64])
+    config = {"architectures": ["RTDetrForObjectDetection"], "id2label": {"0": "cat", "1": "dog"}}
+    (demo / "config.json").write_text(json.dumps(config))
+    (demo / "preprocessor_config.json").write_text('{"size": {"height": 64, "width": 64}, "resample": 3}')
+    (demo / "labels.txt").unlink()
+    (demo / "p.yaml").write_text("sources: {s: street.png}\nstages:\n  detect: {model: net.onnx}\n")
+    for words in (("models", "new", "net.onnx"), ("models", "check", "net.onnx", "street.png"), ("p.yaml",)):
+        done = here(*words, cwd=demo)
+        assert done.returncode == 0, done.stderr
+        assert "preprocessor_config.json resizes with the bicubic filter (resample: 3)" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
