@@ -22,6 +22,7 @@ _FAMILIES = {
     "pose": ("yolov8_pose", "yolo_e2e_pose"),
     "classify": ("probabilities",),
     "obb": ("yolov8_obb",),
+    "semantic": ("semantic",),
 }
 """The families of a task."""
 _RTDETR = ("rtdetr", "rtdetr_e2e")
@@ -54,6 +55,10 @@ def from_metadata(info: ModelInfo) -> CardFacts:
         line = "Ultralytics' predictor of task: classify"
         facts.add(line, input_resize="crop", input_antialias=True, input_color="rgb", input_scale="1/255")
         facts.add(line, input_mean=0, input_std=1)
+    if task == "semantic":
+        line = "Ultralytics' predictor of task: semantic"
+        facts.add(line, input_resize="letterbox", input_anchor="center", input_pad=114, input_color="rgb")
+        facts.add(line, input_scale="1/255", input_mean=0, input_std=1)
     if task == "pose":
         _points(given, origin, facts)
     return facts

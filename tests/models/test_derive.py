@@ -101,6 +101,7 @@ def test_a_network_without_a_line_of_its_own_needs_to_know_its_input(test_data, 
         ("segment", {"o": ["N", 300, 38], "p": ["N", 32, 160, 160]}, "yolo_e2e_seg", "segment"),
         ("pose", {"o": ["N", 300, 57]}, "yolo_e2e_pose", "pose"),
         ("classify", {"o": ["N", 2]}, "probabilities", "classify"),
+        ("semantic", {"o": ["N", 2, 640, 640]}, "semantic", "segment"),
     ],
 )
 def test_task_of_the_metadata(task, outputs, family, card_task, tmp_path):

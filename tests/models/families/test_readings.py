@@ -247,6 +247,20 @@ def test_a_box_may_be_an_object_of_several_classes(form, device, most, made, mon
         assert len(np.unique(boxes, axis=0)) < len(boxes)
 
 
+def test_pairs_with_equal_scores_are_ordered_by_anchor(monkeypatch):
+    monkeypatch.setattr("streamkit.ops.candidates.MAX_PAIRS", 40)
+    rng = np.random.default_rng(5)
+    scores = rng.uniform(0.1, 0.2, (30, 5))
+    scores[rng.permutation(30)[:12], 3] = 0.9
+    boxes = np.stack([np.arange(30) * 3.0, np.full(30, 9.0), np.full(30, 2.0), np.full(30, 2.0)], axis=1)
+    outputs = {"o": np.concatenate([boxes, scores], axis=1).T[None].astype(np.float32)}
+    options = ReadOptions(np.full(5, 0.5, np.float32), multi_label=True)
+    packed = family("yolov8").read(outputs, np.array([(1, 1, 0, 0)], np.float32), np.array([SIZE]), SIZE, options)
+    found = packed.rows[0, : packed.counts[0, 0]]
+    assert len(found) == 12
+    assert (np.diff(found[:, 0]) > 0).all()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("view", VIEWS)
 def test_equals_the_plain_reference(form, view, dtype, made):
