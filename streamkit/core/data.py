@@ -236,6 +236,14 @@ class Frame:
         """The frame as the dict that the sink `jsonl` writes, schema `streamkit/1`."""
         return functions().record(self)
 
+    def fork(self) -> Frame:
+        """A copy for another branch: changes there do not affect this one. They share the image."""
+        return Frame(  # positional and without `dataclasses.replace`, because every frame of a branch makes one
+            self.source, self.index, self.pts_s, self.width, self.height, self.surface, self.time_s, self.due_s,
+            dict(self.tables), list(self.events), dict(self.facts), dict(self.shown), self.error, self.damaged,
+            _state=self._state,
+        )  # fmt: skip
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Frame:
         """Copy all but the image, the packet and the state of the source."""
         events = [replace(event, data=copy.deepcopy(event.data, memo)) for event in self.events]
@@ -307,8 +315,8 @@ class Batch:
         """A copy for another branch: changes there do not affect this one."""
         return replace(
             self,
-            frames=[_copy(frame) for frame in self.frames],
-            failed=[_copy(frame) for frame in self.failed],
+            frames=[frame.fork() for frame in self.frames],
+            failed=[frame.fork() for frame in self.failed],
             outputs=dict(self.outputs),
             tables=dict(self.tables),
         )
@@ -367,16 +375,6 @@ class Batch:
             f"Batch({len(self.frames)} frames, tensor={shape_text(self.tensor)}, tables={list(self.tables)}, "
             f"sequence={self.sequence})"
         )
-
-
-def _copy(frame: Frame) -> Frame:
-    return replace(
-        frame,
-        tables=dict(frame.tables),
-        events=list(frame.events),
-        facts=dict(frame.facts),
-        shown=dict(frame.shown),
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------- devices

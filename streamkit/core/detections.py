@@ -6,6 +6,7 @@ arrays on a GPU; `array_module` tells which. Nothing here copies between host an
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import sys
 from collections import Counter
@@ -158,11 +159,15 @@ class Detections:
             if not -len(self) <= rows < len(self):
                 raise IndexError(f"row {rows} of a table of {len(self)} rows")
             rows = slice(rows, rows + 1 or None)
+        return self._rows(rows, self.batch_row[rows])
+
+    def _rows(self, rows: Any, batch_row: Array) -> Detections:
+        """Select rows by a mask, a slice or indices, with another column `batch_row`."""
         return self._unchecked(
             self.xyxy[rows],
             self.score[rows],
             self.class_id[rows],
-            self.batch_row[rows],
+            batch_row,
             None if self.track_id is None else self.track_id[rows],
             self.labels,
             {name: column[rows] for name, column in self.extra.items()},
@@ -199,16 +204,14 @@ class Detections:
         rows = self.batch_row
         if len(self) > 1 and (rows[1:] < rows[:-1]).any():
             return self[np.argsort(rows, kind="stable")].by_frame(frames)
-        return self, np.searchsorted(rows, np.arange(frames + 1)).tolist()
+        numbers = rows.tolist()  # `np.searchsorted` releases the interpreter, and then waits for other threads
+        return self, [bisect.bisect_left(numbers, row) for row in range(frames + 1)]
 
     def split(self, frames: int) -> list[Detections]:
         """One table per frame, for a batch of `frames` frames; `batch_row` is 0 in each. On the host."""
         table, ends = self.by_frame(frames)
-        return [table[a:b]._in_row_0() for a, b in itertools.pairwise(ends)]
-
-    def _in_row_0(self) -> Detections:
-        values = {name: getattr(self, name) for name in _FIELDS} | {"batch_row": np.zeros(len(self), np.int32)}
-        return self._unchecked(*values.values())
+        zeros = np.zeros(len(table), np.int32)
+        return [table._rows(slice(a, b), zeros[a:b]) for a, b in itertools.pairwise(ends)]
 
     @staticmethod
     def concat(tables: Sequence[Detections], *, rows: Sequence[int] | None = None, exact: bool = False) -> Detections:

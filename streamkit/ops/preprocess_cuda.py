@@ -1,4 +1,4 @@
-"""`preprocess` on a GPU: one small copy and one launch per batch.
+"""`preprocess` on a GPU: one small copy and one launch per batch; for one frame, the launch alone.
 
 A kernel's parameters of a frame are a record. All of it but the surface's address depends only on the frame's size and
 colour and is cached, so a frame costs Python a lookup and an address. The records of a batch are copied together, from
@@ -7,6 +7,7 @@ pinned memory, on the current stream; a staging buffer is reused once the event 
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -60,14 +61,27 @@ def fill(
     driver.wait_for(stream, surfaces)
 
     packed, scales = _plan(spec).pack(surfaces, sizes, [s.data.data.ptr for s in surfaces], len(out), rects)
-    defines = f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}"
-    launch = kernel("preprocess.cu", "preprocess", (*defines, *(("ANTIALIAS=1",) if spec.antialias else ())))
+    defines: tuple[str, ...] = (f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}")
+    defines = (*defines, "ANTIALIAS=1") if spec.antialias else defines
     grid = (-(-spec.size[0] // _BLOCK[0]), -(-spec.size[1] // _BLOCK[1]), len(out))
+    if len(out) == 1 and _fill_one(out, packed, grid, defines, stream):
+        return scales
+    launch = kernel("preprocess.cu", "preprocess", defines)
     staging = _Staging.take(len(packed))
     staging.send(packed, stream)
     launch(grid, _BLOCK, (staging.device, out))
     staging.give_back(stream)
     return scales
+
+
+def _fill_one(
+    out: Array, packed: bytearray, grid: tuple[int, int, int], defines: tuple[str, ...], stream: Any
+) -> bool:  # fmt: skip
+    """Queue a batch of one frame without a copy of its parameters; return whether the driver allows it."""
+    to = ctypes.c_uint64(out.data.ptr)
+    spec = ctypes.addressof(ctypes.c_char.from_buffer(packed))
+    arguments = spec, spec + SPEC.itemsize, ctypes.addressof(to)
+    return driver.launch(kernel("preprocess.cu", "preprocess_one", defines), grid, (*_BLOCK, 1), stream, arguments)
 
 
 class Plan:

@@ -17,6 +17,7 @@ import numpy as np
 
 from streamkit.core.data import Array, Color, Frame, Surface, array_module
 from streamkit.ops import color
+from streamkit.ops.cuda import driver
 from streamkit.ops.letterbox import InputSpec
 from streamkit.ops.preprocess import preprocess
 
@@ -143,10 +144,12 @@ class _Hold:
         self._elsewhere |= stream not in _DEFAULT_STREAMS
         ready = self._ready if self._surface is None else self._surface.ready
         if ready is not None:
-            cupy.cuda.get_current_stream().wait_event(ready)
+            driver.wait(cupy.cuda.get_current_stream(), ready)
 
     def __del__(self) -> None:
         if not getattr(self, "_exported", False) or sys.is_finalizing():
+            return
+        if self._ordered and not self._elsewhere and self._surface is None:  # the stream's order is enough
             return
         import cupy
 
@@ -182,9 +185,9 @@ def mark_read(surface: Surface, stream: Any) -> None:
     import cupy
 
     if surface.ready is not None:
-        stream.wait_event(surface.ready)
+        driver.wait(stream, surface.ready)
     event = cupy.cuda.Event(disable_timing=True)
-    event.record(stream)
+    driver.record(event, stream)
     surface.ready, surface.turn, surface.awaited = event, None, False
 
 

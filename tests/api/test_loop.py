@@ -175,6 +175,15 @@ def leave_by_pipeline():
             break
 
 
+def settled_threads():
+    """The number of threads once it no longer changes: the thread that stops the sources ends on its own."""
+    counts = [threading.active_count()]
+    while len(counts) < 4 or len(set(counts[-4:])) > 1:
+        time.sleep(0.1)
+        counts.append(threading.active_count())
+    return counts[-1]
+
+
 @pytest.mark.parametrize(
     "leave",
     [leave_by_break, leave_by_exception, leave_by_del, leave_by_cycle, leave_by_pipeline],
@@ -183,12 +192,13 @@ def leave_by_pipeline():
 def test_leaving_early_ends_all_threads_and_closes_all_files(leave):
     leave()  # libraries start threads of their own at their first use
     gc.collect()
-    before, files = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    before = settled_threads()
+    files = len(list(Path("/proc/self/fd").iterdir()))
     leave()
     gc.collect()
     until_s = time.monotonic() + 5
     while threading.active_count() > before and time.monotonic() < until_s:
-        time.sleep(0.01)  # the thread that stops the sources ends on its own
+        time.sleep(0.01)
     assert threading.active_count() == before
     assert len(list(Path("/proc/self/fd").iterdir())) == files
 

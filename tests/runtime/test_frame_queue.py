@@ -4,9 +4,11 @@ import threading
 
 import pytest
 
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Frame
-from streamkit.runtime.execution.channel import Aborted
-from streamkit.runtime.frame_queue import FrameQueue
+from streamkit.core.errors import ConfigError
+from streamkit.runtime.frame_queue import FrameQueue, with_frame_queue
 
 
 def frame(source, index, live=False):
@@ -25,8 +27,8 @@ def waiting(queue):
 
 def test_live_frames_replace_the_oldest_of_their_source_which_leave_their_events():
     queue = FrameQueue()
-    assert [queue.put(frame("cam", index, live=True)) for index in range(7)] == [False] * 4 + [True] * 3
-    assert not queue.put(frame("other", 0, live=True))
+    assert [queue.put([frame("cam", index, live=True)]) for index in range(7)] == [(0, 0)] * 4 + [(1, 0)] * 3
+    assert queue.put([frame("other", 0, live=True)]) == (0, 0)
     found = waiting(queue)
     assert [(one.source, one.index) for one in found] == [("cam", 3), ("cam", 4), ("cam", 5), ("cam", 6), ("other", 0)]
     assert [event.data["number"] for event in found[0].events] == [0, 1, 2, 3]
@@ -37,51 +39,96 @@ def test_live_frames_replace_the_oldest_of_their_source_which_leave_their_events
 def test_live_frames_do_not_take_the_room_of_files():
     queue = FrameQueue()
     for index in range(4):
-        queue.put(frame("cam", index, live=True))
-    for index in range(16):
+        queue.put([frame("cam", index, live=True)])
+    for index in range(32):
         assert not queue.full
-        queue.put(frame("file", index))
+        queue.put([frame("file", index)])
     assert queue.full
-    assert len(waiting(queue)) == 20
+    assert len(waiting(queue)) == 36
+
+
+def full():
+    queue = FrameQueue()
+    queue.put([frame("file", index) for index in range(40)])
+    return queue
 
 
 def test_a_file_waits_until_the_loop_reads():
-    queue, put = FrameQueue(), []
-    for index in range(16):
-        queue.put(frame("file", index))
-    thread = threading.Thread(target=lambda: put.append(queue.put(frame("file", 16))))
+    queue, put = full(), []
+    thread = threading.Thread(target=lambda: put.append(queue.put([frame("file", 40), frame("file", 41)])))
     thread.start()
-    thread.join(0.1)
-    assert put == []
-    assert queue.get().index == 0
+    for index in range(8):
+        assert queue.get().index == index
+        thread.join(0.02)
+        assert put == []  # 32 are left
+    assert queue.get().index == 8
     thread.join(10)
-    assert put == [False]
+    assert put == [(0, 0)]
+    assert [one.index for one in waiting(queue)] == list(range(9, 42))
+
+
+def test_live_frames_of_a_batch_do_not_wait_for_its_files():
+    queue, put = full(), []
+    for _ in range(4):
+        queue.get()
+    batch = [frame("file", 40), frame("cam", 0, live=True), frame("file", 41), frame("cam", 1, live=True)]
+    thread = threading.Thread(target=lambda: put.append(queue.put(batch)))
+    thread.start()
+    found = [queue.get() for _ in range(40)]
+    thread.join(10)
+    assert put == [(0, 0)]
+    names = [(one.source, one.index) for one in found]
+    assert names == [("file", index) for index in range(4, 40)] + [("cam", 0), ("cam", 1), ("file", 40), ("file", 41)]
 
 
 @pytest.mark.parametrize("end", [FrameQueue.refuse, FrameQueue.abort])
-def test_a_frame_that_waits_is_refused_at_the_end(end):
-    queue, refused = FrameQueue(), []
-    for index in range(16):
-        queue.put(frame("file", index))
-
-    def put():
-        try:
-            queue.put(frame("file", 16))
-        except Aborted:
-            refused.append(True)
-
-    thread = threading.Thread(target=put)
+def test_frames_that_wait_are_refused_at_the_end(end):
+    queue, put = full(), []
+    batch = [frame("cam", 0, live=True), frame("file", 40), frame("file", 41)]
+    thread = threading.Thread(target=lambda: put.append(queue.put(batch)))
     thread.start()
+    thread.join(0.02)
     end(queue)
     thread.join(10)
-    assert refused == [True]
-    assert len(waiting(queue)) == (16 if end is FrameQueue.refuse else 0)
+    assert put == [(0, 2)]
+    assert queue.put(batch) == (0, 3)
+    assert len(waiting(queue)) == (41 if end is FrameQueue.refuse else 0)
 
 
 def test_the_error_comes_after_the_last_frame():
     queue = FrameQueue()
-    queue.put(frame("file", 0))
+    queue.put([frame("file", 0)])
     queue.close(ArithmeticError())
     assert queue.get().index == 0
     with pytest.raises(ArithmeticError):
         queue.get()
+
+
+def looped(root, *stages):
+    """The sink of the loop, in a pipeline with these stages."""
+    text = "sources: {street: samples/street.mp4}\nstages:\n" + "".join(f"  {one}\n" for one in stages)
+    return with_frame_queue(build(read_text(text, folder=root)), FrameQueue()).nodes["(loop)"]
+
+
+CLEAR = "clear: {stage: draw, from: detect, thickness: 1}"
+FIRST = "first: {stage: draw, from: detect, blur: [person]}"
+SECOND = "second: {stage: draw, from: %s, blur: [car]}"
+
+
+@pytest.mark.parametrize("branches", [(CLEAR, FIRST), (FIRST, CLEAR)], ids=["clear first", "blurred first"])
+def test_the_loop_gets_the_pixels_of_the_branch_that_hides_objects(branches, root):
+    assert looped(root, "detect: {model: demo}", *branches).inputs == ["first", "clear"]
+
+
+def test_the_loop_gets_the_pixels_of_the_branch_that_passes_all_stages_that_hide_objects(root):
+    stages = ("detect: {model: demo}", FIRST, "jsonl: {from: first, path: out/a.jsonl}", SECOND % "first")
+    assert looped(root, *stages).inputs == ["second", "jsonl"]
+
+
+def test_branches_that_each_show_what_the_other_hides_are_refused(root):
+    with pytest.raises(ConfigError) as caught:
+        looped(root, "detect: {model: demo}", FIRST, SECOND % "detect")
+    assert str(caught.value) == (
+        "the frames of the loop would show what second hides: frames come from one branch, first; put the stages that "
+        "hide objects one after another, or remove the blur"
+    )

@@ -8,7 +8,7 @@ be called this way, CuPy's own calls are used.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -57,6 +57,29 @@ class Copy:
         _check(calls.cuLaunchKernel(
             self._kernel, blocks, 1, 1, _THREADS, 1, 1, 0, stream.ptr, self._arguments, None
         ))  # fmt: skip
+
+
+def launch(
+    kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], stream: Any, arguments: Sequence[int]
+) -> bool:  # fmt: skip
+    """Queue a kernel in the order of `stream`.
+
+    Args:
+        kernel: a kernel of `ops.cuda.load`.
+        grid: numbers of thread blocks.
+        block: numbers of threads in a block.
+        stream: a CuPy stream of the current device.
+        arguments: the host address of each argument's value.
+
+    Returns:
+        False if the driver cannot be called this way; nothing is queued then.
+    """
+    calls, address = _calls(), _address(kernel)
+    if calls is None or not address:
+        return False
+    given = (ctypes.c_void_p * len(arguments))(*arguments)
+    _check(calls.cuLaunchKernel(address, *grid, *block, 0, stream.ptr, given, None))
+    return True
 
 
 def record(event: Any, stream: Any) -> None:
@@ -113,11 +136,15 @@ def _calls() -> Any:
 
 
 def _copy_blocks() -> int:
-    """Return the kernel's address for the current device; 0 if CuPy does not expose it."""
+    """Return the address of the copying kernel for the current device; 0 if CuPy does not expose it."""
     from streamkit.ops.cuda.load import kernel
 
-    function = getattr(kernel("planes.cu", "copy_blocks"), "kernel", None)
-    return int(getattr(function, "ptr", 0))
+    return _address(kernel("planes.cu", "copy_blocks"))
+
+
+def _address(kernel: Any) -> int:
+    """Return a kernel's address; 0 if CuPy does not expose it."""
+    return int(getattr(getattr(kernel, "kernel", None), "ptr", 0))
 
 
 def _check(code: int) -> None:

@@ -89,15 +89,15 @@ __device__ __forceinline__ float3 rgb_around(const Image& p, float x, float y, f
 }
 #endif
 
-extern "C" __global__ void preprocess(const Spec* spec, OUT* tensor) {
-    const int width = spec->width, height = spec->height;
+// One thread's pixel of one frame; `tensor` is that frame's row of the batch.
+__device__ __forceinline__ void write_pixel(const Spec& spec, const Frame& frame, OUT* tensor) {
+    const int width = spec.width, height = spec.height;
     const int x = blockIdx.x * blockDim.x + threadIdx.x;
     const int y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
 
-    const Frame& frame = reinterpret_cast<const Frame*>(spec + 1)[blockIdx.z];
     const int in_x = x - frame.left, in_y = y - frame.top;
-    float value[3] = {spec->pad[0], spec->pad[1], spec->pad[2]};
+    float value[3] = {spec.pad[0], spec.pad[1], spec.pad[2]};
     if (in_x >= 0 && in_x < frame.new_width && in_y >= 0 && in_y < frame.new_height) {
         const float at_x = ((float)in_x + 0.5f) * frame.step_x - 0.5f, at_y = ((float)in_y + 0.5f) * frame.step_y - 0.5f;
 #ifdef ANTIALIAS
@@ -105,21 +105,31 @@ extern "C" __global__ void preprocess(const Spec* spec, OUT* tensor) {
 #else
         const float3 rgb = rgb_at(frame.image, at_x, at_y);
 #endif
-        const bool bgr = spec->bgr != 0;
-        value[0] = (bgr ? rgb.z : rgb.x) * spec->factor[0] + spec->summand[0];
-        value[1] = rgb.y * spec->factor[1] + spec->summand[1];
-        value[2] = (bgr ? rgb.x : rgb.z) * spec->factor[2] + spec->summand[2];
+        const bool bgr = spec.bgr != 0;
+        value[0] = (bgr ? rgb.z : rgb.x) * spec.factor[0] + spec.summand[0];
+        value[1] = rgb.y * spec.factor[1] + spec.summand[1];
+        value[2] = (bgr ? rgb.x : rgb.z) * spec.factor[2] + spec.summand[2];
     }
 
     const size_t area = (size_t)width * height, pixel = (size_t)y * width + x;
 #if NHWC
-    OUT* to = tensor + (blockIdx.z * area + pixel) * 3;
+    OUT* to = tensor + pixel * 3;
     const size_t next = 1;
 #else
-    OUT* to = tensor + blockIdx.z * area * 3 + pixel;
+    OUT* to = tensor + pixel;
     const size_t next = area;
 #endif
     store(to, value[0]);
     store(to + next, value[1]);
     store(to + 2 * next, value[2]);
+}
+
+extern "C" __global__ void preprocess(const Spec* spec, OUT* tensor) {
+    const size_t row = (size_t)spec->width * spec->height * 3;
+    write_pixel(*spec, reinterpret_cast<const Frame*>(spec + 1)[blockIdx.z], tensor + blockIdx.z * row);
+}
+
+// The same for one frame, whose parameters come with the launch.
+extern "C" __global__ void preprocess_one(const Spec spec, const Frame frame, OUT* tensor) {
+    write_pixel(spec, frame, tensor);
 }
