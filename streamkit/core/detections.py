@@ -159,15 +159,11 @@ class Detections:
             if not -len(self) <= rows < len(self):
                 raise IndexError(f"row {rows} of a table of {len(self)} rows")
             rows = slice(rows, rows + 1 or None)
-        return self._rows(rows, self.batch_row[rows])
-
-    def _rows(self, rows: Any, batch_row: Array) -> Detections:
-        """Select rows by a mask, a slice or indices, with another column `batch_row`."""
         return self._unchecked(
             self.xyxy[rows],
             self.score[rows],
             self.class_id[rows],
-            batch_row,
+            self.batch_row[rows],
             None if self.track_id is None else self.track_id[rows],
             self.labels,
             {name: column[rows] for name, column in self.extra.items()},
@@ -210,8 +206,23 @@ class Detections:
     def split(self, frames: int) -> list[Detections]:
         """One table per frame, for a batch of `frames` frames; `batch_row` is 0 in each. On the host."""
         table, ends = self.by_frame(frames)
-        zeros = np.zeros(len(table), np.int32)
-        return [table._rows(slice(a, b), zeros[a:b]) for a, b in itertools.pairwise(ends)]
+        zeros = _frozen(np.zeros(len(table), np.int32))
+        return [table._slice(a, b, zeros[a:b]) for a, b in itertools.pairwise(ends)]
+
+    def _slice(self, start: int, end: int, batch_row: np.ndarray) -> Detections:
+        """Select rows with another column `batch_row`; every frame needs one, and slices stay read-only."""
+        table, rows = object.__new__(Detections), slice(start, end)
+        _set(table, "xyxy", self.xyxy[rows])
+        _set(table, "score", self.score[rows])
+        _set(table, "class_id", self.class_id[rows])
+        _set(table, "batch_row", batch_row)
+        _set(table, "track_id", None if self.track_id is None else self.track_id[rows])
+        _set(table, "labels", self.labels)
+        _set(table, "extra", ExtraColumns([(name, column[rows]) for name, column in self.extra.items()]))
+        _set(table, "row_id", self.row_id[rows])
+        _set(table, "private", self.private)
+        _set(table, "skeleton", self.skeleton)
+        return table
 
     @staticmethod
     def concat(tables: Sequence[Detections], *, rows: Sequence[int] | None = None, exact: bool = False) -> Detections:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -80,9 +81,9 @@ class Surface:
     def __deepcopy__(self, memo: dict[int, Any]) -> Surface:
         return self
 
-    def __del__(self) -> None:
+    def __del__(self, exits: Callable[[], bool] = sys.is_finalizing) -> None:
         give_back = getattr(self, "_give_back", None)
-        if give_back is not None:
+        if give_back is not None and not exits():  # at the exit, the modules of the pool may be gone
             give_back(self.data, None if self.awaited else self.ready)
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ event. If an array was made on another stream, dropping it waits for the device.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -146,8 +146,8 @@ class _Hold:
         if ready is not None:
             driver.wait(cupy.cuda.get_current_stream(), ready)
 
-    def __del__(self) -> None:
-        if not getattr(self, "_exported", False) or sys.is_finalizing():
+    def __del__(self, exits: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not getattr(self, "_exported", False) or exits():  # `sys` itself may be gone at the exit
             return
         if self._ordered and not self._elsewhere and self._surface is None:  # the stream's order is enough
             return

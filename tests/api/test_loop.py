@@ -280,3 +280,20 @@ def test_a_push_source_needs_a_pipeline():
 def test_stages_are_a_mapping():
     with pytest.raises(ConfigError, match="stages must be a mapping"):
         streamkit.run(STREET, stages=["track"])
+
+
+KEPT = """
+import builtins
+import streamkit
+
+frames = streamkit.run("samples/street.mp4", model="demo", device="cpu", limit=9)
+builtins.kept = [next(frames)]
+builtins.kept.append(builtins.kept)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "raise ArithmeticError"])
+def test_frames_that_are_kept_until_python_exits_cause_no_error(end, root):
+    done = subprocess.run([sys.executable, "-c", KEPT + end], cwd=root, capture_output=True, text=True, timeout=60)
+    assert "ignored" not in done.stderr
+    assert ("ArithmeticError" in done.stderr) == bool(end)
