@@ -9,8 +9,10 @@ event. If an array was made on another stream, dropping it waits for the device.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -167,16 +169,27 @@ class _View:
         self.__array_interface__, self._hold = interface, hold
 
 
-@contextmanager
-def device_of(array: Array) -> Iterator[None]:
+def device_of(array: Array) -> AbstractContextManager[object]:
     """Make the device of an array current, for threads outside the pipeline; on the host it does nothing."""
     if array_module(array) is np:
-        yield
-        return
+        return nullcontext()
+    from cupy.cuda import runtime
+
+    index = array.data.device_id
+    has_context: frozenset[int] = getattr(_thread, "devices", frozenset())
+    return nullcontext() if index in has_context and runtime.getDevice() == index else _switched(array)
+
+
+_thread = threading.local()  # `devices`: numbers of those that the thread has made current, and so has a context for
+
+
+@contextmanager
+def _switched(array: Array) -> Iterator[None]:
     with array.device:
         # `Device` omits the call if the GPU is already current, and then a new thread has no context for calls of
         # CUDA's driver, such as those of `ops.cuda.driver`
         array_module(array).cuda.runtime.setDevice(array.device.id)
+        _thread.devices = getattr(_thread, "devices", frozenset()) | {array.device.id}
         yield
 
 
@@ -234,5 +247,6 @@ def nv12_planes(frame: Frame) -> Nv12Planes:
     return Nv12Planes(PixelTensor(data[:height, :width], hold), PixelTensor(chroma, hold), surface.color)
 
 
+@lru_cache(maxsize=64)
 def _same_size(width: int, height: int) -> InputSpec:
     return InputSpec((width, height), "stretch", layout="nhwc", dtype="u8")

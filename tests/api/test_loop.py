@@ -286,8 +286,9 @@ KEPT = """
 import builtins
 import streamkit
 
-frames = streamkit.run("samples/street.mp4", model="demo", device="cpu", limit=9)
-builtins.kept = [next(frames)]
+frames = streamkit.run("samples/street.mp4", model="demo", device="cpu", limit=40)
+frame = next(frames)
+builtins.kept = [frame]
 builtins.kept.append(builtins.kept)
 """
 
