@@ -236,7 +236,7 @@ class Frame:
         """The frame as the dict that the sink `jsonl` writes, schema `streamkit/1`."""
         return functions().record(self)
 
-    def fork(self) -> Frame:
+    def _fork(self) -> Frame:
         """A copy for another branch: changes there do not affect this one. They share the image."""
         return Frame(  # positional and without `dataclasses.replace`, because every frame of a branch makes one
             self.source, self.index, self.pts_s, self.width, self.height, self.surface, self.time_s, self.due_s,
@@ -315,8 +315,8 @@ class Batch:
         """A copy for another branch: changes there do not affect this one."""
         return replace(
             self,
-            frames=[frame.fork() for frame in self.frames],
-            failed=[frame.fork() for frame in self.failed],
+            frames=[frame._fork() for frame in self.frames],
+            failed=[frame._fork() for frame in self.failed],
             outputs=dict(self.outputs),
             tables=dict(self.tables),
         )

@@ -86,7 +86,7 @@ class CardComparison:
         )
 
 
-class Truth(NamedTuple):
+class PictureTruth(NamedTuple):
     """Ground truth in COCO's format.
 
     Attributes:
@@ -100,7 +100,7 @@ class Truth(NamedTuple):
     categories: tuple[int | None, ...]
 
 
-def read_truth(path: Path, card: Card) -> Truth:
+def read_truth(path: Path, card: Card) -> PictureTruth:
     """Read ground truth, a JSON file in COCO's format.
 
     Raises:
@@ -117,11 +117,11 @@ def read_truth(path: Path, card: Card) -> Truth:
     categories = tuple(ids.get(label) for label in card.labels)
     if not any(one is not None for one in categories):
         raise ModelError(f"{path} has none of the labels of {card.name}; its categories are {', '.join(list(ids)[:8])}")
-    return Truth(data, {Path(one["file_name"]).name: int(one["id"]) for one in data["images"]}, categories)
+    return PictureTruth(data, {Path(one["file_name"]).name: int(one["id"]) for one in data["images"]}, categories)
 
 
 def compare_cards(
-    card: Card, made: Card, frames: Iterable[Frame], device: Device, truth: Truth | None = None
+    card: Card, made: Card, frames: Iterable[Frame], device: Device, truth: PictureTruth | None = None
 ) -> CardComparison:
     """Compare a card's network with the one made from it.
 
@@ -142,7 +142,9 @@ def compare_cards(
         return _compare(card, made, frames, device, truth)
 
 
-def _compare(card: Card, made: Card, frames: Iterable[Frame], device: Device, truth: Truth | None) -> CardComparison:
+def _compare(
+    card: Card, made: Card, frames: Iterable[Frame], device: Device, truth: PictureTruth | None
+) -> CardComparison:  # fmt: skip
     sides = _Network(card, device), _Network(made, device)
     tally = _TALLIES.get("semantic" if sides[0].reads.regions else card.task, _Boxes)(card, truth)
     first: Frame | None = None
@@ -253,7 +255,7 @@ class _Boxes:
     """Objects with boxes, from both networks."""
 
     card: Card
-    truth: Truth | None
+    truth: PictureTruth | None
     both: int = 0
     objects: int = 0
     score_errors: list[float] = field(default_factory=list)
@@ -285,7 +287,7 @@ class _Boxes:
         ap = self._against_truth(self.truth) if self.truth else self._against_original()
         return CardComparison(frames, self.objects // 2, agreement, error, ap, self.truth is not None, *speed)
 
-    def _against_truth(self, truth: Truth) -> tuple[float, float]:
+    def _against_truth(self, truth: PictureTruth) -> tuple[float, float]:
         used = {number for number, *_ in self.tables}
         data = {
             "images": [one for one in truth.data["images"] if one["id"] in used],
@@ -362,7 +364,7 @@ class _Arrays:
     """Vectors or class maps of both networks: the mean of one number for each frame."""
 
     card: Card
-    truth: Truth | None
+    truth: PictureTruth | None
     same: list[float] = field(default_factory=list)
 
     def add(self, frame: Frame, before: _Outputs, after: _Outputs) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from streamkit.core.data import Device, Frame
 from streamkit.core.errors import ModelError
 from streamkit.models.card import Card
-from streamkit.models.card_comparison import CardComparison, Truth, calibration_feeds, compare_cards
+from streamkit.models.card_comparison import CardComparison, PictureTruth, calibration_feeds, compare_cards
 from streamkit.models.card_writer import check_targets, write_network_and_card
 from streamkit.models.half import write_f16
 from streamkit.models.int8 import saturates, too_few_frames, write_int8
@@ -78,7 +78,7 @@ class PrecisionRequest:
     calibration: Sequence[Frame]
     shown: Iterable[Frame]
     device: Device
-    truth: Truth | None = None
+    truth: PictureTruth | None = None
     max_loss: float = 0.02
     overwrite: bool = False
 

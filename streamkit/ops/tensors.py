@@ -9,7 +9,6 @@ event. If an array was made on another stream, dropping it waits for the device.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
@@ -176,20 +175,15 @@ def device_of(array: Array) -> AbstractContextManager[object]:
     from cupy.cuda import runtime
 
     index = array.data.device_id
-    has_context: frozenset[int] = getattr(_thread, "devices", frozenset())
-    return nullcontext() if index in has_context and runtime.getDevice() == index else _switched(array)
-
-
-_thread = threading.local()  # `devices`: numbers of those that the thread has made current, and so has a context for
+    if runtime.getDevice() != index:
+        return _switched(array)
+    runtime.setDevice(index)  # a new thread has no context until then, and CUDA's driver needs one (`ops.cuda.driver`)
+    return nullcontext()
 
 
 @contextmanager
 def _switched(array: Array) -> Iterator[None]:
     with array.device:
-        # `Device` omits the call if the GPU is already current, and then a new thread has no context for calls of
-        # CUDA's driver, such as those of `ops.cuda.driver`
-        array_module(array).cuda.runtime.setDevice(array.device.id)
-        _thread.devices = getattr(_thread, "devices", frozenset()) | {array.device.id}
         yield
 
 

@@ -152,7 +152,7 @@ class FrameQueueSink(Sink):
 
     def write(self, frame: Frame) -> None:
         """Keep a copy of the frame for `flush`; its lists are copied, because the runner still counts them."""
-        self._batch.append(frame.fork())
+        self._batch.append(frame._fork())
 
     def flush(self) -> None:
         """Queue the frames of the batch."""

@@ -215,7 +215,7 @@ def test_the_test_command_installs_all_that_tests_skip_without() -> None:
         if name == project["name"]:
             wanted.extend(one for extra in more.split(",") for one in extras[extra])
         installed.add(name)
-    distribution = {"cv2": "opencv-python-headless", "nkeys": "nats-py", "xdist": "pytest-xdist"}
+    distribution = {"cv2": "opencv-python-headless", "PIL": "pillow", "nkeys": "nats-py", "xdist": "pytest-xdist"}
     skipped = {
         name.split(".")[0]
         for path in (ROOT / "tests").rglob("*.py")

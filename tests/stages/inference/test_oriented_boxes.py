@@ -280,8 +280,8 @@ def test_the_label_is_at_the_uppermost_corner():
     assert abs(int(label["y2"]) - y) <= 4
 
 
-def test_the_preview_scales_the_corners():
-    from streamkit.serve.preview import _scaled
+def test_a_small_image_scales_the_corners():
+    from streamkit.ops.thumbnail import _scaled
 
     corners = np.float32([rotated_corners(50, 40, 30, 10, 0.5)])
     made = _scaled(detections([[30, 25, 70, 55]], corners=corners), np.float32([0.5, 0.25]))
