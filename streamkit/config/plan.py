@@ -194,9 +194,9 @@ class Node:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes that a detector knows, from its model card or its option; empty if unknown before the run."""
-        if option := self.type.spec.labels_option:
-            return tuple(getattr(self.type(**self.options), option) or ())
+        """The classes that a detector knows, from its model card or its options; empty if unknown before the run."""
+        if name := self.type.spec.labels_attribute:
+            return tuple(getattr(self.type(**self.options), name) or ())
         return tuple(getattr(self.options.get("model"), "labels", ()))
 
     def problem(self, text: str, *path: Any) -> Problem:

@@ -33,9 +33,10 @@ class StageSpec:
         has_rules: the option `rules` holds rules, which `check` reads.
         reads_packets: a source that decodes packets and calls `context.runtime.on_packet` with each.
         has_pace: a source with the option `pace`; `realtime` plays a recording at the speed of a camera.
-        labels_option: the option of a stage that writes detections without a model: the names of their classes. None
-            if they are unknown before the run.
-        input_file: the option that names a file to read for each source; `check` calls `read(source)` of the stage.
+        labels_attribute: the attribute, of a stage that writes detections without a model, with the names of their
+            classes: a tuple, or None if they are unknown before the run.
+        input_file: the option that names a file to read for each source; `check` calls `read(source)` of the stage,
+            whose result has `chosen`: whether the file has several sources, and `source` is one of them.
         target: the option that names a stage's output, '' if it has none. With `{source}` in it, each source has its
             own instance of a sink; otherwise one instance receives all sources.
         one_source: a sink whose output can hold one source only.
@@ -64,7 +65,7 @@ class StageSpec:
     has_rules: bool = False
     reads_packets: bool = False
     has_pace: bool = False
-    labels_option: str = ""
+    labels_attribute: str = ""
     input_file: str = ""
     target: str = "path"
     one_source: bool = False

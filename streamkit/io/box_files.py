@@ -12,6 +12,7 @@ import numpy as np
 
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.text import did_you_mean
+from streamkit.io.image_file import natural_key
 
 BoxFormat = Literal["mot", "jsonl", "coco"]
 
@@ -37,6 +38,7 @@ class BoxRows:
         visible: (n,) float32, the visible share of the object; 1 where the file has none.
         shares: `xyxy` are shares of the frame's width and height, not pixels.
         listed: the frames that the file lists, with or without boxes; None if it lists boxes only.
+        chosen: the file has several sources, and these are the boxes of one.
     """
 
     path: Path
@@ -52,6 +54,7 @@ class BoxRows:
     visible: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
     shares: bool = False
     listed: frozenset[int] | None = None
+    chosen: bool = False
 
     def rows_of(self, frame: int) -> slice:
         """The rows of a frame."""
@@ -119,6 +122,7 @@ class _Rows:
         self.rows: list[tuple[float, ...]] = []
         self.sizes: dict[int, tuple[int, int]] = {}
         self.listed: set[int] | None = None
+        self.chosen = False
 
     def wrong(self, line: int, text: str) -> ConfigError:
         return ConfigError([Problem(str(self.path), line, 0 if not line else 1, text)])
@@ -162,7 +166,7 @@ class _Rows:
             self.path, whole[0], rows[:, 1:5].astype(np.float32), rows[:, 5].astype(np.float32),
             rows[:, 6].astype(np.int32), whole[1], whole[2], tuple(self.labels), self.sizes,
             rows[:, 9] != 0, rows[:, 10].astype(np.float32),
-            listed=None if self.listed is None else frozenset(self.listed),
+            listed=None if self.listed is None else frozenset(self.listed), chosen=self.chosen,
         )  # fmt: skip
 
     def _check_ids(self, rows: np.ndarray) -> None:
@@ -216,8 +220,9 @@ def _jsonl(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth:
     if len(names) > 1 and source not in names:
         text = f"the file has the sources {', '.join(sorted(names))}, and none is {source!r}; rename the source"
         raise found.wrong(0, text)
+    found.chosen = len(names) > 1
     for line, record in records:
-        if len(names) > 1 and record.get("source") != source:
+        if found.chosen and record.get("source") != source:
             continue
         if "frame" not in record or not isinstance(record.get("objects"), list):
             raise found.wrong(line, "a record must have frame and objects, as the stage jsonl writes them")
@@ -301,7 +306,7 @@ def _coco(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: 
 
 
 def _coco_frames(found: _Rows, images: list[dict[str, Any]], source: str) -> dict[Any, int]:
-    """The frame of each image: its `frame_id`, or its place among the images sorted by `file_name`."""
+    """The frame of each image: its `frame_id`, or its place among the images in natural order."""
     videos = {str(one["video"]) for one in images if "video" in one}
     if len(videos) > 1:
         mine = [name for name in videos if source in (name, Path(name).stem)]
@@ -309,11 +314,16 @@ def _coco_frames(found: _Rows, images: list[dict[str, Any]], source: str) -> dic
             text = f"the file has the videos {', '.join(sorted(videos))}, and none is {source!r}; rename the source"
             raise found.wrong(0, text)
         images = [one for one in images if one.get("video") == mine[0]]
+        found.chosen = True
     frames = {}
     numbered = all(isinstance(one.get("frame_id"), int) for one in images)
-    ordered = images if numbered else sorted(images, key=lambda one: (str(one.get("file_name", "")), one.get("id", 0)))
+    ordered = images if numbered else sorted(images, key=_by_name)
     for place, one in enumerate(ordered):
         frames[one["id"]] = frame = one["frame_id"] if numbered else place
         if one.get("width") and one.get("height"):
             found.sizes[frame] = (int(one["width"]), int(one["height"]))
     return frames
+
+
+def _by_name(image: dict[str, Any]) -> tuple[list[tuple[int, str]], int]:
+    return natural_key(str(image.get("file_name", ""))), int(image.get("id", 0))

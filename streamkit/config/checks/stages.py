@@ -46,11 +46,17 @@ def check_inputs(graph: Graph, problems: list[Problem]) -> None:
         if not (option := node.type.spec.input_file):
             continue
         made: Any = node.type(**node.options)
+        path = str(node.options[option])
         for source in graph.sources:
             try:
-                made.read(source.id)
+                chosen = made.read(source.id).chosen
             except StreamkitError as error:
                 problems.append(node.problem(f"{node.id}.{option}: {error}", option))
+                continue
+            if len(graph.sources) > 1 and "{source}" not in path and not chosen:
+                text = f'{path} has the boxes of one source, for {len(graph.sources)}; write "{{source}}" into the path'
+                problems.append(node.problem(f"{node.id}.{option}: {text}", option))
+                break
 
 
 def check_outputs(graph: Graph, problems: list[Problem]) -> None:

@@ -12,6 +12,7 @@ from streamkit.core.detections import Detections
 from streamkit.core.errors import ConfigError
 from streamkit.core.stage import FrameStage, Score, stage
 from streamkit.io.box_files import BoxFormat, BoxRows, format_of, read_boxes
+from streamkit.io.input_path import InputPath
 from streamkit.io.outputs import fill_path
 from streamkit.models.labels import KNOWN
 
@@ -24,23 +25,23 @@ WEAK = "boxes removed: min_score"
     writes=("detections",),
     writes_if={"keep_ids": "track_id"},
     target="",
-    labels_option="labels",
+    labels_attribute="class_names",
     input_file="path",
 )
 class DetectionsFromFile(FrameStage):
     """Read objects from a file, in place of a network.
 
     A frame gets the rows with its number, so `every` and `start` of a source keep boxes and frames together. `mot`
-    counts frames from 1; `jsonl` has `frame`, from 0; `coco` has `frame_id`, from 0, or else its images sorted by
-    `file_name` are the frames. A size in the file must be the video's.
+    counts frames from 1; `jsonl` has `frame`, from 0; `coco` has `frame_id`, from 0, or else its images in the
+    natural order of `file_name`, 2 before 10, are the frames. A size in the file must be the video's.
     """
 
-    path: Annotated[str, 'the file, such as "gt.txt"; with {source} in it, one file per source.']
+    path: Annotated[InputPath, 'the file, such as "gt.txt"; with {source} in it, one file per source.']
     format: Annotated[BoxFormat | None, "mot, jsonl or coco; by default that of the suffix: .txt, .jsonl or .json."] = (
         None
     )
     labels: Annotated[
-        tuple[str, ...] | str | None,
+        tuple[str, ...] | InputPath | None,
         "class names: a list, coco, voc, face or person, or a text file with one name a line. By default the file's; "
         "for mot, person.",
     ] = None
@@ -49,12 +50,10 @@ class DetectionsFromFile(FrameStage):
 
     def __post_init__(self) -> None:
         """Check the format, and resolve the class names."""
-        self.format = format_of(self.path, self.format)
-        if isinstance(self.labels, str):
-            self.labels = _named(self.labels)
-        elif self.labels is None and self.format == "mot":
-            self.labels = ("person",)
-        if self.labels is not None and not self.labels:
+        self._format = format_of(self.path, self.format)
+        unnamed = ("person",) if self._format == "mot" else None
+        self.class_names = _named(self.labels) if isinstance(self.labels, str) else self.labels or unnamed
+        if self.labels is not None and not self.class_names:
             raise ValueError("labels must name at least one class; leave it out to take those of the file")
 
     def open(self) -> None:
@@ -65,9 +64,8 @@ class DetectionsFromFile(FrameStage):
 
     def read(self, source: str) -> BoxRows:
         """Read the rows of a source. Raises ConfigError."""
-        assert self.format is not None
-        labels = self.labels if isinstance(self.labels, tuple) else ()
-        return read_boxes(Path(fill_path(self.path, source)), self.format, labels=labels, source=source)
+        path = Path(fill_path(self.path, source))
+        return read_boxes(path, self._format, labels=self.class_names or (), source=source)
 
     def process(self, frame: Frame) -> None:
         """Add the rows of the frame."""

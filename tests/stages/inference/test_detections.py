@@ -111,7 +111,7 @@ def test_weak_boxes_and_boxes_after_the_last_frame_are_counted(tmp_path):
 
 def pipeline(path: Path, more: str = "", options: str = "") -> str:
     return (
-        f"device: cpu\nsources: {{a: {{stage: test_pattern, frames: 3}}}}\n"
+        f"device: cpu\nsources: {{a: 'test://?frames=3'}}\n"
         f"stages:\n  boxes: {{stage: detections, path: '{path}'{options}}}\n{more}"
     )
 
@@ -133,3 +133,29 @@ def test_the_ids_of_the_file_stand_for_a_tracker(tmp_path):
 def test_a_missing_file_is_a_problem_of_the_pipeline(tmp_path):
     with pytest.raises(ConfigError, match=r"pipeline.yaml:4:.*boxes.path: there is no file .*no.txt"):
         build(read_text(pipeline(tmp_path / "no.txt")))
+
+
+def test_a_file_next_to_the_yaml_is_found_first(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "yaml").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for folder, x in (("here", 1), ("yaml", 2)):
+        (tmp_path / folder / "a.txt").write_text(f"1,-1,{x},2,30,40,.5,-1,-1,-1\n")
+    (tmp_path / "here" / "only.txt").write_text("1,-1,3,2,30,40,.5,-1,-1,-1\n")
+    for name, x in (("a.txt", 2), ("'{source}.txt'", 2), ("only.txt", 3)):
+        text = (
+            f"device: cpu\nsources: {{a: 'test://?frames=3'}}\nstages: {{boxes: {{stage: detections, path: {name}}}}}"
+        )
+        stage = build(read_text(text, folder=tmp_path / "yaml")).nodes["boxes"]
+        assert stage.type(**stage.options).read("a").xyxy[0, 0] == x
+
+
+def test_boxes_of_one_video_are_refused_for_several(tmp_path):
+    two = "device: cpu\nsources: {a: 'test://?frames=3', b: 'test://?frames=2'}\n"
+    one = written(tmp_path, "jsonl")
+    with pytest.raises(ConfigError, match=r"has the boxes of one source, for 2; write \"\{source\}\" into the path"):
+        build(read_text(f"{two}stages: {{boxes: {{stage: detections, path: {one}}}}}"))
+    records = [json.loads(text) for text in one.read_text().splitlines()]
+    both = [json.dumps({**record, "source": name}) for name in "ab" for record in records]
+    one.write_text("\n".join(both))
+    build(read_text(f"{two}stages: {{boxes: {{stage: detections, path: {one}}}}}"))
