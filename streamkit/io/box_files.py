@@ -17,6 +17,7 @@ from streamkit.io.image_file import natural_key
 BoxFormat = Literal["mot", "jsonl", "coco"]
 
 _SUFFIXES: dict[str, BoxFormat] = {".txt": "mot", ".jsonl": "jsonl", ".json": "coco"}
+_CLASSES = 100_000
 _MOT = "frame,id,left,top,width,height[,score[,class,visibility]]"
 
 
@@ -119,6 +120,7 @@ class _Rows:
     def __init__(self, path: Path, labels: tuple[str, ...], fixed: bool) -> None:
         self.path, self.fixed = path, fixed
         self.labels = {name: number for number, name in enumerate(labels)}
+        self.names: dict[int, str] = {}  # of classes whose number the file gives
         self.rows: list[tuple[float, ...]] = []
         self.sizes: dict[int, tuple[int, int]] = {}
         self.listed: set[int] | None = None
@@ -144,7 +146,21 @@ class _Rows:
         if name not in self.labels and self.fixed:
             near = did_you_mean(name, self.labels, all_if_few=True)
             raise self.wrong(line, f"labels has no class {name!r}{near}; add it, or leave labels out")
-        return self.labels.setdefault(name, len(self.labels))
+        free = next(number for number in range(len(self.labels), _CLASSES) if number not in self.names)
+        return self.labels.setdefault(name, free)
+
+    def numbered(self, line: int, name: Any, given: Any) -> int:
+        """The class of a record, which gives its number too; the numbers stay, unless `labels` names the classes."""
+        if self.fixed or not isinstance(name, str):
+            return self.label(line, name)
+        number = self.index(line, given, "class_id")
+        if not 0 <= number < _CLASSES:
+            raise self.wrong(line, f"class_id must be 0 to {_CLASSES - 1}, got {number}")
+        if self.labels.setdefault(name, number) != number or self.names.setdefault(number, name) != name:
+            other = self.names.get(number, name)
+            text = f"{name!r} is class_id {number} here, but above {other!r} is {self.labels[other]}"
+            raise self.wrong(line, f"{text}; correct the file, or set labels to ignore its class_id")
+        return number
 
     def add(
         self, line: int, frame: int, box: Sequence[float], score: float, class_id: int, track: int, *,
@@ -164,10 +180,14 @@ class _Rows:
         whole = [rows[:, column].astype(np.int64) for column in (0, 7, 8)]
         return BoxRows(
             self.path, whole[0], rows[:, 1:5].astype(np.float32), rows[:, 5].astype(np.float32),
-            rows[:, 6].astype(np.int32), whole[1], whole[2], tuple(self.labels), self.sizes,
+            rows[:, 6].astype(np.int32), whole[1], whole[2], self._names(), self.sizes,
             rows[:, 9] != 0, rows[:, 10].astype(np.float32),
             listed=None if self.listed is None else frozenset(self.listed), chosen=self.chosen,
         )  # fmt: skip
+
+    def _names(self) -> tuple[str, ...]:
+        names = {number: name for name, number in self.labels.items()}
+        return tuple(names.get(number, str(number)) for number in range(max(names, default=-1) + 1))
 
     def _check_ids(self, rows: np.ndarray) -> None:
         tracked = rows[(rows[:, 7] >= 0) & (rows[:, 9] == 0)]
@@ -242,6 +262,7 @@ def _json_object(found: _Rows, line: int, frame: int, one: Any) -> None:
     if not isinstance(box, list) or len(box) != 4:
         raise found.wrong(line, f"an object must have box: [x1, y1, x2, y2], got {box!r}")
     name = one["label"] if "label" in one else str(one.get("class_id", "object"))
+    class_id = found.numbered(line, name, one["class_id"]) if "class_id" in one else found.label(line, name)
     track = one.get("track_id", one.get("id"))
     track_id = -1 if track is None else found.index(line, track, "track_id")
     corners, score = (
@@ -249,7 +270,7 @@ def _json_object(found: _Rows, line: int, frame: int, one: Any) -> None:
         found.number(line, one.get("score", 1), "score"),
     )
     visible = found.number(line, one.get("visible", 1), "visible")
-    found.add(line, frame, corners, score, found.label(line, name), track_id, visible=visible)
+    found.add(line, frame, corners, score, class_id, track_id, visible=visible)
 
 
 def _records(found: _Rows, data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import streamkit
 from streamkit.batch.coco import CocoPart
 from streamkit.batch.formats import MotPart
 from streamkit.config.graph import build
@@ -159,3 +160,57 @@ def test_boxes_of_one_video_are_refused_for_several(tmp_path):
     both = [json.dumps({**record, "source": name}) for name in "ab" for record in records]
     one.write_text("\n".join(both))
     build(read_text(f"{two}stages: {{boxes: {{stage: detections, path: {one}}}}}"))
+
+
+def records_of(path: Path, stages: dict, batch: int = 3) -> list[dict]:
+    """The records that these stages write of the drawn street."""
+    pipeline = {
+        "batch": batch, "sources": {"street": "samples/street.mp4"}, "stages": {**stages, "jsonl": {"path": str(path)}},
+    }  # fmt: skip
+    streamkit.Pipeline(pipeline, device="cpu", limit=60).run()
+    return [json.loads(record) for record in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("batch", [1, 32])
+def test_records_of_a_detector_come_back_and_give_the_same_tracks_and_events(batch, root, tmp_path):
+    boxes, again = tmp_path / "boxes.jsonl", tmp_path / "again.jsonl"
+    detect, read = {"detect": {"model": "demo"}}, {"detect": {"stage": "detections", "path": str(boxes)}}
+    track = {"track": {}, "door": {"stage": "line_counter", "line": [[320, 0], [320, 360]]}}
+    detected = records_of(boxes, detect)
+    assert sum(len(record["objects"]) for record in detected) > 500
+    assert records_of(again, read, batch) == detected
+    tracked = records_of(again, {**detect, **track})
+    assert any(record.get("events") for record in tracked)
+    assert records_of(again, {**read, **track}, batch) == tracked
+
+
+def test_the_numbers_of_classes_stay(tmp_path):
+    objects = [
+        {"box": [1, 2, 3, 4], "class_id": 2, "label": "car"},
+        {"box": [1, 2, 3, 4], "class_id": 0, "label": "bus"},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"frame": 0, "objects": objects}))
+    rows = DetectionsFromFile(str(path)).read("a")
+    assert (rows.class_id.tolist(), rows.labels) == ([2, 0], ("bus", "1", "car"))
+    rows = DetectionsFromFile(str(path), labels=("car", "bus")).read("a")
+    assert (rows.class_id.tolist(), rows.labels) == ([0, 1], ("car", "bus"))
+
+
+@pytest.mark.parametrize(
+    ("second", "text"),
+    [
+        (
+            {"class_id": 2, "label": "bus"},
+            "'bus' is class_id 2 here, but above 'car' is 2; correct the file, or set labels",
+        ),
+        ({"class_id": 3, "label": "car"}, "'car' is class_id 3 here, but above 'car' is 2"),
+        ({"class_id": -1, "label": "bus"}, "class_id must be 0 to 99999, got -1"),
+    ],
+)
+def test_classes_with_two_numbers_are_refused(second, text, tmp_path):
+    path = tmp_path / "a.jsonl"
+    box = {"box": [1, 2, 3, 4]}
+    path.write_text(json.dumps({"frame": 0, "objects": [{**box, "class_id": 2, "label": "car"}, {**box, **second}]}))
+    with pytest.raises(ConfigError, match=text):
+        DetectionsFromFile(str(path)).read("a")
