@@ -170,7 +170,7 @@ class _Rows:
         if x2 < x1 or y2 < y1:
             raise self.wrong(line, f"a box must have a width and a height of at least 0, got {x2 - x1:g} x {y2 - y1:g}")
         if not 0 <= score <= 1:
-            raise self.wrong(line, f"a score must be 0 to 1, got {score:g}")
+            raise self.wrong(line, f"a score must be 0 to 1, got {score:g}; scale the scores, or leave them out")
         self.rows.append((frame, x1, y1, x2, y2, score, class_id, track, line, ignore, visible))
 
     def made(self) -> BoxRows:
@@ -296,6 +296,9 @@ def _coco(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: 
         whole = orjson.loads(data)
     except ValueError as error:
         raise found.wrong(0, f"is not JSON: {error}") from None
+    if isinstance(whole, list):
+        text = "a list of COCO results names images by id only; put it as annotations into the file with the images"
+        raise found.wrong(0, text)
     missing = [
         key for key in ("images", "annotations", "categories") if not isinstance(whole, dict) or key not in whole
     ]

@@ -9,12 +9,12 @@ from typing import Any
 
 from streamkit.config.alarms import KINDS
 from streamkit.config.alarms import STAGE as ALARMS
-from streamkit.config.plan import DECODE, Graph, Node, stages_above
+from streamkit.config.plan import DECODE, Graph, Node, SourceConfig, stages_above
 from streamkit.core.errors import ConfigError, MissingPackage, Problem, StreamkitError
 from streamkit.core.stage import Sink
 from streamkit.core.text import did_you_mean
 from streamkit.emit.emitter import Emitter
-from streamkit.media.uris import mask
+from streamkit.media.uris import is_live, mask
 
 _PRODUCERS = {
     "tensor": "preprocess", "outputs": "infer", "detections": "a detector such as detect",
@@ -48,6 +48,9 @@ def check_inputs(graph: Graph, problems: list[Problem]) -> None:
         made: Any = node.type(**node.options)
         path = str(node.options[option])
         for source in graph.sources:
+            if why := _without_frame_numbers(source):
+                problems.append(node.problem(f"{node.id}: the boxes belong to frames by number, but {why}"))
+                continue
             try:
                 chosen = made.read(source.id).chosen
             except StreamkitError as error:
@@ -57,6 +60,15 @@ def check_inputs(graph: Graph, problems: list[Problem]) -> None:
                 text = f'{path} has the boxes of one source, for {len(graph.sources)}; write "{{source}}" into the path'
                 problems.append(node.problem(f"{node.id}.{option}: {text}", option))
                 break
+
+
+def _without_frame_numbers(source: SourceConfig) -> str:
+    """Why the frames of a source have other numbers in each run; empty if they have not."""
+    if is_live(str(source.options.get("uri", ""))):
+        return f"{source.id} is live, and its frames have no fixed numbers; record it first, and read the file"
+    if source.options.get("loop"):
+        return f"{source.id} is repeated, and its frames are numbered on; remove loop"
+    return ""
 
 
 def check_outputs(graph: Graph, problems: list[Problem]) -> None:

@@ -88,7 +88,10 @@ class DetectionsFromFile(FrameStage):
     def close(self) -> None:
         """Count the rows after the last frame, and report a file that has no row for any frame."""
         rows = self._rows
-        if rows is None or not len(rows.frame):
+        if rows is None:
+            return
+        if not len(rows.frame):
+            self.context.log(f"{self.context.id}: {rows.path} has no boxes")
             return
         beyond = rows.frame > self._last
         if beyond.any():

@@ -83,6 +83,8 @@ REFUSED = {
     "json.jsonl": ("{}\n", r":1:1: a record must have frame and objects"),
     "box.jsonl": ('{"frame": 0, "objects": [{"box": [1]}]}', r":1:1: an object must have box"),
     "keys.json": ("{}", r"images is missing"),
+    "results.json": ('[{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}]', r"a list of COCO results"),
+    "score.txt": ("1,1,2,3,4,5,7.5\n", r":1:1: a score must be 0 to 1, got 7.5; scale the scores"),
 }
 
 
@@ -214,3 +216,27 @@ def test_classes_with_two_numbers_are_refused(second, text, tmp_path):
     path.write_text(json.dumps({"frame": 0, "objects": [{**box, "class_id": 2, "label": "car"}, {**box, **second}]}))
     with pytest.raises(ConfigError, match=text):
         DetectionsFromFile(str(path)).read("a")
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{uri: samples/street.mp4, loop: true}", "a is repeated, and its frames are numbered on; remove loop"),
+        ("rtsp://10.0.0.7/a", "a is live, and its frames have no fixed numbers; record it first, and read the file"),
+    ],
+)
+def test_sources_whose_frames_have_no_fixed_numbers_are_refused(source, text, tmp_path):
+    stages = f"stages: {{boxes: {{stage: detections, path: {written(tmp_path, 'mot')}}}}}"
+    with pytest.raises(ConfigError, match=f"boxes: the boxes belong to frames by number, but {text}"):
+        build(read_text(f"device: cpu\nsources: {{a: {source}}}\n{stages}"))
+
+
+def test_a_file_without_boxes_is_said(tmp_path):
+    (tmp_path / "a.txt").write_text("")
+    told = []
+    stage = DetectionsFromFile(str(tmp_path / "a.txt"))
+    stage.context = Context(id="boxes", counters=Counters(), log=told.append)
+    stage.open()
+    stage.process(frames(1)[0])
+    stage.close()
+    assert told == [f"boxes: {tmp_path}/a.txt has no boxes"]
