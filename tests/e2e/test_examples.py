@@ -14,7 +14,7 @@ def test_there_is_an_example_for_each_idea():
     assert {path.stem for path in EXAMPLES} == {
         "pipeline", "detect", "annotated_video", "several_sources", "branches", "plugin", "line_counter",
         "csv", "insert", "colors", "small_objects", "region", "count_people", "cars", "queue", "loitering", "blurred",
-        "shown", "track_every_third", "snapshots", "kafka_avro", "alarm_mail", "rules",
+        "shown", "track_every_third", "boxes_from_file", "snapshots", "kafka_avro", "alarm_mail", "rules",
         "home_assistant", "postgres_grafana",
     }  # fmt: skip
 
