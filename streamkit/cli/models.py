@@ -52,7 +52,11 @@ def models_pull(names: tuple[str, ...]) -> int:
 @click.option("--size", metavar="WIDTHxHEIGHT", help="of the input, where the file leaves it open")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="the card [default: beside the network]")
 @click.option("--force", is_flag=True, help="replace an existing card")
-def models_new(network: Path, family: str, labels: str, size: str | None, out: Path | None, force: bool) -> int:
+@PLUGINS
+def models_new(
+    network: Path, family: str, labels: str, size: str | None, out: Path | None, force: bool,
+    plugins: tuple[Path, ...],
+) -> int:  # fmt: skip
     """Write the card of an ONNX file, with the origin of each value."""
     from streamkit.io.outputs import AtomicFile
     from streamkit.models.card import load_card
@@ -64,9 +68,12 @@ def models_new(network: Path, family: str, labels: str, size: str | None, out: P
         raise click.UsageError(f"--out {out} must end in .yaml")
     if out.exists() and not force:
         raise ConfigError(f"{out} exists; write another file with --out, or replace it with --force")
-    made = derive(network, family=family, labels=labels, size=_size(size), assume=bool(family))
+    families = registry(plugins).families
+    made = derive(
+        network, family=family, labels=labels, size=_size(size), assume=bool(family), families=families
+    )  # fmt: skip
     AtomicFile(out).write(made.text(out.parent).encode())
-    card = check_model(load_card(out))
+    card = check_model(load_card(out, families))
     echo(f"{out}: {card.task}, family {card.family}, {'x'.join(map(str, card.input.size))}, {len(card.labels)} classes")
     for text in made.assumed:
         echo(f"check     {text}")

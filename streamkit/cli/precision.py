@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamkit.cli.common import DEVICE, echo
+from streamkit.cli.common import DEVICE, PLUGINS, echo, registry
 
 if TYPE_CHECKING:
     from streamkit.core.data import Frame
@@ -39,6 +39,7 @@ _OPTIONS = (
         help="refuse larger images",
     ),
     DEVICE,
+    PLUGINS,
 )  # fmt: skip
 
 
@@ -99,6 +100,7 @@ def convert(f16: bool, **given: Any) -> int:
 def _request(
     kind: str, *, name: str, clips: Sequence[Path], data: Sequence[Path], truth: Path | None, out: Path | None,
     frames: int, max_loss: float, overwrite: bool, max_megapixels: float, device: str | None,
+    plugins: tuple[Path, ...],
 ) -> PrecisionRequest:  # fmt: skip
     """Return what the command's options ask for, with the frames read."""
     from streamkit.models.card_comparison import read_truth
@@ -111,7 +113,7 @@ def _request(
     paths = [*clips, *data]
     if not paths:
         raise click.UsageError("name clips, images or folders that show what the network will see")
-    card = check_model(open_model(name, Path()))
+    card = check_model(open_model(name, Path(), registry(plugins).families))
     target = out or Path(f"{card.name}_{kind}.yaml")
     check_targets((target, target.with_suffix(".onnx")), overwrite)
     known = read_truth(truth, card) if truth else None

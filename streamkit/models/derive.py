@@ -208,8 +208,9 @@ def open_model(name: str, folder: Path | None = None, families: Mapping[str, Plu
 
 
 def derive(
-    file: Path, *, family: str = "", labels: str = "", size: tuple[int, int] | None = None, assume: bool = False
-) -> DerivedCard:
+    file: Path, *, family: str = "", labels: str = "", size: tuple[int, int] | None = None, assume: bool = False,
+    families: Mapping[str, PluginFamily] | None = None,
+) -> DerivedCard:  # fmt: skip
     """Derive a card from an ONNX file and what is beside it.
 
     Args:
@@ -218,6 +219,7 @@ def derive(
         labels: a known list or a file with the labels, instead of those found.
         size: width and height of the input, where the file leaves them open.
         assume: complete an unknown input with the most usual values and say so in `assumed`, instead of refusing.
+        families: the network families of plugins, by name, for `family`.
 
     Raises:
         Underivable: something is missing, ambiguous or contradictory; lists all of it with the fix.
@@ -229,20 +231,21 @@ def derive(
             raise ModelError(f"{file} is a folder; give the path of an ONNX file in it")
         kind = f"there is no file {file}"
         raise ModelError(f"{kind}{near or '; give the path of an ONNX file, relative to the YAML'}")
-    return _Derivation(file, inspect(file), assume).run(family, labels, size)
+    return _Derivation(file, inspect(file), assume, families or {}).run(family, labels, size)
 
 
 class _Derivation:
     """One derivation: `facts` grows, `problems` lists what is wrong."""
 
-    def __init__(self, file: Path, info: ModelInfo, assume: bool) -> None:
-        self.file, self.info, self.assume = file, info, assume
+    def __init__(self, file: Path, info: ModelInfo, assume: bool, plugins: Mapping[str, PluginFamily]) -> None:
+        self.file, self.info, self.assume, self.plugins = file, info, assume, plugins
         self.facts: dict[str, CardFact] = {}
         self.problems: list[str] = []
         self.assumed: list[str] = []
         self.about = ""
         self.among: tuple[str, ...] | None = None
         self.given: tuple[str, ...] | None = None
+        self.plugin: PluginFamily | None = None
         here = Path.cwd()
         path = file.relative_to(here) if file.is_relative_to(here) else file
         self.new = f"run.py models new {shlex.quote(str(path))}"
@@ -261,7 +264,15 @@ class _Derivation:
         self._stop()
         self._try(lambda: self._set_size(size))
         self._try(self._resolve)
-        if family in FAMILIES:
+        known = (*self.plugins, *FAMILIES)
+        if family and family not in known:
+            hint = did_you_mean(family, known, all_if_few=True)
+            more = "" if hint.endswith("?") else "; --plugins FILE adds a plugin's"
+            self.problems.append(f"--family {family} is unknown{hint}{more}")
+            self._stop()
+        if family in self.plugins:
+            self.plugin = self.plugins[family].for_input(self._size or (0, 0))
+        elif family:
             self.given = (family,)
         self._try(self._add_labels)
         if not self.problems:
@@ -356,6 +367,9 @@ class _Derivation:
             if other is not None and alone:
                 self._set("labels", other)
             return
+        if self.plugin is not None and len(lists) == 1:  # its check compares the number
+            self.facts["labels"] = lists[0]
+            return
         fitting = [one for one in lists if self._candidates(len(one.value))]
         if len(fitting) == 1:
             self.facts["labels"] = fitting[0]
@@ -409,8 +423,10 @@ class _Derivation:
         labels = self.facts.get("labels")
         count = None if labels is None else len(labels.value)
         if given:
-            need(given in FAMILIES, f"--family {given} is unknown{did_you_mean(given, FAMILIES, all_if_few=True)}")
-            self._check_given(given, count)
+            if self.plugin is not None:
+                self._check_plugin(self.plugin, count)
+            else:
+                self._check_given(given, count)
             return
         found = self._candidates(count)
         if not found:
@@ -424,6 +440,14 @@ class _Derivation:
         name = found[0].family
         self.facts["family"] = CardFact(name, f"the outputs {self._outputs()}{'; ' + why if why else ''}")
         self._label(name, found[0].classes)
+
+    def _check_plugin(self, family: PluginFamily, count: int | None) -> None:
+        """Check a plugin's family, which takes the place of a built-in one of its name."""
+        need(count, f"no source names the classes, for family {family.name}; write a card: {self.new} --labels FILE")
+        family.check({key: output.dims for key, output in self.info.outputs.items()}, count or 0)
+        self.facts["family"] = CardFact(family.name, "--family")
+        self.facts["task"] = CardFact(family.task, f"family {family.name}")
+        self.among = None
 
     def _check_given(self, name: str, count: int | None) -> None:
         family = FAMILIES[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.blobs import NETWORKS, blob_card, picture
+from support.blobs import NETWORKS, blob_card, nanodet_network, picture
 
 from streamkit.cli.command import cli
 from streamkit.config.graph import build
@@ -166,6 +166,31 @@ def test_the_command_checks_a_card_of_a_plugin(tmp_path):
     assert "objects   3, 100.0% the same" in done.output
     done = CliRunner().invoke(cli, ["models", "check", str(card), image, "--plugins", str(PLUGINS / "tripwire.py")])
     assert done.exit_code != 0
+
+
+def test_the_commands_write_cards_of_a_plugin_s_family(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nanodet_network(tmp_path / "mine.onnx")
+    (tmp_path / "names.txt").write_text("red\nblue\n")
+
+    def models(*words, plugin="nanodet"):
+        done = CliRunner().invoke(cli, ["models", *words, "--plugins", str(PLUGINS / f"{plugin}.py")])
+        return done.exit_code, done.output + str(done.exception or "")
+
+    new = ("new", "mine.onnx", "--family", "nanodet", "--labels", "names.txt")
+    assert "embedding; --plugins FILE adds a plugin's" in models(*new, plugin="tripwire")[1]
+    assert "no source names the classes, for family nanodet" in models(*new[:4])[1]
+    code, text = models(*new)
+    assert (code, text.splitlines()[0]) == (0, "mine.yaml: detect, family nanodet, 128x96, 2 classes")
+    (tmp_path / "names.txt").write_text("red\ngreen\nblue\n")
+    assert "dimension 2 must be 35; classes + 32 is 35, with classes 3" in models(*new, "--force")[1]
+    code, text = models("convert", "mine.yaml", "--f16", str(root / "samples" / "street.mp4"), "--max-loss", "1")
+    assert (code, "wrote " in text) == (0, True)
+    registry = Registry()
+    load_plugins(PLUGINS, registry)
+    first, made = (load_card(tmp_path / f"{name}.yaml", registry.families) for name in ("mine", "mine_f16"))
+    same = ("task", "family", "input", "labels", "score", "iou", "decoder")
+    assert [getattr(first, name) for name in same] == [getattr(made, name) for name in same]
 
 
 def test_list_shows_families_of_plugins():
