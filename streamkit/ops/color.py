@@ -22,8 +22,8 @@ from streamkit.ops.transfer import host_pixels
 MATRICES = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
 """Weights of red and blue in luma; green has the remainder."""
 
-_BAND = 1 << 22
-"""Pixels converted at a time."""
+_BAND = 1 << 18
+"""Pixels converted at a time: their float32 values stay in the processor's cache."""
 
 IMAGE = np.dtype(
     [
@@ -230,11 +230,38 @@ def _convert_band(rgb: np.ndarray, color: Color, top: int, bottom: int, data: np
     more = min(bottom + 2, height) - first - len(band), width - band.shape[1]
     if any(more):
         band = np.pad(band, ((0, more[0]), (0, more[1]), (0, 0)), "edge")
-    y, *chroma = cv2.split(cv2.transform(band.astype(np.float32), rgb_to_yuv(color)))
-    data[top:bottom] = _bytes(y[top - first : bottom - first])
-    for i, plane in enumerate(chroma):
-        halved = _halve(plane, color.chroma_y)[(top - first) // 2 : (bottom - first) // 2]
-        data[height + top // 2 : height + bottom // 2, i::2] = _bytes(_halve(halved.T, color.chroma_x).T)
+    matrix = rgb_to_yuv(color)
+    data[top:bottom] = _rounded(cv2.transform(band[top - first : bottom - first].astype(np.float32), matrix[:1]))
+    halved = _halve_rows(band, color.chroma_y, (top - first) // 2, (bottom - first) // 2)
+    across, one = np.array([_overlap(2, j - color.chroma_x) / 2 for j in (-1, 0, 1, 2)]), np.ones(1)
+    chroma = []
+    for row in matrix[1:]:
+        means = cv2.sepFilter2D(
+            cv2.transform(halved, row[None]), cv2.CV_32F, across, one, anchor=(1, 0), borderType=cv2.BORDER_REPLICATE
+        )  # fmt: skip
+        even_columns = cv2.resize(means, (width // 2, len(means)), interpolation=cv2.INTER_NEAREST)
+        chroma.append(_rounded(even_columns))
+    data[height + top // 2 : height + bottom // 2] = cv2.merge(chroma).reshape(-1, width)
+
+
+def _halve_rows(rgb: np.ndarray, siting: float, start: int, end: int) -> np.ndarray:
+    """Return rows `start` to `end` of the means over the height, as `_halve`, of an image of three channels."""
+    import cv2
+
+    rows, last = np.arange(2 * start, 2 * end, 2), len(rgb) - 1
+    weights = {j: _overlap(2, j - siting) / 2 for j in (-1, 0, 1, 2)}
+    (first, w), (second, v), *rest = [(rgb[np.clip(rows + j, 0, last)], w) for j, w in weights.items() if w]
+    made = cv2.addWeighted(first, w, second, v, 0, dtype=cv2.CV_32F)
+    for more, weight in rest:
+        made = cv2.scaleAdd(more.astype(np.float32), weight, made)
+    return np.asarray(made)
+
+
+def _rounded(values: np.ndarray) -> np.ndarray:
+    """Round to nearest and clip to uint8, as OpenCV does when it converts."""
+    import cv2
+
+    return np.asarray(cv2.addWeighted(values, 1, values, 0, 0, dtype=cv2.CV_8U))
 
 
 def _bytes(values: Array, xp: Any = np) -> Array:
