@@ -15,7 +15,7 @@ from streamkit.config.validate import OptionValidator
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.stage import Registry, default_registry
 from streamkit.core.text import did_you_mean
-from streamkit.core.yaml_tree import YamlNode, load, load_file, scalar, tree
+from streamkit.core.yaml_tree import YamlNode, load, load_file, read_file, scalar, tree
 
 _TOP = ("device", "batch", "watchdog", "state", "plugins", "sources", "stages", "alarms", "tests")
 _OPTIONS = ("device", "batch", "watchdog", "state")
@@ -23,7 +23,7 @@ _OPTIONS = ("device", "batch", "watchdog", "state")
 
 def read(
     path: Path, *, set_: Mapping[str, str] | None = None, device: str | None = None, registry: Registry | None = None,
-    may_be_empty: bool = False,
+    may_be_empty: bool = False, text: str | None = None,
 ) -> Config:  # fmt: skip
     """Read and check a pipeline's YAML file. Problems are collected in the result, not raised.
 
@@ -33,12 +33,16 @@ def read(
         device: replaces the file's `device`.
         registry: where stages are looked up; by default the built-in and the installed stages.
         may_be_empty: accept `sources: {}`, for sources that are added at run time.
+        text: the file's text, if it was read before; the file itself may have changed since.
 
     Raises:
         ConfigError: the file cannot be read or is not YAML.
     """
-    root, problems = load_file(path)
-    return _read(root, problems, path, set_ or {}, device, registry, may_be_empty)
+    if text is None:
+        text = read_file(path)
+    config = _read(*load(text, str(path)), path, set_ or {}, device, registry, may_be_empty)
+    config.text = text
+    return config
 
 
 def plugin_names(path: Path) -> list[Path]:

@@ -131,11 +131,16 @@ class Insert:
 
 @dataclass(slots=True)
 class Config:
-    """A pipeline as its YAML describes it, checked except for what needs the graph."""
+    """A pipeline as its YAML describes it, checked except for what needs the graph.
+
+    Attributes:
+        text: the YAML's text, as it was read; None if the pipeline has no file.
+    """
 
     file: str
     folder: Path
     registry: Registry
+    text: str | None = None
     plugins_failed: bool = False
     device: str | list[str] = "auto"
     batch: BatchOptions = field(default_factory=BatchOptions)

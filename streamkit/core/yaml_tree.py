@@ -197,8 +197,13 @@ def _parse(text: str, file: str, environment: Mapping[str, str]) -> tuple[YamlNo
 
 def load_file(path: Path) -> tuple[YamlNode, list[Problem]]:
     """Read a YAML file; see `load`. Raises ConfigError if it cannot be read."""
+    return load(read_file(path), str(path))
+
+
+def read_file(path: Path) -> str:
+    """Read the text of a YAML file. Raises ConfigError if it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file{near_files(path)}") from None
     except IsADirectoryError:
@@ -207,7 +212,6 @@ def load_file(path: Path) -> tuple[YamlNode, list[Problem]]:
         raise ConfigError(f"{path} is not a text file: a pipeline is a YAML file in UTF-8") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    return load(text, str(path))
 
 
 def near_files(path: Path) -> str:

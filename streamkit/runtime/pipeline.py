@@ -7,11 +7,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamkit.config.alarms import wanted
-from streamkit.config.plan import Graph, SourceConfig
+from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
@@ -29,8 +29,9 @@ from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.execution.runners import runner
 from streamkit.runtime.execution.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
+from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.batcher import LIVE_LATENCY_S, Batcher
-from streamkit.runtime.ingest.fault_injector import FaultySource, faults_message
+from streamkit.runtime.ingest.fault_injector import FaultInjector, FaultySource, faults_message, faults_of
 from streamkit.runtime.ingest.reconnect import reconnecting
 from streamkit.runtime.ingest.source_reader import Status
 from streamkit.runtime.ingest.source_status import SourceState
@@ -62,6 +63,7 @@ class PipelineRun(Controls):
         parallel_files: number of files to read at the same time; by default, the device decides.
         own_cores: number of CPU cores to use; by default, all that the process may use.
         per_source: make batches of one source each, all full but the last of a source: the same batches in every run.
+        live_may_come: whether live sources may be added; by default, if the run keeps running without sources.
 
     Attributes:
         ready: whether every stage is open and frames are accepted.
@@ -72,13 +74,17 @@ class PipelineRun(Controls):
     """
 
     future_type: type[Future[Any]] = ThreadFuture
+    sources: Sources
 
     def __init__(
         self, graph: Graph, device: Device, *, limit: int | None = None, trace: Trace | None = None,
         keep_running: bool = False, parallel_files: int | None = None,
         own_cores: int | None = None, per_source: bool = False, realtime: bool = False,
+        live_may_come: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__(graph)
+        self._faults = faults_of(graph.sources)
+        self._runners: list[Runner] = []
         self.device, self.limit = device, limit
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
@@ -98,7 +104,7 @@ class PipelineRun(Controls):
         self.sources = Sources(
             graph.sources, self._batcher, self._make, limit=limit,
             parallel_files=parallel_files or files_at_once(device), read=self._source_read, fail=self.fail,
-            spans=self._spans, keep_running=keep_running, realtime=realtime,
+            spans=self._spans, keep_running=keep_running, realtime=realtime, live_may_come=live_may_come,
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
@@ -276,6 +282,28 @@ class PipelineRun(Controls):
             self.fail(error)
         finally:
             outlet.close()
+
+    def _prepare_source(self, source: SourceConfig) -> None:
+        if source.fault is not None:
+            self._faults[source.id] = FaultInjector(source.fault, source.id)
+            logger.warning(faults_message({source.id: self._faults[source.id]}))
+
+    def remove(self, id_: str) -> None:
+        """See `Controls.remove`."""
+        with self._changing:
+            super().remove(id_)
+            self._faults.pop(id_, None)
+
+    def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
+        for one in self._runners:
+            if one.node is node:
+                one.change(new, refused)
+
+    def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
+        for one in self._runners:
+            if one.node.id == id_:
+                for stage in one.instances():
+                    stage.trigger(source, **data)  # type: ignore[attr-defined]
 
     # ------------------------------------------------------------------------------------------------- counting
 

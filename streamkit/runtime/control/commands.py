@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol
 
 from streamkit.config.graph import with_source
 from streamkit.config.plan import Graph, Node, SourceConfig
@@ -16,17 +16,38 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
 from streamkit.runtime.control.settings import changeable, checked, value_of
 from streamkit.runtime.control.state_store import StateStore
-from streamkit.runtime.execution.stage_runner import Runner
-from streamkit.runtime.ingest.fault_injector import FaultInjector, faults_message, faults_of
 from streamkit.runtime.ingest.push_source import PushedFrames
-from streamkit.runtime.ingest.source_status import SourceState
-from streamkit.runtime.ingest.sources import Sources, stream_numbers
+from streamkit.runtime.ingest.source_reader import LastFrame
+from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
+from streamkit.runtime.ingest.sources import stream_numbers
 
 logger = logging.getLogger(__name__)
 
 
+class SourceControl(Protocol):
+    """The sources of a run: `ingest.Sources` of this process, or `FleetSources` over several."""
+
+    states: dict[str, SourceState]
+
+    @property
+    def removed(self) -> RemovedSources:
+        """Totals of the removed sources."""
+
+    def check_free(self, id_: str) -> None:
+        """Raise ConfigError if a source with that id exists."""
+
+    def add(self, config: SourceConfig, after: LastFrame | None = None) -> None:
+        """Add a source."""
+
+    def remove(self, id_: str) -> None:
+        """Remove a source."""
+
+    def pause(self, id_: str, paused: bool = True) -> None:
+        """Pause or resume a source."""
+
+
 class Controls:
-    """The part of `PipelineRun` that other threads may call.
+    """Live changes to a run; `PipelineRun` runs in this process, `WorkerFleet` in several.
 
     If the YAML sets `state`, changes are stored in that file and applied again at the next start.
 
@@ -38,7 +59,7 @@ class Controls:
         streams: video stream numbers by source, if the source sets one.
     """
 
-    sources: Sources
+    sources: SourceControl
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -46,8 +67,6 @@ class Controls:
         self._paused = set() if self._store is None else self._store.restore(graph)
         self.addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
         self.streams = stream_numbers(graph.sources)
-        self._faults = faults_of(graph.sources)
-        self._runners: list[Runner] = []
         self._changing = threading.RLock()
 
     @property
@@ -55,8 +74,12 @@ class Controls:
         """State of each source, by id; the dict itself is never mutated."""
         return self.sources.states
 
-    def add(self, source: SourceConfig) -> None:
+    def add(self, source: SourceConfig, after: LastFrame | None = None) -> None:
         """Add a source.
+
+        Args:
+            source: the source.
+            after: the last frame that another process has read of it; its indices and times continue after that one.
 
         Raises:
             ConfigError: its id is taken, a sink does not support it, or the run is over.
@@ -65,12 +88,10 @@ class Controls:
         with self._changing:
             self.sources.check_free(source.id)
             known = with_source(self.graph, source)
-            if source.fault is not None:
-                self._faults[source.id] = FaultInjector(source.fault, source.id)
-                logger.warning(faults_message({source.id: self._faults[source.id]}))
+            self._prepare_source(source)
             self.addresses[source.id] = str(source.options.get("uri", ""))
             self.streams.update(stream_numbers([source]))
-            self.sources.add(source)
+            self.sources.add(source, after)
             self.graph.sources = known
             if self._store is not None and not issubclass(source.type, PushedFrames):
                 self._store.added(source)
@@ -80,7 +101,6 @@ class Controls:
         with self._changing:
             self.sources.remove(id_)
             self.graph.sources = [source for source in self.graph.sources if source.id != id_]
-            self._faults.pop(id_, None)
             self.addresses.pop(id_, None)
             self.streams.pop(id_, None)
             if self._store is not None:
@@ -167,9 +187,7 @@ class Controls:
                     self.forget((), {node.id: new})
 
         node.options = {**node.options, **new}
-        for one in self._runners:
-            if one.node is node:
-                one.change(new, refused)
+        self._change_stage(node, new, refused)
 
     def trigger(self, id_: str, source: str, **data: Any) -> None:
         """Let a recording stage record at the source's next frame; `data` becomes the data of its event `manual`.
@@ -177,9 +195,19 @@ class Controls:
         Raises:
             ConfigError: the source does not exist, or no stage with that id records.
         """
-        recorders = {one.node.id: one for one in self._runners if one.node.type.spec.on_demand}
+        recorders = {node.id: node for node in self.graph.nodes.values() if node.type.spec.on_demand}
         for name, known, what in ((id_, recorders, "stage that records"), (source, self.states, "source")):
             if name not in known:
                 raise ConfigError(f"there is no {what} {name!r}{did_you_mean(name, known, all_if_few=True)}")
-        for stage in recorders[id_].instances():
-            stage.trigger(source, **data)  # type: ignore[attr-defined]
+        self._trigger_stage(id_, source, data)
+
+    def _prepare_source(self, source: SourceConfig) -> None:
+        """Called with a source that is about to be added."""
+
+    def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
+        """Change options of a stage from its next batch on; call `refused` if the stage rejects them."""
+        raise NotImplementedError
+
+    def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
+        """Let a stage record a source."""
+        raise NotImplementedError

@@ -18,6 +18,9 @@ from streamkit.runtime.ingest.batcher import Batcher, Inlet
 from streamkit.runtime.ingest.source_status import SourceState
 
 Status = Callable[[str, str | None, str], None]
+LastFrame = tuple[int, float, float]
+"""Index and PTS in seconds of a source's last frame, and when it was read, in monotonic seconds."""
+
 Make = Callable[[SourceConfig, SourceState, Status], Source]
 """Creates a source that is ready to be opened and reports its status to the last argument."""
 
@@ -49,7 +52,11 @@ class SourceReader:
         self._source: Source | None = None
         self._inlet: Inlet | None = None
         self._index, self._shift_s = 0, 0.0  # added to indices and times after the source was opened again
-        self._last: tuple[int, float, float] | None = None
+        self._last: LastFrame | None = None
+
+    def continue_from(self, last: LastFrame) -> None:
+        """Continue the indices and times after the last frame that another process has read. Call it before the run."""
+        self._last = last
 
     def __call__(self) -> None:
         """Pass frames to the batcher until the source ends."""

@@ -83,6 +83,21 @@ class SourceState:
         """Add a sample of the counts at a monotonic time in seconds, for the rates; call it about once a second."""
         self._samples.append((now_s, self.frames, self.out))
 
+    def add_earlier(self, earlier: SourceState) -> None:
+        """Add the counts of the same source in a process that has ended."""
+        self.frames += earlier.frames
+        self.out += earlier.out
+        self.failed += earlier.failed
+        self.failures += earlier.failures
+        self.first_failure = earlier.first_failure or self.first_failure
+        self.objects += earlier.objects
+        self.reconnects += earlier.reconnects
+        self.drops.values.update(earlier.drops.values)
+        self.counters.values.update(earlier.counters.values)
+        if earlier.latency is not None:
+            self.latency = self.latency or Histogram()
+            self.latency.counts += earlier.latency.counts
+
     @property
     def dropped(self) -> int:
         """Number of its frames that were dropped."""
@@ -145,6 +160,15 @@ class RemovedSources:
         self.failed += state.error is not None
         self.counters.values.update(dict(state.counters.values))
         self.drops.values.update(dict(state.drops.values))
+
+    def merge(self, other: RemovedSources) -> None:
+        """Add the totals of another process."""
+        self.sources, self.frames, self.out = (
+            self.sources + other.sources, self.frames + other.frames, self.out + other.out,
+        )  # fmt: skip
+        self.failed += other.failed
+        self.counters.values.update(other.counters.values)
+        self.drops.values.update(other.drops.values)
 
     def report(self) -> dict[str, Any]:
         """The `removed` part of the report."""

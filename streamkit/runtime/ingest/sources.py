@@ -25,7 +25,7 @@ from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.host import heap_trimmer, lower_priority
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.batcher import Batcher
-from streamkit.runtime.ingest.source_reader import Make, SourceReader, SynchronizedStart
+from streamkit.runtime.ingest.source_reader import LastFrame, Make, SourceReader, SynchronizedStart
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 
 GIVEN_UP = "frames dropped: run aborted"
@@ -63,6 +63,8 @@ class Sources:
         spans: returns the calling thread's track in the timeline of the run.
         keep_running: keep the run alive without any source, until `stop`.
         realtime: play recordings at their own speed unless their options set another one.
+        live_may_come: whether live sources may be added, next to which files have a low priority; by default, if the
+            run keeps running without sources.
 
     Attributes:
         states: state of each source; replaced, never mutated, when sources come and go.
@@ -72,7 +74,7 @@ class Sources:
     def __init__(
         self, configs: Iterable[SourceConfig], batcher: Batcher, make: Make, *, limit: int | None, parallel_files: int,
         read: Callable[[str, SourceState], None], fail: Callable[[BaseException], None], spans: Callable[[], Spans],
-        keep_running: bool = False, realtime: bool = False,
+        keep_running: bool = False, realtime: bool = False, live_may_come: bool | None = None,
     ) -> None:  # fmt: skip
         self._realtime = realtime
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
@@ -82,7 +84,8 @@ class Sources:
         self._files: deque[SourceReader] = deque()  # files that wait for their turn
         self._running: set[SourceReader] = set()  # files that are read
         self._started = self.stopping = False
-        self._has_live = keep_running  # whether there are, or may be added, live sources
+        # whether there are, or may be added, live sources
+        self._has_live = keep_running if live_may_come is None else live_may_come
         # sources that are not yet in the totals of `removed`, by id: a removed source and its successor may share an id
         self._open: dict[str, list[SourceState]] = {}
         self.states: dict[str, SourceState] = {}
@@ -114,8 +117,8 @@ class Sources:
             for reader in sorted(self._readers.values(), key=lambda one: one.start_line is None):
                 self._start_reader(reader)
 
-    def add(self, config: SourceConfig) -> None:
-        """Add a source.
+    def add(self, config: SourceConfig, after: LastFrame | None = None) -> None:
+        """Add a source; its indices and times continue `after` the last frame that another process has read.
 
         Raises:
             ConfigError: its id is taken, or the run is over.
@@ -125,6 +128,8 @@ class Sources:
             if self.stopping or (self._started and not self._batcher.expect(1)):
                 raise ConfigError(f"source {config.id} cannot be added: the run has ended")
             reader = self._register(config)
+            if after is not None:
+                reader.continue_from(after)
             if self._started:
                 self._start_reader(reader)
 
@@ -132,6 +137,10 @@ class Sources:
         """Raise ConfigError if a source with that id exists."""
         if id_ in self.states:
             raise ConfigError(f"there is a source {id_!r} already; remove it first, or choose another id")
+
+    def continue_from(self, id_: str, after: LastFrame) -> None:
+        """Let the indices and times of a source that has not started continue; see `add`."""
+        self._reader(id_).continue_from(after)
 
     def remove(self, id_: str) -> None:
         """Remove a source; its frames in flight are still processed. Raises ConfigError if the id is unknown."""

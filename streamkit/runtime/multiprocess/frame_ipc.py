@@ -1,7 +1,8 @@
 """Passes frames, without pixels, from worker processes to the sinks that sources of several processes share.
 
-In a worker process a `RelaySink` replaces such a sink and puts every frame into the process's `Uplink`; the parent
-process runs the sink itself, in `SharedSinks`. Every step is bounded: a slow sink makes the sources wait.
+In a worker process a `RelaySink` replaces such a sink and puts every batch into the process's `Uplink`; the parent
+process runs the sink itself, in `SharedSinks`. A batch travels as flat columns: the tables of all its frames as they
+are, and one tuple per frame. Every step is bounded: a slow sink makes the sources wait.
 """
 
 from __future__ import annotations
@@ -22,39 +23,70 @@ import orjson
 
 from streamkit.config.plan import Node
 from streamkit.core.counters import Counters
-from streamkit.core.data import Batch, Device, Frame
+from streamkit.core.data import Batch, Device, Event, Frame, FrameState
+from streamkit.core.detections import Detections
 from streamkit.core.stage import Sink
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.future import join, start
+from streamkit.runtime.execution.graph_outputs import FrameListener
 from streamkit.runtime.execution.lane import Lane, LaneThread
 from streamkit.runtime.execution.meters import Histogram, StageMeter
 from streamkit.runtime.execution.runners import runner
 from streamkit.runtime.execution.stage_runner import Fail, MakeContext
-from streamkit.runtime.execution.tables import new_batch
 
 Item = tuple[str, bytes | None, str]
-"""Id of the sink, packed frame, source that ends if there is no frame. Without a sink, it ends everywhere."""
+"""Id of the sink, packed batch, source that ends if there is no batch. Without a sink, it ends everywhere."""
 
-_DEPTH, _AT_ONCE = 32, 16
+_DEPTH, _AT_ONCE = 8, 8
 _PLAIN = {type(None), bool, int, float, str, datetime, date}
 
 
-def pack(frame: Frame) -> bytes:
-    """Serialise a frame without its pixels, for `unpack` in another process.
+def pack(frames: Sequence[Frame], tables: dict[str, Detections], others: Sequence[Frame] = ()) -> bytes:
+    """Serialise frames without their pixels, for `unpack` in another process.
 
     Objects of a plugin's own classes in an event's data are converted to the value or text that a record would contain:
     the class may have another name in the other process.
+
+    Args:
+        frames: frames whose objects are in `tables`, one for each row of the batch.
+        tables: the batch's tables.
+        others: further frames, with tables of their own: those that have failed.
     """
-    events = [replace(event, data=_portable(event.data), key=None) for event in frame.events]
-    state = replace(frame._state, stage="", counters=None, source_state=None, packet_ref=None)
-    bare = replace(frame, surface=None, shown={}, events=events, _state=state)
-    return pickle.dumps(bare, protocol=5)
+    rows = [_columns(frame) for frame in frames]
+    return pickle.dumps((rows, tables, [(_columns(frame), frame.tables) for frame in others]), protocol=5)
 
 
-def unpack(packed: bytes) -> Frame:
-    """Restore a frame from `pack`."""
-    frame: Frame = pickle.loads(packed)
-    return frame
+def unpack(packed: bytes) -> Batch:
+    """Restore the batch from `pack`; `others` without an error follow the frames, with tables of their own."""
+    rows, tables, others = pickle.loads(packed)
+    made = Batch([_frame(*row) for row in rows], tables=tables)
+    for row, own in others:
+        frame = _frame(*row)
+        frame.tables = own
+        (made.frames if frame.error is None else made.failed).append(frame)
+    return made
+
+
+def _columns(frame: Frame) -> tuple[Any, ...]:
+    """The values of a frame that another process needs, in the order of `_frame`."""
+    state = frame._state
+    events = [replace(event, data=_portable(event.data), key=None) for event in frame.events] if frame.events else ()
+    return (
+        frame.source, frame.index, frame.pts_s, frame.width, frame.height, frame.time_s, frame.due_s, frame.facts,
+        frame.error, frame.damaged, events, state.position, state.ordinal, state.epoch, state.skipped_detectors,
+    )  # fmt: skip
+
+
+def _frame(
+    source: str, index: int, pts_s: float, width: int, height: int, time_s: float | None, due_s: float | None,
+    facts: dict[str, Any], error: str | None, damaged: bool, events: Sequence[Event], position: int, ordinal: int,
+    epoch: int, skipped_detectors: frozenset[str],
+) -> Frame:  # fmt: skip
+    state = FrameState(position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors)
+    return Frame(
+        source, index, pts_s, width, height, None, time_s, due_s, {}, list(events), facts, {}, error, damaged,
+        _state=state,
+    )  # fmt: skip
 
 
 def _portable(value: Any) -> Any:
@@ -114,10 +146,31 @@ class RelaySink(Sink):
 
     def __init__(self, uplink: Uplink, sink: str) -> None:
         self._uplink, self._sink = uplink, sink
+        self._frames: list[Frame] = []
+        self._tables: dict[str, Detections] = {}
+        self._others: list[Frame] = []
+
+    @staticmethod
+    def encode(batch: Batch) -> list[dict[str, Detections]]:
+        """See `Sink.encode`: for each frame, the tables of the whole batch."""
+        tables = {name: batch.table(name) for name in batch.tables}
+        return [tables] * len(batch.frames)
+
+    def write_encoded(self, frame: Frame, encoded: dict[str, Detections]) -> None:
+        """Add a frame whose objects are in the tables of its batch."""
+        self._frames.append(frame)
+        self._tables = encoded
 
     def write(self, frame: Frame) -> None:
-        """Send the frame to the parent process."""
-        self._uplink.put(self._sink, pack(frame))
+        """Add a frame with tables of its own."""
+        self._others.append(frame)
+
+    def flush(self) -> None:
+        """Send the frames of the batch to the parent process."""
+        frames, tables, others = self._frames, self._tables, self._others
+        self._frames, self._tables, self._others = [], {}, []
+        if frames or others:
+            self._uplink.put(self._sink, pack(frames, tables, others))
 
     def end(self, source: str) -> None:
         """Tell the sink that `source` has ended."""
@@ -136,6 +189,9 @@ class SharedSinks:
 
     def __init__(self, nodes: Sequence[Node], sources: Sequence[str], context: MakeContext, fail: Fail) -> None:
         self._fail = fail
+        self._listeners: list[FrameListener] = []
+        self._last: dict[str, dict[str, int]] = {node.id: {} for node in nodes}
+        self._repeated: dict[str, dict[str, int]] = {node.id: {} for node in nodes}
         self.finished = Counter[str]({node.id: 0 for node in nodes})
         self.latency: dict[str, Histogram] = {}
         self.runners = {node.id: runner(node, context, fail, sources) for node in nodes}
@@ -151,11 +207,27 @@ class SharedSinks:
 
     def put(self, items: Sequence[Item]) -> None:
         """Pass the items of one process to the sinks; wait while the queue of a sink is full."""
-        for id_ in dict.fromkeys(sink for sink, _, _ in items):
-            frames = [unpack(packed) for sink, packed, _ in items if sink == id_ and packed is not None]
-            ended = tuple(source for sink, packed, source in items if sink == id_ and packed is None)
+        for sink, packed, source in items:
+            batch = Batch([], ended=(source,)) if packed is None else self._without_repeated(sink, unpack(packed))
             with contextlib.suppress(Aborted):
-                self._lanes[id_].inputs[0].put(new_batch(frames, np, ended=ended))
+                self._lanes[sink].inputs[0].put(batch)
+
+    def skip_repeated(self, source: str) -> None:
+        """Skip the frames of a source up to the last one so far: it is read from its beginning again."""
+        for sink, last in self._last.items():
+            if source in last:
+                self._repeated[sink][source] = last[source]
+
+    def _without_repeated(self, sink: str, batch: Batch) -> Batch:
+        last, repeated = self._last[sink], self._repeated[sink]
+        if repeated:
+            keep = [row for row, one in enumerate(batch.frames) if one.index > repeated.get(one.source, -1)]
+            failed = [one for one in batch.failed if one.index > repeated.get(one.source, -1)]
+            batch = batch.take(keep) if keep else Batch([])
+            batch.failed = failed
+        for frame in (*batch.frames, *batch.failed):
+            last[frame.source] = frame.index
+        return batch
 
     def close(self) -> None:
         """Write the queued frames, then close every open sink."""
@@ -165,10 +237,18 @@ class SharedSinks:
             for thread in lane.threads:
                 join(thread)
 
+    def listen(self, seen: FrameListener) -> None:
+        """Pass the frames with events of the sinks to `seen`, with those events; see `GraphOutputs.listen`."""
+        self._listeners.append(seen)
+
     def abort(self) -> None:
         """Drop queued frames; the sinks are closed."""
         for lane in self._lanes.values():
             lane.inputs[0].abort()
+
+    def queues(self) -> dict[str, int]:
+        """Batches queued for each sink."""
+        return {id_: sum(channel.waiting for channel in lane.inputs) for id_, lane in self._lanes.items()}
 
     def report(self) -> dict[str, Any]:
         """The sinks' part of the report."""
@@ -184,3 +264,7 @@ class SharedSinks:
         for frame in frames:
             if frame.due_s is not None:
                 self.latency.setdefault(id_, Histogram()).add(now - frame.due_s)
+        if self._listeners:
+            shown = [(frame, own) for frame in frames if (own := [one for one in frame.events if one.stage == id_])]
+            for seen in self._listeners if shown else ():
+                seen(shown)

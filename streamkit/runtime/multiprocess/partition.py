@@ -7,23 +7,25 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Sink
 
 
-def assign_sources(graph: Graph) -> list[tuple[str, list[str]]]:
+def assign_sources(graph: Graph, *, keep_running: bool = False) -> list[tuple[str, list[str]]]:
     """Assign the sources to the devices of the pipeline, round robin in the order of the YAML.
 
+    Args:
+        graph: the pipeline.
+        keep_running: whether sources may be added later.
+
     Returns:
-        Each device with the ids of its sources; devices without a source are omitted.
+        Each device with the ids of its sources; unless sources may come, devices without a source are omitted.
 
     Raises:
-        ConfigError: a shared sink needs pixels, or `state` is set, with several devices.
+        ConfigError: a shared sink needs pixels, with several devices.
     """
     wanted = graph.config.device
     devices = wanted if isinstance(wanted, list) else [wanted]
     sources = [source.id for source in graph.sources]
-    count = max(1, min(len(devices), len(sources)))
+    count = len(devices) if keep_running else max(1, min(len(devices), len(sources)))
     shares = [(device, sources[i :: len(devices)]) for i, device in enumerate(devices[:count])]
     if len(shares) > 1:
-        if graph.config.state is not None:
-            raise ConfigError("state supports one process, but each device has its own; name one device")
         problems = [
             node.place.problem(
                 f"{node.id} reads pixels of sources on several devices, but pixels are never copied between devices; "

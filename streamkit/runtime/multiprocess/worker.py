@@ -1,26 +1,30 @@
-"""One worker process: runs its part of the sources on its device, and reports to the parent process.
+"""One worker process: runs the graph for its sources on its device, and reports to the parent process.
 
-It opens every stage, sends `ready`, and waits for `go`. The parent may then send `stop` (drain), `abort` (drop frames
-in flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is gone. The parent
-handles signals.
+It opens every stage, sends `ready`, and waits for `go`. The parent then sends sources to add, remove and pause, options
+to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort` (drop frames in flight), or `now`
+(exit at once without partial files). A worker also exits at once if its parent is gone. The parent handles signals.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from streamkit.config.graph import build
-from streamkit.config.pipeline_config import read
-from streamkit.config.plan import Graph
+from streamkit.config.pipeline_config import read, read_source
+from streamkit.config.plan import Config, Graph, Node
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.execution.host import pin_process
+from streamkit.runtime.ingest.source_reader import LastFrame
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
 from streamkit.runtime.observe.report_merge import WorkerReport
@@ -30,26 +34,51 @@ _REPORT_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class SourceOrder:
+    """A source that a worker is to read.
+
+    Attributes:
+        id: its id.
+        entry: its entry in the form of the YAML; None for that of the YAML itself.
+        paused: whether it is paused.
+        after: the last frame that another process has read of it; its indices and times continue after that one.
+    """
+
+    id: str
+    entry: Mapping[str, Any] | None = None
+    paused: bool = False
+    after: LastFrame | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerConfig:
     """Configuration of a worker process.
 
     Attributes:
         path: the pipeline's YAML.
+        text: its text.
         set_: values that override the YAML.
         device: the device, as named in the YAML.
-        sources: ids of its sources.
+        sources: the sources to start with.
         shared: ids of the sinks that the parent process runs.
+        settings: options that were changed since the YAML was read, by stage.
         limit: maximum number of frames per source.
         part: index of the process, and number of processes.
+        realtime: play recordings at their own speed unless their options set another one.
+        live_may_come: whether live sources may be added.
     """
 
     path: Path
+    text: str | None
     set_: dict[str, str]
     device: str
-    sources: tuple[str, ...]
+    sources: tuple[SourceOrder, ...]
     shared: tuple[str, ...]
-    limit: int | None
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    limit: int | None = None
     part: tuple[int, int] = (0, 1)
+    realtime: bool = False
+    live_may_come: bool = False
 
 
 def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
@@ -64,7 +93,7 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     try:
         device = choose(job.device)
         pin_process(device, *job.part)
-        pipeline = WorkerPipeline(_graph(job, uplink), device, job.limit, link, uplink)
+        pipeline = WorkerPipeline(_graph(job, uplink), device, job, link, uplink)
         with PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report):
             code = pipeline.run()
     except BaseException as error:
@@ -76,29 +105,46 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
 
 
 def _graph(job: WorkerConfig, uplink: Uplink) -> Graph:
-    """Build the graph with the job's sources, and with relays in place of the parent's sinks."""
-    graph = build(read(job.path, set_=job.set_, device=job.device))
-    graph.sources = [source for source in graph.sources if source.id in job.sources]
-    gone = set(job.sources) - {source.id for source in graph.sources} | set(job.shared) - set(graph.nodes)
-    if gone:
+    """Build the graph with the job's sources and settings, and with relays in place of the parent's sinks."""
+    config = read(job.path, text=job.text, set_=job.set_, device=job.device, may_be_empty=True)
+    config.state = None  # the parent keeps it
+    graph = build(config)
+    known = {source.id: source for source in graph.sources}
+    wanted = {one.id for one in job.sources if one.entry is None}
+    if gone := wanted - known.keys() | set(job.shared) - graph.nodes.keys():
         raise ConfigError(
             f"{job.path} changed during startup: {', '.join(sorted(gone))} is missing; start the run again"
         )
+    graph.sources = [known[one.id] if one.entry is None else _source(config, one) for one in job.sources]
+    for id_, values in job.settings.items():
+        graph.nodes[id_].options = {**graph.nodes[id_].options, **values}
     for id_ in job.shared:
         node = graph.nodes[id_]
         node.type, node.options = RelaySink, {"uplink": uplink, "sink": id_}
     return graph
 
 
-class WorkerPipeline(PipelineRun):
-    """The pipeline of one worker process."""
+def _source(config: Config, order: SourceOrder) -> Any:
+    (found,) = read_source(config, order.id, order.entry)
+    return found
 
-    def __init__(self, graph: Graph, device: Device, limit: int | None, link: ParentConnection, uplink: Uplink) -> None:
-        super().__init__(graph, device, limit=limit)
+
+class WorkerPipeline(PipelineRun):
+    """The pipeline of one worker process. It runs until the parent says that no further sources come."""
+
+    def __init__(self, graph: Graph, device: Device, job: WorkerConfig, link: ParentConnection, uplink: Uplink) -> None:
+        super().__init__(
+            graph, device, limit=job.limit, keep_running=True, realtime=job.realtime, live_may_come=job.live_may_come
+        )
         self.alarms.disable()  # the parent evaluates them for all processes
         self._link, self._uplink = link, uplink
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
         self._go = threading.Event()
+        for one in job.sources:
+            if one.paused:
+                self.sources.pause(one.id)
+            if one.after is not None:
+                self.sources.continue_from(one.id, one.after)
         start("orders", self._execute_orders)
 
     def fail(self, error: BaseException) -> None:
@@ -112,13 +158,11 @@ class WorkerPipeline(PipelineRun):
         """Counts so far, without those of the parent's sinks."""
         report = self.report(code if code is not None else 0)
         report["stages"] = {id_: stage for id_, stage in report["stages"].items() if id_ not in self._relayed}
-        done = tuple(id_ for id_, state in self.states.items() if state.done)
-        finished, latency = (
-            {id_: value for id_, value in dict(values).items() if id_ not in self._relayed}
-            for values in (self.finished, self.latency)
-        )
+        finished = {id_: n for id_, n in dict(self.finished).items() if id_ not in self._relayed}
+        latency = {id_: one for id_, one in dict(self.latency).items() if id_ not in self._relayed}
         facts = self._observer.snapshot() if self.graph.config.alarms else None
-        return WorkerReport(report, finished, latency, done, facts)  # type: ignore[arg-type]
+        states = {id_: replace(state, raised=None) for id_, state in self.states.items()}
+        return WorkerReport(report, finished, latency, states, self.sources.removed, self.queues(), facts)
 
     def send_report(self) -> None:
         """Send the counts so far to the parent."""
@@ -135,14 +179,41 @@ class WorkerPipeline(PipelineRun):
     def _source_complete(self, source: str) -> None:
         self._uplink.put("", None, source)  # after the last of its frames
 
+    # -------------------------------------------------------------------------------------------------- orders
+
     def _execute_orders(self) -> None:
         """Execute the parent's orders."""
-        for order, _ in self._link.orders():
+        execute: dict[str, Callable[[Any], None]] = {
+            "add": self._add_ordered,
+            "remove": self.remove,
+            "pause": lambda value: self.pause(*value),
+            "set": lambda value: self.apply(self.graph.nodes[value[0]], value[1]),
+            "trigger": lambda value: self._trigger_stage(*value),
+            "finish": lambda _: self.sources.stop(),
+            "stop": lambda _: self.stop(),
+            "abort": lambda _: self.fail(StreamkitError("another process of the run failed")),
+            "go": lambda _: None,
+        }
+        for order, value in self._link.orders():
             if order == "now":
                 end_at_once()
-            if order == "stop":
-                self.stop()
-            elif order == "abort":
-                self.fail(StreamkitError("another process of the run failed"))
+            try:
+                execute[order](value)
+            except StreamkitError as error:  # the parent has checked it: the source has ended meanwhile, for example
+                self._link.send("refused", (order, str(error)))
             if order in ("go", "abort"):
                 self._go.set()
+
+    def _add_ordered(self, order: SourceOrder) -> None:
+        assert order.entry is not None
+        source = _source(self.graph.config, order)
+        self.add(source, after=order.after)
+        if order.paused:
+            self.pause(source.id)
+
+    def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
+        super()._change_stage(node, new, partial(self._refused, node.id, tuple(new), refused))
+
+    def _refused(self, id_: str, names: tuple[str, ...], refused: Callable[[], None]) -> None:
+        refused()
+        self._link.send("set_refused", (id_, names))

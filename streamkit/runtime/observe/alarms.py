@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -225,10 +225,21 @@ class Alarms:
         self.events[kind] += 1
         level = logging.WARNING if kind == "raised" else logging.INFO
         logger.log(level, f"alarm {name} {kind} {at_now()}: {text}")
-        frame = Frame(key, index, pts_s, width, height, None, time_s=now_s, events=[event])
+        self._send(event, now_s, (width, height), config.options.emitters)
+
+    def publish(self, event: Event) -> None:
+        """Send an event about the run itself to every emitter of events and every listener, and count it.
+
+        Raises:
+            OutputError: an emitter's spool cannot be written, or is full and configured to stop the run.
+        """
+        self.events[event.kind] += 1
+        self._send(event, time.time(), (0, 0), None)
+
+    def _send(self, event: Event, now_s: float, size: tuple[int, int], wanted: Collection[str] | None) -> None:
         for seen in self._listeners:
             seen(now_s, event)
-        wanted = config.options.emitters
+        frame = Frame(event.source, event.frame, event.pts_s, *size, None, time_s=now_s, events=[event])
         for id_, emitter in emitters(self._runners):
             if emitter.send == "events" and (wanted is None or id_ in wanted):
                 emitter.enqueue(frame)

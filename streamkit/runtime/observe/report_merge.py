@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.runtime.execution.meters import Histogram, stage_total
+from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 from streamkit.runtime.observe.health import HealthSnapshot
 
 _KNOWN = {
@@ -25,7 +26,9 @@ class WorkerReport:
         report: its `PipelineRun.report`; for the parent process, only the part of its sinks.
         finished: frames that reached the end of the graph, by the stage at that end.
         latency: latency histograms, by the same stages.
-        done: ids of the sources that were read to their end.
+        states: states of its sources, by id.
+        removed: totals of its removed sources.
+        queues: frames and batches that wait, by the stage they wait for; see `PipelineRun.queues`.
         facts: facts for alarms; None without alarms.
         at_s: time of the counts on the monotonic clock, which all processes of a machine share.
     """
@@ -33,7 +36,9 @@ class WorkerReport:
     report: dict[str, Any] = field(default_factory=dict)
     finished: dict[str, int] = field(default_factory=dict)
     latency: dict[str, Histogram] = field(default_factory=dict)
-    done: tuple[str, ...] = ()
+    states: dict[str, SourceState] = field(default_factory=dict)
+    removed: RemovedSources = field(default_factory=RemovedSources)
+    queues: dict[str, int] = field(default_factory=dict)
     facts: HealthSnapshot | None = None
     at_s: float = field(default_factory=time.monotonic)
 
@@ -78,6 +83,19 @@ def latencies(parts: Iterable[WorkerReport]) -> dict[str, Histogram]:
         for name, histogram in part.latency.items():
             latency.setdefault(name, Histogram()).counts += histogram.counts
     return latency
+
+
+def queued(parts: Iterable[WorkerReport]) -> dict[str, int]:
+    """Sum the queue lengths, by the stage that is waited for."""
+    return _sum(part.queues for part in parts)
+
+
+def removed(parts: Iterable[WorkerReport]) -> RemovedSources:
+    """Sum the totals of the removed sources."""
+    found = RemovedSources()
+    for part in parts:
+        found.merge(part.removed)
+    return found
 
 
 def own(part: WorkerReport) -> dict[str, Any]:
