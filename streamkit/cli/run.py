@@ -46,7 +46,7 @@ def run(
     trace = None if profile is None else Trace(profile)
     common.keep_stdout()
     running: Any = (
-        watching(pipeline, load, limit)
+        watching(pipeline, load, limit, common.pairs(set_))
         if graph is None
         else prepare(graph, pipeline, common.pairs(set_), limit=limit, trace=trace)
     )

@@ -58,6 +58,10 @@ class DeviceError(StreamkitError):
     """The requested device is not available."""
 
 
+class DeviceLostError(StreamkitError):
+    """The process can no longer use its GPU: every later call fails, until a new process begins."""
+
+
 class MissingPackage(StreamkitError):
     """A package that an option or a method needs is not installed; without an `extra`, pip installs the package."""
 

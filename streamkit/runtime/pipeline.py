@@ -21,6 +21,7 @@ from streamkit.core.tasks import Future
 from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.execution.channel import Aborted, Outlet
+from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import configure_process, heap_trimmer, pin_to_shared_cores
@@ -188,6 +189,7 @@ class PipelineRun(Controls):
         If an output cannot be written, or a frame fails with `on_error: stop`, the sources end and decoded frames still
         reach the outputs. Any other error drops the frames in flight. In both cases every output is closed.
         """
+        error = lost_device(error) or error
         with self._lock:
             if self.fatal is None:
                 self.fatal = error

@@ -9,57 +9,55 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from streamkit.config.pipeline_config import plugin_names
 from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.config.plugins import files_of
-from streamkit.core.data import Device
-from streamkit.core.errors import ConfigError, StreamkitError, describe
+from streamkit.core.errors import StreamkitError, describe
 from streamkit.core.stage import Stage
 from streamkit.runtime.control.settings import value_of
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import PeriodicTimer
+from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
+from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.runtime.observe.report_merge import WorkerReport, add_up
 from streamkit.runtime.pipeline import PipelineRun
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.5
+Running = PipelineRun | WorkerFleet
 _SUMS = ("detections", "events", "counts", "stages", "latency")
 
 
-def watching(path: Path, load: Callable[[], Graph], limit: int | None) -> ReloadingPipeline:
-    """Create a pipeline on one device that follows its YAML.
+def watching(
+    path: Path, load: Callable[[], Graph], limit: int | None, set_: Mapping[str, str] = MappingProxyType({})
+) -> ReloadingPipeline:
+    """Create a pipeline that follows its YAML, in one process or several.
 
     Args:
         path: the YAML.
         load: reads and checks it.
         limit: maximum number of frames per source.
+        set_: values that override the YAML.
 
     Raises:
-        ConfigError: the YAML is invalid, or names several devices.
+        ConfigError: the YAML is invalid.
     """
-
-    def device_of(graph: Graph) -> Device:
-        wanted = graph.config.device
-        if isinstance(wanted, list) and len(wanted) > 1:
-            raise ConfigError(
-                f"--watch supports one device, got {len(wanted)}; name one device, and start one pipeline per "
-                "device, each with its own sources"
-            )
-        return choose(wanted)
 
     def checked() -> Graph:
         graph = load()
-        device_of(graph)  # an edit that names a missing device must not stop the running pipeline
+        for name, _ in assign_sources(graph, keep_running=True):
+            choose(name)  # an edit that names a missing device must not stop the running pipeline
         return graph
 
-    def make(graph: Graph) -> PipelineRun:
-        return PipelineRun(graph, device_of(graph), limit=limit, keep_running=True)
+    def make(graph: Graph) -> PipelineRun | WorkerFleet:
+        return prepare(graph, path, set_, limit=limit, keep_running=True)
 
     return ReloadingPipeline(path, checked, make)
 
@@ -73,7 +71,7 @@ class ReloadingPipeline:
         make: creates a pipeline that keeps running without sources.
     """
 
-    def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], PipelineRun]) -> None:
+    def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Running]) -> None:
         self._path, self._load, self._make = path, load, make
         self._names: list[Path] = []  # the plugins that the YAML names, files and folders
         self._read: tuple[int, int, int] | None = None
@@ -104,7 +102,7 @@ class ReloadingPipeline:
                 if self.stopping:
                     self._running.stop()
 
-    def _made(self, graph: Graph) -> PipelineRun:
+    def _made(self, graph: Graph) -> Running:
         """Create a pipeline of the new graph, or of the previous one if the new one cannot be created."""
         try:
             return self._make(_copy(graph))
@@ -211,7 +209,7 @@ def _stamp(file: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _worker_report(running: PipelineRun) -> WorkerReport:
+def _worker_report(running: Running) -> WorkerReport:
     return WorkerReport(running.report(0), dict(running.finished), dict(running.latency))
 
 

@@ -10,17 +10,36 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
+import re
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 from streamkit.core.data import Batch, Device
-from streamkit.core.errors import ConfigError, DeviceError
+from streamkit.core.errors import ConfigError, DeviceError, DeviceLostError, describe
 from streamkit.core.text import gpu_command
 
 logger = logging.getLogger(__name__)
 
 _IN_FLIGHT = 4
+_LOST = re.compile(
+    r"cudaError(IllegalAddress|LaunchFailure|LaunchTimeout|Assert|HardwareStackError|IllegalInstruction"
+    r"|MisalignedAddress|InvalidAddressSpace|InvalidPc|ECCUncorrectable|Mps\w+|DevicesUnavailable)"
+    r"|CUDA_ERROR_(ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|ASSERT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
+    r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|ECC_UNCORRECTABLE|MPS_\w+|DEVICE_UNAVAILABLE)"
+    r"|CUDA failure (700|702|710|71[4-9]|805|80[6-9]|214)\b"
+)
+"""Errors after which a CUDA context cannot be used, as CuPy, the driver and ONNX Runtime write them; see
+https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html ("the process must be terminated")."""
+
+
+def lost_device(error: BaseException) -> DeviceLostError | None:
+    """The error to end the process with, if `error` means that it can no longer use its GPU."""
+    if isinstance(error, DeviceLostError):
+        return error
+    if isinstance(error, ConfigError) or not _LOST.search(str(error)):
+        return None
+    return DeviceLostError(f"lost its GPU: {describe(error)}")
 
 
 def choose(wanted: str | list[str]) -> Device:

@@ -21,6 +21,7 @@ from streamkit.core.data import Batch, Frame
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.core.logs import LogOnce
 from streamkit.core.stage import Context, Stage
+from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.isolation import COPIED, line_of
 from streamkit.runtime.execution.meters import StageMeter
 
@@ -240,8 +241,14 @@ class Runner:
         return joined
 
     def failed(self, batch: Batch, errors: Mapping[int, BaseException]) -> Batch:
-        """Mark the frames in these rows as failed and remove them; end the run if `on_error` is `stop`."""
+        """Mark the frames in these rows as failed and remove them; end the run if `on_error` is `stop`.
+
+        Raises:
+            DeviceLostError: the process can no longer use its GPU, so that all further frames would fail.
+        """
         for row, error in errors.items():
+            if (lost := lost_device(error)) is not None:
+                raise lost from error
             self._frame_failed(batch.frames[row], error)
         well = [row for row in range(len(batch.frames)) if row not in errors]
         kept = batch.take(well) if well else Batch([], batch.xp, sequence=batch.sequence)

@@ -13,6 +13,7 @@ from streamkit.core.errors import SourceError, describe
 from streamkit.core.stage import Source
 from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted
+from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.iterators import closing_iterator
 from streamkit.runtime.ingest.batcher import Batcher, Inlet
 from streamkit.runtime.ingest.source_status import SourceState
@@ -76,6 +77,7 @@ class SourceReader:
         except Aborted:
             pass
         except Exception as error:
+            self.error = lost_device(error)
             if not self._over:
                 self.state.raised = error
                 self.state.error = str(error) if isinstance(error, SourceError) else describe(error)

@@ -48,6 +48,7 @@ from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters,
 from streamkit.runtime.observe.report_merge import (
     WorkerReport,
     add_up,
+    finished_frames,
     frames_done,
     headline,
     latencies,
@@ -81,6 +82,7 @@ class WorkerHandle(SupervisedWorker):
         over: whether the process has exited, and its messages and frames were processed.
         code: its exit code, once it has reported its end.
         failure: how it died, if it exited without reporting its end.
+        lost: why it could no longer use its GPU.
         order: the last order sent to it of those that end it.
         deadline_s: monotonic time in seconds at which it is killed.
     """
@@ -94,6 +96,7 @@ class WorkerHandle(SupervisedWorker):
     over: bool = False
     code: int | None = None
     failure: str | None = None
+    lost: str = ""
     order: str = ""
     deadline_s: float = math.inf
     guard: threading.Lock = field(default_factory=threading.Lock)
@@ -356,19 +359,21 @@ class WorkerFleet(Controls):
             self.sources.update(worker, value.states)
         elif kind == "set_refused":
             self._refused.pop(value, lambda: None)()
+        elif kind == "lost":
+            worker.lost = value
         elif kind == "refused":
             logger.warning(f"a process of the run did not carry out {value[0]}: {value[1]}")
         elif kind == "end":
             worker.code, worker.deadline_s = value, time.monotonic() + _GRACE_S
         elif kind == "exited" and worker.code is None:
-            worker.failure = f"its process on {worker.device} {value}"
+            worker.failure = f"its process on {worker.device} {worker.lost or value}"
 
     def _finish(self, worker: WorkerHandle) -> None:
         """Mark a process that has exited as over; if it died, its unfinished sources are restarted soon."""
         worker.over = True
         if worker.code is None and worker.failure is None:  # its `exited` message has not been handled
             worker.child.join(0.0)
-            worker.failure = f"its process on {worker.device} {worker.child.exit_text}"
+            worker.failure = f"its process on {worker.device} {worker.lost or worker.child.exit_text}"
         if worker.failure is not None and self._died_at_s is None:
             self._died_at_s = time.monotonic()
 
@@ -432,6 +437,11 @@ class WorkerFleet(Controls):
     def elapsed_s(self) -> float:
         """See `PipelineRun.elapsed_s`."""
         return self.seconds or (0.0 if self._begun_s is None else time.perf_counter() - self._begun_s)
+
+    @property
+    def finished(self) -> dict[str, int]:
+        """Frames by end of the graph; see `GraphOutputs.finished`."""
+        return finished_frames(self._reports())
 
     @property
     def detections(self) -> dict[str, int]:

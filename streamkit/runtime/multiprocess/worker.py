@@ -21,7 +21,7 @@ from streamkit.config.pipeline_config import read, read_source
 from streamkit.config.plan import Config, Graph, Node
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError
-from streamkit.runtime.execution.device import choose
+from streamkit.runtime.execution.device import choose, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.execution.host import pin_process
 from streamkit.runtime.ingest.source_reader import LastFrame
@@ -148,7 +148,10 @@ class WorkerPipeline(PipelineRun):
         start("orders", self._execute_orders)
 
     def fail(self, error: BaseException) -> None:
-        """End the run, here and in the other processes."""
+        """End the run, here and in the other processes; without the GPU, end this process only."""
+        if (lost := lost_device(error)) is not None:
+            self._link.send("lost", str(lost))
+            end_at_once()
         self._link.fatal(error)
         super().fail(error)
         if not isinstance(error, (OutputError, StageError)):

@@ -55,9 +55,14 @@ def headline(device: str, exit_code: int, frames: int, seconds: float) -> dict[s
     }
 
 
+def finished_frames(parts: Iterable[WorkerReport]) -> dict[str, int]:
+    """Sum the frames that reached the ends of the graph, by end."""
+    return _sum(part.finished for part in parts)
+
+
 def frames_done(parts: Iterable[WorkerReport]) -> int:
     """Number of frames that reached the end of the graph."""
-    return min(_sum(part.finished for part in parts).values(), default=0)
+    return min(finished_frames(parts).values(), default=0)
 
 
 def add_up(parts: Sequence[WorkerReport]) -> dict[str, Any]:
