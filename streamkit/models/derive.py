@@ -246,6 +246,8 @@ class _Derivation:
         self.among: tuple[str, ...] | None = None
         self.given: tuple[str, ...] | None = None
         self.plugin: PluginFamily | None = None
+        self.stride: CardFact | None = None
+        self.points: CardFact | None = None
         here = Path.cwd()
         path = file.relative_to(here) if file.is_relative_to(here) else file
         self.new = f"run.py models new {shlex.quote(str(path))}"
@@ -278,6 +280,7 @@ class _Derivation:
         if not self.problems:
             self._try(lambda: self._choose(family))
         self._stop()
+        self._compare_points()
         self._complete()
         self._stop()
         facts = {key: self.facts[key] for key in [*_ORDER, *_INPUT] if key in self.facts}
@@ -302,6 +305,7 @@ class _Derivation:
         if facts.families is not None and self.among is None:
             self.among = facts.families
         self.about = self.about or facts.about
+        self.stride, self.points = self.stride or facts.stride, self.points or facts.points
         if facts.note:
             self.facts["note"] = CardFact(facts.note, "not as the authors do it")
 
@@ -338,6 +342,12 @@ class _Derivation:
             said = CardFact(list(fixed), f"the shape of input {self.info.image_input!r}")
         assert said is not None
         self.facts["input.size"] = said
+        stride = self.stride
+        if fixed is None and stride is not None and any(side % stride.value for side in said.value):
+            raise ValueError(
+                f"input.size is {shown('input.size', said.value)} in {said.origin}, and width and height must be "
+                f"multiples of {stride.value}, by {stride.origin}; write a card: {self.new} --size WIDTHxHEIGHT"
+            )
 
     def _resolve(self) -> None:
         """Find the sizes of outputs that the file leaves open, if families differ in them."""
@@ -480,6 +490,19 @@ class _Derivation:
             self.problems.append(
                 f"no source names {many} (family {name}, outputs {self._outputs()}); put labels.txt beside it, one "
                 f"name per line, or write a card: {self.new} --labels FILE" + (f" ({', '.join(same)})" if same else "")
+            )
+
+    def _compare_points(self) -> None:
+        """Refuse metadata with another number of keypoints than the outputs."""
+        family, labels = FAMILIES.get(self.facts["family"].value), self.facts.get("labels")
+        if self.points is None or family is None or labels is None:
+            return
+        shapes = {key: output.dims for key, output in self.info.outputs.items()}
+        found = family.points(shapes, len(labels.value))
+        if found is not None and found != self.points.value:
+            self.problems.append(
+                f"the keypoints are {self.points.value} in {self.points.origin}, but the outputs {self._outputs()} "
+                f"have {found}; export the network again"
             )
 
     def _none_fits(self, labels: CardFact | None) -> str:

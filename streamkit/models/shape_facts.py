@@ -180,7 +180,9 @@ def _in_shape(place: Dims, size: Size | None) -> bool:
 
 def _one_vector(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
     floats = all(output.dtype.kind == "f" for output in info.outputs.values())
-    return floats and len(outputs) == 1 and (not isinstance(outputs[0][-1], int) or max(_ints(outputs[0][1:])) > 1)
+    if not floats or len(outputs) != 1 or not outputs[0]:
+        return False
+    return bool(not isinstance(outputs[0][-1], int) or max(_ints(outputs[0][1:])) > 1)
 
 
 def _ints(dims: Dims) -> list[int]:
@@ -189,7 +191,7 @@ def _ints(dims: Dims) -> list[int]:
 
 _PLAUSIBLE: dict[str, Callable[[list[Dims], Size | None, ModelInfo], bool]] = {
     "yolox": _without_map(_anchors(1, (1,))),
-    "yolov5": _anchors(1, (1, 3)),
+    "yolov5": _without_map(_anchors(1, (1, 3))),
     "yolov8": _without_map(_anchors(2, (1,))),
     "yolov8_pose": _without_map(_anchors(2, (1,))),
     "yolov8_seg": _anchors(2, (1,)),
