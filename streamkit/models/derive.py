@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from streamkit.core.errors import ModelError, Problem
@@ -35,12 +36,12 @@ from streamkit.models.facts import (
     shown,
 )
 from streamkit.models.families import FAMILIES
-from streamkit.models.families.base import listed
+from streamkit.models.families.base import ReadOptions, listed
 from streamkit.models.families.plugin import PluginFamily
 from streamkit.models.labels import KNOWN
 from streamkit.models.metadata_facts import from_metadata
 from streamkit.models.network import ModelInfo, TensorInfo, inspect, names_a_layer
-from streamkit.models.shape_facts import Candidate, candidates, decide, with_sizes
+from streamkit.models.shape_facts import Candidate, candidates, decide, values_of, with_sizes
 
 _ORDER = [key for key in CardKeys.__annotations__ if key != "input"]
 _INPUT = [f"input.{key}" for key in InputKeys.__annotations__]
@@ -281,6 +282,7 @@ class _Derivation:
             self._try(lambda: self._choose(family))
         self._stop()
         self._compare_points()
+        self._try(self._read_once)
         self._complete()
         self._stop()
         facts = {key: self.facts[key] for key in [*_ORDER, *_INPUT] if key in self.facts}
@@ -504,6 +506,18 @@ class _Derivation:
                 f"the keypoints are {self.points.value} in {self.points.origin}, but the outputs {self._outputs()} "
                 f"have {found}; export the network again"
             )
+
+    def _read_once(self) -> None:
+        """Run a network of open size once, and decode its outputs: not every size fits its layers and its family."""
+        family, size = FAMILIES.get(self.facts["family"].value), self._size
+        if self.info.size is not None or len(self.info.inputs) > 1 or family is None or size is None:
+            return
+        outputs = values_of(self.info, size)
+        if family.task in ("classify", "embed") or family.regions:
+            return
+        options = ReadOptions(np.ones(max(1, len(self.facts["labels"].value)), np.float32))
+        reads = family.selecting(self.facts["select"].value if "select" in self.facts else "")
+        reads.read(outputs, np.ones((1, 4), np.float32), np.array([size], np.int64), size, options)
 
     def _none_fits(self, labels: CardFact | None) -> str:
         """Say why no family reads the outputs: another number of classes, or another format."""

@@ -193,6 +193,23 @@ def test_an_open_input_has_the_metadata_s_size(tmp_path):
     assert derive(path, size=(320, 224)).card().input.size == (320, 224)
 
 
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((650, 480), "yunet.onnx cannot be run on images of 650 x 480: "),
+        ((8, 8), "the output has 21 anchors, and an input of 8x8 with strides 8, 16, 32 has 1"),
+    ],
+)
+def test_a_size_that_an_open_network_does_not_take(size, expected, test_data, tmp_path, capfd):
+    path = tmp_path / "yunet.onnx"
+    path.symlink_to(test_data / "models" / "yunet_n_dynamic.onnx")
+    with pytest.raises(ModelError) as caught:
+        derive(path, size=size)
+    assert expected in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+    assert derive(path, size=(640, 480)).card().family == "yunet"
+
+
 def test_keypoints_of_a_person_are_cocos(tmp_path):
     path = tmp_path / "best.onnx"
     meta = ultralytics("pose", "{0: 'person'}", kpt_shape="[17, 3]")
