@@ -227,7 +227,7 @@ def derive(
         ModelError: the file cannot be read.
     """
     if not file.is_file():
-        near = did_you_mean(file.name, [one.name for one in file.parent.glob("*.onnx")] if file.parent.is_dir() else [])
+        near = did_you_mean(file.name, [one.name for one in file.parent.glob("*.onnx") if one.is_file()])
         if file.is_dir():
             raise ModelError(f"{file} is a folder; give the path of an ONNX file in it")
         kind = f"there is no file {file}"

@@ -587,6 +587,9 @@ def test_a_network_that_is_missing_names_its_neighbour(tmp_path):
     (tmp_path / "dir.onnx").mkdir()
     with pytest.raises(ModelError, match="is a folder; give the path of an ONNX file in it"):
         open_model("dir.onnx", tmp_path)
+    (tmp_path / "gone.onnx").symlink_to("nothing.onnx")
+    with pytest.raises(ModelError, match=r"there is no file .*gone\.onnx; did you mean 'best\.onnx'"):
+        open_model("gone.onnx", tmp_path)
     with pytest.raises(ModelError, match=r"best\.pt is no ONNX file; export the network to ONNX, for Ultralytics with"):
         open_model("best.pt", tmp_path)
 
