@@ -68,7 +68,12 @@ class DetectionsFromFile(FrameStage):
     def read(self, source: str) -> BoxRows:
         """Read the rows of a source. Raises ConfigError."""
         path = Path(fill_path(self.path, source))
-        return read_boxes(path, self._format, labels=self.class_names or (), source=source)
+        rows = read_boxes(path, self._format, labels=self.class_names or (), source=source)
+        if self.keep_ids and len(rows.frame) and not rows.tracked:
+            raise ConfigError(
+                f"{path} has no track ids, which keep_ids needs; leave keep_ids out, and add a track stage"
+            )
+        return rows
 
     def process(self, frame: Frame) -> None:
         """Add the rows of the frame."""

@@ -150,6 +150,13 @@ def test_the_ids_of_the_file_stand_for_a_tracker(tmp_path):
         build(read_text(pipeline(path, count)))
 
 
+def test_a_file_without_ids_cannot_keep_them(tmp_path):
+    (tmp_path / "det.txt").write_text("1,-1,1,2,30,40,.5,-1,-1,-1\n")
+    with pytest.raises(ConfigError, match=r"det\.txt has no track ids, which keep_ids needs; leave keep_ids out"):
+        build(read_text(pipeline(tmp_path / "det.txt", options=", keep_ids: true")))
+    build(read_text(pipeline(tmp_path / "det.txt")))
+
+
 def test_a_missing_file_is_a_problem_of_the_pipeline(tmp_path):
     with pytest.raises(ConfigError, match=r"pipeline.yaml:4:.*boxes.path: there is no file .*no.txt"):
         build(read_text(pipeline(tmp_path / "no.txt")))
