@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import threading
 import time
@@ -29,7 +30,14 @@ from streamkit.runtime.execution.lane import LaneThread, connect, partition
 from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.execution.runners import runner
-from streamkit.runtime.execution.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
+from streamkit.runtime.execution.sizes import (
+    batch_sizes,
+    batches_ahead,
+    cores,
+    files_at_once,
+    instances,
+    live_batch_sizes,
+)
 from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.batcher import LIVE_LATENCY_S, Batcher
 from streamkit.runtime.ingest.fault_injector import FaultInjector, FaultySource, faults_message, faults_of
@@ -47,6 +55,7 @@ from streamkit.runtime.shutdown import wait
 logger = logging.getLogger(__name__)
 
 _MONITOR_S = 1.0
+_LIVE_FPS = 30
 _QUICK_SOURCES = 4
 """Up to this number of live sources start while networks are still being tuned, which slows the networks tenfold."""
 
@@ -97,7 +106,11 @@ class PipelineRun(Controls):
         self._trace = trace
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.current_track
         config = graph.config
+        self._live = sum(is_unbounded(in_realtime(source) if realtime else source) for source in graph.sources)
         self._sizes = batch_sizes(config.batch.size, device)
+        if device.kind == "cuda" and self._live > _QUICK_SOURCES:
+            rate = math.inf if keep_running and live_may_come is not False else self._live * _LIVE_FPS
+            self._sizes = live_batch_sizes(self._sizes, rate * config.batch.max_wait)
         latency_s = LIVE_LATENCY_S if config.batch.max_latency is None else config.batch.max_latency
         self._batcher = Batcher(
             self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, per_source=per_source
@@ -109,7 +122,6 @@ class PipelineRun(Controls):
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
-        self._live = sum(is_unbounded(in_realtime(source) if realtime else source) for source in graph.sources)
         self._lanes = partition(graph)
         for lane in self._lanes:
             lane.workers = instances(lane.nodes, device, own_cores)
@@ -138,6 +150,8 @@ class PipelineRun(Controls):
         configure_process()
         if self._faults:
             logger.warning(faults_message(self._faults))
+        if self.device.kind == "cuda":
+            self.sources.start_early()
         self._open_lanes()
         if self._trace is not None:
             self._trace.start(self._lanes, self._batcher)

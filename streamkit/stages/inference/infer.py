@@ -30,9 +30,9 @@ Providers = Annotated[
 ]
 Threads = Annotated[Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."]
 CudaGraph = Annotated[
-    bool,
-    "replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first frame then "
-    "waits until the network is fully tuned.",
+    bool | None,
+    "replay a CUDA graph for each batch size, which is faster for small networks; by default, where all nodes of the "
+    "network run on the GPU. `true` makes it an error if they do not.",
 ]
 
 
@@ -46,7 +46,7 @@ class Infer(BatchStage):
     model: Annotated[Model, "the model card."]
     providers: Providers = ()
     threads: Threads = None
-    cuda_graph: CudaGraph = False
+    cuda_graph: CudaGraph = None
     batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
 
     def probe(self) -> None:
@@ -61,13 +61,16 @@ class Infer(BatchStage):
         background. The runtime tunes at once where many live sources would otherwise lose frames meanwhile.
         """
         self._card = check_model(self.model)
-        self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, self.context.device)
+        device, at_once = self.context.device, self.context.runtime.future.at_once
+        self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, device)
+        if self.batch is not None and device.kind == "cuda" and at_once:
+            self._sizes = self._sizes[:1]  # live sources wait for the tuning of each size, and have few objects a batch
         self._family = family_of(self._card)
-        device = self.context.device
         self._tuned: Future[Session] | None = None
+        self._graph_reported = False
         if "tensorrt" in self.providers:
             logger.warning(EXPERIMENTAL)
-        soon = device.kind == "cuda" and not self.cuda_graph and not self.context.runtime.future.at_once
+        soon = device.kind == "cuda" and not at_once
         soon = soon and "tensorrt" not in self.providers  # a quick session would build an engine of its own
         self._session = self._load(quick=soon)
         if soon:
@@ -134,6 +137,9 @@ class Infer(BatchStage):
             extra = self._family.extra_inputs(shapes[rows], batch.xp)
             parts.append(self._session.run({self._session.image_input: batch.tensor[rows], **extra}))
             begin += length
+        if (why := self._session.no_graph) is not None and not self._graph_reported:
+            self._graph_reported = True
+            logger.warning(f"{self._card.file.name} runs without a CUDA graph: {why}")
         names = parts[0] if parts else ()
         batch.outputs = {
             name: parts[0][name] if len(parts) == 1 else batch.xp.concatenate([part[name] for part in parts])
