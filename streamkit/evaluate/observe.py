@@ -17,6 +17,7 @@ from streamkit.core.stage import Stage
 from streamkit.evaluate.boxes import EvaluatedFrame, FlatBoxes
 from streamkit.evaluate.stages import BoxCandidates, CollectBoxes, CollectedFrame, CollectEvents, TruthBoxes
 from streamkit.evaluate.truth import Truth
+from streamkit.media.source_resolver import image_files
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.ingest.sources import is_unbounded
 from streamkit.runtime.pipeline import PipelineRun
@@ -25,6 +26,7 @@ from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
 from streamkit.stages.inference.detections import DetectionsFromFile
 from streamkit.stages.inference.postprocess import Postprocess
+from streamkit.stages.sources.images import ImageSource
 
 LOW_SCORE = 0.001
 """Minimum score of the boxes of average precision, which is the area under a whole curve."""
@@ -115,10 +117,16 @@ def _above(graph: Graph, node: Node) -> set[str]:
     return found
 
 
+def images_of(graph: Graph) -> dict[str, list[str]]:
+    """The files of the sources of images, in order. Raises SourceError if one has none."""
+    stills = [source for source in graph.sources if issubclass(source.type, ImageSource)]
+    return {source.id: image_files(source.options["uri"]) for source in stills}
+
+
 def check_sources(graph: Graph) -> None:
-    """Refuse cameras, and sources without an end. Raises ConfigError."""
+    """Refuse cameras, and sources that repeat. Raises ConfigError."""
     for source in graph.sources:
-        if is_unbounded(source):
+        if is_unbounded(source) or source.options.get("loop"):
             raise ConfigError(
                 f"source {source.id} is a camera, or has pace or loop: its frames have no fixed numbers. Evaluate a "
                 "recording of it, without pace and loop"
@@ -266,12 +274,13 @@ def _as_own(event: Event) -> Event:
 
 
 def _truth_boxes(truth: Truth, frames: Sequence[EvaluatedFrame]) -> FlatBoxes:
-    parts = []
+    parts, areas = [], [np.zeros(0)]
     for number, one in enumerate(frames):
         rows = truth.of(one.source, one.index, one.width, one.height)
         ones = np.ones(len(rows.xyxy))
         parts.append((number, rows.xyxy, ones, rows.class_id, rows.track_id, rows.ignore))
-    return FlatBoxes.of(parts)
+        areas.append(rows.area)
+    return replace(FlatBoxes.of(parts), area=np.concatenate(areas))
 
 
 def _flat(found: Any, place: dict[tuple[str, int], int], numbers: dict[str, int]) -> FlatBoxes:
