@@ -108,12 +108,17 @@ def _load(pipeline: Path, sets: dict[str, str], device: str | None, given: dict[
 
 
 def _measure(loaded: tuple[Any, Any], job: tuple[Path, dict[str, str]], limit: int | None, display: Any) -> Any:
+    from streamkit.evaluate.latency import measure_latency
     from streamkit.evaluate.observe import observe
     from streamkit.evaluate.report import evaluate as measured
 
     graph, truth = loaded
-    seen = observe(graph, truth, lambda running: _watching(running, display), limit=limit)
-    return measured(seen, truth, str(job[0]), job[1])
+
+    def watching(running: Any) -> Any:
+        return _watching(running, display)
+
+    seen = observe(graph, truth, watching, limit=limit)
+    return measured(seen, truth, str(job[0]), job[1], measure_latency(graph, watching, limit=limit))
 
 
 def _watching(running: Any, display: Any) -> Any:

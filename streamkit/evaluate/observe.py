@@ -31,8 +31,10 @@ from streamkit.stages.sources.images import ImageSource
 LOW_SCORE = 0.001
 """Minimum score of the boxes of average precision, which is the area under a whole curve."""
 
-_ID = "evaluate."  # no id in a YAML contains a dot
-_TRUTH = f"{_ID}truth_of."
+EVALUATE_ID = "evaluate."
+"""Start of the ids of the stages that evaluation adds; no id in a YAML contains a dot."""
+
+_TRUTH = f"{EVALUATE_ID}truth_of."
 _ALL = 3000  # boxes of a frame without non-max suppression
 _ANY = {"labels": None, "min_size": 0.0, "max_size": None}
 _RUN = RunOptions(on_error="stop")
@@ -155,7 +157,7 @@ class _Added:
 
     def _add(self, name: str, kind: type[Stage], options: dict[str, Any], inputs: list[str]) -> str:
         place = next(iter(self._graph.nodes.values())).place
-        self.nodes.append(Node(f"{_ID}{name}", kind, options, inputs, _RUN, place))
+        self.nodes.append(Node(f"{EVALUATE_ID}{name}", kind, options, inputs, _RUN, place))
         return self.nodes[-1].id
 
     def _candidates(self, node: Node) -> None:
@@ -178,7 +180,9 @@ class _Added:
         self, node: Node, name: str, kind: type[Stage], options: dict[str, Any], into: list[CollectedFrame]
     ) -> None:  # fmt: skip
         """Run the stage a second time with other options. The part of its id before the dot names its table."""
-        branch = replace(node, id=f"{node.table}.{_ID}{name}", type=kind, options=options, readers=[], in_place=False)
+        branch = replace(
+            node, id=f"{node.table}.{EVALUATE_ID}{name}", type=kind, options=options, readers=[], in_place=False
+        )
         self.nodes.append(branch)
         table = node.table if issubclass(kind, Postprocess) else branch.id
         self._add(f"{name}_of.{node.id}", CollectBoxes, {"into": into, "table": table}, [branch.id])
@@ -188,7 +192,7 @@ class _Added:
         if not truth.tracked:
             return
         self._add("truth", TruthBoxes, {"truth": truth}, [DECODE])
-        twins = [replace(node, id=f"{_TRUTH}{node.id}", inputs=[f"{_ID}truth"], readers=[]) for node in lines]
+        twins = [replace(node, id=f"{_TRUTH}{node.id}", inputs=[f"{EVALUATE_ID}truth"], readers=[]) for node in lines]
         self.nodes += twins
         self._add("truth_events", CollectEvents, {"into": self.truth_events}, [node.id for node in twins])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamkit.evaluate.alignment import check_alignment
 from streamkit.evaluate.boxes import FlatBoxes
 from streamkit.evaluate.causes import CAUSES, Miss, attribute, suggestions
 from streamkit.evaluate.counting import CountError, as_text, count_errors, count_table
@@ -48,8 +49,22 @@ class Evaluation:
     matches: Matches
 
 
-def evaluate(seen: Observations, truth: Truth, pipeline: str, set_: Mapping[str, str]) -> Evaluation:
-    """Measure all that the truth allows."""
+def evaluate(
+    seen: Observations, truth: Truth, pipeline: str, set_: Mapping[str, str], latency: Mapping[str, Any] | None = None
+) -> Evaluation:
+    """Measure all that the truth allows.
+
+    Args:
+        seen: what was observed.
+        truth: the truth.
+        pipeline: the name of the pipeline, for the report.
+        set_: its `--set`, likewise.
+        latency: the result of `measure_latency`.
+
+    Raises:
+        ConfigError: the frames or sizes of the truth are not those of the video.
+    """
+    fit = check_alignment(seen, truth)
     classes = seen.names[: seen.classes]
     mine = seen.found[seen.found.class_id < seen.classes]
     own = replace(seen, found=mine)
@@ -76,8 +91,8 @@ def evaluate(seen: Observations, truth: Truth, pipeline: str, set_: Mapping[str,
             "suggestions": suggestions(own, misses),
         },
         "track_errors": [_track_error(seen, one) for one in wrong],
-        "speed": _speed(seen.report),
-        "notes": [*seen.notes, *([f"{seen.failed:,} frames failed and are left out"] if seen.failed else [])],
+        "speed": _speed(seen.report, latency),
+        "notes": [*seen.notes, *fit, *([f"{seen.failed:,} frames failed and are left out"] if seen.failed else [])],
     }  # fmt: skip
     return Evaluation(report, own, matches)
 
@@ -174,14 +189,14 @@ def _track_error(seen: Observations, one: TrackError) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _speed(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Speed and latency of the run; the stages that evaluation adds are apart."""
+def _speed(report: Mapping[str, Any], latency: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Speed of the run, and latency; the stages that evaluation adds are apart."""
     stages = {name: one for name, one in report["stages"].items() if one["frames"]}
     own = {name for name in stages if "evaluate." in name}
     ms = {name: round(1000 * one["seconds"] / one["frames"], 3) for name, one in stages.items()}
     return {
         "device": report["device"], "fps": report["frames_per_s"], "seconds": report["seconds"],
-        "latency": {name: one for name, one in report["latency"].items() if "evaluate." not in name},
+        "latency": None if latency is None else dict(latency),
         "ms_per_frame": {name: value for name, value in ms.items() if name not in own},
         "evaluation_ms_per_frame": round(sum(ms[name] for name in own), 3),
     }  # fmt: skip
@@ -307,8 +322,13 @@ def _speed_lines(speed: Mapping[str, Any]) -> Iterator[str]:
     yield f"speed: {rate} on {speed['device']}, without the outputs, and with the evaluation itself"
     stages = ", ".join(f"{name} {ms:.2f}" for name, ms in speed["ms_per_frame"].items())
     yield f"milliseconds per frame: {stages}; evaluation {speed['evaluation_ms_per_frame']:.2f}"
-    for name, one in speed["latency"].items():
-        yield f"latency at {name}: " + ", ".join(f"{k.removesuffix('_ms')} {v:.0f} ms" for k, v in one.items())
+    one = speed["latency"]
+    if one is None:
+        yield "latency is not measured: the first source cannot be played as a camera"
+        return
+    late = f"; {one['dropped']:,} dropped, since the pipeline is slower than the source" if one["dropped"] else ""
+    times = ", ".join(f"p{q} {one[f'p{q}_ms']:.0f} ms" for q in (50, 95, 99))
+    yield f"latency: {times}, over {one['frames']:,} frames of {one['source']} at the speed of a camera{late}"
 
 
 def compared(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -330,11 +350,13 @@ def compared(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _pairs(reports: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
     """The name and both values of everything that is compared."""
     labels = list(dict.fromkeys(label for one in reports for label in one["classes"]))
-    each = [f"{name}.{label}" for name in ("ap", "recall", "idf1") for label in labels if len(labels) > 1]
+    each = [f"{name}.{label}" for name in ("ap", "precision", "recall", "idf1") for label in labels if len(labels) > 1]
     for name in [*METRICS, *each]:
         base, _, label = name.partition(".")
         title = " ".join(filter(None, (_TITLES.get(base, base), label)))
         yield title, [metric(one, name) if label in ("", *one["classes"]) else None for one in reports]
+    for q in (50, 95, 99):
+        yield f"latency p{q} ms", [(one["speed"]["latency"] or {}).get(f"p{q}_ms") for one in reports]
     for name in ("switches", "fragments"):
         yield name, [None if one["tracking"] is None else one["tracking"][name] for one in reports]
     for cause in CAUSES:
