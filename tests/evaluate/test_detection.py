@@ -1,12 +1,10 @@
 """Average precision equals that of pycocotools on files; precision and recall are those of COCO's matching."""
 
-import contextlib
-import io
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.official_scores import coco_stats
 
 from streamkit.evaluate.boxes import EvaluatedFrame, FlatBoxes
 from streamkit.evaluate.detection import average_precision, match, rates
@@ -50,27 +48,15 @@ def flat(rows):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_average_precision_equals_pycocotools_on_files(tmp_path, seed):
-    from pycocotools.coco import COCO
-    from pycocotools.cocoeval import COCOeval
-
     truth, results = made(seed)
     whole = {
         "images": [{"id": n + 1, "width": 640, "height": 480} for n in range(len(FRAMES))],
         "categories": [{"id": n, "name": name} for n, name in enumerate(CLASSES, 1)],
         "annotations": truth,
     }
-    (tmp_path / "gt.json").write_text(json.dumps(whole))
-    (tmp_path / "dt.json").write_text(json.dumps(results))
 
     def stats(categories):
-        with contextlib.redirect_stdout(io.StringIO()):
-            coco = COCO(str(tmp_path / "gt.json"))
-            run = COCOeval(coco, coco.loadRes(str(tmp_path / "dt.json")), "bbox")
-            run.params.catIds = categories
-            run.evaluate()
-            run.accumulate()
-            run.summarize()
-        return run.stats
+        return coco_stats(tmp_path, whole, results, categories)
 
     real = replace(flat(truth), area=np.array([one["area"] for one in truth]))  # of a mask, smaller than the box
     found = average_precision(real, flat(results), FRAMES, CLASSES)
