@@ -85,7 +85,7 @@ class Truth:
         self.options = options
         self.rows = {source: _read(options, source, (images or {}).get(source, ())) for source in sources}
         self.notes: list[str] = [
-            f"{rows.absent:,} images of {rows.path} are not in the source {source} and are left out"
+            f"images of {rows.path} that the source {source} lacks are left out: {rows.absent:,}"
             for source, rows in self.rows.items()
             if rows.absent
         ]

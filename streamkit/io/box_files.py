@@ -145,6 +145,10 @@ class _Rows:
             raise self.wrong(line, f"{what} must be a finite number, got {value!r}")
         return float(value)
 
+    def size(self, line: int, frame: int, given: dict[str, Any], what: str) -> None:
+        width, height = (self.index(line, given[side], f"{side} of {what}") for side in ("width", "height"))
+        self.sizes[frame] = width, height
+
     def index(self, line: int, value: Any, what: str) -> int:
         number = self.number(line, value, what)
         if number != int(number):
@@ -261,9 +265,12 @@ def _jsonl(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth:
         frame = found.index(line, record["frame"], "frame")
         if frame < 0:
             raise found.wrong(line, f"frames count from 0, got {frame}")
+        if frame in found.listed:
+            text = f"frame {frame} is there twice; a file has one record for each frame of a source"
+            raise found.wrong(line, text)
         found.listed.add(frame)
         if "width" in record and "height" in record:
-            found.sizes[frame] = (int(record["width"]), int(record["height"]))
+            found.size(line, frame, record, "the record")
         for one in record["objects"]:
             _json_object(found, line, frame, one)
     return found.made()
@@ -318,9 +325,11 @@ def _coco(
     ]
     if missing:
         raise found.wrong(0, f"a COCO file must have images, annotations and categories; {missing[0]} is missing")
-    frames = _coco_frames(found, whole["images"], source, files)
+    for key, needed in {"images": ("id",), "categories": ("id", "name"), "annotations": ("image_id",)}.items():
+        _check_entries(found, key, whole[key], needed)
+    frames = _coco_frames(found, _with_videos(whole), source, files)
     found.listed = set(frames.values())
-    names = {one["id"]: one["name"] for one in whole["categories"]}
+    names = {one["id"]: str(one["name"]) for one in whole["categories"]}
     if not labels:
         found.labels = {name: number for number, name in enumerate(names.values())}
     known = {one["id"] for one in whole["images"]}
@@ -338,10 +347,33 @@ def _coco(
         track = found.index(0, one.get("track_id", -1), f"track_id of annotation {number}")
         score = found.number(0, one.get("score", 1), f"score of annotation {number}")
         x, y, w, h = (found.number(0, value, f"bbox of annotation {number}") for value in (x, y, w, h))
-        area = found.number(0, one["area"], f"area of annotation {number}") if "area" in one else math.nan
+        given = one.get("area")
+        area = math.nan if given is None else found.number(0, given, f"area of annotation {number}")
         label = found.label(0, name)
         found.add(0, frames[image], (x, y, x + w, y + h), score, label, track, ignore=ignore, area=area)
     return found.made()
+
+
+def _check_entries(found: _Rows, key: str, entries: Any, needed: Sequence[str]) -> None:
+    """Check that a part of a COCO file is a list of objects that have some keys, with numbers or texts as ids."""
+    if not isinstance(entries, list):
+        raise found.wrong(0, f"{key} must be a list")
+    for number, one in enumerate(entries, 1):
+        lacking = [name for name in needed if not isinstance(one, dict) or not isinstance(one.get(name), (int, str))]
+        if lacking:
+            raise found.wrong(0, f"entry {number} of {key} must have {lacking[0]}, a number or a text")
+    if key != "annotations" and len({one["id"] for one in entries}) < len(entries):
+        raise found.wrong(0, f"two entries of {key} have the same id; number them anew")
+
+
+def _with_videos(whole: dict[str, Any]) -> list[dict[str, Any]]:
+    """The images, each with the name of its `video_id` as `video`."""
+    listed = whole.get("videos")
+    videos = {one.get("id"): one.get("name") for one in listed if isinstance(one, dict)} if listed else {}
+    return [
+        {**one, "video": str(videos[one["video_id"]])} if "video" not in one and one.get("video_id") in videos else one
+        for one in whole["images"]
+    ]
 
 
 def _coco_frames(
@@ -372,7 +404,10 @@ def _coco_frames(
     for place, one in enumerate(ordered):
         frames[one["id"]] = frame = one["frame_id"] if numbered else by_name.get(_file_name(one), place)
         if one.get("width") and one.get("height"):
-            found.sizes[frame] = (int(one["width"]), int(one["height"]))
+            found.size(0, frame, one, f"image {one['id']}")
+    if len(set(frames.values())) < len(frames):
+        text = "two images are the same frame; if they are of several videos, name the video of each image with video"
+        raise found.wrong(0, text)
     return frames
 
 
@@ -386,5 +421,5 @@ def _file_name(image: dict[str, Any]) -> str:
     return Path(str(image.get("file_name", ""))).name
 
 
-def _by_name(image: dict[str, Any]) -> tuple[list[tuple[int, str]], int]:
-    return natural_key(str(image.get("file_name", ""))), int(image.get("id", 0))
+def _by_name(image: dict[str, Any]) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    return natural_key(str(image.get("file_name", ""))), natural_key(str(image["id"]))

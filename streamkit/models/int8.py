@@ -103,7 +103,7 @@ def write_int8(
         found = parts(prepared)
         if not found.body:
             raise ModelError(
-                f"{file.name} has {len(found.last)} convolutions, and none that another one reads: int8 would make "
+                f"{file.name} has {len(found.last)} convolution{'s' * (len(found.last) != 1)}, and none that another one reads: int8 would make "
                 "nothing faster. Keep the float network; on a GPU, convert it with: run.py models convert CARD --f16"
             )
         calibration = CalibrationReader(feeds)

@@ -87,6 +87,7 @@ def test_ranges_from_the_compared_images_are_told(here: Here, stills, tmp_path):
         (("quantize", "color", "STREET"), 2, "color.onnx has 1 convolution"),
         (("quantize", "deno", "STREET"), 2, "did you mean 'demo'?"),
         (("quantize", "demo", "STREET", "--truth", "no.json"), 2, "no.json"),
+        (("quantize", "demo", "STREET", "--out", "x.onnx"), 2, "--out x.onnx is the card: give it the suffix .yaml"),
         (("convert", "demo"), 2, "name the precision: --f16, or use: run.py models quantize"),
         (("convert", "demo", "--f16", "--device", "cuda"), 2, "cuda"),
     ],

@@ -92,6 +92,18 @@ def test_label_files_beside_images_belong_to_the_images_in_natural_order(tmp_pat
     assert shown(read(folder)) == ROWS
 
 
+def test_a_coco_file_of_several_videos_has_the_frames_of_each(tmp_path):
+    whole = json.loads(coco(tmp_path).read_text())
+    other = [{**one, "id": one["id"] + 100, "video_id": 2} for one in whole["images"]]
+    whole["images"] = [{**one, "video_id": 1} for one in whole["images"]] + other
+    whole["videos"] = [{"id": 1, "name": "in/a.mp4"}, {"id": 2, "name": "in/b.mp4"}]
+    whole["annotations"] = [{**one, "area": None} for one in whole["annotations"]]
+    (tmp_path / "truth.json").write_text(json.dumps(whole))
+    assert shown(read(tmp_path / "truth.json")) == ROWS
+    with pytest.raises(ConfigError, match=r"has the videos in/a.mp4, in/b.mp4, and none is 'c'"):
+        read(tmp_path / "truth.json", sources=("c",))
+
+
 def renamed_images(path):
     """The COCO file with images by name, not by number, of which the source lacks the first."""
     whole = json.loads(path.read_text())
@@ -107,7 +119,7 @@ def test_images_of_a_folder_are_found_by_their_names(tmp_path):
     truth = read(renamed_images(coco(tmp_path)), images={"a": files})
     assert shown(truth) == [(2, *ROWS[2][1:])]
     assert [truth.is_labelled("a", frame) for frame in range(4)] == [False, True, True, False]
-    assert truth.notes == [f"1 images of {tmp_path}/truth.json are not in the source a and are left out"]
+    assert truth.notes == [f"images of {tmp_path}/truth.json that the source a lacks are left out: 1"]
     with pytest.raises(ConfigError, match=r"none of its images is among the 2 of the source a: .*shot8.jpg.*'x.jpg'"):
         read(tmp_path / "truth.json", images={"a": ["in/x.jpg", "in/y.jpg"]})
 
@@ -194,6 +206,11 @@ def text_file(name, text):
     return make
 
 
+def coco_with(**parts):
+    whole = {"images": [{"id": 1}], "annotations": [], "categories": [{"id": 1, "name": "car"}], **parts}
+    return text_file("t.json", json.dumps(whole))
+
+
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
@@ -210,6 +227,16 @@ def text_file(name, text):
         (text_file("p.mp4", "x"), {}, "a truth is a .jsonl, a COCO .json, a MOTChallenge gt.txt or a YOLO folder"),
         (text_file("t.json", "{}"), {}, "a COCO file must have images, annotations and categories"),
         (text_file("t.jsonl", ""), {}, "has no box"),
+        (text_file("t.jsonl", '{"frame": 0, "objects": []}\n' * 2), {}, "t.jsonl:2:1: frame 0 is there twice"),
+        (text_file("t.jsonl", '{"frame": 0, "width": "w", "height": 1, "objects": []}'), {}, "width of the record"),
+        (coco_with(images=[{"file_name": "a"}]), {}, "entry 1 of images must have id, a number or a text"),
+        (coco_with(images={"a": 1}), {}, "images must be a list"),
+        (coco_with(images=[{"id": 1}, {"id": 1}]), {}, "two entries of images have the same id"),
+        (coco_with(images=[{"id": 1, "frame_id": 0}, {"id": 2, "frame_id": 0}]), {}, "two images are the same frame"),
+        (coco_with(images=[{"id": 1, "width": "w", "height": 1}]), {}, "width of image 1 must be a finite number"),
+        (coco_with(categories=["car"]), {}, "entry 1 of categories must have id"),
+        (coco_with(categories=[{"id": 1}]), {}, "entry 1 of categories must have name"),
+        (coco_with(annotations=[3]), {}, "entry 1 of annotations must have image_id"),
         (wrong_yolo("0 0.5 0.5 0.1"), {}, "shot_002.txt:1:1: a line must have the 5 numbers"),
         (wrong_yolo("0 0.5 0.5 0.1 0.1 0.2 0.2"), {}, "polygons of segments cannot be used"),
         (wrong_yolo("0 320 180 64 36"), {}, "must be shares of the frame, 0 to 1"),
