@@ -20,10 +20,11 @@ from streamkit.evaluate.truth import Truth
 
 _AP = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 _RATES = ("precision", "recall")
-_TRACKS = ("hota", "deta", "assa", "mota", "idf1")
-METRICS = (*_AP, *_RATES, *_TRACKS, "counts", "fps")
+TRACKS = ("hota", "deta", "assa", "mota", "idf1")
+"""The metrics of tracking."""
+METRICS = (*_AP, *_RATES, *TRACKS, "counts", "fps")
 """The metrics that `--min` knows; those of detection and tracking also for a class, as in `ap.car`."""
-PER_CLASS = ("ap", "ap50", *_RATES, *_TRACKS)
+PER_CLASS = ("ap", "ap50", *_RATES, *TRACKS)
 """The metrics that exist for each class."""
 
 _TITLES = {
@@ -212,7 +213,7 @@ def metric(report: Mapping[str, Any], name: str) -> float | None:
         return _number(report["speed"]["fps"])
     if base == "counts":
         return None if report["counts"] is None else _number(report["counts"]["accuracy"])
-    part = report["tracking"] if base in _TRACKS else report["detection"]
+    part = report["tracking"] if base in TRACKS else report["detection"]
     if part is None:
         return None
     return _number(part["per_class"][label][base] if label else part[base])
@@ -258,7 +259,7 @@ def as_lines(report: Mapping[str, Any]) -> Iterator[str]:
     if report["tracking"] is None:
         yield f"tracking is not measured: {report['tracking_missing']}"
     else:
-        names = [*_TRACKS, "switches", "fragments"]
+        names = [*TRACKS, "switches", "fragments"]
         rows = [[_TITLES.get(n, n), *(value(report["tracking"], c, n) for c in columns)] for n in names]
         yield as_table(rows, ["tracking", *columns])
     yield ""
