@@ -306,7 +306,8 @@ def _track_lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield "tracks that go wrong"
     worst = [one for one in errors if one["kind"] == "switch"] or errors
     for one in worst[:_SHOWN]:
-        lost = f", after {one['lost']} frames without a track" if one["lost"] else ""
+        frames = f"{one['lost']} frame{'s' * (one['lost'] != 1)}"
+        lost = f", after {frames} without a track" if one["lost"] else ""
         what = f"track {one['before']} to {one['after']}" if one["kind"] == "switch" else f"track {one['after']}"
         yield f"  {one['kind']}: {one['source']} frame {one['frame']}, {one['label']} {one['id']}: {what}{lost}"
     yield from _more(worst)
