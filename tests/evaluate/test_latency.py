@@ -4,7 +4,6 @@ import contextlib
 
 import cv2
 import numpy as np
-import pytest
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
