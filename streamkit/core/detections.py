@@ -290,7 +290,8 @@ class Detections:
         """The table as `supervision.Detections`: xyxy in source pixels, confidence, class_id, tracker_id, mask, data.
 
         `data["class_name"]` has the labels, and `data` further public columns. `tracker_id` is None without a tracker
-        and -1 for rows without a track. `mask`, (n, height, width) bool, is there if a stage has written masks.
+        and -1 for rows without a track. `mask`, (n, height, width) bool, is there if a stage has written masks. The
+        corners of oriented boxes are in `data["xyxyxyxy"]`, where supervision reads them.
 
         Raises:
             MissingPackage: supervision is not installed.
