@@ -191,5 +191,6 @@ def check_task(stage: Any) -> None:
     task, card = stage.name, stage.model
     if card.task != task:
         raise ValueError(
-            f"{task} needs a card with task: {task}; {card.name} has task: {card.task}, which the stage {card.task} runs"
+            f"{task} needs a card with task: {task}; "
+            f"{card.name} has task: {card.task}, which the stage {card.task} runs"
         )
