@@ -3,8 +3,8 @@
     python benchmarks/python_loop.py [VIDEO...] [--model CARD] [--device cuda:0] [--limit 400] [--pairs 5]
 
 Each pair runs three forms one after the other: without a loop and with `jsonl`, a loop in place of `jsonl`, and a loop
-beside it. The loop reads the detections of every frame. The figures are medians; the ratios those of the pairs. CPU time
-depends little on other load of the machine; frames per second do.
+beside it. The loop reads the detections of every frame. The figures are medians; the ratios those of the pairs. CPU
+time depends little on other load of the machine.
 """
 
 from __future__ import annotations
