@@ -371,7 +371,7 @@ def _check_entries(found: _Rows, key: str, entries: Any, needed: Sequence[str]) 
         if lacking:
             raise found.wrong(0, f"entry {number} of {key} must have {lacking[0]}, a number or a text, got {one!r:.60}")
     if key != "annotations" and len({one["id"] for one in entries}) < len(entries):
-        raise found.wrong(0, f"two entries of {key} have the same id; number them anew")
+        raise found.wrong(0, f"two entries of {key} have the same id; give each an id of its own")
 
 
 def _with_video(image: dict[str, Any], names: Mapping[Any, Any]) -> dict[str, Any]:

@@ -233,7 +233,7 @@ def coco_with(**parts):
         (coco_with(images={"a": 1}), {}, "images must be a list"),
         (coco_with(images=[{"id": 1}, {"id": 1}]), {}, "two entries of images have the same id"),
         (coco_with(images=[{"id": 1, "frame_id": 0}, {"id": 2, "frame_id": 0}]), {}, "have the same frame_id 0"),
-        (coco_with(images=[{"id": 1, "width": "w", "height": 1}]), {}, "width and height of the image 1 must be a finite number"),
+        (coco_with(images=[{"id": 1, "width": "w", "height": 1}]), {}, "height of the image 1 must be a finite number"),
         (coco_with(categories=["car"]), {}, "entry 1 of categories must have id"),
         (coco_with(categories=[{"id": 1}]), {}, "entry 1 of categories must have name"),
         (coco_with(annotations=[3]), {}, "annotation 1 needs image_id"),
