@@ -22,14 +22,14 @@ _OPTIONS = ("device", "batch", "watchdog", "state")
 
 
 def read(
-    path: Path, *, set_: Mapping[str, str] | None = None, device: str | None = None, registry: Registry | None = None,
+    path: Path, *, set_: Mapping[str, Any] | None = None, device: str | None = None, registry: Registry | None = None,
     may_be_empty: bool = False, text: str | None = None,
 ) -> Config:  # fmt: skip
     """Read and check a pipeline's YAML file. Problems are collected in the result, not raised.
 
     Args:
         path: the file.
-        set_: values that replace the file's, such as `stages.detect.min_score` to `0.5`.
+        set_: values that replace the file's, such as `stages.detect.min_score` to `0.5`; texts are typed.
         device: replaces the file's `device`.
         registry: where stages are looked up; by default the built-in and the installed stages.
         may_be_empty: accept `sources: {}`, for sources that are added at run time.
@@ -62,7 +62,7 @@ def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = N
 
 
 def read_values(
-    values: Mapping[str, Any], *, set_: Mapping[str, str] | None = None, device: str | None = None,
+    values: Mapping[str, Any], *, set_: Mapping[str, Any] | None = None, device: str | None = None,
     may_be_empty: bool = False,
 ) -> Config:  # fmt: skip
     """Read a pipeline from plain values in the YAML's shape, as `read` does; the environment is not expanded."""
@@ -92,11 +92,11 @@ def source_entry(source: SourceConfig) -> dict[str, Any]:
 
 
 def _read(
-    root: YamlNode, problems: list[Problem], path: Path, set_: Mapping[str, str], device: str | None,
+    root: YamlNode, problems: list[Problem], path: Path, set_: Mapping[str, Any], device: str | None,
     known: Registry | None, may_be_empty: bool = False,
 ) -> Config:  # fmt: skip
-    for name, text in set_.items():
-        replace_value(root, name, text, problems)
+    for name, given in set_.items():
+        replace_value(root, name, given, problems)
     config = Config(root.file, path.parent, (known or default_registry()).copy(), problems=problems)
     if not isinstance(root.value, dict):
         problems.append(root.problem(f"a pipeline is a mapping with the keys {', '.join(_TOP)}"))
@@ -132,8 +132,8 @@ def _read(
     return config
 
 
-def replace_value(root: YamlNode, name: str, text: str, problems: list[Problem]) -> None:
-    """Apply one `--set NAME=VALUE` to the tree; problems are added to `problems`."""
+def replace_value(root: YamlNode, name: str, given: Any, problems: list[Problem]) -> None:
+    """Apply one `--set NAME=VALUE`, or a plain value, to the tree; problems are added to `problems`."""
     node, (*path, last) = root, name.split(".")
     for depth, step in enumerate([*path, last]):
         if depth == 2 and path[0] == "sources" and isinstance(node.value, str):
@@ -157,13 +157,12 @@ def replace_value(root: YamlNode, name: str, text: str, problems: list[Problem])
         where = ".".join(path) or "the file"
         problems.append(Problem("--set", 0, 0, f"{name}: {where} is not a mapping, so {last} cannot be set in it"))
         return
-    value = YamlNode(None, f"--set {name}", 0, 0)
-    if text[:1] in "[{":
-        value, more = load(text, f"--set {name}")
+    if isinstance(given, str) and given[:1] in "[{":
+        value, more = load(given, f"--set {name}")
         value.line = value.column = 0
         problems.extend(more)
     else:
-        value.value = scalar(text)
+        value = tree(scalar(given) if isinstance(given, str) else given, f"--set {name}")
     node.value[last], node.keys[last] = value, (0, 0)
 
 

@@ -25,6 +25,7 @@ from streamkit.core.detections import (
     merge,
     shape_text,
 )
+from streamkit.core.dlpack import DLPackArray, Nv12Planes
 from streamkit.core.surface import Color, Surface
 
 __all__ = [
@@ -209,7 +210,7 @@ class Frame:
         """
         return functions().image(self, order)
 
-    def rgb(self) -> Any:
+    def rgb(self) -> DLPackArray:
         """The image as (height, width, 3) uint8 RGB on the frame's device, for `torch.from_dlpack` and others.
 
         Returns:
@@ -218,19 +219,21 @@ class Frame:
         Raises:
             ValueError: the frame has no pixels.
         """
-        return functions().rgb_tensor(self)
+        found: DLPackArray = functions().rgb_tensor(self)
+        return found
 
-    def nv12(self) -> Any:
+    def nv12(self) -> Nv12Planes:
         """The planes as the decoder wrote them, on the frame's device, without a copy. Do not write to them.
 
         Returns:
-            A `streamkit.ops.tensors.Nv12Planes`: `y` (height, width) uint8; `uv` (ceil(height / 2), ceil(width / 2), 2)
+            `y` (height, width) uint8; `uv` (ceil(height / 2), ceil(width / 2), 2)
             uint8, Cb and Cr; and `color`. The surface returns to its pool when the last array made from them is gone.
 
         Raises:
             ValueError: the frame has no pixels.
         """
-        return functions().nv12_planes(self)
+        found: Nv12Planes = functions().nv12_planes(self)
+        return found
 
     def record(self) -> dict[str, Any]:
         """The frame as the dict that the sink `jsonl` writes, schema `streamkit/1`."""

@@ -147,10 +147,13 @@ class Detections:
     def __len__(self) -> int:
         return len(self.xyxy)
 
+    def __iter__(self) -> Iterator[Detections]:
+        return (self[row : row + 1] for row in range(len(self)))
+
     def __getitem__(self, rows: Any) -> Detections:
         """Select rows by a mask, a slice or indices; every column and `row_id` follow.
 
-        A single number gives a table of that row, so a loop over a table yields tables of one row.
+        A single number gives a table of that row, as a loop over the table does.
 
         Raises:
             IndexError: there is no such row.
@@ -287,7 +290,8 @@ class Detections:
         """The table as `supervision.Detections`: xyxy in source pixels, confidence, class_id, tracker_id, mask, data.
 
         `data["class_name"]` has the labels, and `data` further public columns. `tracker_id` is None without a tracker
-        and -1 for rows without a track. `mask`, (n, height, width) bool, is there if a stage has written masks.
+        and -1 for rows without a track. `mask`, (n, height, width) bool, is there if a stage has written masks. The
+        corners of oriented boxes are in `data["xyxyxyxy"]`, where supervision reads them.
 
         Raises:
             MissingPackage: supervision is not installed.
@@ -311,6 +315,10 @@ class Detections:
             f"Detections({len(self)} rows{': ' * bool(counts)}{', '.join(counts)}; xyxy={shape_text(self.xyxy)}, "
             f"track_id={shape_text(self.track_id)}{extra})"
         )
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: a table of the first objects."""
+        return functions().table_html(self)
 
 
 _MOST_LABELS = 5

@@ -196,4 +196,7 @@ def check_task(stage: Any) -> None:
     """Check that the card's task is the stage's; raise ValueError."""
     task, card = stage.name, stage.model
     if card.task != task:
-        raise ValueError(f"{task} needs a card with task: {task}; {card.name} has task: {card.task}")
+        raise ValueError(
+            f"{task} needs a card with task: {task}; "
+            f"{card.name} has task: {card.task}, which the stage {card.task} runs"
+        )

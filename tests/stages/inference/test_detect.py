@@ -200,7 +200,7 @@ def test_detect_is_its_three_parts_with_their_options(card):
 
 
 def test_detect_refuses_a_card_of_another_task(card):
-    with pytest.raises(ValueError, match="detect needs a card with task: detect; demo has task: pose"):
+    with pytest.raises(ValueError, match="task: detect; demo has task: pose, which the stage pose runs"):
         Detect(model=dataclasses.replace(card, task="pose"))
 
 
