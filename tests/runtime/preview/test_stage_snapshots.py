@@ -9,8 +9,8 @@ from streamkit.core.data import Frame
 from streamkit.core.stage import Collecting, default_registry, stage
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import PipelineRun
-from streamkit.serve.gallery import Gallery
-from streamkit.serve.preview import follow_sinks, tap
+from streamkit.runtime.preview.gallery import Gallery
+from streamkit.runtime.preview.stage import follow_sinks, tap
 
 PIPELINE = """
 sources: {street: samples/street.mp4}
