@@ -93,9 +93,9 @@ class Gallery(PreviewDemand):
         return self._requested.get(source, -math.inf) >= now_s
 
     def discard_unwatched(self, now_s: float) -> None:
-        """Discard the images of all sources that nobody watches at this monotonic time.
+        """Discard the images of all sources that are not watched at this monotonic time.
 
-        `wants` does so for its source; where no stage of this process calls it, call this from time to time.
+        `wants` does so for its source. If the stages run in other processes, call this periodically instead.
         """
         for source in list(self._newest):
             if not self.watched(source, now_s):

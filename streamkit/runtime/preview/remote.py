@@ -125,7 +125,7 @@ class GalleryRelay:
     def handle(self, kind: str, value: Any) -> bool:
         """Process a message of a worker if it is of a gallery; return whether it is.
 
-        Call it with every message, by one thread: it also discards the images that nobody watches any more.
+        Call it with every message, by one thread: it also discards the images of sources that are not watched any more.
         """
         now_s = time.monotonic()
         if kind == PREVIEW:

@@ -167,7 +167,8 @@ def test_images_of_a_worker_reach_its_parents_viewers(root, tmp_path):
         assert all(late[1][2] > early[1][2] for early, late in pairwise(images))
         newest = one.gallery.newest("street")
         assert (newest.jpeg, newest.frame) == images[-1][1][1:3]
-        assert len(one.orders) == 3  # at 0, 1 and 2 s
+        assert len(one.orders) >= 2
+        assert all(late[2] - early[2] >= 1.0 - 1e-3 for early, late in pairwise(one.orders))
 
         one.receive(REQUESTED_FOR_S + 1.5)  # nobody watches any more
         left_s = one.orders[-1][2]
@@ -188,14 +189,17 @@ def test_events_of_a_worker_reach_its_parent_in_order_with_their_images(root, tm
     saved = [each for each in found if each.event.kind == "saved"]
     assert len(saved) == report["events"]["saved"] > 0
     assert {looked_at(each.jpeg).shape for each in saved} == {(180, 320, 3)}
+    with_image = set()
     for source in ("street", "gate"):
         own = [each for each in found if (each.event.source, each.event.stage) == (source, "line")]
         assert [each.event.frame for each in own] == sorted(each.event.frame for each in own)
         pictured = [each for each in own if each.jpeg]
         assert pictured
         assert {looked_at(each.jpeg).shape for each in pictured} == {(360, 640, 3)}
-        frames = sorted({each.event.frame for each in pictured})
-        assert all(late - early >= 5 for early, late in pairwise(frames))  # at most 4 a second, of 25 frames
+        with_image |= {(source, each.event.frame) for each in pictured}
+    left_out = report["counts"].get("event images left out", 0)
+    line = {(each.event.source, each.event.frame) for each in found if each.event.stage == "line"}
+    assert len(with_image) + left_out == len(line)
 
 
 # --------------------------------------------------------------------------------------------------------- the worker
@@ -281,12 +285,13 @@ class Silent:
 def test_events_are_sent_in_values_that_every_process_has():
     logged, got = collect(), []
     remote = RemoteGallery(lambda kind, value: got.extend(value))
-    given = event(at=np.float32(0.5), colour=Colour.RED, own=[SimpleNamespace(x=1)])
+    data = {"at": np.float32(0.5), "colour": Colour.RED, "own": [SimpleNamespace(x=1)]}
+    given = Event(Colour.RED, "line", "gate", 0, 0.0, Colour.RED, data)
     remote.add_events(1.0, [given, event(3, bad=Silent())], None)
     remote.close()
     (_, sent, _), (_, other, _) = got
     assert sent.data == {"at": np.float32(0.5), "colour": "red", "own": ["namespace(x=1)"]}
-    assert type(sent.data["colour"]) is str
+    assert [type(one) for one in (sent.kind, sent.track_id, sent.data["colour"])] == [str] * 3
     assert sent.key is None
     assert (other.frame, other.data) == (3, {})
     assert "the data of an event of line cannot be shown: ValueError: no text" in logged[0]
