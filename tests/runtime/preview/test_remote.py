@@ -144,11 +144,11 @@ def frame_of_sample(root, index):
         video.release()
 
 
+@pytest.mark.alone
 def test_images_of_a_worker_reach_its_parents_viewers(root, tmp_path):
     with parent(root, PIPELINE.replace("OUT", str(tmp_path))) as one:
-        before = one.ask("frames", "frames")
-        one.receive(1.0)
-        assert one.ask("frames", "frames") > before
+        enough = one.ask("frames", "frames") + 25
+        until(lambda: one.ask("frames", "frames") > enough)
         assert one.images() == []  # nobody watches
 
         begun_s = time.monotonic()
@@ -163,16 +163,16 @@ def test_images_of_a_worker_reach_its_parents_viewers(root, tmp_path):
         assert 0.001 < changed.mean() < 0.3  # boxes and labels on that frame
 
         images = one.images()
-        assert 4 <= len(images) <= 5 * 2.5 + 1
+        assert 2 <= len(images) <= 5 * 2.5 + 1
         assert all(late[1][2] > early[1][2] for early, late in pairwise(images))
         newest = one.gallery.newest("street")
         assert (newest.jpeg, newest.frame) == images[-1][1][1:3]
         assert len(one.orders) >= 2
         assert all(late[2] - early[2] >= 1.0 - 1e-3 for early, late in pairwise(one.orders))
 
-        one.receive(REQUESTED_FOR_S + 1.5)  # nobody watches any more
-        left_s = one.orders[-1][2]
-        assert one.images(left_s + 0.5) == []
+        one.receive(REQUESTED_FOR_S + 2.5)  # nobody watches any more
+        one.ask("frames", "frames")  # a worker also sends reports, twice a second
+        assert one.images(one.orders[-1][2] + 1.5) == []
         assert one.gallery.newest("street") is None
 
 
