@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import click
 
 from streamkit.cli import common
 from streamkit.core.errors import ConfigError
-
-logger = logging.getLogger(__name__)
 
 _TOKEN = "STREAMKIT_TOKEN"
 
@@ -79,21 +76,16 @@ def prepare(graph: Any) -> tuple[Any, Any]:
     Raises:
         ConfigError: the pipeline has several devices.
     """
-    from streamkit.config.graph import build
     from streamkit.runtime.execution.device import choose
     from streamkit.runtime.pipeline import PipelineRun
-    from streamkit.serve.gallery import Gallery
-    from streamkit.serve.preview import follow_sinks, hidden_elsewhere, tap
+    from streamkit.runtime.preview.gallery import Gallery
+    from streamkit.runtime.preview.stage import follow_sinks, preview_graph
 
     config = graph.config
     if isinstance(config.device, list) and len(config.device) > 1:
         raise ConfigError("serve runs on one device; start one process per device, as in --device cuda:0 --port 8001")
     gallery = Gallery()
-    if elsewhere := hidden_elsewhere(graph):
-        names = ", ".join(elsewhere)
-        logger.warning(f"the page shows another branch than {names}: objects hidden there are visible on the page")
-    config.stages.append(tap(graph, gallery))
-    running = PipelineRun(build(config), choose(config.device), keep_running=True, realtime=True)
+    running = PipelineRun(preview_graph(config, gallery), choose(config.device), keep_running=True, realtime=True)
     follow_sinks(running, gallery)
     running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
     return running, gallery

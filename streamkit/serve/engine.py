@@ -23,9 +23,9 @@ from streamkit.core.stage import options
 from streamkit.media.uris import is_path, scheme
 from streamkit.runtime.ingest.source_status import SourceState, short
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.preview.gallery import Gallery
 from streamkit.serve import api_models
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
-from streamkit.serve.gallery import Gallery
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
