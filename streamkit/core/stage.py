@@ -170,7 +170,7 @@ class StreamStage(Stage):
     """Processes each source's frames in order, all sources of a batch in one call; on the host.
 
     `states` holds one state object per source, created by `new_state` and dropped when the source ends. With several
-    devices, each has its own instance, which receives the sources of its device.
+    processes, each has its own instance, which receives the sources of its process.
     """
 
     def new_state(self, source: str) -> Any:

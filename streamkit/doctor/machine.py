@@ -345,10 +345,12 @@ def shared_gpu() -> Finding:
     from streamkit.runtime.multiprocess.process_count import CORES_PER_PROCESS
 
     most = max(1, cores() // CORES_PER_PROCESS)
-    text = f"device: cuda runs up to {most} process{'es' * (most > 1)} ({cores()} CPU cores)"
+    text = f"device: cuda runs up to {most} process{'es' * (most > 1)} on a GPU ({cores()} CPU cores)"
+    if most == 1:
+        return Finding("ok", "MPS", f"{text}, which needs none")
     if find_control() is None:
-        return Finding("ok", "MPS", f"{text}, which take turns on a GPU: {CONTROL} is not installed")
-    return Finding("ok", "MPS", f"{text}, which use a GPU at the same time, by {CONTROL}")
+        return Finding("ok", "MPS", f"{text}, which take turns: {CONTROL} is not installed")
+    return Finding("ok", "MPS", f"{text}, at the same time, by {CONTROL}")
 
 
 def gpu(index: int) -> Iterator[Finding]:

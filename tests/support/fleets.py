@@ -93,7 +93,8 @@ class Runs:
         path = self.folder / "p.yaml"
         path.write_text("plugins: [odd.py]\n" + text.replace("OUT", str(self.out)))
         line = [sys.executable, "-W", "error", str(self.root / "run.py"), str(path), "--device", device,
-                "--set", f"device.processes={processes}", "--report", str(self.folder / "r.json"), *map(str, args)]  # fmt: skip
+                "--set", f"device.processes={processes}", "--report", str(self.folder / "r.json"),
+                *map(str, args)]  # fmt: skip
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         made = subprocess.Popen(
             line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.root, env=environment,

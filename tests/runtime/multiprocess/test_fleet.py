@@ -89,7 +89,10 @@ def test_two_processes_give_what_one_gives(runs: Runs, tmp_path: Path) -> None:
 def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -> None:
     """Messages of cameras that come and go carry the time, so that each is a new one."""
     graph = build(
-        read_text("device: {use: cpu, processes: 2}\nsources: {a: 'test://', b: 'test://'}\nstages: {jsonl: {path: all.jsonl}}")
+        read_text(
+            "device: {use: cpu, processes: 2}\nsources: {a: 'test://', b: 'test://'}\n"
+            "stages: {jsonl: {path: all.jsonl}}"
+        )
     )
     logged = collect()
     fleet = WorkerFleet(graph, assign_sources(graph), tmp_path / "p.yaml", {}, None)
@@ -183,7 +186,16 @@ def test_a_timeline_is_of_one_device(runs: Runs) -> None:
 
 def test_the_graph_says_which_process_has_which_sources(runs: Runs, root: Path) -> None:
     (runs.folder / "g.yaml").write_text(WHOLE.replace("OUT", "out").replace("  odd: {}\n", ""))
-    line = [sys.executable, root / "run.py", "graph", runs.folder / "g.yaml", "--device", "cpu", "--set", "device.processes=2"]
+    line = [
+        sys.executable,
+        root / "run.py",
+        "graph",
+        runs.folder / "g.yaml",
+        "--device",
+        "cpu",
+        "--set",
+        "device.processes=2",
+    ]
     told = subprocess.run(line, capture_output=True, text=True, cwd=root)
     assert told.returncode == 0, told.stderr
     assert told.stdout.splitlines()[-2:] == ["process on cpu: a, c/d", "process on cpu: b, gone"]

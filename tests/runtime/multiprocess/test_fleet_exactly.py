@@ -547,7 +547,9 @@ def graph_of(device: str, sources: int = 2) -> Any:
     return build(read_text(f"device: {device}\nsources: {{{listed}}}\nstages: {{jsonl: {{path: all.jsonl}}}}"))
 
 
-@pytest.mark.parametrize(("device", "sources", "unused"), [("cpu", 2, 0), ("[cpu]", 2, 0), ("[cpu, 'cuda:1', 'cuda:2']", 1, 2)])
+@pytest.mark.parametrize(
+    ("device", "sources", "unused"), [("cpu", 2, 0), ("[cpu]", 2, 0), ("[cpu, 'cuda:1', 'cuda:2']", 1, 2)]
+)
 def test_one_share_runs_in_this_process(device: str, sources: int, unused: int) -> None:
     logged = collect()
     trace: Any = SimpleNamespace(current_track=Spans)

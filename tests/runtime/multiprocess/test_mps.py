@@ -139,9 +139,7 @@ def test_a_guard_that_hangs_is_killed_with_its_daemon(monkeypatch: pytest.Monkey
         ("silent", "its daemon does not start (it does not answer)"),
     ],
 )
-def test_where_it_cannot_start_the_run_goes_on_without(
-    how: str, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_it_cannot_start_the_run_goes_on_without(how: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPS_STAND_IN", how)
     made = MpsDaemon(check=None)
     with made:

@@ -111,9 +111,7 @@ def test_a_stage_that_looks_across_sources_is_refused_in_several_processes() -> 
 def test_state_is_refused_in_several_processes_alone(tmp_path: Any) -> None:
     head = f"state: {tmp_path}/state.db\n"
     assert len(assign_sources(graph("{use: cpu, processes: 2}", "plain: {}", 1, head))) == 1
-    with pytest.raises(
-        ConfigError, match=r"^state supports one process; name one device with processes: 1$"
-    ):
+    with pytest.raises(ConfigError, match=r"^state supports one process; name one device with processes: 1$"):
         assign_sources(graph("{use: cpu, processes: 2}", "plain: {}", 2, head))
 
 
