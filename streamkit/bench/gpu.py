@@ -185,8 +185,8 @@ class GpuBenchmark:
             stages = ("preprocess",)
         pace = _REALTIME_FPS if what == "paced" else None
         path = self._pipeline(codec, sources, batch, stages=stages, pace=pace, decoders=decoders)
-        device = ",".join([options.device] * processes)
-        spec = trial.TrialSpec(str(path), options.set_ if "detect" in stages else {}, device, seconds=options.seconds)
+        set_ = {**(options.set_ if "detect" in stages else {}), "device.processes": str(processes)}
+        spec = trial.TrialSpec(str(path), set_, options.device, seconds=options.seconds)
         if pace is not None:
             spec.seconds, spec.warmup_s, spec.start_s = max(5.0, spec.seconds), 2.0, 60.0 + sources / 4
         try:

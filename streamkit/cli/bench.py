@@ -58,7 +58,7 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @click.option("--grid", is_flag=True, help="measure every batch size with every number of sources")
 @click.option("--realtime", type=_NUMBERS, default=(), help="also measure this many sources at 30 frames per second")
 @click.option("--processes", type=_NUMBERS, default="1", show_default=True,
-              help="numbers of processes that share the GPU, as device: [cuda:0, cuda:0] does")  # fmt: skip
+              help="numbers of processes that share the GPU, as device.processes sets them")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True, help="of each measurement")
 @click.option("--max", "max_s", type=click.FloatRange(min=1), default=None,
               help="seconds in all: 360, or 60 with --quick; what exceeds them is skipped or stopped")  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamkit.config.checks.alarms import read_alarms
 from streamkit.config.entries import EXAMPLES, Entries
-from streamkit.config.plan import Config, PipelineOptions, SourceConfig
+from streamkit.config.plan import Config, DeviceOptions, PipelineOptions, SourceConfig
 from streamkit.config.plugins import load_plugins
 from streamkit.config.validate import OptionValidator
 from streamkit.core.errors import ConfigError, Problem
@@ -117,7 +117,11 @@ def _read(
             problems.append(root.problem(f"unknown key {key!r}{way}", key))
     if device:
         names = [name.strip() for name in device.split(",")]
-        root.value["device"] = tree(names if len(names) > 1 else device, "--device")
+        given, known_device = tree(names if len(names) > 1 else device, "--device"), root.value.get("device")
+        if known_device is not None and isinstance(known_device.value, dict):  # its `processes` stays
+            known_device.value["use"], known_device.keys["use"] = given, (0, 0)
+        else:
+            root.value["device"] = given
     entries = Entries(config, root, _TOP)
     _read_options(config, root, entries.validate)
     _read_plugins(config, root.value.get("plugins"))
@@ -138,6 +142,8 @@ def replace_value(root: YamlNode, name: str, given: Any, problems: list[Problem]
     for depth, step in enumerate([*path, last]):
         if depth == 2 and path[0] == "sources" and isinstance(node.value, str):
             node.value = {"uri": YamlNode(node.value, node.file, node.line, node.column)}
+        if depth == 1 and path[0] == "device" and not isinstance(node.value, dict | None):
+            node.value = {"use": YamlNode(node.value, node.file, node.line, node.column)}
         if depth == len(path):
             break
         if depth > 1 and isinstance(node.value, dict) and node.value.get(step) is None:
@@ -147,7 +153,7 @@ def replace_value(root: YamlNode, name: str, given: Any, problems: list[Problem]
             node = node.value[step]
             if node.value is None:
                 node.value = {}
-        elif node is root and step == "batch" and isinstance(root.value, dict):
+        elif node is root and step in ("batch", "device") and isinstance(root.value, dict):
             root.value[step] = node = YamlNode({}, f"--set {name}", 0, 0)
         else:
             known = node.value if isinstance(node.value, dict) else {}
@@ -173,6 +179,11 @@ def _read_options(config: Config, root: YamlNode, validate: OptionValidator) -> 
             continue
         if key == "batch" and not isinstance(node.value, dict):
             node = replace(node, value={"size": node}, keys={"size": (node.line, node.column)})
+        if key == "device" and isinstance(node.value, dict):
+            if (values := validate(DeviceOptions, node, key)) is not None:
+                config.device, processes = values.get("use", "auto"), values.get("processes", "auto")
+                config.processes = None if processes == "auto" else processes
+            continue
         for name, value in (validate(PipelineOptions, replace(root, value={key: node}), "") or {}).items():
             setattr(config, "watchdog_s" if name == "watchdog" else name, value)
 

@@ -126,6 +126,26 @@ def test_a_run_for_which_the_time_is_over_is_stopped_and_its_outputs_are_gone(ro
     assert made.left_out[1:] == ["paced, h264, 1 sources, batch by default"]
 
 
+def test_the_number_of_processes_is_set_in_every_run(root, tmp_path, monkeypatch):
+    asked = []
+
+    def measure(spec, until_s):
+        asked.append((spec.device, spec.set_))
+        raise TimeoutError
+
+    monkeypatch.setattr(trial, "measure", measure)
+    made = gpu.GpuBenchmark(options(root, set_={"stages.detect.top_k": "5"}), tmp_path, print)
+    made.clips = made.options.clips
+    made._whole("h264", 2, 3)
+    made._whole("h264", 2, 3, processes=3)
+    made._whole("h264", 2, 3, "decode + preprocess")
+    one = {"device.processes": "1"}
+    assert [set_ for _, set_ in asked] == [
+        {"stages.detect.top_k": "5", **one}, {"stages.detect.top_k": "5", "device.processes": "3"}, one,
+    ]  # fmt: skip
+    assert {device for device, _ in asked} == {made.options.device}
+
+
 def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(gpu.GpuBenchmark, "_parts", lambda self: None)

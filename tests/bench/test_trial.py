@@ -43,7 +43,8 @@ def test_several_processes_are_measured_together(tmp_path):
     plan = json.loads(Path(pipeline(tmp_path, pace="realtime")).read_text())
     plan["sources"]["b"] = plan["sources"]["a"]
     (tmp_path / "two.yaml").write_text(json.dumps(plan))
-    spec = trial.TrialSpec(str(tmp_path / "two.yaml"), device="cpu,cpu", seconds=2.0, warmup_s=0.6)
+    set_ = {"device.processes": "2"}
+    spec = trial.TrialSpec(str(tmp_path / "two.yaml"), set_, device="cpu", seconds=2.0, warmup_s=0.6)
     found = trial.measure(spec)
     assert found.error is None
     assert came(found) == pytest.approx(100, rel=0.2)

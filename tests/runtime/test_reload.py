@@ -141,7 +141,7 @@ def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
 
 @pytest.mark.parametrize(
     ("device", "words"),
-    [("[cpu, cpu]", "got 2; name one device"), ("cuda:99", "device cuda:99 cannot be")],
+    [("[cpu, 'cuda:1']", "got 2; name one device"), ("cuda:99", "device cuda:99 cannot be")],
 )
 def test_a_device_that_cannot_be_had_is_refused_before_anything_stops(tmp_path, device, words):
     path = tmp_path / "p.yaml"
@@ -252,7 +252,7 @@ def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
 
 def test_several_devices_are_refused(tmp_path):
     path = tmp_path / "p.yaml"
-    path.write_text(f"device: [cpu, cpu]\n{SOURCES}{STAGES}")
+    path.write_text(f"device: [cpu, 'cuda:1']\n{SOURCES}{STAGES}")
     with pytest.raises(ConfigError, match=r"--watch supports one device, got 2; name one device"):
         watching(path, lambda: build(read(path, registry=registry())), None)
 

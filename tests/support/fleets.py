@@ -89,11 +89,12 @@ class Runs:
         (folder / "odd.py").write_text(PLUGIN)
         self.running: list[subprocess.Popen[str]] = []
 
-    def start(self, text: str, *args: object, device: str = "cpu,cpu") -> subprocess.Popen[str]:
+    def start(self, text: str, *args: object, device: str = "cpu", processes: int = 2) -> subprocess.Popen[str]:
         path = self.folder / "p.yaml"
         path.write_text("plugins: [odd.py]\n" + text.replace("OUT", str(self.out)))
         line = [sys.executable, "-W", "error", str(self.root / "run.py"), str(path), "--device", device,
-                "--report", str(self.folder / "r.json"), *map(str, args)]  # fmt: skip
+                "--set", f"device.processes={processes}", "--report", str(self.folder / "r.json"),
+                *map(str, args)]  # fmt: skip
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         made = subprocess.Popen(
             line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.root, env=environment,
@@ -102,8 +103,10 @@ class Runs:
         self.running.append(made)
         return made
 
-    def run(self, text: str, *args: object, device: str = "cpu,cpu") -> subprocess.CompletedProcess[str]:
-        made = self.start(text, *args, device=device)
+    def run(
+        self, text: str, *args: object, device: str = "cpu", processes: int = 2
+    ) -> subprocess.CompletedProcess[str]:
+        made = self.start(text, *args, device=device, processes=processes)
         out, told = made.communicate(timeout=120)
         assert "Traceback" not in told
         assert "ResourceWarning" not in told

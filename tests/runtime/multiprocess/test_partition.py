@@ -50,6 +50,12 @@ def graph(device: str, stages: str, sources: int = 5, head: str = "") -> Graph:
         class Packets(Nothing):
             """Wants packets."""
 
+        @stage("across", scope="pipeline")
+        class Across(FrameStage):
+            """Compares sources."""
+
+            def process(self, frame: Frame) -> None: ...
+
         @stage("other")
         class Other(FrameStage):
             """Is no sink."""
@@ -70,26 +76,43 @@ def graph(device: str, stages: str, sources: int = 5, head: str = "") -> Graph:
         ("[cpu, 'cuda:1']", 2, [("cpu", ["s0"]), ("cuda:1", ["s1"])]),
         ("[cpu, 'cuda:1']", 5, [("cpu", ["s0", "s2", "s4"]), ("cuda:1", ["s1", "s3"])]),
         ("[cpu, 'cuda:1', 'cuda:2']", 2, [("cpu", ["s0"]), ("cuda:1", ["s1"])]),
+        ("{use: cpu, processes: 2}", 5, [("cpu", ["s0", "s2", "s4"]), ("cpu", ["s1", "s3"])]),
+        ("{use: cpu, processes: 3}", 2, [("cpu", ["s0"]), ("cpu", ["s1"])]),
+        ("{use: [cpu, 'cuda:1'], processes: 2}", 2, [("cpu", ["s0"]), ("cuda:1", ["s1"])]),
+        ("{use: [cpu, 'cuda:1'], processes: 2}", 3, [("cpu", ["s0"]), ("cuda:1", ["s1"]), ("cpu", ["s2"])]),
     ],
 )
 def test_devices_have_the_sources_in_turn_and_none_is_without(device: str, sources: int, expected: Any) -> None:
     assert assign_sources(graph(device, "plain: {}", sources)) == expected
 
 
-@pytest.mark.parametrize("device", ["cpu", "[cpu, cpu]"])
+@pytest.mark.parametrize("device", ["cpu", "{use: cpu, processes: 2}"])
 def test_without_any_source_the_first_device_is_there(device: str) -> None:
     made = graph(device, "plain: {}")
     made.sources = []
     assert assign_sources(made) == [("cpu", [])]
 
 
-def test_state_is_refused_on_several_devices_alone(tmp_path: Any) -> None:
-    head = f"state: {tmp_path}/state.db\n"
-    assert len(assign_sources(graph("[cpu, cpu]", "plain: {}", 1, head))) == 1
+def test_a_plan_says_how_many_processes_each_device_has() -> None:
+    made = graph("[cpu, 'cuda:1']", "plain: {}")
+    assert assign_sources(made, [1, 3]) == [
+        ("cpu", ["s0", "s4"]), ("cuda:1", ["s1"]), ("cuda:1", ["s2"]), ("cuda:1", ["s3"]),
+    ]  # fmt: skip
+
+
+def test_a_stage_that_looks_across_sources_is_refused_in_several_processes() -> None:
+    assert len(assign_sources(graph("cpu", "across: {}"))) == 1
     with pytest.raises(
-        ConfigError, match=r"^state supports one process, but each device has its own; name one device$"
+        ConfigError, match=r"across looks across sources \(scope: pipeline\); name one device with processes: 1$"
     ):
-        assign_sources(graph("[cpu, cpu]", "plain: {}", 2, head))
+        assign_sources(graph("[cpu, 'cuda:1']", "across: {}"))
+
+
+def test_state_is_refused_in_several_processes_alone(tmp_path: Any) -> None:
+    head = f"state: {tmp_path}/state.db\n"
+    assert len(assign_sources(graph("{use: cpu, processes: 2}", "plain: {}", 1, head))) == 1
+    with pytest.raises(ConfigError, match=r"^state supports one process; name one device with processes: 1$"):
+        assign_sources(graph("{use: cpu, processes: 2}", "plain: {}", 2, head))
 
 
 @pytest.mark.parametrize(
@@ -116,11 +139,12 @@ def test_every_shared_sink_that_needs_pixels_is_told_with_its_fix() -> None:
         "film: {path: a}, plain: {from: decode}, one: {stage: lines, path: b, crops: true, from: decode}, "
         "two: {stage: lines, path: c, from: decode}"
     )
-    assert len(assign_sources(graph("[cpu, cpu]", stages, 1))) == 1
+    assert len(assign_sources(graph("{use: cpu, processes: 2}", stages, 1))) == 1
     with pytest.raises(ConfigError) as caught:
-        assign_sources(graph("[cpu, cpu]", stages))
-    head = "reads pixels of sources on several devices, but pixels are never copied between devices; "
+        assign_sources(graph("{use: cpu, processes: 2}", stages))
+    head = "reads pixels of sources in several processes, but pixels are never copied between processes; "
+    tail = "or name one device with processes: 1"
     assert [problem.text for problem in caught.value.problems] == [
-        f'film {head}write "{{source}}" into its path, so that each source has its own, or name one device',
-        f"one {head}leave out crops, or name one device",
+        f'film {head}write "{{source}}" into its path, so that each source has its own, {tail}',
+        f"one {head}leave out crops, {tail}",
     ]
