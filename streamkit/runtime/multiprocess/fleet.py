@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.ingest.sources import stream_numbers
 from streamkit.runtime.multiprocess.children import (
-    SPAWN,
     Child,
     SupervisedWorker,
     Supervisor,
@@ -219,7 +219,7 @@ class WorkerFleet:
         shared = tuple(self._sinks.runners)
         with signals_held_back():
             for number, worker in enumerate(self._workers):
-                worker.frames, frames = SPAWN.Pipe(duplex=False)
+                worker.frames, frames = Pipe(duplex=False)
                 job = WorkerConfig(
                     self._path, self._set, worker.device, tuple(worker.sources), shared, self.limit,
                     (number, len(self._workers)),
