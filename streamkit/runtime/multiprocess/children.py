@@ -125,6 +125,22 @@ def _environment(env: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
     return wanted, python
 
 
+class _Process(subprocess.Popen[bytes]):
+    """A process whose methods take no lock, unlike `Popen`'s: a signal handler may call one while another runs."""
+
+    def poll(self) -> int | None:
+        self.reap(os.WNOHANG)
+        return self.returncode
+
+    def reap(self, options: int = 0) -> None:
+        """Wait until it has exited; with `os.WNOHANG`, only look."""
+        if self.returncode is None:
+            with contextlib.suppress(ChildProcessError):  # the call that this one interrupts has its exit code
+                pid, status = os.waitpid(self.pid, options)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+
+
 _children: WeakSet[Child] = WeakSet()
 
 
@@ -160,7 +176,7 @@ class Child:
         self._closed = False
         with signals_held_back(), theirs, alive:
             ends = theirs.fileno(), alive.fileno()
-            self._process = subprocess.Popen(
+            self._process = _Process(
                 [*_interpreter(), "-m", CHILD_MODULE, *map(str, ends), name],
                 env=environment, stdin=subprocess.DEVNULL, pass_fds=(*ends, *pickler.descriptors),
             )  # fmt: skip
@@ -205,7 +221,7 @@ class Child:
         """Wait up to `within_s` seconds for it to exit, then kill it."""
         self._sentinel.poll(within_s)
         self._process.kill()
-        self._process.wait()
+        self._process.reap()
         self._control.close()
         self._closed = True
 

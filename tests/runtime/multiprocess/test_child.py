@@ -46,6 +46,10 @@ def leave_a_process(link: ParentConnection) -> None:
     os._exit(3)
 
 
+def leave_at_once(link: ParentConnection) -> None:
+    os._exit(3)
+
+
 class Vanishing:
     """Its class is gone when the child looks for it."""
 
@@ -156,6 +160,32 @@ def test_a_process_that_outlives_it_does_not_hide_its_end(start):
         assert time.monotonic() - begun < 20
     finally:
         os.kill(left, signal.SIGKILL)
+
+
+def test_a_signal_handler_may_join_it_while_its_exit_code_is_read(start, monkeypatch):
+    child, interrupted, waitpid = start("leaver", leave_at_once), [], os.waitpid
+
+    def interrupted_waitpid(pid: int, options: int) -> tuple[int, int]:
+        found = waitpid(pid, options)
+        if found[0] and not interrupted:
+            interrupted.append(True)
+            child.join(0.0)
+            child.kill()
+        return found
+
+    monkeypatch.setattr(os, "waitpid", interrupted_waitpid)
+    heard(child)
+    assert interrupted
+    assert child.exited
+    assert child.exit_text == "ended early, with exit code 3"
+
+
+def test_all_are_killed_together(start):
+    made = [start("teller", tell, "name") for _ in range(2)]
+    children.kill_all()
+    for child in made:
+        heard(child, 20.0)
+        assert child.exit_text == "was killed by SIGKILL"
 
 
 def test_without_a_parent_it_exits_without_a_word():

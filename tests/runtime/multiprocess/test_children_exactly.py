@@ -54,8 +54,8 @@ class Process:
         self.calls.append("kill")
         self.alive = False
 
-    def wait(self) -> None:
-        self.calls.append("wait")
+    def reap(self) -> None:
+        self.calls.append("reap")
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_joined_child_has_exited_although_its_pipe_was_not_read(played: Any) -
     child, process, theirs = played
     theirs.send(("note", 1))
     child.join(2.5)
-    assert process.calls == [2.5, "kill", "wait"]
+    assert process.calls == [2.5, "kill", "reap"]
     assert child.exited
     assert list(child.receive()) == []
     child.send("note")  # nobody hears it
