@@ -29,6 +29,8 @@ def tell(link: ParentConnection, *names: str) -> None:
         "argv": sys.argv,
         "folder": os.getcwd(),
         "environment": dict(os.environ),
+        "signals": (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)),
+        "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         "stdin": os.readlink("/proc/self/fd/0"),
     }
     link.send("told", [known[name] for name in names])
@@ -40,7 +42,7 @@ def pass_on(link: ParentConnection, pairs: dict[str, list[Connection]]) -> None:
         pairs["out"][0].send((one.recv(), one.writable))
 
 
-def leave_a_process(link: ParentConnection) -> None:
+def leave_a_process(link: ParentConnection, out: Connection) -> None:
     left = subprocess.Popen(["sleep", "100"], close_fds=False, stdout=subprocess.DEVNULL)
     link.send("left", left.pid)
     os._exit(3)
@@ -118,10 +120,10 @@ def test_connections_in_its_arguments_are_inherited(start):
 
 
 def test_signals_that_come_before_it_has_begun_are_not_its_business(start):
-    child = start("teller", tell, "name")
+    child = start("teller", tell, "signals", "blocked")
     os.kill(child.pid, signal.SIGINT)
     os.kill(child.pid, signal.SIGTERM)
-    assert heard(child) == [("told", ["teller"])]
+    assert heard(child) == [("told", [(signal.SIG_IGN, signal.SIG_IGN), set()])]
 
 
 def test_one_that_dies_before_it_has_read_its_job_does_not_block_its_parent(start, monkeypatch, capfd):
@@ -150,12 +152,16 @@ def test_arguments_that_cannot_be_sent_start_no_process(start):
 
 
 def test_a_process_that_outlives_it_does_not_hide_its_end(start):
-    child = start("leaver", leave_a_process)
+    frames, out = Pipe(duplex=False)
+    child = start("leaver", leave_a_process, out)
+    out.close()
     ((_, left),) = heard(child)
     try:
         heard(child, 20.0)
         assert child.exit_text == "ended early, with exit code 3"
         begun = time.monotonic()
+        with frames, pytest.raises(EOFError):
+            frames.recv()
         child.join(60.0)
         assert time.monotonic() - begun < 20
     finally:
