@@ -74,7 +74,8 @@ def models_new(
     )  # fmt: skip
     AtomicFile(out).write(made.text(out.parent).encode())
     card = check_model(load_card(out, families))
-    echo(f"{out}: {card.task}, family {card.family}, {'x'.join(map(str, card.input.size))}, {len(card.labels)} classes")
+    size, classes = "x".join(map(str, card.input.size)), len(card.labels)
+    echo(f"{out}: {card.task}, family {card.family}, {size}, {classes} class{'' if classes == 1 else 'es'}")
     for text in made.assumed:
         echo(f"check     {text}")
     if "note" in made.facts:

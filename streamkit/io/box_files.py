@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,8 @@ BoxFormat = Literal["mot", "jsonl", "coco"]
 
 _SUFFIXES: dict[str, BoxFormat] = {".txt": "mot", ".jsonl": "jsonl", ".json": "coco"}
 _CLASSES = 100_000
+_LARGEST = 2**53
+"""Whole numbers above are not exact in a file's floating-point numbers."""
 _MOT = "frame,id,left,top,width,height[,score[,class,visibility]]"
 
 
@@ -40,6 +42,7 @@ class BoxRows:
         shares: `xyxy` are shares of the frame's width and height, not pixels.
         listed: the frames that the file lists, with or without boxes; None if it lists boxes only.
         chosen: the file has several sources, and these are the boxes of one.
+        by_place: the file lists images without the numbers of their frames: the n-th is taken for frame n.
     """
 
     path: Path
@@ -56,6 +59,7 @@ class BoxRows:
     shares: bool = False
     listed: frozenset[int] | None = None
     chosen: bool = False
+    by_place: bool = False
 
     def rows_of(self, frame: int) -> slice:
         """The rows of a frame."""
@@ -125,6 +129,7 @@ class _Rows:
         self.sizes: dict[int, tuple[int, int]] = {}
         self.listed: set[int] | None = None
         self.chosen = False
+        self.by_place = False
 
     def wrong(self, line: int, text: str) -> ConfigError:
         return ConfigError([Problem(str(self.path), line, 0 if not line else 1, text)])
@@ -136,9 +141,16 @@ class _Rows:
 
     def index(self, line: int, value: Any, what: str) -> int:
         number = self.number(line, value, what)
-        if number != int(number):
+        if number != int(number) or abs(number) > _LARGEST:
             raise self.wrong(line, f"{what} must be a whole number, got {value!r}")
         return int(number)
+
+    def size(self, frame: int, record: Mapping[str, Any], line: int, what: str = "") -> None:
+        """Keep a frame's width and height, if the record has them."""
+        sides = [record.get(key) for key in ("width", "height")]
+        if all(sides):
+            width, height = (self.index(line, side, f"width and height{what}") for side in sides)
+            self.sizes[frame] = width, height
 
     def label(self, line: int, name: Any) -> int:
         if not isinstance(name, str):
@@ -183,6 +195,7 @@ class _Rows:
             rows[:, 6].astype(np.int32), whole[1], whole[2], self._names(), self.sizes,
             rows[:, 9] != 0, rows[:, 10].astype(np.float32),
             listed=None if self.listed is None else frozenset(self.listed), chosen=self.chosen,
+            by_place=self.by_place,
         )  # fmt: skip
 
     def _names(self) -> tuple[str, ...]:
@@ -198,7 +211,7 @@ class _Rows:
 
 def _mot(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: bool) -> BoxRows:
     found = _Rows(path, labels or ("person",), fixed=True)
-    for line, text in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+    for line, text in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
         if not text.strip():
             continue
         parts = [part.strip() for part in text.split(",")]
@@ -212,7 +225,7 @@ def _mot(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: b
             found.number(line, number, "each column")
         frame = found.index(line, numbers[0], "frame")
         if frame < 1:
-            raise found.wrong(line, f"frames count from 1, got {frame}")
+            raise found.wrong(line, f"frames count from 1, got {frame}; if the file counts from 0, add 1 to each")
         class_id = int(numbers[7]) if len(numbers) in (8, 9) else -1  # of 10 columns, the last three are x, y and z
         class_id = 1 if class_id == -1 else class_id
         score = numbers[6] if len(numbers) > 6 else 1.0
@@ -248,10 +261,9 @@ def _jsonl(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth:
             raise found.wrong(line, "a record must have frame and objects, as the stage jsonl writes them")
         frame = found.index(line, record["frame"], "frame")
         if frame < 0:
-            raise found.wrong(line, f"frames count from 0, got {frame}")
+            raise found.wrong(line, f"frames count from 0, got {frame}; number the frames as the video has them")
         found.listed.add(frame)
-        if "width" in record and "height" in record:
-            found.sizes[frame] = (int(record["width"]), int(record["height"]))
+        found.size(frame, record, line)
         for one in record["objects"]:
             _json_object(found, line, frame, one)
     return found.made()
@@ -304,7 +316,10 @@ def _coco(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: 
     ]
     if missing:
         raise found.wrong(0, f"a COCO file must have images, annotations and categories; {missing[0]} is missing")
-    frames = _coco_frames(found, whole["images"], source)
+    for key, needed in (("images", ("id",)), ("annotations", ()), ("categories", ("id", "name")), ("videos", ("id",))):
+        _check_entries(found, key, whole.get(key, []), needed)
+    names_of_videos = {one["id"]: one.get("file_name", one.get("name", one["id"])) for one in whole.get("videos", ())}
+    frames = _coco_frames(found, [_with_video(one, names_of_videos) for one in whole["images"]], source)
     found.listed = set(frames.values())
     names = {one["id"]: one["name"] for one in whole["categories"]}
     if not labels:
@@ -329,6 +344,11 @@ def _coco(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: 
     return found.made()
 
 
+def _with_video(image: dict[str, Any], names: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return an image with the name of its video, which it gives as `video`, or as `video_id` of one in `videos`."""
+    return {"video": names.get(image["video_id"], image["video_id"]), **image} if "video_id" in image else image
+
+
 def _coco_frames(found: _Rows, images: list[dict[str, Any]], source: str) -> dict[Any, int]:
     """The frame of each image: its `frame_id`, or its place among the images in natural order."""
     videos = {str(one["video"]) for one in images if "video" in one}
@@ -339,14 +359,33 @@ def _coco_frames(found: _Rows, images: list[dict[str, Any]], source: str) -> dic
             raise found.wrong(0, text)
         images = [one for one in images if one.get("video") == mine[0]]
         found.chosen = True
-    frames = {}
+    frames: dict[Any, int] = {}
     numbered = all(isinstance(one.get("frame_id"), int) for one in images)
     ordered = images if numbered else sorted(images, key=_by_name)
+    taken: dict[int, Any] = {}
     for place, one in enumerate(ordered):
         frames[one["id"]] = frame = one["frame_id"] if numbered else place
-        if one.get("width") and one.get("height"):
-            found.sizes[frame] = (int(one["width"]), int(one["height"]))
+        if frame < 0:
+            raise found.wrong(0, f"frame_id counts from 0, got {frame} of the image {one['id']!r}")
+        if frame in taken:
+            raise found.wrong(
+                0, f"the images {taken[frame]!r} and {one['id']!r} have the same frame_id {frame}; name the video of "
+                "each image in video, or give each a frame_id of its own",
+            )  # fmt: skip
+        taken[frame] = one["id"]
+        found.size(frame, one, 0, f" of the image {one['id']!r}")
+    found.by_place = not numbered
     return frames
+
+
+def _check_entries(found: _Rows, key: str, entries: Any, needed: Sequence[str]) -> None:
+    """Refuse `images`, `annotations` or `categories` that are no list of mappings with what is needed."""
+    if not isinstance(entries, list):
+        raise found.wrong(0, f"{key} must be a list, got {type(entries).__name__}")
+    for number, one in enumerate(entries, 1):
+        lacking = [name for name in needed if not isinstance(one, dict) or not isinstance(one.get(name), (int, str))]
+        if lacking:
+            raise found.wrong(0, f"entry {number} of {key} must have {lacking[0]}, a number or a text, got {one!r:.60}")
 
 
 def _by_name(image: dict[str, Any]) -> tuple[list[tuple[int, str]], int]:

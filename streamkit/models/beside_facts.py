@@ -92,15 +92,47 @@ def _add_steps(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
     _add_resize(facts, path, steps)
     channels = "bgr" if steps.get("do_flip_channel_order") else "rgb"
     facts.add(f"{path.name} (do_flip_channel_order)", input_color=channels)
-    factor = steps.get("rescale_factor", 1 / 255) if steps.get("do_rescale", True) else 1
-    inverse = round(1 / factor) if factor else 0
+    factor: float = 1
+    if steps.get("do_rescale", True):
+        factor = _number(path, "rescale_factor", steps.get("rescale_factor", 1 / 255))
+    inverse = round(1 / factor)
     scale = f"1/{inverse}" if inverse > 1 and abs(1 / factor - inverse) < 1e-3 else factor
     facts.add(f"{path.name} (do_rescale, rescale_factor)", input_scale=scale)
     mean: Any = 0
     std: Any = 1
-    if steps.get("do_normalize", True) and "image_mean" in steps:
-        mean, std = steps["image_mean"], steps.get("image_std", 1)
+    if steps.get("do_normalize", "image_mean" in steps):
+        mean, std = steps.get("image_mean"), steps.get("image_std")
+        for key, value in (("image_mean", mean), ("image_std", std)):
+            need(
+                value is not None, f"{path} normalizes (do_normalize) without {key}, so it takes the default of its "
+                f"image processor; write the numbers there",
+            )  # fmt: skip
+            three = value if isinstance(value, list) and len(value) == 3 else [value]
+            numbers = all(type(one) in (int, float) and (one > 0 or key == "image_mean") for one in three)
+            need(numbers, f"{key} in {path} must be a number or three{_ABOVE[key]}, got {json.dumps(value)}")
     facts.add(f"{path.name} (do_normalize, image_mean, image_std)", input_mean=mean, input_std=std)
+
+
+_ABOVE = {"image_mean": "", "image_std": " above 0"}
+
+
+def _number(path: Path, key: str, value: Any) -> float:
+    """Return a number of a JSON file. Raises ValueError unless it is one above 0."""
+    number = type(value) in (int, float) and 0 < value < float("inf")
+    need(number, f"{key} in {path} must be a number above 0, got {json.dumps(value)}")
+    return float(value)
+
+
+def _side(path: Path, key: str, value: Any) -> int:
+    """Return a width or height of a JSON file, where it may be text. Raises ValueError unless it is a whole number."""
+    whole = type(value) is int or (isinstance(value, str) and value.isdecimal())
+    need(whole and int(value) > 0, f"{key} in {path} must be a number of pixels, got {json.dumps(value)}")
+    return int(value)
+
+
+def _sides(path: Path, key: str, value: Mapping[str, Any]) -> list[int]:
+    """Return width and height of a mapping in a JSON file."""
+    return [_side(path, f"{side} of {key}", value.get(side)) for side in ("width", "height")]
 
 
 def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
@@ -116,17 +148,22 @@ def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
     size, crop = steps.get("size"), steps.get("crop_size") if steps.get("do_center_crop") else None
     if isinstance(size, int):
         size = {"shortest_edge": size} if crop else {"height": size, "width": size}
-    size = size if isinstance(size, Mapping) else {}
-    if "crop_pct" in steps and size.get("shortest_edge", 384) < 384:  # ConvNeXt: resize to more, crop to this
-        edge = int(size["shortest_edge"])
-        crop, size = {"height": edge, "width": edge}, {"shortest_edge": int(edge / steps["crop_pct"])}
-    elif "crop_pct" in steps and "shortest_edge" in size:
-        size = {"height": size["shortest_edge"], "width": size["shortest_edge"]}
+    size = {key: side for key, side in size.items() if side is not None} if isinstance(size, Mapping) else {}
+    shortest = size.get("shortest_edge")
+    if shortest is not None:
+        shortest = _side(path, "shortest_edge of size", shortest)
+    share = steps.get("crop_pct")
+    if share is not None and shortest is not None and shortest < 384:  # ConvNeXt: resize to more, crop to this
+        crop = {"height": shortest, "width": shortest}
+        size = {"shortest_edge": int(shortest / _number(path, "crop_pct", share))}
+    elif share is not None and shortest is not None:
+        size = {"height": shortest, "width": shortest}
     if isinstance(crop, int):
         crop = {"height": crop, "width": crop}
+    crop = crop if isinstance(crop, Mapping) else None
     if crop and "shortest_edge" in size:
         facts.add(f"{path.name} (size, do_center_crop)", input_resize="crop", input_resize_to=size["shortest_edge"])
-        facts.add(f"{path.name} (crop_size)", input_size=[crop["width"], crop["height"]])
+        facts.add(f"{path.name} (crop_size)", input_size=_sides(path, "crop_size", crop))
         return
     shorter = size.get("shortest_edge")
     if shorter and not crop:
@@ -142,7 +179,7 @@ def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
         f"export the network with a fixed input, and write its card{_BY_HAND.partition(':')[1]}"
         f"{_BY_HAND.partition(':')[2]} BEST.onnx --family F",
     )  # fmt: skip
-    facts.add(f"{path.name} (size)", input_size=[size["width"], size["height"]], input_resize="stretch")
+    facts.add(f"{path.name} (size)", input_size=_sides(path, "size", size), input_resize="stretch")
 
 
 # ---------------------------------------------------------------------------------------------------------- Roboflow
@@ -171,6 +208,7 @@ def from_roboflow(file: Path) -> CardFacts:
         steps = json.loads(steps) if isinstance(steps, str) else steps
     except ValueError as error:
         raise ValueError(f"PREPROCESSING in {path} is not JSON: {error}") from None
+    need(isinstance(steps, Mapping), f"PREPROCESSING in {path} must hold a JSON mapping, got {type(steps).__name__}")
     for name in _CHANGES:
         enabled = isinstance(steps.get(name), Mapping) and steps[name].get("enabled", True)
         need(not enabled, f"PREPROCESSING in {path} has {name}, which a card cannot do; train a version without it")
@@ -183,10 +221,11 @@ def from_roboflow(file: Path) -> CardFacts:
         )  # fmt: skip
         facts.add(f"{path.name} (PREPROCESSING: {form})", **_RESIZES[form])
         if {"width", "height"} <= resize.keys():
-            size = [int(resize["width"]), int(resize["height"])]
+            size = _sides(path, "resize in PREPROCESSING", resize)
             facts.add(f"{path.name} (PREPROCESSING)", input_size=size)
-    if given.get("CLASS_LIST"):
-        facts.add(f"{path.name} (CLASS_LIST)", labels=tuple(map(str, given["CLASS_LIST"])))
+    if names := given.get("CLASS_LIST"):
+        need(isinstance(names, list), f"CLASS_LIST in {path} must be a list of names, got {json.dumps(names)}")
+        facts.add(f"{path.name} (CLASS_LIST)", labels=tuple(map(str, names)))
     return facts
 
 
@@ -221,7 +260,10 @@ def read_labels(path: Path) -> CardFact:
         raise ValueError(f"{path} cannot be read: {error}") from None
     if isinstance(names, dict):
         numbers = sorted(names, key=lambda key: int(key) if str(key).isdigit() else -1)
-        need([str(key) for key in numbers] == [str(i) for i in range(len(names))], f"names in {path} has gaps")
+        need(
+            [str(key) for key in numbers] == [str(i) for i in range(len(names))],
+            f"names in {path} must number the classes from 0 without gaps, got {', '.join(map(str, numbers))[:60]}",
+        )
         names = [names[key] for key in numbers]
     need(isinstance(names, list) and names, f"{path} has no class names: write one per line")
     return CardFact(tuple(map(str, names)), path.name)

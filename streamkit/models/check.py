@@ -19,7 +19,7 @@ from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, PIXEL_LIMIT,
 from streamkit.models import reference
 from streamkit.models.card import Card, family_of
 from streamkit.models.finder import decode
-from streamkit.models.network import check_model
+from streamkit.models.network import check_model, not_run, wrong
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.session import Session
 from streamkit.ops import preprocess, rle
@@ -124,12 +124,22 @@ def _check(card: Card, frames: Sequence[Frame], device: Device) -> CheckReport:
         sizes = np.array([size], np.int64)
         made, tensor, geometry = _tensor(card, frame, device)
         errors.append(_tensor_errors(card, frame, tensor))
-        outputs = session.run({session.image_input: made, **reads.extra_inputs(sizes, device.xp)})
-        answers = plain.run({plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
-        found += compare(_Results(card, reads, size, geometry, device, outputs, answers))
+        outputs = _run(session, card, {session.image_input: made, **reads.extra_inputs(sizes, device.xp)})
+        answers = _run(plain, card, {plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
+        try:
+            found += compare(_Results(card, reads, size, geometry, device, outputs, answers))
+        except ValueError as error:  # of a family: outputs that it cannot read
+            raise wrong(card, str(error)) from error
     verdict, worst, mean = judge(card, found), max(error for error, _ in errors), np.mean([one for _, one in errors])
     passed = verdict.passed and worst <= TENSOR_LEVELS and float(mean) <= OPENCV_LEVELS
     return CheckReport(len(frames), worst, float(mean), *verdict[:-1], passed)
+
+
+def _run(session: Session, card: Card, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    try:
+        return session.run(feeds)
+    except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
+        raise not_run(card.file, card.input.size, error) from error
 
 
 def _tensor(card: Card, frame: Frame, device: Device) -> tuple[Array, np.ndarray, np.ndarray]:

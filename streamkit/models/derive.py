@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from streamkit.core.errors import ModelError, Problem
@@ -35,12 +36,12 @@ from streamkit.models.facts import (
     shown,
 )
 from streamkit.models.families import FAMILIES
-from streamkit.models.families.base import listed
+from streamkit.models.families.base import ReadOptions, listed
 from streamkit.models.families.plugin import PluginFamily
 from streamkit.models.labels import KNOWN
 from streamkit.models.metadata_facts import from_metadata
 from streamkit.models.network import ModelInfo, TensorInfo, inspect, names_a_layer
-from streamkit.models.shape_facts import Candidate, candidates, decide, with_sizes
+from streamkit.models.shape_facts import Candidate, candidates, decide, values_of, with_sizes
 
 _ORDER = [key for key in CardKeys.__annotations__ if key != "input"]
 _INPUT = [f"input.{key}" for key in InputKeys.__annotations__]
@@ -226,7 +227,7 @@ def derive(
         ModelError: the file cannot be read.
     """
     if not file.is_file():
-        near = did_you_mean(file.name, [one.name for one in file.parent.glob("*.onnx")] if file.parent.is_dir() else [])
+        near = did_you_mean(file.name, [one.name for one in file.parent.glob("*.onnx") if one.is_file()])
         if file.is_dir():
             raise ModelError(f"{file} is a folder; give the path of an ONNX file in it")
         kind = f"there is no file {file}"
@@ -246,6 +247,8 @@ class _Derivation:
         self.among: tuple[str, ...] | None = None
         self.given: tuple[str, ...] | None = None
         self.plugin: PluginFamily | None = None
+        self.stride: CardFact | None = None
+        self.points: CardFact | None = None
         here = Path.cwd()
         path = file.relative_to(here) if file.is_relative_to(here) else file
         self.new = f"run.py models new {shlex.quote(str(path))}"
@@ -278,6 +281,8 @@ class _Derivation:
         if not self.problems:
             self._try(lambda: self._choose(family))
         self._stop()
+        self._compare_points()
+        self._try(self._read_once)
         self._complete()
         self._stop()
         facts = {key: self.facts[key] for key in [*_ORDER, *_INPUT] if key in self.facts}
@@ -302,6 +307,7 @@ class _Derivation:
         if facts.families is not None and self.among is None:
             self.among = facts.families
         self.about = self.about or facts.about
+        self.stride, self.points = self.stride or facts.stride, self.points or facts.points
         if facts.note:
             self.facts["note"] = CardFact(facts.note, "not as the authors do it")
 
@@ -338,6 +344,12 @@ class _Derivation:
             said = CardFact(list(fixed), f"the shape of input {self.info.image_input!r}")
         assert said is not None
         self.facts["input.size"] = said
+        stride = self.stride
+        if fixed is None and stride is not None and any(side % stride.value for side in said.value):
+            raise ValueError(
+                f"input.size is {shown('input.size', said.value)} in {said.origin}, and width and height must be "
+                f"multiples of {stride.value}, by {stride.origin}; write a card: {self.new} --size WIDTHxHEIGHT"
+            )
 
     def _resolve(self) -> None:
         """Find the sizes of outputs that the file leaves open, if families differ in them."""
@@ -481,6 +493,31 @@ class _Derivation:
                 f"no source names {many} (family {name}, outputs {self._outputs()}); put labels.txt beside it, one "
                 f"name per line, or write a card: {self.new} --labels FILE" + (f" ({', '.join(same)})" if same else "")
             )
+
+    def _compare_points(self) -> None:
+        """Refuse metadata with another number of keypoints than the outputs."""
+        family, labels = FAMILIES.get(self.facts["family"].value), self.facts.get("labels")
+        if self.points is None or family is None or labels is None:
+            return
+        shapes = {key: output.dims for key, output in self.info.outputs.items()}
+        found = family.points(shapes, len(labels.value))
+        if found is not None and found != self.points.value:
+            self.problems.append(
+                f"the keypoints are {self.points.value} in {self.points.origin}, but the outputs {self._outputs()} "
+                f"have {found}; export the network again"
+            )
+
+    def _read_once(self) -> None:
+        """Run a network of open size once, and decode its outputs: not every size fits its layers and its family."""
+        family, size = FAMILIES.get(self.facts["family"].value), self._size
+        if self.info.size is not None or len(self.info.inputs) > 1 or family is None or size is None:
+            return
+        outputs = values_of(self.info, size)
+        if family.task in ("classify", "embed") or family.regions:
+            return
+        options = ReadOptions(np.ones(max(1, len(self.facts["labels"].value)), np.float32))
+        reads = family.selecting(self.facts["select"].value if "select" in self.facts else "")
+        reads.read(outputs, np.ones((1, 4), np.float32), np.array([size], np.int64), size, options)
 
     def _none_fits(self, labels: CardFact | None) -> str:
         """Say why no family reads the outputs: another number of classes, or another format."""

@@ -32,12 +32,16 @@ class CardFacts:
         families: the families that the source's networks may have; None for all.
         about: one line about the network for the head of a written card; empty if there is none.
         note: what the user must know of it; empty if there is nothing.
+        stride: of which width and height of the input must be multiples, in pixels.
+        points: the number of keypoints.
     """
 
     known: dict[str, CardFact] = field(default_factory=dict)
     families: tuple[str, ...] | None = None
     about: str = ""
     note: str = ""
+    stride: CardFact | None = None
+    points: CardFact | None = None
 
     def add(self, origin: str, **values: Any) -> None:
         """Add values of one origin; `input_color` is the key `input.color`."""

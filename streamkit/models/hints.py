@@ -60,6 +60,8 @@ class _Alternative(NamedTuple):
 def hints(card: Card, frames: Sequence[Frame]) -> list[str]:
     """Return a sentence for each mistake that another value of the card would clearly correct.
 
+    If there is none and nothing is found either, the sentence says that: a check of no objects proves little.
+
     Args:
         card: the network; only detectors, `segment` with instances and `pose` are tried.
         frames: frames on the host; at most 12 of them are used, evenly.
@@ -69,10 +71,11 @@ def hints(card: Card, frames: Sequence[Frame]) -> list[str]:
     card = check_model(card)
     shown = [frames[i] for i in sorted({int(i) for i in np.linspace(0, len(frames) - 1, _FRAMES)})]
     outputs = [run(card, frame) for frame in shown]
-    now = _strength([
+    tables = [
         decode(card, made, geometry, (frame.width, frame.height), _LEAST)
         for frame, (made, geometry) in zip(shown, outputs, strict=True)
-    ])  # fmt: skip
+    ]
+    now = _strength(tables)
     found = list(_shifted(card, shown, outputs))
     for other in _alternatives(card):
         then = _strength([find(other.card, frame, _LEAST) for frame in shown])
@@ -82,6 +85,13 @@ def hints(card: Card, frames: Sequence[Frame]) -> list[str]:
             )
             if other.limits is _SCALE:
                 break  # with a wrong scale, nothing else can be compared
+    best = max((float(table.score.max()) for table in tables if len(table)), default=0.0)
+    if not found and best < card.score:
+        where = f"in {len(shown)} frame{'' if len(shown) == 1 else 's'}"
+        found.append(
+            f"no object has a score of {card.score:g} or more {where} (the best: {best:.2f}): show frames with objects "
+            "of its classes, or correct input.color, scale, mean and std"
+        )
     return found
 
 

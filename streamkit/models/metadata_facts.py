@@ -1,6 +1,6 @@
 """What Ultralytics and YOLOv5 exports say of themselves: the metadata in the ONNX file.
 
-`task`, `names`, `imgsz`, `kpt_shape`, `license` and `description` as written by
+`task`, `names`, `imgsz`, `stride`, `kpt_shape`, `license` and `description` as written by
 https://github.com/ultralytics/ultralytics (engine/exporter.py); the export of https://github.com/ultralytics/yolov5
 writes `stride` and `names` only. The inputs are those of their predictors: letterbox in the middle on gray 114, RGB,
 1/255; classifiers resize the short side and crop the middle, without mean and deviation.
@@ -12,7 +12,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from streamkit.models.facts import CardFacts, need
+from streamkit.models.facts import CardFact, CardFacts, need
 from streamkit.models.families import FAMILIES
 from streamkit.models.network import ModelInfo
 
@@ -51,6 +51,8 @@ def from_metadata(info: ModelInfo) -> CardFacts:
         facts.add(f"{origin} (task: {task})", task=FAMILIES[facts.families[0]].task)
     if "imgsz" in given:
         facts.add(f"{origin} (imgsz, height and width)", input_size=_size(given["imgsz"], origin))
+    if given.get("stride", "").isdigit() and int(given["stride"]) > 0:
+        facts.stride = CardFact(int(given["stride"]), f"{origin} (stride)")
     if task == "classify":
         line = "Ultralytics' predictor of task: classify"
         facts.add(line, input_resize="crop", input_antialias=True, input_color="rgb", input_scale="1/255")
@@ -96,18 +98,22 @@ def _names(text: str, origin: str) -> tuple[str, ...]:
 
 def _size(text: str, origin: str) -> list[int]:
     found = _literal("imgsz", text, origin)
-    height, width = (found, found) if isinstance(found, int) else found if len(found) == 2 else (0, 0)
-    whole = all(isinstance(size, int) and size > 0 for size in (height, width))
+    sides = (found, found) if isinstance(found, int) else found
+    whole = isinstance(sides, (list, tuple)) and len(sides) == 2 and all(type(one) is int and one > 0 for one in sides)
     need(whole, f"imgsz in {origin} must be height and width, got {text!r}; write a card with input.size")
+    height, width = sides
     return [width, height]
 
 
 def _points(given: Mapping[str, str], origin: str, facts: CardFacts) -> None:
-    """Add the keypoints: COCO's for a person with 17 of them."""
+    """Add the keypoints and their number: COCO's for a person with 17 of them."""
     shape = _literal("kpt_shape", given.get("kpt_shape", "(17, 3)"), origin)
+    two = isinstance(shape, (list, tuple)) and len(shape) == 2
     need(
-        len(shape) == 2 and shape[1] == 3, f"kpt_shape is {shape} in {origin}; a keypoint must have x, y and a score: "
+        two and shape[1] == 3, f"kpt_shape is {shape} in {origin}; a keypoint must have x, y and a score: "
         "train with kpt_shape [points, 3]",
     )  # fmt: skip
+    if "kpt_shape" in given:
+        facts.points = CardFact(shape[0], f"{origin} (kpt_shape)")
     if shape[0] == 17 and facts.known["labels"].value == ("person",):
         facts.add(f"{origin} (kpt_shape: 17 points of a person)", keypoints="coco")

@@ -299,6 +299,14 @@ def wrong(card: Card, *texts: str) -> ModelError:
     return ModelError([Problem(str(card.path), 0, 0, text) for text in texts])
 
 
+def not_run(file: Path, size: tuple[int, int], error: Exception) -> ModelError:
+    """Return the error for a network that fails on images of this width and height."""
+    return ModelError(
+        f"{file} cannot be run on images of {size[0]} x {size[1]}: {short(error)}; if its input has open sizes, set "
+        "input.size in its card, or --size of models new, to a size that it takes, such as multiples of 32"
+    )
+
+
 def short(error: BaseException) -> str:
     """Return ONNX Runtime's message on one line, without its prefix."""
     text = " ".join(str(error).split())

@@ -89,7 +89,8 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    # On the CPU it logs only what it raises too. A GPU provider that does not load logs why.
+    options.log_severity_level = 4 if asked == [PROVIDERS["cpu"]] else 3
     # A thread that spins while it waits takes its core away from the decoders and the other instances.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if asked[0] != PROVIDERS["cpu"]:

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from streamkit.core.data import Array, Device, array_module
 from streamkit.core.errors import DeviceError
 from streamkit.models.io_binding import IoBinding
-from streamkit.models.network import inspect
+from streamkit.models.network import inspect, not_run
 from streamkit.models.providers import nodes_by_provider, open_session, provider_options
 from streamkit.models.tensorrt import tensorrt_options
 
@@ -139,6 +139,9 @@ class Session:
 
         Returns:
             The shape of each output in the last run: a file may leave shapes open.
+
+        Raises:
+            ModelError: on the CPU, the network fails on images of this size.
         """
         outputs: dict[str, Array] = {}
         sizes = {self.fixed_batch} if self.fixed_batch is not None else set(batch_sizes)
@@ -157,7 +160,10 @@ class Session:
                 bound = self._by_batch[batch] = self._bind(self._open()) if another else self._gpu
                 outputs = bound.warm(feeds)
             else:
-                outputs = self._run(feeds)
+                try:
+                    outputs = self._run(feeds)
+                except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
+                    raise not_run(self.info.file, size, error) from None
         return {name: output.shape for name, output in outputs.items()}
 
     def _shared(self, file: Path, threads: int) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError
 from streamkit.models.families import FAMILIES, Family
-from streamkit.models.network import ModelInfo
+from streamkit.models.network import ModelInfo, not_run
 from streamkit.models.session import Session
 
 Size = tuple[int, int]
@@ -180,7 +180,9 @@ def _in_shape(place: Dims, size: Size | None) -> bool:
 
 def _one_vector(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
     floats = all(output.dtype.kind == "f" for output in info.outputs.values())
-    return floats and len(outputs) == 1 and (not isinstance(outputs[0][-1], int) or max(_ints(outputs[0][1:])) > 1)
+    if not floats or len(outputs) != 1 or not outputs[0]:
+        return False
+    return bool(not isinstance(outputs[0][-1], int) or max(_ints(outputs[0][1:])) > 1)
 
 
 def _ints(dims: Dims) -> list[int]:
@@ -189,7 +191,7 @@ def _ints(dims: Dims) -> list[int]:
 
 _PLAUSIBLE: dict[str, Callable[[list[Dims], Size | None, ModelInfo], bool]] = {
     "yolox": _without_map(_anchors(1, (1,))),
-    "yolov5": _anchors(1, (1, 3)),
+    "yolov5": _without_map(_anchors(1, (1, 3))),
     "yolov8": _without_map(_anchors(2, (1,))),
     "yolov8_pose": _without_map(_anchors(2, (1,))),
     "yolov8_seg": _anchors(2, (1,)),
@@ -219,7 +221,7 @@ def with_sizes(info: ModelInfo, size: Size) -> ModelInfo:
     open_ = any(None in output.shape[1:] for output in info.outputs.values())
     if not open_ or len(info.inputs) > 1:
         return info
-    made = _values(info.file, *_stamp(info.file), size)
+    made = values_of(info, size)
     outputs = {
         name: dataclasses.replace(output, dims=(*output.dims[:1], *made[name].shape[1:]))
         for name, output in info.outputs.items()
@@ -238,19 +240,20 @@ def decide(info: ModelInfo, size: Size, found: list[Candidate]) -> tuple[list[Ca
     """
     names = {one.family for one in found}
     if names == {"yolox", "yolov5"}:
-        keep, why = _boxes_or_raw(_values(info.file, *_stamp(info.file), size), size)
+        keep, why = _boxes_or_raw(values_of(info, size), size)
     elif "yolo_e2e" in names and names <= {"yolo_e2e", "rtdetr_e2e", "rtdetr"}:
-        keep, why = _pixels_or_shares(_values(info.file, *_stamp(info.file), size))
+        keep, why = _pixels_or_shares(values_of(info, size))
     elif names == {"logits", "probabilities"}:
-        keep, why = _shares_or_logits(_values(info.file, *_stamp(info.file), size))
+        keep, why = _shares_or_logits(values_of(info, size))
     else:
         return found, ""
     return ([one for one in found if one.family == keep], why) if keep else (found, "")
 
 
-def _stamp(file: Path) -> tuple[int, int]:
-    stat = file.stat()
-    return stat.st_mtime_ns, stat.st_size
+def values_of(info: ModelInfo, size: Size) -> Mapping[str, np.ndarray]:
+    """Return the outputs for one gray image; cached until the file changes. Raises ModelError."""
+    stat = info.file.stat()
+    return _values(info.file, stat.st_mtime_ns, stat.st_size, size)
 
 
 def _boxes_or_raw(outputs: Mapping[str, np.ndarray], size: Size) -> tuple[str, str]:
@@ -283,7 +286,6 @@ def _shares_or_logits(outputs: Mapping[str, np.ndarray]) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=16)
 def _values(file: Path, changed_ns: int, bytes_: int, size: Size) -> Mapping[str, np.ndarray]:
-    """Return the outputs for one gray image."""
     session = Session(file, Device())
     shape = (3, size[1], size[0]) if session.layout == "nchw" else (size[1], size[0], 3)
     image = np.full((session.fixed_batch or 1, *shape), 114 if session.dtype == "u8" else 0.447)
@@ -294,5 +296,5 @@ def _values(file: Path, changed_ns: int, bytes_: int, size: Size) -> Mapping[str
         raise
     except Exception as error:
         # ONNX Runtime's exceptions have no common base but Exception.
-        raise ModelError(f"{file} cannot be run on a gray image of {size[0]} x {size[1]}: {error}") from None
+        raise not_run(file, size, error) from None
     return {name: np.asarray(value) for name, value in outputs.items()}

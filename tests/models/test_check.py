@@ -229,6 +229,17 @@ def test_wrong_points_are_found(frames, test_data, tmp_path, monkeypatch):
     assert report.worst == pytest.approx(2, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((650, 480), "cannot be run on images of 650 x 480: .*multiples of 32"), ((8, 8), "the output has 21 anchors")],
+)
+def test_a_size_that_an_open_network_does_not_take(size, expected, frames, test_data):
+    card = load_card(find_card("yunet")).with_file(test_data / "models" / "yunet_n_dynamic.onnx")
+    card = dataclasses.replace(card, input=dataclasses.replace(card.input, size=size))
+    with pytest.raises(ModelError, match=expected):
+        check(card, frames)
+
+
 def test_a_wrong_tensor_is_found(frames, test_data, monkeypatch):
     from streamkit.ops import preprocess as module
 

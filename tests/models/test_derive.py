@@ -193,6 +193,23 @@ def test_an_open_input_has_the_metadata_s_size(tmp_path):
     assert derive(path, size=(320, 224)).card().input.size == (320, 224)
 
 
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((650, 480), "yunet.onnx cannot be run on images of 650 x 480: "),
+        ((8, 8), "the output has 21 anchors, and an input of 8x8 with strides 8, 16, 32 has 1"),
+    ],
+)
+def test_a_size_that_an_open_network_does_not_take(size, expected, test_data, tmp_path, capfd):
+    path = tmp_path / "yunet.onnx"
+    path.symlink_to(test_data / "models" / "yunet_n_dynamic.onnx")
+    with pytest.raises(ModelError) as caught:
+        derive(path, size=size)
+    assert expected in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+    assert derive(path, size=(640, 480)).card().family == "yunet"
+
+
 def test_keypoints_of_a_person_are_cocos(tmp_path):
     path = tmp_path / "best.onnx"
     meta = ultralytics("pose", "{0: 'person'}", kpt_shape="[17, 3]")
@@ -215,10 +232,43 @@ def test_keypoints_of_a_person_are_cocos(tmp_path):
         (ultralytics(task="depth"), "task is 'depth' in the metadata of best.onnx, and no family reads it"),
         (ultralytics(task="classify"), "no family of the metadata of best.onnx (task: classify) reads its outputs"),
         (ultralytics(imgsz="640, 640, 3"), "imgsz in the metadata of best.onnx must be height and width"),
+        (ultralytics(imgsz="None"), "imgsz in the metadata of best.onnx must be height and width, got 'None'"),
+        (ultralytics("pose", kpt_shape="17"), "kpt_shape is 17 in the metadata of best.onnx; a keypoint must have"),
     ],
 )  # fmt: skip
 def test_contradictions_of_the_metadata(metadata, expected, tmp_path):
     assert expected in wrong(shaped(tmp_path / "best.onnx", {"o": ["N", 6, 8400]}, metadata=metadata))
+
+
+@pytest.mark.parametrize(("task", "values"), [("pose", 56), ("pose", 57)])
+def test_another_number_of_keypoints_than_in_the_outputs(task, values, tmp_path):
+    """Of 56 values and one class, 17 points of the outputs against 12; of 57, rows of a network that selects itself."""
+    shape = ["N", values, 8400] if values == 56 else ["N", 300, values]
+    meta = ultralytics(task, "{0: 'person'}", kpt_shape="[12, 3]")
+    found = wrong(shaped(tmp_path / "best.onnx", {"o": shape}, metadata=meta))
+    assert "the keypoints are 12 in the metadata of best.onnx (kpt_shape), but the outputs o[" in found
+    assert "have 17; export the network again" in found
+
+
+def test_a_size_that_is_no_multiple_of_the_stride(tmp_path):
+    path = tmp_path / "best.onnx"
+    meta = ultralytics(stride="64")
+    shaped(path, {"o": ["N", 6, "anchors"]}, image=["N", 3, "height", "width"], metadata=meta)
+    expected = (
+        "input.size is 640 x 416 in --size, and width and height must be multiples of 64, by the metadata of "
+        "best.onnx (stride); write a card"
+    )
+    assert expected in wrong(path, size=(640, 416))
+    assert derive(path, size=(640, 448)).card().input.size == (640, 448)
+
+
+def test_masks_of_yolov5_are_not_read_as_a_detector(tmp_path):
+    path = shaped(tmp_path / "best.onnx", {"o": [1, 25200, 39], "p": [1, 32, 160, 160]})
+    assert "no family reads its outputs o[1, 25200, 39], p[1, 32, 160, 160]" in wrong(path)
+
+
+def test_an_output_without_dimensions_is_read_by_no_family(tmp_path):
+    assert "no family reads its outputs o[]" in wrong(shaped(tmp_path / "best.onnx", {"o": []}))
 
 
 def test_metadata_of_another_exporter_say_nothing(tmp_path):
@@ -319,6 +369,15 @@ def test_a_filter_that_a_card_does_not_have_is_noted(resample, antialias, note, 
         (RT_DETR | {"id2label": {"0": "cat", "1": "dog", "2": "emu"}}, {}, "the labels are 3 (cat, dog, emu) in "
          "config.json (id2label), but the outputs logits['?', 300, 2], pred_boxes['?', 300, 4] have 2 classes"),
         (RT_DETR | {"id2label": {"1": "dog"}}, {}, "id2label in"),
+        (RT_DETR, {"rescale_factor": "1/255"}, 'must be a number above 0, got "1/255"'),
+        (RT_DETR, {"rescale_factor": 0}, "must be a number above 0, got 0"),
+        (RT_DETR, {"do_normalize": True, "image_mean": [0.5]}, "must be a number or three, got [0.5]"),
+        (RT_DETR, {"do_normalize": True, "image_std": [1, 1, 0]}, "must be a number or three above 0, got [1, 1, 0]"),
+        (RT_DETR, {"do_normalize": True, "image_mean": None}, "normalizes (do_normalize) without image_mean, so it"),
+        (RT_DETR, {"size": {"shortest_edge": 9}, "do_center_crop": True, "crop_size": {"height": 9}}, "width of "
+         "crop_size in"),
+        (RT_DETR, {"size": {"shortest_edge": 9}, "crop_pct": 0}, "crop_pct in"),
+        (RT_DETR, {"size": {"shortest_edge": "9 px"}}, 'must be a number of pixels, got "9 px"'),
     ],
 )  # fmt: skip
 def test_contradictions_of_hugging_face(config, steps, expected, tmp_path):
@@ -378,6 +437,9 @@ def test_rf_detr(more, tmp_path):
         (environment("Fit within"), "resizes by 'Fit within', and a card can do Stretch to"),
         (environment("Stretch to", grayscale={"enabled": True}), "has grayscale, which a card cannot do"),
         ({"PREPROCESSING": "{"}, "is not JSON"),
+        ({"PREPROCESSING": "[]"}, "must hold a JSON mapping, got list"),
+        (environment("Stretch to") | {"CLASS_LIST": "cat"}, 'must be a list of names, got "cat"'),
+        ({"PREPROCESSING": {"resize": {"width": "w", "height": 640}}}, 'must be a number of pixels, got "w"'),
     ],
 )
 def test_steps_of_roboflow_that_a_card_cannot_do(given, expected, tmp_path):
@@ -525,6 +587,9 @@ def test_a_network_that_is_missing_names_its_neighbour(tmp_path):
     (tmp_path / "dir.onnx").mkdir()
     with pytest.raises(ModelError, match="is a folder; give the path of an ONNX file in it"):
         open_model("dir.onnx", tmp_path)
+    (tmp_path / "gone.onnx").symlink_to("nothing.onnx")
+    with pytest.raises(ModelError, match=r"there is no file .*gone\.onnx; did you mean 'best\.onnx'"):
+        open_model("gone.onnx", tmp_path)
     with pytest.raises(ModelError, match=r"best\.pt is no ONNX file; export the network to ONNX, for Ultralytics with"):
         open_model("best.pt", tmp_path)
 

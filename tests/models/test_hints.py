@@ -70,5 +70,17 @@ def test_classes_that_are_shifted_by_a_background(labels, classes, expected, str
     assert found == [] if expected is None else expected in found[0]
 
 
+@pytest.mark.parametrize("score", [0.0, 0.2, 0.26])
+def test_nothing_found_is_said(score, street, tmp_path):
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    made = rows(0)
+    made[0, 0, 4] = score
+    card = derive(shaped(tmp_path / "e2e.onnx", {"o": [1, 300, 6]}, values={"o": made})).card()
+    found = hints(card, street[:2])
+    best = score if score >= 0.1 else 0
+    told = f"no object has a score of 0.25 or more in 2 frames (the best: {best:.2f}): show frames with objects"
+    assert [text.startswith(told) for text in found] == ([] if score > 0.25 else [True])
+
+
 def test_nothing_is_tried_where_there_are_no_objects(street):
     assert hints(load_card(find_card("color")), street[:1]) == []

@@ -157,6 +157,13 @@ def test_gpu_gives_the_cpus_answer(name, cuda_graph, stream, test_data):
     )
 
 
+def test_a_size_that_a_network_does_not_take_is_an_error_when_it_is_warmed(test_data, capfd):
+    session = Session(test_data / "models" / "yunet_n_dynamic.onnx", Device())
+    with pytest.raises(ModelError, match=r"cannot be run on images of 650 x 480: .*; if its input has open sizes, set"):
+        session.warm([1], (650, 480))
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("quick", [True, False])
 def test_gpu_sessions_that_go_leave_nothing_behind(quick, stream, test_data):

@@ -18,6 +18,7 @@ from streamkit.models.labels import KNOWN
 
 OUTSIDE = "boxes on frames after the last one"
 WEAK = "boxes removed: min_score"
+BEYOND = "boxes outside of the frame"
 
 
 @stage(
@@ -33,7 +34,8 @@ class DetectionsFromFile(FrameStage):
 
     A frame gets the rows with its number, so `every` and `start` of a source keep boxes and frames together. `mot`
     counts frames from 1; `jsonl` has `frame`, from 0; `coco` has `frame_id`, from 0, or else its images in the
-    natural order of `file_name`, 2 before 10, are the frames. A size in the file must be the video's.
+    natural order of `file_name`, 2 before 10, are the frames. Boxes outside of the frame are kept and counted. A size
+    in the file must be the video's.
     """
 
     path: Annotated[InputPath, 'the file, such as "gt.txt"; with {source} in it, one file per source.']
@@ -53,7 +55,7 @@ class DetectionsFromFile(FrameStage):
         self._format = format_of(self.path, self.format)
         unnamed = ("person",) if self._format == "mot" else None
         self.class_names = _named(self.labels) if isinstance(self.labels, str) else self.labels or unnamed
-        if self.labels is not None and not self.class_names:
+        if self.labels is not None and not (self.labels and self.class_names):
             raise ValueError("labels must name at least one class; leave it out to take those of the file")
 
     def open(self) -> None:
@@ -61,11 +63,17 @@ class DetectionsFromFile(FrameStage):
         self._rows: BoxRows | None = None
         self._last = -1
         self._shown = 0
+        self._warned: set[str] = set()
 
     def read(self, source: str) -> BoxRows:
         """Read the rows of a source. Raises ConfigError."""
         path = Path(fill_path(self.path, source))
-        return read_boxes(path, self._format, labels=self.class_names or (), source=source)
+        rows = read_boxes(path, self._format, labels=self.class_names or (), source=source)
+        if self.keep_ids and len(rows.frame) and not rows.tracked:
+            raise ConfigError(
+                f"{path} has no track ids, which keep_ids needs; leave keep_ids out, and add a track stage"
+            )
+        return rows
 
     def process(self, frame: Frame) -> None:
         """Add the rows of the frame."""
@@ -79,11 +87,35 @@ class DetectionsFromFile(FrameStage):
             track_id=rows.track_id[mine].copy() if self.keep_ids else None, labels=rows.labels,
         )  # fmt: skip
         self._last, self._shown = max(self._last, frame.index), self._shown + len(table)
+        self._check_places(rows, frame, mine)
         strong = table.score >= np.float32(self.min_score)
         if not strong.all():
             self.context.counters.add(WEAK, int((~strong).sum()))
             table = table[strong]
         frame.tables[self.context.id] = table
+
+    def _check_places(self, rows: BoxRows, frame: Frame, mine: slice) -> None:
+        """Count boxes outside of the frame; warn about these and about more frames than images, once for a source."""
+        x1, y1, x2, y2 = rows.xyxy[mine].T
+        outside = (x2 <= 0) | (y2 <= 0) | (x1 >= frame.width) | (y1 >= frame.height)
+        if outside.any():
+            self.context.counters.add(BEYOND, int(outside.sum()))
+            first = int(outside.argmax())
+            box = ", ".join(f"{value:g}" for value in rows.xyxy[mine][first])
+            self._warn(
+                "outside", f"{rows.path}:{rows.line[mine][first]}: the box [{box}] is outside of {frame.source}, which "
+                f"has {frame.width}x{frame.height}; if the file is for another size of the video, scale its boxes",
+            )  # fmt: skip
+        if rows.by_place and rows.listed is not None and frame.index >= len(rows.listed):
+            self._warn(
+                "more", f"{rows.path} lists {len(rows.listed)} images without frame_id, so image n is frame n, and "
+                f"{frame.source} has more frames; if the images are not the first frames, add frame_id to each",
+            )  # fmt: skip
+
+    def _warn(self, what: str, text: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            self.context.log(f"{self.context.id}: {text}")
 
     def close(self) -> None:
         """Count the rows after the last frame, and report a file that has no row for any frame."""

@@ -16,7 +16,7 @@ from streamkit.core.data import Detections
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.core.records import line
 from streamkit.core.stage import Context
-from streamkit.stages.inference.detections import OUTSIDE, WEAK, DetectionsFromFile
+from streamkit.stages.inference.detections import BEYOND, OUTSIDE, WEAK, DetectionsFromFile
 from streamkit.testing.kit import detections, frames, run_stage
 
 BOXES = [[[10.25, 20.5, 30.75, 60.0], [100.0, 40.0, 140.5, 90.25]], [], [[11.0, 21.0, 31.5, 61.0]]]
@@ -73,10 +73,14 @@ def test_images_without_frame_id_are_the_frames_in_the_order_of_their_names(tmp_
     assert done[0].detections.score.tolist() == [1]
 
 
+def coco(**changed: object) -> str:
+    return json.dumps({"images": [], "annotations": [], "categories": []} | changed)
+
+
 REFUSED = {
     "columns.txt": ("1,1,2,3\n", r":1:1: a line must have 6 to 10 numbers"),
     "text.txt": ("1,1,2,3,4,5\nframe,id\n", r":2:1: a line must be numbers"),
-    "zero.txt": ("0,1,2,3,4,5\n", r":1:1: frames count from 1, got 0"),
+    "zero.txt": ("0,1,2,3,4,5\n", r":1:1: frames count from 1, got 0; if the file counts from 0, add 1 to each"),
     "twice.txt": ("1,1,2,3,4,5\n1,1,9,3,4,5\n", r": the id 1 is twice in one frame"),
     "class.txt": ("1,1,2,3,4,5,1,3,1\n", r":1:1: class 3 has no name"),
     "nan.txt": ("1,1,nan,3,4,5\n", r":1:1: each column must be a finite number"),
@@ -84,6 +88,19 @@ REFUSED = {
     "box.jsonl": ('{"frame": 0, "objects": [{"box": [1]}]}', r":1:1: an object must have box"),
     "keys.json": ("{}", r"images is missing"),
     "results.json": ('[{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}]', r"a list of COCO results"),
+    "negative.jsonl": ('{"frame": -1, "objects": []}', r":1:1: frames count from 0, got -1"),
+    "width.jsonl": ('{"frame": 0, "width": "x", "height": 1, "objects": []}', r":1:1: width and height must be"),
+    "far.jsonl": ('{"frame": 1e30, "objects": []}', r":1:1: frame must be a whole number, got 1e\+30"),
+    "map.json": (coco(images={}), r"images must be a list, got dict"),
+    "image.json": (coco(images=[3]), r"entry 1 of images must have id, a number or a text, got 3"),
+    "noid.json": (coco(images=[{"file_name": "a"}]), r"entry 1 of images must have id"),
+    "side.json": (coco(images=[{"id": 1, "width": "a", "height": 1}]), r"width and height of the image 1 must be"),
+    "class.json": (coco(categories=[{"name": "a"}]), r"entry 1 of categories must have id"),
+    "minus.json": (coco(images=[{"id": 1, "frame_id": -1}]), r"frame_id counts from 0, got -1 of the image 1"),
+    "same.json": (
+        coco(images=[{"id": 1, "frame_id": 3}, {"id": 2, "frame_id": 3}]),
+        r"the images 1 and 2 have the same frame_id 3; name the video of each image in video",
+    ),
     "score.txt": ("1,1,2,3,4,5,7.5\n", r":1:1: a score must be 0 to 1, got 7.5; scale the scores"),
 }
 
@@ -131,6 +148,13 @@ def test_the_ids_of_the_file_stand_for_a_tracker(tmp_path):
     build(read_text(pipeline(path, count, ", keep_ids: true")))
     with pytest.raises(ConfigError, match="reads track_id, which no earlier stage writes"):
         build(read_text(pipeline(path, count)))
+
+
+def test_a_file_without_ids_cannot_keep_them(tmp_path):
+    (tmp_path / "det.txt").write_text("1,-1,1,2,30,40,.5,-1,-1,-1\n")
+    with pytest.raises(ConfigError, match=r"det\.txt has no track ids, which keep_ids needs; leave keep_ids out"):
+        build(read_text(pipeline(tmp_path / "det.txt", options=", keep_ids: true")))
+    build(read_text(pipeline(tmp_path / "det.txt")))
 
 
 def test_a_missing_file_is_a_problem_of_the_pipeline(tmp_path):
@@ -231,12 +255,63 @@ def test_sources_whose_frames_have_no_fixed_numbers_are_refused(source, text, tm
         build(read_text(f"device: cpu\nsources: {{a: {source}}}\n{stages}"))
 
 
+def told(path: Path, given: list) -> tuple[list[str], dict[str, int]]:
+    """What the stage logs and counts."""
+    texts: list[str] = []
+    stage = DetectionsFromFile(str(path))
+    stage.context = Context(id="boxes", counters=Counters(), log=texts.append)
+    stage.open()
+    for frame in given:
+        stage.process(frame)
+    stage.close()
+    return texts, Counters.total([stage.context.counters])
+
+
 def test_a_file_without_boxes_is_said(tmp_path):
     (tmp_path / "a.txt").write_text("")
-    told = []
-    stage = DetectionsFromFile(str(tmp_path / "a.txt"))
-    stage.context = Context(id="boxes", counters=Counters(), log=told.append)
-    stage.open()
-    stage.process(frames(1)[0])
-    stage.close()
-    assert told == [f"boxes: {tmp_path}/a.txt has no boxes"]
+    assert told(tmp_path / "a.txt", frames(1)) == ([f"boxes: {tmp_path}/a.txt has no boxes"], {})
+
+
+def test_boxes_outside_of_the_frame_are_counted_and_said_once(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("1,-1,-5,2,30,40\n1,-1,700,2,30,40\n2,-1,10,365,30,40\n2,-1,600,300,90,90\n")
+    texts, counts = told(path, frames(2, width=640, height=360))
+    assert texts == [
+        f"boxes: {path}:2: the box [700, 2, 730, 42] is outside of test, which has 640x360; if the file is for another "
+        "size of the video, scale its boxes"
+    ]
+    assert counts == {BEYOND: 2}
+
+
+def test_fewer_images_than_frames_are_said_once(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(coco(images=[{"id": 1, "file_name": "10.jpg"}, {"id": 2, "file_name": "20.jpg"}]))
+    texts, _ = told(path, frames(4))
+    assert texts[0] == (
+        f"boxes: {path} lists 2 images without frame_id, so image n is frame n, and test has more frames; if the "
+        "images are not the first frames, add frame_id to each"
+    )
+    assert [text for text in texts if "images without" in text] == texts[:1]
+    assert not [text for text in told(path, frames(2))[0] if "images without" in text]
+
+
+def test_videos_of_a_coco_file_are_told_by_their_number(tmp_path):
+    """As in the files of trackers: `videos`, and `video_id` of each image."""
+    images = [{"id": number, "frame_id": 0, "video_id": number} for number in (1, 2)]
+    boxes = [{"id": n, "image_id": n, "category_id": 1, "bbox": [n, 2, 3, 4]} for n in (1, 2)]
+    videos = [{"id": 1, "name": "a.mp4"}, {"id": 2, "file_name": "b.mp4"}]
+    path = tmp_path / "a.json"
+    path.write_text(coco(images=images, annotations=boxes, categories=[{"id": 1, "name": "cat"}], videos=videos))
+    assert [DetectionsFromFile(str(path)).read(name).xyxy[0, 0] for name in ("a", "b")] == [1, 2]
+    with pytest.raises(ConfigError, match=r"has the videos a\.mp4, b\.mp4, and none is 'c'"):
+        DetectionsFromFile(str(path)).read("c")
+
+
+def test_a_mark_of_the_byte_order_is_skipped(tmp_path):
+    (tmp_path / "a.txt").write_text("1,-1,1,2,30,40\n", encoding="utf-8-sig")
+    assert len(DetectionsFromFile(str(tmp_path / "a.txt")).read("a").frame) == 1
+
+
+def test_an_empty_list_of_labels_is_refused():
+    with pytest.raises(ValueError, match="labels must name at least one class"):
+        DetectionsFromFile("a.txt", labels=())
