@@ -14,7 +14,8 @@ def assign_sources(graph: Graph) -> list[tuple[str, list[str]]]:
         Each device with the ids of its sources; devices without a source are omitted.
 
     Raises:
-        ConfigError: a shared sink needs pixels, or `state` is set, with several devices.
+        ConfigError: with several devices, a shared sink needs pixels, a stage is defined in the main script, or `state`
+            is set.
     """
     wanted = graph.config.device
     devices = wanted if isinstance(wanted, list) else [wanted]
@@ -25,6 +26,14 @@ def assign_sources(graph: Graph) -> list[tuple[str, list[str]]]:
         if graph.config.state is not None:
             raise ConfigError("state supports one process, but each device has its own; name one device")
         problems = [
+            one.place.problem(
+                f"{one.id} is a stage of the main script, which the processes of several devices do not run; move it to "
+                "a file and name that under plugins, or name one device"
+            )
+            for one in (*graph.sources, *graph.nodes.values())
+            if one.type.__module__ == "__main__"
+        ]
+        problems += [
             node.place.problem(
                 f"{node.id} reads pixels of sources on several devices, but pixels are never copied between devices; "
                 f"{_fix(node)}"

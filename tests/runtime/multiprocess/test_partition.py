@@ -92,6 +92,16 @@ def test_state_is_refused_on_several_devices_alone(tmp_path: Any) -> None:
         assign_sources(graph("[cpu, cpu]", "plain: {}", 2, head))
 
 
+def test_stages_of_the_main_script_are_refused_on_several_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, several = graph("cpu", "other: {}"), graph("[cpu, cpu]", "other: {}, plain: {}")
+    for made in (one, several):
+        monkeypatch.setattr(made.nodes["other"].type, "__module__", "__main__")
+    assert len(assign_sources(one)) == 1
+    with pytest.raises(ConfigError, match=r"other is a stage of the main script, .*; move it to a file") as raised:
+        assign_sources(several)
+    assert "plain" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("stages", "shared"),
     [
