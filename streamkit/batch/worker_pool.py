@@ -19,7 +19,7 @@ from streamkit.core.logs import worker_log
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.sizes import cores as all_cores
 from streamkit.runtime.execution.sizes import files_at_once
-from streamkit.runtime.multiprocess.children import SPAWN, Child, SupervisedWorker, Supervisor, error_of, wait
+from streamkit.runtime.multiprocess.children import Child, SupervisedWorker, Supervisor, error_of, kill_all, wait
 
 logger = logging.getLogger(__name__)
 
@@ -286,8 +286,7 @@ class LocalWorkerPool(WorkerPool):
         for worker in self.pooled:
             worker.child.send("now")
         self.supervisor.close(_ABORT_S)
-        for process in SPAWN.active_children():  # one that has just been started is not in the pool yet
-            process.kill()
+        kill_all()  # one that has just been started is not in the pool yet
 
     def start_worker(self, number: int) -> Child:
         """Start a process; see `WorkerPool.start_worker`."""

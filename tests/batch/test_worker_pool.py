@@ -16,6 +16,7 @@ from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome
 from streamkit.batch.manager import Manager, RunCounts
 from streamkit.batch.worker_pool import LocalWorkerPool, WorkerPool, plan_workers
 from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.runtime.multiprocess.children import CHILD_MODULE
 
 PLUGIN = '''
 import os, signal, time
@@ -77,7 +78,7 @@ def pools() -> Iterator:
     yield make
     for pool in made:
         pool.close()
-    assert not {one for one in set(psutil.Process().children()) - before if "spawn_main" in " ".join(one.cmdline())}
+    assert not {one for one in set(psutil.Process().children()) - before if CHILD_MODULE in one.cmdline()}
 
 
 def run(pool: WorkerPool, jobs: list[BatchJob], **options) -> tuple[RunCounts, dict[str, Outcome]]:
@@ -131,7 +132,7 @@ def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(sett
 
     def look(manager: Manager) -> None:
         if (tmp_path / "slow").exists() and not killed:
-            (child,) = [one for one in psutil.Process().children() if "spawn_main" in " ".join(one.cmdline())]
+            (child,) = [one for one in psutil.Process().children() if CHILD_MODULE in one.cmdline()]
             killed.append(child.pid)
             os.kill(child.pid, signal.SIGKILL)
 

@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from streamkit.runtime.multiprocess.children import CHILD_MODULE
+
 PATTERN = "test://?width=96&height=64&fps=10&frames={frames}"
 ENDLESS = "{{uri: 'test://?width=96&height=64&fps=20', pace: realtime}}"
 
@@ -138,7 +140,7 @@ def shares_of(running: subprocess.Popen[str]) -> list[psutil.Process]:
     found = []
     for child in children_of(running.pid):
         with contextlib.suppress(psutil.Error):
-            if "spawn_main" in " ".join(child.cmdline()):
+            if CHILD_MODULE in child.cmdline():
                 found.append(child)
     return sorted(found, key=lambda child: child.pid)
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.graph_outputs import FrameListener
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.multiprocess.children import (
-    SPAWN,
     Child,
     SupervisedWorker,
     Supervisor,
@@ -292,7 +292,7 @@ class WorkerFleet(Controls):
         worker = WorkerHandle(device=device, number=number)
         orders = self.sources.add_process(worker, ids)
         with signals_held_back():
-            worker.frames, frames = SPAWN.Pipe(duplex=False)
+            worker.frames, frames = Pipe(duplex=False)
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, device, orders, tuple(self._sinks.runners),
                 self._changed_settings(), self.limit, (number % len(self._shares), len(self._shares)), self._realtime,

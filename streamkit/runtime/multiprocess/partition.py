@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from streamkit.config.plan import Graph, Node
 from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Sink, scope_of
+from streamkit.core.yaml_tree import YamlNode
 
 PIXELS = "reads pixels of sources in several processes, but pixels are never copied between processes"
+OF_MAIN = "is a stage of the main script, which other processes do not run"
 ONE_PROCESS = "name one device with processes: 1"
 
 
@@ -27,7 +29,8 @@ def assign_sources(
         omitted. Devices come in turn, so that few sources use all of them.
 
     Raises:
-        ConfigError: a shared sink needs pixels, or a stage has the scope `pipeline`, with several processes.
+        ConfigError: with several processes, a shared sink needs pixels, a stage has the scope `pipeline`, or a stage is
+            defined in the main script.
     """
     wanted = graph.config.device
     devices = wanted if isinstance(wanted, list) else [wanted]
@@ -46,6 +49,10 @@ def assign_sources(
             node.place.problem(f"{node.id} looks across sources (scope: pipeline); {ONE_PROCESS}")
             for node in graph.nodes.values()
             if scope_of(node.type) == "pipeline"
+        ]
+        problems += [
+            place.problem(f"{id_} {OF_MAIN}; move it to a file and name that under plugins, or {ONE_PROCESS}")
+            for id_, place in stages_of_main(graph)
         ]
         if problems:
             raise ConfigError(problems)
@@ -79,3 +86,10 @@ def fix(node: Node) -> str:
         if node.options.get(option):
             return f"leave out {option}"
     return 'write "{source}" into its path, so that each source has its own'
+
+
+def stages_of_main(graph: Graph) -> list[tuple[str, YamlNode]]:
+    """The ids and places of the sources and stages that the main script defines."""
+    parts = [(source.id, source.type, source.node) for source in graph.sources]
+    parts += [(node.id, node.type, node.place) for node in graph.nodes.values()]
+    return [(id_, place) for id_, type_, place in parts if type_.__module__ == "__main__"]

@@ -23,7 +23,7 @@ from streamkit.emit.emitter import Emitter
 from streamkit.media.uris import is_path
 from streamkit.runtime.execution.device import choose, gpu_trouble
 from streamkit.runtime.execution.sizes import FILES_PER_GPU, cores
-from streamkit.runtime.multiprocess.partition import fix, pixel_sinks
+from streamkit.runtime.multiprocess.partition import OF_MAIN, fix, pixel_sinks, stages_of_main
 from streamkit.runtime.observe.nvml import Nvml
 from streamkit.stages.sources.source import PacedSource, VideoSource
 
@@ -330,6 +330,8 @@ def _one_process(graph: Graph) -> str:
 
     for node in pixel_sinks(graph):
         return f"{node.id} reads pixels of several sources; {fix(node)}"
+    for id_, _ in stages_of_main(graph):
+        return f"{id_} {OF_MAIN}"
     if any(issubclass(source.type, PushedFrames) for source in graph.sources):
         return "a program pushes frames"
     for node in graph.nodes.values():

@@ -115,6 +115,19 @@ def test_state_is_refused_in_several_processes_alone(tmp_path: Any) -> None:
         assign_sources(graph("{use: cpu, processes: 2}", "plain: {}", 2, head))
 
 
+def test_stages_of_the_main_script_are_refused_on_several_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, several = graph("cpu", "other: {}"), graph("[cpu, cpu]", "other: {}, plain: {}")
+    for made in (one, several):
+        monkeypatch.setattr(made.nodes["other"].type, "__module__", "__main__")
+    assert len(assign_sources(one)) == 1
+    with pytest.raises(ConfigError, match=r"other is a stage of the main script, .*; move it to a file") as raised:
+        assign_sources(several)
+    assert "plain" not in str(raised.value)
+    several.sources[1].type = several.nodes["other"].type
+    with pytest.raises(ConfigError, match=r"s1 is a stage of the main script"):
+        assign_sources(several)
+
+
 @pytest.mark.parametrize(
     ("stages", "shared"),
     [
