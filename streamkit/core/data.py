@@ -125,11 +125,14 @@ class FrameState:
     skipped_detectors: frozenset[str] = frozenset()
 
     def copy(self) -> FrameState:
-        """A copy; positional, because every new frame makes one."""
+        """A copy; positional, because every fork makes one."""
         return FrameState(
             self.position, self.stage, self.counters, self.source_state, self.packet_ref, self.ordinal, self.epoch,
             self.skipped_detectors,
         )  # fmt: skip
+
+
+_NEW = FrameState()
 
 
 @dataclass(slots=True, repr=False)
@@ -167,10 +170,11 @@ class Frame:
     shown: dict[str, Shown] = field(default_factory=dict)
     error: str | None = None
     damaged: bool = False
-    _state: FrameState = field(default=FrameState(), compare=False, kw_only=True)
+    _state: FrameState = field(default=_NEW, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._state = self._state.copy()  # also of a frame made by `dataclasses.replace`
+        state = self._state  # a frame made by `dataclasses.replace` has that of the other
+        self._state = FrameState() if state is _NEW else state.copy()
 
     @property
     def detections(self) -> Detections:

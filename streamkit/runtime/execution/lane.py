@@ -7,7 +7,6 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -161,10 +160,12 @@ class LaneThread:
             del batch  # or this thread would hold the frames while it waits for the next batch
 
     def _next(self) -> Batch | None:
+        batches: list[Batch] = []
         with self.lane.input_lock:  # or two workers of one lane would each take a part of two batches
-            batches: list[Any] = [channel.get() for channel in self.lane.inputs]
-        if any(batch is None for batch in batches):
-            return None
+            for channel in self.lane.inputs:
+                if (batch := channel.get()) is None:
+                    return None
+                batches.append(batch)
         return batches[0] if len(batches) == 1 else merge_batches(batches)
 
     def _close(self, opened: Sequence[Runner]) -> None:

@@ -118,12 +118,13 @@ def test_a_stage_that_expects_a_tensor_gets_an_array_and_others_the_rows_on_dema
 def test_only_a_plugin_gets_tables_of_its_own(isolated):
     rig, given = Rig(NoTensor), batch("a0 a1")
     rig.runner.isolated = isolated
-    seen = []
+    seen, snapshots = [], []
     rig.runner.stage.process = lambda batch: (seen.append(batch), batch)[1]
-    rig.runner.process(given)
+    rig.runner.snapshot = snapshots.append
+    rig(given)
     (got,) = seen
     assert (got is given) is (got.tables is given.tables) is (got.frames is given.frames) is not isolated
-    assert (rig.runner.snapshot(given) is None) is not isolated
+    assert snapshots == [given] * isolated
 
 
 @pytest.mark.parametrize(("kind", "in_place", "freeze", "on_host"), [
@@ -155,10 +156,22 @@ def test_a_plugin_that_returns_no_batch_is_refused_and_one_that_breaks_it_restor
         return Batch([])
 
     rig.runner.stage.process = drops
-    given = batch("a0 a1")
+    given = batch("a0")
     with pytest.raises(ValueError, match="must return every frame"):
         rig.runner.process(given)
     assert given.frames[0].events == []
+
+
+def test_a_batch_that_a_plugin_breaks_is_restored_once_before_it_is_retried():
+    rig, given = Rig(NoTensor), batch("a0 a1")
+
+    def drops(batch):
+        for frame in batch.frames:
+            frame.emit("seen")
+        return batch if len(batch.frames) == 1 else Batch([])
+
+    rig.runner.stage.process = drops
+    assert [len(frame.events) for frame in rig(given).frames] == [1, 1]
 
 
 def test_a_batch_stage_is_closed_if_it_was_opened():
