@@ -36,9 +36,8 @@ def to_supervision(table: Detections) -> Any:
     with needs("supervision", "", "to_supervision"):
         import supervision
     _check_on_host(table, "to_supervision")
-    public = {name: column for name, column in table.extra.items() if name not in table.private}
+    public = {name: table.extra[name] for name in table.extra if name not in {*table.private, "keypoints"}}
     masks = public.pop("mask", None)
-    public.pop("keypoints", None)
     return supervision.Detections(
         xyxy=table.xyxy.copy(),
         confidence=table.score.copy(),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from streamkit.ops import masks, rle
+from streamkit.ops.transfer import LateArray
 
 INPUT, MAP = (96, 64), (24, 16)
 SIZES = np.array([(200, 140), (33, 71), (96, 64)])
@@ -54,13 +55,14 @@ def plain(row, prototypes, geometry, size):
 def made(rows, counts, prototypes, found):
     frame = np.repeat(np.arange(len(rows)), counts[:, 0])
     rank = np.concatenate([np.arange(n) for n in counts[:, 0]])
-    return masks.instance_masks(rows[frame, rank, :4], frame, rank, found, MAP, GEOMETRY, SIZES, INPUT), frame, rank
+    of = masks.InstanceMasks(rows[frame, rank, :4], frame, LateArray(found), MAP, GEOMETRY, SIZES, INPUT)
+    return of.rows(np.arange(len(frame))), frame, rank
 
 
 def test_instance_masks_equal_plain_loops():
     rows, counts, prototypes = given()
     found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
-    assert (found.rects.dtype, found.logits.dtype) == (np.int32, np.int8)
+    assert (found.shape, found.dtype) == ((3, 8 * MAP[0] * MAP[1]), np.int8)
     done, frame, rank = made(rows, counts, prototypes, found)
     assert len(done) == counts[:, 0].sum()
     pixels = 0
@@ -79,7 +81,10 @@ def test_instance_masks_equal_plain_loops():
 def test_rows_that_are_not_in_use_have_no_piece():
     rows, counts, prototypes = given()
     found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
-    assert (found.rects[:, :, 2] > 0).sum(axis=1).tolist() == counts[:, 0].tolist()
+    counts[0, 0] -= 1
+    fewer = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
+    last = MAP[0] * MAP[1]  # the fourth box is the whole frame, after the other three
+    assert np.count_nonzero(found[0]) - np.count_nonzero(fewer[0]) == pytest.approx(last, rel=0.1)
 
 
 def test_what_has_no_room_has_no_mask(monkeypatch):
@@ -92,8 +97,7 @@ def test_what_has_no_room_has_no_mask(monkeypatch):
     assert not all(lost)
     last = (frame == 0) & (rank == 3)  # the whole frame, behind three others
     assert done[last][0] is None
-    areas = found.rects[..., 2] * found.rects[..., 3]
-    assert (areas.sum(axis=1) <= MAP[0] * MAP[1]).all()
+    assert found.shape[1] == MAP[0] * MAP[1]
     monkeypatch.setattr(masks, "FULL_MAPS", 8)
     roomy, *_ = made(rows, counts, prototypes, masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT))
     assert all(few == many for few, many in zip(done, roomy, strict=True) if few is not None)
@@ -153,12 +157,12 @@ def test_the_device_makes_the_same_pieces(dtype, full, monkeypatch):
     prototypes = prototypes.astype(dtype)
     host = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
     there = masks.crop_logits(cupy.asarray(rows), cupy.asarray(counts), cupy.asarray(prototypes), GEOMETRY, INPUT)
-    found = masks.MaskCrops(there.rects.get(), there.logits.get())
-    np.testing.assert_array_equal(found.rects, host.rects)
-    used = (host.rects[..., 2] * host.rects[..., 3]).sum(axis=1)
-    for frame, n in enumerate(used.tolist()):
-        assert np.abs(found.logits[frame, :n].astype(int) - host.logits[frame, :n]).max() <= 1
+    found = there.get()
+    for frame, last in enumerate(np.count_nonzero(np.cumsum(host[:, ::-1] != 0, axis=1), axis=1).tolist()):
+        assert last > 100
+        assert np.abs(found[frame, :last].astype(int) - host[frame, :last]).max() <= 1
     one, two = made(rows, counts, prototypes, host)[0], made(rows, counts, prototypes, found)[0]
+    assert made(rows, counts, prototypes, there)[0].tolist() == two.tolist()
     for a, b in zip(one, two, strict=True):
         assert (a is None) == (b is None)
         assert a is None or rle.area(a) < 30 or rle.iou(a, b) >= 0.98

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,13 +13,14 @@ import numpy as np
 
 from streamkit.analytics.shapes import Anchor, Polygons, Units
 from streamkit.core.data import Array, Batch, Detections
+from streamkit.core.detections import stored
 from streamkit.core.stage import BatchStage, Count, Pixels, Score, stage
 from streamkit.core.text import did_you_mean
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
-from streamkit.models.families import CAUSES, FAMILIES, ReadOptions, unpack
+from streamkit.models.families import CAUSES, FAMILIES, ReadOptions, begin_table
 from streamkit.ops.boxes import iou_matrix
-from streamkit.ops.transfer import fetch
+from streamkit.ops.transfer import LateArray, fetch
 from streamkit.stages.inference.inference_regions import InferenceRegions, Tiles, merge_regions
 
 NO_ROOM = "masks dropped: too large"
@@ -29,6 +31,8 @@ ON_HOST = "outputs copied to host: family without CUDA"
 _NO_RESULTS = np.zeros((0, 0), np.float32)
 _RESULTS_COPY = "the results go from device to host, one copy a batch"
 _CROP_COLUMNS = ("mask", "keypoints")
+_MOST_LATE = 64
+"""Batches whose masks or keypoints stay on the device while their tables are held, without being read."""
 _MakeTable = Callable[[], tuple[Detections, dict[str, int]]]
 """Returns a table, and how many boxes each cause removed."""
 
@@ -102,6 +106,7 @@ class Postprocess(DetectionOptions, BatchStage):
         self._family = family_of(self.model)
         self._table = self.context.id.split(".", 1)[0]
         self._removed: deque[Mapping[str, int]] = deque()
+        self._late: deque[weakref.ref[LateArray]] = deque()
         self.changed()
 
     def changed(self) -> None:
@@ -161,23 +166,23 @@ class Postprocess(DetectionOptions, BatchStage):
 
     def _decode_outputs(self, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray) -> _MakeTable:
         """Start to decode the outputs on their device; the returned function makes the table."""
-        reads, input_size = self._family, self.model.input.size
-        packed = reads.read(outputs, geometry, sizes, input_size, self._read)
-        rest = reads.rest(outputs, packed, geometry, sizes, input_size)
-        wait = fetch([packed.buffer, *(rest.arrays if rest else ())])
+        card = self.model
+        table, late = begin_table(self._family, outputs, geometry, sizes, card.input.size, self._read, card.labels)
+        if late is not None:
+            self._bound(late)
 
         def make() -> tuple[Detections, dict[str, int]]:
-            buffer, *arrays = wait()
-            rows, counts, _ = packed.over(buffer, packed.rows.shape)
-            made = unpack(rows, counts, self.model.labels, reads.columns)
-            made = made.with_columns(skeleton=self.model.skeleton)
+            made, counts, lost = table()
             causes = dict(zip(CAUSES, counts[:, 1:].sum(axis=0).tolist(), strict=True))
-            if rest:
-                made = rest.complete(made, arrays)
-                causes[NO_ROOM] = sum(mask is None for mask in made.extra.get("mask", ()))
-            return made, causes
+            return made.with_columns(skeleton=card.skeleton), causes | {NO_ROOM: lost}
 
         return make
+
+    def _bound(self, late: LateArray) -> None:
+        """Move what tables of earlier batches left on the device to the host, if many are still held."""
+        self._late.append(weakref.ref(late))
+        if len(self._late) > _MOST_LATE and (oldest := self._late.popleft()()) is not None:
+            oldest.to_host()
 
     def _empty(self) -> tuple[Detections, dict[str, int]]:
         """Make an empty table: the network did not run."""
@@ -257,17 +262,20 @@ class DecodeCrops(Postprocess, name="postprocess", writes=("results",), device_c
 def best(table: Detections, rects: np.ndarray) -> np.ndarray:
     """Return for each crop the columns of the object that fills it best, as a mapping; None if nothing was found.
 
+    Each column has one row; lazy columns are not read.
+
     Args:
         table: the detections; `batch_row` is the crop.
         rects: (m, 4) the crops.
     """
     results = np.full(len(rects), None)
     fills = np.zeros(len(rects))
-    names = [name for name in _CROP_COLUMNS if name in table.extra]
+    columns = stored(table.extra)
+    names = [name for name in _CROP_COLUMNS if name in columns]
     for i, crop in enumerate(table.batch_row.tolist()):
         share = float(iou_matrix(table.xyxy[i : i + 1], rects[crop : crop + 1].astype(np.float32))[0, 0])
         if share > fills[crop]:
-            fills[crop], results[crop] = share, {name: table.extra[name][i] for name in names}
+            fills[crop], results[crop] = share, {name: columns[name][i : i + 1] for name in names}
     return results
 
 

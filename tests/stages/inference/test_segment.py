@@ -186,7 +186,7 @@ def test_of_two_in_a_crop_the_one_that_fills_it_is_meant():
         extra={"mask": np.array([{"size": 1}, {"size": 2}, {"size": 3}], object)},
     )
     answers = best(table, np.array([[0, 0, 100, 100], [0, 0, 9, 9], [200, 0, 210, 10]]))
-    assert [answer and answer["mask"]["size"] for answer in answers] == [2, None, 3]
+    assert [answer and answer["mask"][0]["size"] for answer in answers] == [2, None, 3]
 
 
 def test_masks_of_tiles_are_in_the_pictures_pixels(seg, pictures):
