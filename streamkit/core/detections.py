@@ -436,8 +436,17 @@ def _stack(columns: list[Array | None], lengths: list[int], xp: Any, exact: bool
         if not alike and not as_objects:
             return _stack([read(c) for c in columns], lengths, xp, exact)
         whole = cache(lambda: _stack([read(c) for c in columns], lengths, xp, exact))
+        ends = np.cumsum(lengths)
+
+        def make(rows: np.ndarray) -> np.ndarray:
+            part = int(np.searchsorted(ends, rows[0], side="right")) if len(rows) else 0
+            start, only = int(ends[part]) - lengths[part], columns[part]
+            if type(only) is LazyColumn and len(rows) and start <= rows.min() and rows.max() < ends[part]:
+                return np.asarray(read(only[rows - start]))  # without those of the other tables
+            return np.asarray(whole()[rows])
+
         form: tuple[Any, ...] = (object,) if as_objects else (known.dtype, known.shape[1:])
-        return LazyColumn(lambda rows: whole()[rows], np.arange(sum(lengths)), *form)
+        return LazyColumn(make, np.arange(sum(lengths)), *form)
     if as_objects:
         return _objects(columns, lengths)
     filled = [_or_nulls(c, n, known.dtype, known.shape[1:], xp) for c, n in zip(columns, lengths, strict=True)]

@@ -260,10 +260,10 @@ def test_wrong_objects_are_found(column, frames, test_data, monkeypatch):
 
 
 def test_a_missed_object_is_found(frames, test_data, monkeypatch):
-    from streamkit.models import families
+    from streamkit.models.families import base
 
     right = base.unpack
-    monkeypatch.setattr(families, "unpack", lambda *args: right(*args)[1:])
+    monkeypatch.setattr(base, "unpack", lambda *args: right(*args)[1:])
     assert not check(card_of("yolox-nano", test_data), frames).passed
 
 

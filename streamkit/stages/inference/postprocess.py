@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from streamkit.analytics.shapes import Anchor, Polygons, Units
+from streamkit.core.crops import LazyOutputs
 from streamkit.core.data import Array, Batch, Detections
 from streamkit.core.detections import stored
 from streamkit.core.stage import BatchStage, Count, Pixels, Score, stage
@@ -90,6 +91,7 @@ class DetectionOptions:
     "postprocess",
     reads="outputs",
     writes="detections",
+    splits_outputs=True,
     warms_up=True,
     changeable=("min_score", "iou", "class_agnostic", "multi_label", "labels", "top_k", "min_size", "max_size"),
 )
@@ -157,6 +159,17 @@ class Postprocess(DetectionOptions, BatchStage):
         assert batch.geometry is not None
         geometry, outputs = batch.geometry, batch.outputs
         sizes = sizes if batch.rows is None else sizes[batch.rows]
+        if isinstance(outputs, LazyOutputs):
+            parts = [
+                (rows.start, self._decode_run(batch, of_run, geometry[rows], sizes[rows]))
+                for rows, of_run in outputs.runs()
+            ]
+            return lambda: _joined(parts)
+        return self._decode_run(batch, outputs, geometry, sizes)
+
+    def _decode_run(
+        self, batch: Batch, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray
+    ) -> _MakeTable:
         if batch.xp is np or not self._family.host_only:
             return self._decode_outputs(outputs, geometry, sizes)
         self.context.counters.add(ON_HOST)
@@ -212,6 +225,17 @@ class Postprocess(DetectionOptions, BatchStage):
             for cause, n in self._removed.popleft().items():
                 if n:
                     self.context.counters.add(cause if cause == NO_ROOM else f"boxes removed: {cause}", n)
+
+
+def _joined(parts: Sequence[tuple[int, _MakeTable]]) -> tuple[Detections, dict[str, int]]:
+    """Make one table of those of several runs, each given with its first row."""
+    tables, causes = [], Counter[str]()
+    for first, make in parts:
+        table, removed = make()
+        tables.append(table.with_columns(batch_row=table.batch_row + np.int32(first)))
+        causes.update(removed)
+    made = Detections.concat(tables)
+    return made.with_columns(row_id=np.arange(len(made), dtype=np.int32)), causes
 
 
 def _of_frames(rows: np.ndarray, make: _MakeTable) -> _MakeTable:
@@ -280,7 +304,10 @@ def best(table: Detections, rects: np.ndarray) -> np.ndarray:
 
 
 @dataclass(eq=False)
-class FetchVectors(BatchStage, name="postprocess", reads=("outputs",), writes=("results",), device_copy=_RESULTS_COPY):
+class FetchVectors(
+    BatchStage, name="postprocess", reads=("outputs",), writes=("results",), splits_outputs=True,
+    device_copy=_RESULTS_COPY,
+):  # fmt: skip
     """Start the copy of the network's results to the host, a vector per crop, and release the outputs."""
 
     model: Model
@@ -295,16 +322,22 @@ class FetchVectors(BatchStage, name="postprocess", reads=("outputs",), writes=("
         assert crops is not None
         results: Any = _NO_RESULTS
         if len(crops):
-            wait, finish = fetch([self.select(batch)[: len(crops)]]), self.finish
+            wait, finish = fetch([self._selected(batch, len(crops))]), self.finish
             results = cache(lambda: finish(wait()[0]))
         batch.crops = replace(crops, results=results)
         batch.tensor = None
         batch.outputs = {}
         return batch
 
-    def select(self, batch: Batch) -> Array:
+    def _selected(self, batch: Batch, count: int) -> Array:
+        if not isinstance(batch.outputs, LazyOutputs):
+            return self.select(batch.outputs)[:count]
+        runs = batch.outputs.runs()
+        return batch.xp.concatenate([self.select(outputs)[: rows.stop - rows.start] for rows, outputs in runs])
+
+    def select(self, outputs: Mapping[str, Array]) -> Array:
         """Return what is copied to the host, a row per crop."""
-        return self._family.vectors(batch.outputs)
+        return self._family.vectors(outputs)
 
     def finish(self, fetched: np.ndarray) -> np.ndarray:
         """Convert the copied rows to results, on the host."""
@@ -316,9 +349,9 @@ class FetchMaps(
 ):
     """Start the copy of the best class of each place to the host."""
 
-    def select(self, batch: Batch) -> Array:
+    def select(self, outputs: Mapping[str, Array]) -> Array:
         """Return the maps; the batch's geometry maps their places to the frame."""
-        return self._family.maps(batch.outputs, len(self.model.labels))
+        return self._family.maps(outputs, len(self.model.labels))
 
     def finish(self, fetched: np.ndarray) -> np.ndarray:
         """Return the maps unchanged."""
