@@ -135,7 +135,7 @@ class Detections:
         track_id: (n,) int64, or None without a tracker; -1 for a row without a track.
         labels: the class names.
         extra: further columns by name, each with n rows: `attributes`, `embedding`, landmarks, columns of plugins. A
-            column of dtype object has None for a missing value.
+            column of dtype object has None for a missing value. Masks and key points are made when they are read.
         row_id: (n,) int32, the row's number in its detector's table; selections keep it, so that merging branches can
             match rows.
         private: names of the columns in `extra` that are for other stages and not in records.

@@ -201,6 +201,8 @@ class InstanceMasks:
 
     def _ends(self, objects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the runs of these objects' masks, and the owner of each, an index into `objects`."""
+        if not len(objects):
+            return np.zeros(0, np.int64), np.zeros(0, np.intp)
         late = self._logits  # before the next line: another thread sets both, in the opposite order
         if self._from_device is None and late is not None:
             logits = late.array
@@ -290,7 +292,7 @@ def _run_ends(
 
     Logits are sampled bilinearly. Between two rows of a crop that are both above 0, or both not, so is every pixel;
     only the others are computed. A run ends at the foot of the box, even if the next column begins with one above 0.
-    All objects are processed together: small ones would otherwise cost NumPy's calls alone.
+    What can be is done for all objects together: small ones would otherwise cost NumPy's calls alone.
 
     Args:
         logits: int8 roots, flat.
@@ -305,35 +307,45 @@ def _run_ends(
     Returns:
         The places, int64, and the object of each, ascending.
     """
-    wide, high = rects[:, 2], rects[:, 3]
     across, down = (_samples(axis, rects, first, last, to_map, map_size) for axis in (0, 1))
-    # All columns of pixels, each with a value for each row of its crop.
-    each = high[across.owner]
-    begin = np.cumsum(each) - each
-    column = np.repeat(np.arange(len(each)), each)
-    owner = across.owner[column]
-    row = starts[owner] + (np.arange(len(column)) - begin[column]) * wide[owner]
-    left, right = (logits[row + side[column]].astype(np.float32) for side in (across.lower, across.upper))
-    weight = across.weight[column]
-    values = left * np.abs(left) * (1 - weight) + right * np.abs(right) * weight
-    positive = values > 0
     # The pixels of a column between the same two rows of the crop are a cell.
     fresh = np.ones(len(down.owner), bool)
     fresh[1:] = (np.diff(down.lower) != 0) | (np.diff(down.owner) != 0)
     top = np.flatnonzero(fresh)
     size = np.diff(top, append=len(fresh))
     cells = np.bincount(down.owner[top], minlength=len(rects))
+    columns_to, cells_to = np.cumsum(last[:, 0] - first[:, 0]), np.cumsum(cells)
+    columns_from, cells_from = columns_to - last[:, 0] + first[:, 0], cells_to - cells
+    # Each object's columns of pixels, with a value for each row of its crop; and its cells, by their first row.
+    sampled, firsts, seconds = [], [], []
+    for i, (start, wide, high) in enumerate(np.column_stack([starts, rects[:, 2:]]).tolist()):
+        columns, rows = slice(columns_from[i], columns_to[i]), top[cells_from[i] : cells_to[i]]
+        roots = logits[start : start + wide * high].reshape(high, wide).T.astype(np.float32)
+        square, weight = roots * np.abs(roots), across.weight[columns, None]
+        value = square[across.lower[columns]] * (1 - weight) + square[across.upper[columns]] * weight
+        positive = value > 0
+        sampled.append(value.ravel())
+        firsts.append(positive[:, down.lower[rows]].ravel())
+        seconds.append(positive[:, down.upper[rows]].ravel())
+    values, begins = np.concatenate(sampled), np.concatenate(firsts)
     each = cells[across.owner]
     head = np.cumsum(each) - each
-    column = np.repeat(np.arange(len(each)), each)
-    cell = np.arange(len(column)) + ((np.cumsum(cells) - cells)[across.owner] - head)[column]
-    begins, ends = (positive[begin[column] + side[top[cell]]] for side in (down.lower, down.upper))
-    mixed = np.flatnonzero(begins != ends)
-    length = size[cell[mixed]]
+    begin = np.cumsum(rects[across.owner, 3]) - rects[across.owner, 3]
+    heads = head[columns_from]
+
+    def placed(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the column of each of these entries of `begins`, and its cell."""
+        owner = np.searchsorted(heads, index, side="right") - 1
+        column, cell = np.divmod(index - heads[owner], cells[owner])
+        return column + columns_from[owner], cell + cells_from[owner]
+
+    mixed = np.flatnonzero(begins != np.concatenate(seconds))
+    column, cell = placed(mixed)
+    length = size[cell]
     stop = np.cumsum(length)
-    row = np.arange(length.sum()) + np.repeat(top[cell[mixed]] - stop + length, length)
+    row = np.arange(length.sum()) + np.repeat(top[cell] - stop + length, length)
     of = np.repeat(np.arange(len(mixed)), length)
-    pixel = column[mixed][of]
+    pixel = column[of]
     low, upper = (values[begin[pixel] + side[row]] for side in (down.lower, down.upper))
     inside = low * (1 - down.weight[row]) + upper * down.weight[row] > 0
     begins[mixed] = inside[stop - length]
@@ -345,9 +357,10 @@ def _run_ends(
     bound = np.flatnonzero(begins != above)
     within = np.flatnonzero((inside[1:] != inside[:-1]) & (of[1:] == of[:-1])) + 1
     foot = np.flatnonzero(ends[head + each - 1])
-    column = np.concatenate([column[bound], pixel[within], foot])
+    column, cell = placed(bound)
+    column = np.concatenate([column, pixel[within], foot])
     owner = across.owner[column]
-    y = np.concatenate([down.pixel[top[cell[bound]]], down.pixel[row[within]], last[across.owner[foot], 1]])
+    y = np.concatenate([down.pixel[top[cell]], down.pixel[row[within]], last[across.owner[foot], 1]])
     stride = int((last[:, 0] * heights).max(initial=0)) + 1
     found = np.sort(owner * stride + across.pixel[column] * heights[owner] + y, kind="stable")
     owner, place = np.divmod(found, stride)

@@ -165,6 +165,16 @@ def test_masks_equal_those_of_all_pixels_bit_for_bit(seed, monkeypatch):
     assert again.rows(np.arange(len(boxes))).tolist() == found.tolist()
 
 
+def test_an_object_without_pixels_has_an_empty_mask():
+    boxes = np.array([[10.6, 10, 11.4, 50], [3, 3, 9, 9]], np.float32)
+    logits = np.full((1, 8 * MAP[0] * MAP[1]), 9, np.int8)
+    of = masks.InstanceMasks(boxes, np.zeros(2, int), LateArray(logits), MAP, GEOMETRY[:1], SIZES[:1], INPUT)
+    found = of.rows(np.array([0]))[0]
+    assert found == rle.encode(np.zeros((140, 200), bool), 200, 140)
+    assert rle.area(of.rows(np.array([1]))[0]) == 36
+    assert of.rows(np.array([], np.intp)).shape == (0,)
+
+
 def test_a_mask_is_made_once_and_only_if_it_is_asked_for(monkeypatch):
     boxes, frame, logits, geometry, sizes = several(1)
     of = masks.InstanceMasks(boxes, frame, LateArray(logits), MAP, geometry, sizes, INPUT)
