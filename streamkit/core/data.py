@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streamkit.core.counters import Counters
-from streamkit.core.crops import Crops
+from streamkit.core.crops import Crops, LazyOutputs
 from streamkit.core.delegation import functions
 from streamkit.core.detections import (
     Array,
@@ -283,7 +283,8 @@ class Batch:
             With more crops than fit in one run, it is a `crops.LazyRows`, which creates rows on demand.
         geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y:
             network pixel = source pixel x scale + offset.
-        outputs: the network's outputs by name, between infer and postprocess, on the batch's device.
+        outputs: the network's outputs by name, between infer and postprocess, on the batch's device. With more crops
+            than fit in one run, they are `crops.LazyOutputs`, which makes those of one run at a time.
         rows: (r,) int32 on the host, ascending: the frame of each row of tensor, geometry and outputs, if rows are
             parts of frames (tiles, objects) and a frame may have any number of them; None if row i is frame i.
         crops: within a composite with `of:`, the rectangles that the rows show; see `streamkit/core/crops.py`.
@@ -344,7 +345,9 @@ class Batch:
             self.xp,
             None if self.tensor is None else self.tensor[mine],
             None if self.geometry is None else self.geometry[mine],
-            {name: output[mine] for name, output in self.outputs.items()},
+            self.outputs.take(mine)
+            if isinstance(self.outputs, LazyOutputs)
+            else {name: output[mine] for name, output in self.outputs.items()},
             tables,
             self.sequence,
             rows=None if self.rows is None else new_row[self.rows[mine]],

@@ -29,6 +29,7 @@ class StageSpec:
         warms_up: a batch stage that may be called with blank frames before the first one, to import and compile early.
         splits_tensor: a batch stage that accepts a tensor of more crops than one run of the network takes
             (`core/crops.py`).
+        splits_outputs: a batch stage that accepts outputs as `LazyOutputs`, one run of the network at a time.
         draws_in_place: a batch stage that may draw on its input surfaces if no other stage reads them.
         has_rules: the option `rules` holds rules, which `check` reads.
         reads_packets: a source that decodes packets and calls `context.runtime.on_packet` with each.
@@ -64,6 +65,7 @@ class StageSpec:
     unhide_option: str = ""
     warms_up: bool = False
     splits_tensor: bool = False
+    splits_outputs: bool = False
     draws_in_place: bool = False
     has_rules: bool = False
     reads_packets: bool = False

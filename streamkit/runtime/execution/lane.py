@@ -110,6 +110,8 @@ class LaneThread:
         finished: Callable[[Lane, Batch], None], spans: Callable[[], Spans] = Spans,
     ) -> None:  # fmt: skip
         self.lane, self.runners = lane, runners
+        for runner, after in itertools.pairwise(runners):
+            runner.splits_outputs = after.node.type.spec.splits_outputs
         self._ready, self._fail, self._finished, self._spans = ready, fail, finished, spans
         self._device: LaneDevice = lane_device(device, lane.on_device)
         self._on, self._stream_on = device, device if lane.on_device else None

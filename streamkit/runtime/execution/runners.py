@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from streamkit.config.plan import Node
-from streamkit.core.crops import LazyRows
+from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import OutputError, StreamkitError, describe
 from streamkit.core.stage import BatchStage, FrameStage, Sink, Stage, StreamStage
@@ -59,7 +59,10 @@ class BatchRunner(Runner):
         spec = self.node.type.spec
         if isinstance(batch.tensor, LazyRows) and "tensor" in spec.reads and not spec.splits_tensor:
             batch.tensor = batch.tensor[:]  # the stage expects an array
-        return self._called(self.stage.process, batch)
+        made = self._called(self.stage.process, batch)
+        if isinstance(made, Batch) and isinstance(made.outputs, LazyOutputs) and not self.splits_outputs:
+            made.outputs = made.outputs.whole(made.xp)
+        return made
 
     def _called(self, process: Callable[[Batch], Batch], batch: Batch) -> Batch:
         """Call a stage on a batch; an isolated stage gets private tables, and its result is validated."""

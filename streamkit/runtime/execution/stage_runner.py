@@ -52,8 +52,11 @@ class Runner:
         opening: whether the stage is being opened, which may load a network or compile.
         dead: whether an output of the stage cannot be written; batches then skip the stage.
         isolated: whether the pipeline is protected from mistakes of the stage; see `isolation.py`.
+        splits_outputs: whether the next stage of the lane makes `LazyOutputs`; they stay in the lane.
         log: logs a message about the stage, once per text.
     """
+
+    splits_outputs = False
 
     def __init__(self, node: Node, context: MakeContext, fail: Fail) -> None:
         self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail

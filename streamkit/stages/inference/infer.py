@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from streamkit.core.batch_buckets import sizes, steps
+from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch
 from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.core.tasks import Future
@@ -130,21 +132,26 @@ class Infer(BatchStage):
                 self._session, self._tuned = self._tuned.result(), None
             else:
                 self.context.counters.add(UNTUNED)
-        parts = []
-        shapes, begin = self._shapes(batch), 0
-        for length in steps(len(batch.tensor), self._sizes):
-            rows = slice(begin, begin + length)
-            extra = self._family.extra_inputs(shapes[rows], batch.xp)
-            parts.append(self._session.run({self._session.image_input: batch.tensor[rows], **extra}))
-            begin += length
+        tensor, shapes, xp = batch.tensor, self._shapes(batch), batch.xp
+        lengths = steps(len(tensor), self._sizes)
+
+        def run(rows: Any) -> dict[str, Any]:
+            extra = self._family.extra_inputs(shapes[rows], xp)
+            return self._session.run({self._session.image_input: tensor[rows], **extra})
+
+        if isinstance(tensor, LazyRows):
+            assert batch.crops is not None
+            batch.outputs = LazyOutputs(run, lengths, len(batch.crops))
+        else:
+            ends = list(accumulate(lengths, initial=0))
+            parts = [run(slice(begin, end)) for begin, end in pairwise(ends)]
+            batch.outputs = {
+                name: parts[0][name] if len(parts) == 1 else xp.concatenate([part[name] for part in parts])
+                for name in (parts[0] if parts else ())
+            }
         if (why := self._session.no_graph) is not None and not self._graph_reported:
             self._graph_reported = True
             logger.warning(f"{self._card.file.name} runs without a CUDA graph: {why}")
-        names = parts[0] if parts else ()
-        batch.outputs = {
-            name: parts[0][name] if len(parts) == 1 else batch.xp.concatenate([part[name] for part in parts])
-            for name in names
-        }
         batch.tensor = None
         return batch
 

@@ -1,6 +1,7 @@
 """Each kind of runner step by step: states, instances, tables, encoded frames, the end of an emitter and of threads."""
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ from support.one_stage import Log, Numbers, OneEach, Rig, Writer, batch, frames,
 
 from streamkit.config.plan import Node, RunOptions
 from streamkit.core.counters import Counters
-from streamkit.core.crops import LazyRows
+from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch, Detections, Device
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import BatchStage, Collecting, Context, FrameStage, Registry, Sink, stage
@@ -112,6 +113,17 @@ def test_a_stage_that_expects_a_tensor_gets_an_array_and_others_the_rows_on_dema
     rig(given)
     assert (seen[0] is rows) is not whole
     assert seen[0][:].tolist() == [0.0, 10.0, 20.0]
+
+
+@pytest.mark.parametrize("next_splits", [True, False])
+def test_outputs_that_are_not_yet_made_only_reach_a_stage_that_makes_them(next_splits):
+    rig = Rig(NoTensor)
+    rig.runner.isolated, rig.runner.splits_outputs = False, next_splits
+    outputs = LazyOutputs(lambda rows: {"a": rows * 10.0}, [2, 2], 3)
+    rig.runner.stage.process = lambda batch: replace(batch, outputs=outputs)
+    found = rig.runner.process(batch("a0 a1")).outputs
+    assert (found is outputs) is next_splits
+    assert next_splits or found["a"].tolist() == [0.0, 10.0, 20.0]
 
 
 @pytest.mark.parametrize("isolated", [True, False])
