@@ -25,13 +25,15 @@ def assign_sources(graph: Graph) -> list[tuple[str, list[str]]]:
     if len(shares) > 1:
         if graph.config.state is not None:
             raise ConfigError("state supports one process, but each device has its own; name one device")
+        parts = [(source.id, source.type, source.node) for source in graph.sources]
+        parts += [(node.id, node.type, node.place) for node in graph.nodes.values()]
         problems = [
-            one.place.problem(
-                f"{one.id} is a stage of the main script, which the processes of several devices do not run; move it to "
-                "a file and name that under plugins, or name one device"
+            place.problem(
+                f"{id_} is a stage of the main script, which the processes of several devices do not run; move it to a "
+                "file and name that under plugins, or name one device"
             )
-            for one in (*graph.sources, *graph.nodes.values())
-            if one.type.__module__ == "__main__"
+            for id_, type_, place in parts
+            if type_.__module__ == "__main__"
         ]
         problems += [
             node.place.problem(

@@ -100,6 +100,9 @@ def test_stages_of_the_main_script_are_refused_on_several_devices_alone(monkeypa
     with pytest.raises(ConfigError, match=r"other is a stage of the main script, .*; move it to a file") as raised:
         assign_sources(several)
     assert "plain" not in str(raised.value)
+    several.sources[1].type = several.nodes["other"].type
+    with pytest.raises(ConfigError, match=r"s1 is a stage of the main script"):
+        assign_sources(several)
 
 
 @pytest.mark.parametrize(
