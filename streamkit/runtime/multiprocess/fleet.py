@@ -13,6 +13,7 @@ import math
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,7 +42,9 @@ from streamkit.runtime.multiprocess.children import (
 )
 from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources
 from streamkit.runtime.multiprocess.frame_ipc import SharedSinks
+from streamkit.runtime.multiprocess.mps import MpsDaemon
 from streamkit.runtime.multiprocess.partition import assign_sources, shared_sinks
+from streamkit.runtime.multiprocess.process_count import plan_here
 from streamkit.runtime.multiprocess.worker import WorkerConfig, work
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
@@ -58,6 +61,9 @@ from streamkit.runtime.observe.report_merge import (
 )
 from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.preview.gallery import Gallery
+from streamkit.runtime.preview.remote import GalleryRelay
+from streamkit.runtime.preview.stage import preview_graph
 
 logger = logging.getLogger(__name__)
 
@@ -126,9 +132,9 @@ class WorkerHandle(SupervisedWorker):
 
 def prepare(
     graph: Graph, path: Path, set_: Mapping[str, str], *, limit: int | None = None, trace: Trace | None = None,
-    keep_running: bool = False, realtime: bool = False,
+    keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
 ) -> PipelineRun | WorkerFleet:  # fmt: skip
-    """Create the run of a graph: in this process, or in several worker processes.
+    """Create the run of a graph: in this process, or in several worker processes; see `process_count`.
 
     Args:
         graph: the graph to run.
@@ -138,24 +144,34 @@ def prepare(
         trace: records the timeline of the run; one process only.
         keep_running: run until `stop`, even without sources: sources may be added later.
         realtime: play files at their own speed unless the YAML sets one.
+        gallery: receives images of watched sources, and events.
 
     Raises:
         DeviceError: a device does not exist.
         ConfigError: a sink cannot be shared by several processes, or tracing is not possible.
     """
-    shares = assign_sources(graph, keep_running=keep_running)
-    for name in graph.config.device[len(shares) :] if isinstance(graph.config.device, list) else ():
-        logger.warning(f"{name} is not used: there are more devices than sources")
-    devices = [choose(name) for name, _ in shares]
-    if len(shares) <= 1:
-        return PipelineRun(
-            graph, devices[0], limit=limit, trace=trace, keep_running=keep_running, realtime=realtime
-        )  # fmt: skip
+    one_process = "" if trace is None else "--profile shows one process"
+    plan = plan_here(graph, keep_running=keep_running, realtime=realtime, one_process=one_process)
+    shares = assign_sources(graph, plan.counts, keep_running=keep_running)
+    used = {name for name, _ in shares}
+    for name in graph.config.device if isinstance(graph.config.device, list) else ():
+        if name not in used:
+            logger.warning(f"{name} is not used: there are more devices than sources")
+    for one in plan.devices:
+        if one.device.kind == "cuda":
+            logger.info(one.reason)
+    if len(shares) == 1:
+        if gallery is not None:
+            graph = preview_graph(graph.config, gallery)
+        device = plan.devices[0].device
+        return PipelineRun(graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime)
     if trace is not None:
         raise ConfigError(
             "--profile supports one process, but each device has its own; name one device, as in --device cuda:0"
         )
-    return WorkerFleet(graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime)
+    return WorkerFleet(
+        graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery
+    )
 
 
 class WorkerFleet(Controls):
@@ -169,6 +185,7 @@ class WorkerFleet(Controls):
         limit: maximum number of frames per source.
         keep_running: run until `stop`, even without sources.
         realtime: play files at their own speed unless the YAML sets one.
+        gallery: receives images of watched sources, and events.
 
     Attributes:
         ready: whether every stage of every process is open and frames are accepted.
@@ -179,7 +196,7 @@ class WorkerFleet(Controls):
 
     def __init__(
         self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], *,
-        limit: int | None = None, keep_running: bool = False, realtime: bool = False,
+        limit: int | None = None, keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
     ) -> None:  # fmt: skip
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
         super().__init__(graph)
@@ -205,6 +222,8 @@ class WorkerFleet(Controls):
             graph.sources, graph.config.sources, lambda: removed(worker.latest for worker in self._workers),
             keep_running, self._paused,
         )  # fmt: skip
+        self._mps: MpsDaemon | None = None
+        self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
         runtime = RuntimeContext(addresses=self.addresses, streams=self.streams)
 
         def context(id_: str) -> Context:
@@ -225,6 +244,7 @@ class WorkerFleet(Controls):
             StreamkitError: the run could not start, or could not continue.
         """
         try:
+            self._start_mps()
             for number, (device, ids) in enumerate(self._shares):
                 self._start_worker(device, number, ids)
             self._supervise(lambda: self.fatal is not None or all(m.ready or m.over for m in self._workers))
@@ -243,6 +263,8 @@ class WorkerFleet(Controls):
             self.ready = False
             self._end_now()
             self._sinks.abort()
+            if self._mps is not None:
+                self._mps.close()
         if self.fatal is not None:
             raise self.fatal
         if self.stopping:
@@ -285,7 +307,19 @@ class WorkerFleet(Controls):
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
         self.sources.send(source, "trigger", (id_, source, dict(data)))
 
+    def _watch(self, id_: str, until_s: float) -> None:
+        """Let the process of a source make images of it until a monotonic time in seconds."""
+        self.sources.send(id_, "watch", (id_, until_s))
+
     # --------------------------------------------------------------------------------------------- the processes
+
+    def _start_mps(self) -> None:
+        """Let processes that share a GPU use it at the same time."""
+        shared = [device for device, count in Counter(device for device, _ in self._shares).items() if count > 1]
+        if any(device != "cpu" for device in shared) and self.device.kind == "cuda":
+            self._mps = MpsDaemon()
+            self._mps.start()
+            logger.info(f"the pipeline {self._mps.reason}")
 
     def _start_worker(self, device: str, number: int, ids: list[str]) -> WorkerHandle:
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
@@ -296,9 +330,10 @@ class WorkerFleet(Controls):
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, device, orders, tuple(self._sinks.runners),
                 self._changed_settings(), self.limit, (number % len(self._shares), len(self._shares)), self._realtime,
-                self._keep_running,
+                self._keep_running, self._relay is not None,
             )  # fmt: skip
-            worker.child = Child(f"worker/{device}/{number}", work, job, frames)
+            env = {} if self._mps is None else self._mps.environment
+            worker.child = Child(f"worker/{device}/{number}", work, job, frames, env=env)
             self._workers.append(worker)
             self._supervisor.workers.append(worker)
             frames.close()
@@ -344,6 +379,8 @@ class WorkerFleet(Controls):
             self._recover()
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
+        if self._relay is not None and self._relay.handle(kind, value):
+            return
         if kind == "log":
             self._worker_log(*value)
         elif kind == "killed":
@@ -386,6 +423,8 @@ class WorkerFleet(Controls):
         dead = [worker for worker in self._workers if worker.failure is not None]
         lost = [(worker, ids) for worker in dead if (ids := self.sources.unfinished(worker, worker.complete))]
         if lost and self.ready and not ending and not any(worker.takes_sources for worker in self._workers):
+            if self._mps is not None:
+                self._mps.restart()
             for worker, _ in lost:
                 self._start_worker(worker.device, len(self._workers), [])
         for worker, ids in lost:

@@ -29,6 +29,8 @@ from streamkit.runtime.multiprocess.children import ParentConnection, end_at_onc
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.preview.remote import RemoteGallery
+from streamkit.runtime.preview.stage import follow_sinks, preview_graph
 
 _REPORT_EVERY_S = 0.5
 
@@ -66,6 +68,7 @@ class WorkerConfig:
         part: index of the process, and number of processes.
         realtime: play recordings at their own speed unless their options set another one.
         live_may_come: whether live sources may be added.
+        preview: whether to make images and events for the parent's gallery.
     """
 
     path: Path
@@ -79,6 +82,7 @@ class WorkerConfig:
     part: tuple[int, int] = (0, 1)
     realtime: bool = False
     live_may_come: bool = False
+    preview: bool = False
 
 
 def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
@@ -90,25 +94,28 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         frames: frames to the parent, for its sinks.
     """
     uplink, pipeline, code = Uplink(frames), None, 1
+    gallery = RemoteGallery(link.send) if job.preview else None
     try:
         device = choose(job.device)
         pin_process(device, *job.part)
-        pipeline = WorkerPipeline(_graph(job, uplink), device, job, link, uplink)
+        pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery)
         with PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report):
             code = pipeline.run()
     except BaseException as error:
         link.fatal(error)
     uplink.close()
+    if gallery is not None:
+        gallery.close()
     if pipeline is not None:
         link.send("report", pipeline.worker_report(code))
     link.send("end", code)
 
 
-def _graph(job: WorkerConfig, uplink: Uplink) -> Graph:
+def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None) -> Graph:
     """Build the graph with the job's sources and settings, and with relays in place of the parent's sinks."""
     config = read(job.path, text=job.text, set_=job.set_, device=job.device, may_be_empty=True)
     config.state = None  # the parent keeps it
-    graph = build(config)
+    graph = build(config) if gallery is None else preview_graph(config, gallery)
     known = {source.id: source for source in graph.sources}
     wanted = {one.id for one in job.sources if one.entry is None}
     if gone := wanted - known.keys() | set(job.shared) - graph.nodes.keys():
@@ -132,12 +139,17 @@ def _source(config: Config, order: SourceOrder) -> Any:
 class WorkerPipeline(PipelineRun):
     """The pipeline of one worker process. It runs until the parent says that no further sources come."""
 
-    def __init__(self, graph: Graph, device: Device, job: WorkerConfig, link: ParentConnection, uplink: Uplink) -> None:
+    def __init__(
+        self, graph: Graph, device: Device, job: WorkerConfig, link: ParentConnection, uplink: Uplink,
+        gallery: RemoteGallery | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(
             graph, device, limit=job.limit, keep_running=True, realtime=job.realtime, live_may_come=job.live_may_come
         )
         self.alarms.disable()  # the parent evaluates them for all processes
-        self._link, self._uplink = link, uplink
+        self._link, self._uplink, self._gallery = link, uplink, gallery
+        if gallery is not None:
+            follow_sinks(self, gallery)
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
         self._go = threading.Event()
         for one in job.sources:
@@ -188,7 +200,8 @@ class WorkerPipeline(PipelineRun):
         """Execute the parent's orders."""
         execute: dict[str, Callable[[Any], None]] = {
             "add": self._add_ordered,
-            "remove": self.remove,
+            "remove": self._remove_ordered,
+            "watch": self._watch_ordered,
             "pause": lambda value: self.pause(*value),
             "set": lambda value: self.apply(self.graph.nodes[value[0]], value[1]),
             "trigger": lambda value: self._trigger_stage(*value),
@@ -213,6 +226,15 @@ class WorkerPipeline(PipelineRun):
         self.add(source, after=order.after)
         if order.paused:
             self.pause(source.id)
+
+    def _remove_ordered(self, id_: str) -> None:
+        self.remove(id_)
+        if self._gallery is not None:
+            self._gallery.forget(id_)
+
+    def _watch_ordered(self, value: tuple[str, float]) -> None:
+        if self._gallery is not None:
+            self._gallery.request(dict([value]))
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
         super()._change_stage(node, new, partial(self._refused, node.id, tuple(new), refused))
