@@ -62,7 +62,7 @@ class Served:
 @contextmanager
 def served(text: str, root: Any, *, port: int = 0, allow_files: bool = False, **options: Any) -> Iterator[Served]:
     with collecting() as logged:
-        running, gallery = prepare(build(read_text(text, folder=root)))
+        running, gallery = prepare(build(read_text(text, folder=root)), root / "pipeline.yaml", {})
         engine = ServeEngine(running, gallery, allow_files=allow_files)
         listening = listen("127.0.0.1", port)
         url = address("127.0.0.1", listening)
