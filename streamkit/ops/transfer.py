@@ -87,7 +87,7 @@ def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:
 class LateArray:
     """An array that stays on its device until it is read, by any thread. On the host it is an array as any other.
 
-    The work that writes it must be over before it is read.
+    The work that writes it must be over before `read`; a copy to the host, queued after it, tells when.
 
     Args:
         array: the array.
@@ -106,9 +106,9 @@ class LateArray:
             return fetch_now(array[part])
 
     def to_host(self) -> None:
-        """Move the array to the host."""
+        """Move the array to the host, on the current stream, which may be the one that writes it."""
         if array_module(self.array) is not np:
-            self.array = self.read()
+            self.array = fetch_now(self.array)
 
 
 @contextlib.contextmanager
