@@ -85,13 +85,14 @@ class Session:
         if self._one_engine and device.kind == "cuda":
             tensorrt = tensorrt_options(self.info, bool(cuda_graph), self._profile(batch_sizes, size))
 
-        def open_with(graph: bool) -> Any:
-            options = provider_options(names, device, stream, graph, tf32, quick, tensorrt)
-            return open_session(file, names, options, threads)
+        def options(graph: bool) -> list[dict[str, str]]:
+            return provider_options(names, device, stream, graph, tf32, quick, tensorrt)
+
+        options(False)  # a session that is shared on the CPU is not opened again
 
         # TensorRT captures its own graphs
         self._cuda_graph = device.kind == "cuda" and not (quick or self._one_engine) and cuda_graph is not False
-        self._open: Callable[[], Any] = lambda: open_with(self._cuda_graph)
+        self._open: Callable[[], Any] = lambda: open_session(file, names, options(self._cuda_graph), threads)
         try:
             self._session = self._shared(file, threads) if device.kind == "cpu" else self._open()
         except DeviceError:
