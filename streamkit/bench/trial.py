@@ -62,13 +62,14 @@ class TrialSpec:
 
 @dataclass(slots=True)
 class TrialResult:
-    """The result of a trial. All values except `start_s` and `frames_in_all` are of the measured time.
+    """The result of a trial. All values but the times of the start and `frames_in_all` are of the measured time.
 
     Attributes:
         error: why there are no measurements, or None.
         fps: frames per second that reached the end of the graph.
         seconds: duration of the measurement.
         start_s: seconds from the start of the process to the first record.
+        all_sources_s: the same to the first frame of the last source, within half a second for several processes.
         frames_in_all: frames of the whole run, which should equal its records.
         dropped: number of dropped frames.
         latency: p50_ms, p95_ms and p99_ms from when a frame was due, at the slowest end; paced sources only.
@@ -90,6 +91,7 @@ class TrialResult:
     fps: float = 0.0
     seconds: float = 0.0
     start_s: float = 0.0
+    all_sources_s: float = 0.0
     frames_in_all: int = 0
     dropped: int = 0
     latency: dict[str, float] = field(default_factory=dict)
@@ -174,6 +176,7 @@ class _Observer:
             if any(state.done for state in states.values()):
                 return False
             if self._found.start_s and all(state.frames for state in states.values()):
+                self._found.all_sources_s = round(time.monotonic() - spec.begun_s, 3)
                 return self._tuned(until, stopped) and _sleep(spec.warmup_s, stopped)
             time.sleep(0.005)
         if not stopped():
