@@ -168,10 +168,11 @@ class _Observer:
 
     def _started(self, stopped: Stopped) -> bool:
         """Wait for every source and the first records; False if they do not arrive."""
-        spec, states = self._spec, self._pipeline.states
+        spec, pipeline = self._spec, self._pipeline
         until = time.monotonic() + spec.start_s
         while not stopped() and time.monotonic() < until:
-            if self._pipeline.frames and not self._found.start_s:
+            states = pipeline.states
+            if pipeline.frames and not self._found.start_s:
                 self._found.start_s = round(time.monotonic() - spec.begun_s, 3)
             if any(state.done for state in states.values()):
                 return False
@@ -180,6 +181,7 @@ class _Observer:
                 return self._tuned(until, stopped) and _sleep(spec.warmup_s, stopped)
             time.sleep(0.005)
         if not stopped():
+            states = pipeline.states
             late = sum(not state.frames for state in states.values())
             what = f"{late} of {len(states)} sources delivered no frame" if late else "no frame passed the graph"
             self._found.error = f"{what} within {spec.start_s:g} s"

@@ -44,7 +44,7 @@ from streamkit.runtime.ingest.fault_injector import FaultInjector, FaultySource,
 from streamkit.runtime.ingest.reconnect import reconnecting
 from streamkit.runtime.ingest.source_reader import Status
 from streamkit.runtime.ingest.source_status import SourceState
-from streamkit.runtime.ingest.sources import Sources, in_realtime, is_unbounded, ring_for
+from streamkit.runtime.ingest.sources import Sources, drops_late_frames, in_realtime, ring_for
 from streamkit.runtime.observe.alarms import Alarms
 from streamkit.runtime.observe.health import Observer, emitters, folders
 from streamkit.runtime.observe.report_merge import headline
@@ -106,7 +106,7 @@ class PipelineRun(Controls):
         self._trace = trace
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.current_track
         config = graph.config
-        self._live = sum(is_unbounded(in_realtime(source) if realtime else source) for source in graph.sources)
+        self._live = sum(drops_late_frames(in_realtime(one) if realtime else one) for one in graph.sources)
         self._sizes = batch_sizes(config.batch.size, device)
         if device.kind == "cuda" and self._live > _QUICK_SOURCES:
             rate = math.inf if keep_running and live_may_come is not False else self._live * _LIVE_FPS
@@ -150,7 +150,7 @@ class PipelineRun(Controls):
         configure_process()
         if self._faults:
             logger.warning(faults_message(self._faults))
-        if self.device.kind == "cuda":
+        if self.device.kind == "cuda" and os.environ.get("STREAMKIT_X_EARLY", "1") == "1":
             self.sources.start_early()
         self._open_lanes()
         if self._trace is not None:

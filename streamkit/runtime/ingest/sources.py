@@ -21,6 +21,7 @@ from streamkit.core.stage import Sink, Source
 from streamkit.core.text import did_you_mean
 from streamkit.core.tracing import Spans
 from streamkit.media.ring import PacketRing
+from streamkit.media.uris import may_be_live
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.host import heap_trimmer, lower_priority
 from streamkit.runtime.execution.meters import Histogram
@@ -47,6 +48,12 @@ def is_unbounded(config: SourceConfig) -> bool:
     """Whether a source sets its own pace: a camera, or a paced file."""
     made = config.type(**config.options)
     return isinstance(made, Source) and made.unbounded
+
+
+def drops_late_frames(config: SourceConfig) -> bool:
+    """Whether a source's frames are dropped when they are late: a camera, or a paced recording; not an endless file."""
+    unpaced = config.type.spec.has_pace and config.options.get("pace") is None
+    return is_unbounded(config) and not (unpaced and not may_be_live(str(config.options.get("uri", ""))))
 
 
 class Sources:

@@ -244,9 +244,11 @@ class WorkerFleet(Controls):
             StreamkitError: the run could not start, or could not continue.
         """
         try:
-            self._start_mps()
             for number, (device, ids) in enumerate(self._shares):
                 self._start_worker(device, number, ids)
+            self._start_mps()  # while the workers import packages
+            for worker in self._workers:
+                self._begin(worker)
             self._supervise(lambda: self.fatal is not None or all(m.ready or m.over for m in self._workers))
             self._aborted = self._aborted or self.fatal is not None  # from the first "go" on, `fail` decides
             if not self._aborted:
@@ -332,13 +334,16 @@ class WorkerFleet(Controls):
                 self._changed_settings(), self.limit, (number % len(self._shares), len(self._shares)), self._realtime,
                 self._keep_running, self._relay is not None,
             )  # fmt: skip
-            env = {} if self._mps is None else self._mps.environment
-            worker.child = Child(f"worker/{device}/{number}", work, job, frames, env=env)
+            worker.child = Child(f"worker/{device}/{number}", work, job, frames)
             self._workers.append(worker)
             self._supervisor.workers.append(worker)
             frames.close()
         worker.receiver = start("receiver", partial(self._receive_frames, worker))
         return worker
+
+    def _begin(self, worker: WorkerHandle) -> None:
+        """Let a process use its device."""
+        worker.send("begin", {} if self._mps is None else self._mps.environment)
 
     def _changed_settings(self) -> dict[str, dict[str, Any]]:
         """Options that were changed since the YAML was read, by stage."""
@@ -426,7 +431,7 @@ class WorkerFleet(Controls):
             if self._mps is not None:
                 self._mps.restart()
             for worker, _ in lost:
-                self._start_worker(worker.device, len(self._workers), [])
+                self._begin(self._start_worker(worker.device, len(self._workers), []))
         for worker, ids in lost:
             self._restart_sources(worker, ids, give_up=ending)
 

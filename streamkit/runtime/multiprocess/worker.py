@@ -1,6 +1,6 @@
 """One worker process: runs the graph for its sources on its device, and reports to the parent process.
 
-It opens every stage, sends `ready`, and waits for `go`. The parent then sends sources to add, remove and pause, options
+It waits for `begin`, opens every stage, sends `ready`, and waits for `go`. The parent then sends sources to add, remove and pause, options
 to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort` (drop frames in flight), or `now`
 (exit at once without partial files). A worker also exits at once if its parent is gone. The parent handles signals.
 """
@@ -8,6 +8,8 @@ to change, and how to end: `finish` (no further sources come), `stop` (drain), `
 from __future__ import annotations
 
 import contextlib
+import importlib
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -93,6 +95,7 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         job: what to run.
         frames: frames to the parent, for its sinks.
     """
+    _begin(link, job)
     uplink, pipeline, code = Uplink(frames), None, 1
     gallery = RemoteGallery(link.send) if job.preview else None
     try:
@@ -109,6 +112,21 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     if pipeline is not None:
         link.send("report", pipeline.worker_report(code))
     link.send("end", code)
+
+
+def _begin(link: ParentConnection, job: WorkerConfig) -> None:
+    """Import large packages, then wait for the order `begin` with the variables that the device needs.
+
+    The parent starts MPS meanwhile, which must be there before this process uses CUDA.
+    """
+    for name in ("av", "cv2", "onnxruntime", *(() if job.device == "cpu" else ("cupy",))):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for order, value in link.orders():
+        if order == "begin":
+            os.environ.update(value)
+            return
+        end_at_once()
 
 
 def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None) -> Graph:
