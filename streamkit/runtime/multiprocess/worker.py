@@ -20,11 +20,11 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_source
 from streamkit.config.plan import Config, Graph, Node
 from streamkit.core.data import Device
-from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError
+from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
 from streamkit.runtime.execution.device import choose, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.execution.host import pin_process
-from streamkit.runtime.ingest.source_reader import LastFrame
+from streamkit.runtime.ingest.source_status import LastFrame
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
 from streamkit.runtime.observe.report_merge import WorkerReport
@@ -39,12 +39,14 @@ class SourceOrder:
 
     Attributes:
         id: its id.
+        number: number of the order; a source that is added again under the same id has another one.
         entry: its entry in the form of the YAML; None for that of the YAML itself.
         paused: whether it is paused.
         after: the last frame that another process has read of it; its indices and times continue after that one.
     """
 
     id: str
+    number: int = 0
     entry: Mapping[str, Any] | None = None
     paused: bool = False
     after: LastFrame | None = None
@@ -140,6 +142,8 @@ class WorkerPipeline(PipelineRun):
         self._link, self._uplink = link, uplink
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
         self._go = threading.Event()
+        self._numbers = {one.id: one.number for one in job.sources}
+        self._setting = 0
         for one in job.sources:
             if one.paused:
                 self.sources.pause(one.id)
@@ -164,8 +168,9 @@ class WorkerPipeline(PipelineRun):
         finished = {id_: n for id_, n in dict(self.finished).items() if id_ not in self._relayed}
         latency = {id_: one for id_, one in dict(self.latency).items() if id_ not in self._relayed}
         facts = self._observer.snapshot() if self.graph.config.alarms else None
+        numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
         states = {id_: replace(state, raised=None) for id_, state in self.states.items()}
-        return WorkerReport(report, finished, latency, states, self.sources.removed, self.queues(), facts)
+        return WorkerReport(report, finished, latency, states, numbers, self.sources.removed, self.queues(), facts)
 
     def send_report(self) -> None:
         """Send the counts so far to the parent."""
@@ -188,9 +193,9 @@ class WorkerPipeline(PipelineRun):
         """Execute the parent's orders."""
         execute: dict[str, Callable[[Any], None]] = {
             "add": self._add_ordered,
-            "remove": self.remove,
+            "remove": self._remove_ordered,
             "pause": lambda value: self.pause(*value),
-            "set": lambda value: self.apply(self.graph.nodes[value[0]], value[1]),
+            "set": lambda value: self._set_ordered(*value),
             "trigger": lambda value: self._trigger_stage(*value),
             "finish": lambda _: self.sources.stop(),
             "stop": lambda _: self.stop(),
@@ -202,21 +207,29 @@ class WorkerPipeline(PipelineRun):
                 end_at_once()
             try:
                 execute[order](value)
-            except StreamkitError as error:  # the parent has checked it: the source has ended meanwhile, for example
-                self._link.send("refused", (order, str(error)))
+            except Exception as error:  # the parent has checked it: the source has ended meanwhile, for example
+                text = str(error) if isinstance(error, StreamkitError) else describe(error)
+                self._link.send("refused", (order, value if order == "add" else None, text))
             if order in ("go", "abort"):
                 self._go.set()
 
     def _add_ordered(self, order: SourceOrder) -> None:
         assert order.entry is not None
         source = _source(self.graph.config, order)
-        self.add(source, after=order.after)
-        if order.paused:
-            self.pause(source.id)
+        self._numbers[source.id] = order.number
+        self.add(source, order.after, order.paused)
+
+    def _remove_ordered(self, id_: str) -> None:
+        self._numbers.pop(id_, None)
+        self.remove(id_)
+
+    def _set_ordered(self, number: int, id_: str, new: Mapping[str, Any]) -> None:
+        self._setting = number  # this thread alone changes options
+        self.apply(self.graph.nodes[id_], new)
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
-        super()._change_stage(node, new, partial(self._refused, node.id, tuple(new), refused))
+        super()._change_stage(node, new, partial(self._refused, self._setting, refused))
 
-    def _refused(self, id_: str, names: tuple[str, ...], refused: Callable[[], None]) -> None:
+    def _refused(self, number: int, refused: Callable[[], None]) -> None:
         refused()
-        self._link.send("set_refused", (id_, names))
+        self._link.send("set_refused", number)
