@@ -564,5 +564,6 @@ class WorkerFleet(Controls):
             if (known := worker.latest.facts) is not None and (ids or not worker.failure):
                 own_facts = {id_: one for id_, one in known.sources.items() if id_ in ids}
                 age_s = now_s - worker.latest.at_s
-                parts.append(replace(known, sources=own_facts).aged(age_s, gone=worker.failure is not None))
+                pipeline = known.pipeline | ({"sources": float(len(own_facts))} if known.sources else {})
+                parts.append(replace(known, sources=own_facts, pipeline=pipeline).aged(age_s, gone=worker.failure is not None))
         return merge_snapshots(parts)

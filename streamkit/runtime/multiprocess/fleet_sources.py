@@ -246,6 +246,10 @@ class FleetSources:
             for state, _ in self._processes.pop(process).states:
                 self._count_gone(state)
             states = self.states
+            for id_ in self._passed_on.intersection(self.of(process)):
+                if not (state := states[id_]).done:  # its last frames were not reported
+                    state.done, state.out = True, state.frames - state.dropped
+                    state.set_state("ended")
             return [
                 id_
                 for id_ in self.of(process)

@@ -83,13 +83,13 @@ def test_without_any_source_the_first_device_is_there(device: str) -> None:
     assert assign_sources(made) == [("cpu", [])]
 
 
-def test_state_is_refused_on_several_devices_alone(tmp_path: Any) -> None:
-    head = f"state: {tmp_path}/state.db\n"
-    assert len(assign_sources(graph("[cpu, cpu]", "plain: {}", 1, head))) == 1
-    with pytest.raises(
-        ConfigError, match=r"^state supports one process, but each device has its own; name one device$"
-    ):
-        assign_sources(graph("[cpu, cpu]", "plain: {}", 2, head))
+def test_every_device_has_a_process_if_sources_may_come() -> None:
+    made = graph("[cpu, cpu]", "plain: {}", 1)
+    assert assign_sources(made, keep_running=True) == [("cpu", ["s0"]), ("cpu", [])]
+
+
+def test_state_is_kept_with_several_devices(tmp_path: Any) -> None:
+    assert len(assign_sources(graph("[cpu, cpu]", "plain: {}", 2, f"state: {tmp_path}/state.db\n"))) == 2
 
 
 @pytest.mark.parametrize(
