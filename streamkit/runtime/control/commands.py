@@ -17,8 +17,7 @@ from streamkit.core.text import did_you_mean
 from streamkit.runtime.control.settings import changeable, checked, value_of
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.ingest.push_source import PushedFrames
-from streamkit.runtime.ingest.source_reader import LastFrame
-from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
+from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
 from streamkit.runtime.ingest.sources import stream_numbers
 
 logger = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ class SourceControl(Protocol):
     def check_free(self, id_: str) -> None:
         """Raise ConfigError if a source with that id exists."""
 
-    def add(self, config: SourceConfig, after: LastFrame | None = None) -> None:
+    def add(self, config: SourceConfig, after: LastFrame | None = None, paused: bool = False) -> None:
         """Add a source."""
 
     def remove(self, id_: str) -> None:
@@ -74,12 +73,13 @@ class Controls:
         """State of each source, by id; the dict itself is never mutated."""
         return self.sources.states
 
-    def add(self, source: SourceConfig, after: LastFrame | None = None) -> None:
+    def add(self, source: SourceConfig, after: LastFrame | None = None, paused: bool = False) -> None:
         """Add a source.
 
         Args:
             source: the source.
             after: the last frame that another process has read of it; its indices and times continue after that one.
+            paused: whether it is not opened before it is resumed.
 
         Raises:
             ConfigError: its id is taken, a sink does not support it, or the run is over.
@@ -91,10 +91,12 @@ class Controls:
             self._prepare_source(source)
             self.addresses[source.id] = str(source.options.get("uri", ""))
             self.streams.update(stream_numbers([source]))
-            self.sources.add(source, after)
+            self.sources.add(source, after, paused)
             self.graph.sources = known
             if self._store is not None and not issubclass(source.type, PushedFrames):
                 self._store.added(source)
+                if paused:
+                    self._store.paused(source.id, True)
 
     def remove(self, id_: str) -> None:
         """Remove a source; its frames in flight are still processed. Raises ConfigError if the id is unknown."""
@@ -178,7 +180,6 @@ class Controls:
 
         If the stage rejects them, the old values are restored, and the state file keeps nothing of these options.
         """
-        before = {name: value_of(node, name) for name in new}
 
         def refused() -> None:
             with self._changing:
@@ -186,8 +187,10 @@ class Controls:
                     node.options = {**node.options, **before}
                     self.forget((), {node.id: new})
 
-        node.options = {**node.options, **new}
-        self._change_stage(node, new, refused)
+        with self._changing:  # a process that starts meanwhile gets the option with its job or as an order
+            before = {name: value_of(node, name) for name in new}
+            node.options = {**node.options, **new}
+            self._change_stage(node, new, refused)
 
     def trigger(self, id_: str, source: str, **data: Any) -> None:
         """Let a recording stage record at the source's next frame; `data` becomes the data of its event `manual`.

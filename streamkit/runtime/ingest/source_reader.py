@@ -16,12 +16,9 @@ from streamkit.runtime.execution.channel import Aborted
 from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.iterators import closing_iterator
 from streamkit.runtime.ingest.batcher import Batcher, Inlet
-from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.ingest.source_status import LastFrame, SourceState
 
 Status = Callable[[str, str | None, str], None]
-LastFrame = tuple[int, float, float]
-"""Index and PTS in seconds of a source's last frame, and when it was read, in monotonic seconds."""
-
 Make = Callable[[SourceConfig, SourceState, Status], Source]
 """Creates a source that is ready to be opened and reports its status to the last argument."""
 
@@ -161,7 +158,7 @@ class SourceReader:
                         again = False
                         self._continue_from_last(frame)
                     frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
-                    self._last = frame.index, frame.pts_s, time.monotonic()
+                    self._last = state.last = frame.index, frame.pts_s, time.monotonic()
                     frame._state.source_state = state
                     put(frame)
                     state.frames += 1

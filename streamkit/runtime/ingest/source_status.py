@@ -14,6 +14,9 @@ from streamkit.runtime.execution.meters import Histogram
 STATES = ("connecting", "running", "reconnecting", "paused", "ended", "failed")
 _SAMPLES = 6  # counts over which a rate is computed
 
+LastFrame = tuple[int, float, float]
+"""Index and PTS in seconds of a source's last frame, and when it was read, in monotonic seconds."""
+
 
 @dataclass(slots=True)
 class SourceState:
@@ -23,6 +26,7 @@ class SourceState:
 
     Attributes:
         frames: frames that the source has produced.
+        last: the last of them; None if there is none.
         out: its frames that reached the end of the graph.
         drops: dropped frames, by cause.
         failed: its frames that reached the first end of the graph as failed.
@@ -46,6 +50,7 @@ class SourceState:
     """
 
     frames: int = 0
+    last: LastFrame | None = None
     out: int = 0
     drops: Counters = field(default_factory=Counters)
     failed: int = 0
@@ -86,6 +91,7 @@ class SourceState:
     def add_earlier(self, earlier: SourceState) -> None:
         """Add the counts of the same source in a process that has ended."""
         self.frames += earlier.frames
+        self.last = self.last or earlier.last
         self.out += earlier.out
         self.failed += earlier.failed
         self.failures += earlier.failures

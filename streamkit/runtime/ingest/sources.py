@@ -26,8 +26,8 @@ from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.host import heap_trimmer, lower_priority
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.batcher import Batcher
-from streamkit.runtime.ingest.source_reader import LastFrame, Make, SourceReader, SynchronizedStart
-from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
+from streamkit.runtime.ingest.source_reader import Make, SourceReader, SynchronizedStart
+from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
 
 GIVEN_UP = "frames dropped: run aborted"
 
@@ -142,8 +142,10 @@ class Sources:
         reader.start_line, reader.start_number = self._line, self._line.join()
         self._start_reader(reader)
 
-    def add(self, config: SourceConfig, after: LastFrame | None = None) -> None:
+    def add(self, config: SourceConfig, after: LastFrame | None = None, paused: bool = False) -> None:
         """Add a source; its indices and times continue `after` the last frame that another process has read.
+
+        A source that is added `paused` is not opened before it is resumed.
 
         Raises:
             ConfigError: its id is taken, or the run is over.
@@ -155,6 +157,8 @@ class Sources:
             reader = self._register(config)
             if after is not None:
                 reader.continue_from(after)
+            if paused:
+                reader.pause(True)
             if self._started:
                 self._start_reader(reader)
 

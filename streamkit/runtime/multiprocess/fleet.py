@@ -8,13 +8,14 @@ shared sinks. If a worker dies, its sources are restarted in the others; if all 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Pipe
@@ -40,12 +41,12 @@ from streamkit.runtime.multiprocess.children import (
     error_of,
     signals_held_back,
 )
-from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources
+from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources, RestartedSource
 from streamkit.runtime.multiprocess.frame_ipc import SharedSinks
 from streamkit.runtime.multiprocess.mps import MpsDaemon
 from streamkit.runtime.multiprocess.partition import assign_sources, shared_sinks
 from streamkit.runtime.multiprocess.process_count import plan_here
-from streamkit.runtime.multiprocess.worker import WorkerConfig, work
+from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
 from streamkit.runtime.observe.report_merge import (
@@ -84,8 +85,8 @@ class WorkerHandle(SupervisedWorker):
         frames: connection for its frames for shared sinks.
         receiver: thread that reads `frames`.
         latest: the counts that it last sent.
-        complete: ids of the sources whose last frame has passed every stage.
-        over: whether the process has exited, and its messages and frames were processed.
+        exited: whether the process has exited, and its messages were processed.
+        over: whether its frames were processed, too.
         code: its exit code, once it has reported its end.
         failure: how it died, if it exited without reporting its end.
         lost: why it could no longer use its GPU.
@@ -98,21 +99,22 @@ class WorkerHandle(SupervisedWorker):
     frames: Any = None
     receiver: Any = None
     latest: WorkerReport = field(default_factory=WorkerReport)
-    complete: set[str] = field(default_factory=set)
+    exited: bool = False
     over: bool = False
     code: int | None = None
     failure: str | None = None
     lost: str = ""
     order: str = ""
     deadline_s: float = math.inf
-    guard: threading.Lock = field(default_factory=threading.Lock)
+    guard: threading.RLock = field(default_factory=threading.RLock)  # a signal may interrupt the main thread in `send`
 
     def send(self, order: str, value: Any = None) -> None:
-        """Send an order, from any thread. Does nothing if the process has exited."""
+        """Send an order, from any thread. Does nothing if the process has not started or has exited."""
         if order == "abort":
             self.deadline_s = time.monotonic() + _GRACE_S
         with self.guard:
-            self.child.send(order, value)
+            if self.child is not None:
+                self.child.send(order, value)
 
     def end(self, order: str) -> None:
         """Send an order that ends it, unless it was sent before."""
@@ -122,8 +124,8 @@ class WorkerHandle(SupervisedWorker):
 
     @property
     def takes_sources(self) -> bool:
-        """Whether it runs and does not end."""
-        return self.child is not None and not self.child.exited and not self.order and self.code is None
+        """Whether it runs, or will be started, and does not end."""
+        return not self.exited and not self.order and self.code is None
 
     def overdue(self, now_s: float) -> str | None:
         """The reason to kill it at this monotonic time; see `Supervisor`."""
@@ -210,13 +212,15 @@ class WorkerFleet(Controls):
         self.opening: list[str] = []
         self.hung_threads: list[threading.Thread] = []
         self._shares, self._realtime, self._keep_running = shares, realtime, keep_running
-        self._workers: list[WorkerHandle] = []
+        self._workers = [WorkerHandle(device=device, number=number) for number, (device, _) in enumerate(shares)]
         self._supervisor = Supervisor(WorkerHandle.overdue)
         self._path, self._set = path, set_
         self._aborted = False
         self._begun_s: float | None = None
-        self._died_at_s: float | None = None
-        self._refused: dict[tuple[str, tuple[str, ...]], Callable[[], None]] = {}
+        self._dead: list[WorkerHandle] = []  # those whose sources were not restarted yet
+        self._died_at_s = 0.0
+        self._settings = itertools.count(1)
+        self._refused: dict[tuple[str, tuple[str, ...]], tuple[int, Callable[[], None]]] = {}
         self._worker_log, self._stage_log, self._lock = worker_log(), stage_log(), threading.Lock()
         self.sources = FleetSources(
             graph.sources, graph.config.sources, lambda: removed(worker.latest for worker in self._workers),
@@ -224,12 +228,14 @@ class WorkerFleet(Controls):
         )  # fmt: skip
         self._mps: MpsDaemon | None = None
         self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
+        for worker, (_, ids) in zip(self._workers, shares, strict=True):
+            self.sources.add_process(worker, ids)
         runtime = RuntimeContext(addresses=self.addresses, streams=self.streams)
 
         def context(id_: str) -> Context:
             return Context(id_, Device("cpu"), (1,), 1, Counters(), self._stage_log, runtime)
 
-        self._sinks = SharedSinks(shared_sinks(graph), list(self.states), context, self.fail)
+        self._sinks = SharedSinks(shared_sinks(graph), list(self.states), context, self.fail, self.sources.owner)
         alarms = graph.config.alarms
         runners = list(self._sinks.runners.values())
         self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
@@ -244,10 +250,10 @@ class WorkerFleet(Controls):
             StreamkitError: the run could not start, or could not continue.
         """
         try:
-            for number, (device, ids) in enumerate(self._shares):
-                self._start_worker(device, number, ids)
+            for worker in list(self._workers):
+                self._start_worker(worker)
             self._start_mps()  # while the workers import packages
-            for worker in self._workers:
+            for worker in list(self._workers):
                 self._begin(worker)
             self._supervise(lambda: self.fatal is not None or all(m.ready or m.over for m in self._workers))
             self._aborted = self._aborted or self.fatal is not None  # from the first "go" on, `fail` decides
@@ -258,7 +264,7 @@ class WorkerFleet(Controls):
                 worker.send("go")
             self.ready = not self._aborted
             with self.alarms.evaluating():
-                self._supervise(lambda: all(worker.over for worker in self._workers))
+                self._supervise(lambda: not self._dead and all(worker.over for worker in self._workers))
                 self._sinks.close()
             self.seconds = time.perf_counter() - begun
         finally:
@@ -273,6 +279,7 @@ class WorkerFleet(Controls):
             return 130
         failed = self.sources.removed.failed or any(state.error for state in self.states.values())
         failed = failed or any(worker.code for worker in self._workers)
+        failed = failed or all(worker.failure is not None for worker in self._workers)
         return int(
             bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._sinks.runners.values()))
         )
@@ -302,9 +309,16 @@ class WorkerFleet(Controls):
         if node.id in self._sinks.runners:
             self._sinks.runners[node.id].change(new, refused)
             return
-        self._refused[node.id, tuple(new)] = refused
-        for worker in list(self._workers):
-            worker.send("set", (node.id, dict(new)))
+        number = next(self._settings)
+        self._refused[node.id, tuple(new)] = number, refused
+        for worker in self._workers:
+            worker.send("set", (number, node.id, dict(new)))
+
+    def remove(self, id_: str) -> None:
+        """See `Controls.remove`."""
+        with self._changing:
+            super().remove(id_)
+            self._sinks.forget_source(id_)
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
         self.sources.send(source, "trigger", (id_, source, dict(data)))
@@ -323,23 +337,20 @@ class WorkerFleet(Controls):
             self._mps.start()
             logger.info(f"the pipeline {self._mps.reason}")
 
-    def _start_worker(self, device: str, number: int, ids: list[str]) -> WorkerHandle:
+    def _start_worker(self, worker: WorkerHandle) -> None:
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
-        worker = WorkerHandle(device=device, number=number)
-        orders = self.sources.add_process(worker, ids)
-        with signals_held_back():
+        share, shares = worker.number % len(self._shares), len(self._shares)
+        with self._changing, signals_held_back():  # a change comes with the job, or as an order after it
             worker.frames, frames = Pipe(duplex=False)
             job = WorkerConfig(
-                self._path, self.graph.config.text, self._set, device, orders, tuple(self._sinks.runners),
-                self._changed_settings(), self.limit, (number % len(self._shares), len(self._shares)), self._realtime,
+                self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
+                tuple(self._sinks.runners), self._changed_settings(), self.limit, (share, shares), self._realtime,
                 self._keep_running, self._relay is not None,
             )  # fmt: skip
-            worker.child = Child(f"worker/{device}/{number}", work, job, frames)
-            self._workers.append(worker)
+            worker.child = Child(f"worker/{worker.device}/{worker.number}", work, job, frames)
             self._supervisor.workers.append(worker)
             frames.close()
         worker.receiver = start("receiver", partial(self._receive_frames, worker))
-        return worker
 
     def _begin(self, worker: WorkerHandle) -> None:
         """Let a process use its device."""
@@ -361,27 +372,31 @@ class WorkerFleet(Controls):
         try:
             while True:
                 items = worker.frames.recv()
-                worker.complete.update(source for sink, _, source in items if not sink)
-                self._sinks.put([item for item in items if item[0]])
+                self._sinks.put([item for item in items if item[0]], worker)
+                self.sources.passed_on(worker, [source for sink, _, source in items if not sink])
         except (EOFError, OSError):
             pass
         except BaseException as error:
             self.fail(error)
+        finally:
+            worker.frames.close()  # its process does not wait for a pipe that nobody reads
 
     def _supervise(self, done: Callable[[], bool]) -> None:
         """Receive messages of the processes, end them and restart their sources, until `done`."""
         while not done():
             order = "abort" if self._aborted else "stop" if self.stopping or self.fatal else ""
-            if not order and self.sources.over and self._died_at_s is None:
+            if not order and self.sources.over and not self._dead:
                 order = "finish"
             for worker in self._supervisor.workers:
                 worker.end(order)
             for worker, kind, value in self._supervisor.poll(_POLL_S):
                 self._handle(worker, kind, value)
             for worker in self._workers:
-                if worker.child.exited and not worker.over and not worker.receiver.is_alive():
+                if worker.exited and not worker.over and not worker.receiver.is_alive():
                     self._finish(worker)
-            self._recover()
+            ending = self.stopping or self._aborted or self.fatal is not None
+            if self._dead and (ending or (self.ready and time.monotonic() >= self._died_at_s + _INCIDENT_S)):
+                self._recover(ending)
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
         if self._relay is not None and self._relay.handle(kind, value):
@@ -398,71 +413,98 @@ class WorkerFleet(Controls):
             self.fail(error_of(*value))
         elif kind == "report":
             worker.latest = value
-            self.sources.update(worker, value.states)
+            self.sources.update(worker, value)
         elif kind == "set_refused":
-            self._refused.pop(value, lambda: None)()
+            self._restore_options(value)
         elif kind == "lost":
             worker.lost = value
         elif kind == "refused":
-            logger.warning(f"a process of the run did not carry out {value[0]}: {value[1]}")
+            self._refuse(worker, *value)
         elif kind == "end":
             worker.code, worker.deadline_s = value, time.monotonic() + _GRACE_S
-        elif kind == "exited" and worker.code is None:
-            worker.failure = f"its process on {worker.device} {worker.lost or value}"
+        elif kind == "exited":
+            worker.exited = True
+            if worker.code is None:
+                worker.failure = f"its process on {worker.device} {worker.lost or value}"
+
+    def _restore_options(self, number: int) -> None:
+        """Restore the options that a stage has rejected, unless they were changed again."""
+        with self._changing:
+            for key, (latest, refused) in list(self._refused.items()):
+                if latest == number:
+                    del self._refused[key]
+                    refused()
+
+    def _refuse(self, worker: WorkerHandle, order: str, source: SourceOrder | None, why: str) -> None:
+        """Handle an order that a process could not carry out; a source that was to be added has failed."""
+        if source is None:
+            logger.warning(f"the process of {worker.device} did not carry out {order}: {why}")
+        elif self.sources.refused(worker, source, why) and not self._ending():
+            logger.error(f"source {source.id} failed: {why}")
 
     def _finish(self, worker: WorkerHandle) -> None:
         """Mark a process that has exited as over; if it died, its unfinished sources are restarted soon."""
         worker.over = True
-        if worker.code is None and worker.failure is None:  # its `exited` message has not been handled
-            worker.child.join(0.0)
-            worker.failure = f"its process on {worker.device} {worker.lost or worker.child.exit_text}"
-        if worker.failure is not None and self._died_at_s is None:
-            self._died_at_s = time.monotonic()
+        if worker.failure is not None:
+            worker.child = worker.receiver = None  # releases the process's handles
+            if not self._dead:
+                self._died_at_s = time.monotonic()
+            self._dead.append(worker)
 
-    def _recover(self) -> None:
-        """Restart the sources of processes that have died, once others have had time to die of the same cause."""
-        ending = self.stopping or self._aborted or self.fatal is not None
-        if self._died_at_s is None or (time.monotonic() < self._died_at_s + _INCIDENT_S and not ending):
-            return
-        self._died_at_s = None
-        dead = [worker for worker in self._workers if worker.failure is not None]
-        lost = [(worker, ids) for worker in dead if (ids := self.sources.unfinished(worker, worker.complete))]
-        if lost and self.ready and not ending and not any(worker.takes_sources for worker in self._workers):
-            if self._mps is not None:
-                self._mps.restart()
-            for worker, _ in lost:
-                self._begin(self._start_worker(worker.device, len(self._workers), []))
-        for worker, ids in lost:
-            self._restart_sources(worker, ids, give_up=ending)
+    def _recover(self, ending: bool) -> None:
+        """Restart the sources of processes that have died, once others have had time to die of the same cause.
 
-    def _restart_sources(self, worker: WorkerHandle, ids: list[str], *, give_up: bool) -> None:
-        """Restart sources of a process that has died; mark those as failed that cannot be restarted."""
-        failure, restarted, lost = str(worker.failure), [], 0
+        If no process is left, new ones are started. In a run that is `ending`, the sources fail.
+        """
+        restarted: list[tuple[str, list[RestartedSource]]] = []
+        with self._changing:
+            dead, self._dead = self._dead, []
+            lost = [(worker, self.sources.remove_process(worker)) for worker in dead]
+            if not ending and not any(worker.takes_sources for worker in self._workers):
+                if self._mps is not None:
+                    self._mps.restart()
+                self._replace(worker for worker, ids in lost if ids or (self._keep_running and worker.ready))
+            for worker, ids in lost:
+                found = [] if ending else [self.sources.restart(id_, self._sinks) for id_ in ids]
+                again = [one for one in found if one is not None]
+                self._give_up(worker, [id_ for id_ in ids if id_ not in {one.id for one in again}])
+                self._sinks.forget_process(worker)
+                worker.latest = replace(worker.latest, states={}, queues={})
+                if again:
+                    restarted.append((str(worker.failure), again))
+        for failure, sources in restarted:
+            self._report_restarts(failure, sources)
+
+    def _replace(self, dead: Iterable[WorkerHandle]) -> None:
+        """Start a new process, without sources, for each of `dead`."""
+        for worker in dead:
+            made = WorkerHandle(device=worker.device, number=len(self._workers))
+            self._workers.append(made)
+            self.sources.add_process(made)
+            self._start_worker(made)
+            self._begin(made)
+
+    def _give_up(self, worker: WorkerHandle, ids: Iterable[str]) -> None:
+        """Mark sources of a process that has died as failed."""
         for id_ in ids:
-            found = None if give_up else self.sources.restart(id_, worker.latest.at_s)
-            if found is None:
-                again = self.sources.restarts_of(id_)
-                why = failure + (f"; it was restarted {again} times within ten minutes" if again else "")
-                self.sources.give_up(id_, why)
-                if self.fatal is None:
-                    logger.error(f"source {id_} failed: {why}")
-                continue
-            restarted.append(id_)
-            lost += found
-            self._report_restart(id_, failure, found)
-        if restarted:
-            names = ", ".join(restarted)
-            logger.warning(f"{failure}: its sources restart in another process ({names}); {lost} frames are lost")
+            again = self.sources.restarts_of(id_)
+            why = f"{worker.failure}" + (f"; it was restarted {again} times within ten minutes" if again else "")
+            self.sources.give_up(id_, why)
+            if self.fatal is None:
+                logger.error(f"source {id_} failed: {why}")
 
-    def _report_restart(self, id_: str, failure: str, lost: int) -> None:
-        """Emit the event `restarted` of a source."""
-        self.restarted += 1
-        if not self.sources.continues(id_):
-            self._sinks.skip_repeated(id_)
-        state = self.states[id_]
-        data = {"cause": failure, "frames_lost": lost}
-        if self.ready:
-            self.alarms.publish(Event("restarted", WHOLE, id_, state.frames, state.pts_s, data=data))
+    def _report_restarts(self, failure: str, restarted: Sequence[RestartedSource]) -> None:
+        """Log the restart of sources, and emit the event `restarted` of each."""
+        self.restarted += len(restarted)
+        names, lost = ", ".join(one.id for one in restarted), sum(one.frames_lost for one in restarted)
+        logger.warning(f"{failure}: its sources restart in another process ({names}); {lost} frames are lost")
+        for id_, frames_lost, last in restarted:
+            index, pts_s, _ = last or (0, 0.0, 0.0)
+            data = {"cause": failure, "frames_lost": frames_lost}
+            try:
+                self.alarms.publish(Event("restarted", WHOLE, id_, index, pts_s, data=data))
+            except StreamkitError as error:  # a spool that is full, or cannot be written
+                self.fail(error)
 
     def _end_now(self) -> None:
         """End every process that still runs."""
@@ -537,7 +579,7 @@ class WorkerFleet(Controls):
         """The report of the run: sums over all processes, and each process's own values under `devices`."""
         found = add_up(self._reports())
         stages = [*self.graph.nodes, *found["stages"]]
-        device = ", ".join(worker.device for worker in self._workers)
+        device = ", ".join(device for device, _ in self._shares)
         gone = self.sources.removed
         return {
             **headline(device, exit_code, found["frames"], self.seconds),
@@ -566,6 +608,7 @@ class WorkerFleet(Controls):
             ids = self.sources.of(worker)
             if (known := worker.latest.facts) is not None and (ids or not worker.failure):
                 own_facts = {id_: one for id_, one in known.sources.items() if id_ in ids}
-                age_s = now_s - worker.latest.at_s
-                parts.append(replace(known, sources=own_facts).aged(age_s, gone=worker.failure is not None))
+                age_s, gone = now_s - worker.latest.at_s, worker.failure is not None
+                pipeline = known.pipeline | ({"sources": float(len(own_facts))} if known.sources else {})
+                parts.append(replace(known, sources=own_facts, pipeline=pipeline).aged(age_s, gone))
         return merge_snapshots(parts)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 from streamkit.config.pipeline_config import source_entry
 from streamkit.config.plan import SourceConfig
 from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
 from streamkit.media.uris import may_be_live
-from streamkit.runtime.ingest.source_reader import LastFrame
-from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
+from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
 from streamkit.runtime.multiprocess.worker import SourceOrder
+from streamkit.runtime.observe.report_merge import WorkerReport
 
 LOST = "frames dropped: process died"
 _MAX_RESTARTS, _RESTARTS_WITHIN_S = 3, 600.0
@@ -35,6 +36,38 @@ class SourceProcess(Protocol):
         """Whether it runs and does not end."""
 
 
+class DeliveredFrames(Protocol):
+    """What the processes have passed to the sinks that sources of several processes share."""
+
+    def delivered(self, source: str, process: Any) -> int:
+        """Index of the last frame of a source that a process has passed on; -1 if there is none."""
+
+    def skip_repeated(self, source: str, before: Any, process: Any) -> None:
+        """Skip what `before` has passed on of a source, which `process` reads from its beginning again."""
+
+
+class RestartedSource(NamedTuple):
+    """A source that was restarted.
+
+    Attributes:
+        id: its id.
+        frames_lost: number of its frames that are known to be lost.
+        last: its last frame that is known; None if there is none.
+    """
+
+    id: str
+    frames_lost: int
+    last: LastFrame | None
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """Sources whose removal a process was told, oldest first, each with its counts of earlier processes."""
+
+    states: deque[tuple[SourceState, SourceState | None]] = field(default_factory=deque)
+    counted: int = 0  # number of removed sources in the totals of the process
+
+
 class FleetSources:
     """The sources of a run over several processes, by id.
 
@@ -43,7 +76,7 @@ class FleetSources:
     Args:
         sources: the sources at the start.
         yaml_sources: those of the YAML, which the processes know.
-        removed: returns the totals of the removed sources, of all processes.
+        removed: returns the totals of the removed sources that the processes have reported.
         keep_running: whether the run goes on without sources.
         paused: ids of the sources that are paused.
 
@@ -62,9 +95,13 @@ class FleetSources:
         self._configs = {source.id: source for source in sources}
         self._yaml_sources = {source.id: source for source in yaml_sources}
         self._removed, self._keep_running = removed, keep_running
-        self._processes: list[SourceProcess] = []
+        self._processes: dict[SourceProcess, _Leaving] = {}  # without those that have died
         self._owners: dict[str, SourceProcess] = {}
-        self._added: set[str] = set()  # ids that were added while the run was on
+        self._numbers: dict[str, int] = {}  # of the orders
+        self._orders = itertools.count(1)
+        self._added: set[str] = set()  # ids that were added to the run
+        self._passed_on: set[str] = set()  # ids whose last frame has passed every stage
+        self._gone = RemovedSources()  # removed sources that no process has counted
         self._paused = set(paused)
         self._after: dict[str, LastFrame] = {}
         self._earlier: dict[str, SourceState] = {}  # counts of processes that have ended
@@ -76,7 +113,9 @@ class FleetSources:
     @property
     def removed(self) -> RemovedSources:
         """Totals of the removed sources."""
-        return self._removed()
+        found = self._removed()
+        found.merge(self._gone)
+        return found
 
     @property
     def over(self) -> bool:
@@ -88,7 +127,7 @@ class FleetSources:
         if id_ in self.states:
             raise ConfigError(f"there is a source {id_!r} already; remove it first, or choose another id")
 
-    def add(self, config: SourceConfig, after: LastFrame | None = None) -> None:
+    def add(self, config: SourceConfig, after: LastFrame | None = None, paused: bool = False) -> None:
         """Add a source to the process with the lowest rate. Raises ConfigError: its id is taken, or the run is over."""
         with self._lock:
             self.check_free(config.id)
@@ -97,20 +136,29 @@ class FleetSources:
                 raise ConfigError(f"source {config.id} cannot be added: the run has ended")
             self._configs[config.id] = config
             self._added.add(config.id)
+            if after is not None:
+                self._after[config.id] = after
+            if paused:
+                self._paused.add(config.id)
             self.states = {**self.states, config.id: SourceState()}
             self._owners[config.id] = process
-            process.send("add", self.order(config.id))
+            process.send("add", self._order(config.id))
 
     def remove(self, id_: str) -> None:
         """Remove a source; its frames in flight are still processed. Raises ConfigError if the id is unknown."""
         with self._lock:
-            process = self._owner(id_)
-            self.states[id_].removed = True
+            process, state, earlier = self._owner(id_), self.states[id_], self._earlier.pop(id_, None)
+            state.removed = True
             self.states = {name: state for name, state in self.states.items() if name != id_}
-            for known in (self._owners, self._configs, self._earlier, self._after, self._restarts):
+            for known in (self._owners, self._configs, self._after, self._restarts, self._numbers):
                 known.pop(id_, None)
-            self._paused.discard(id_)
-            process.send("remove", id_)
+            for ids in (self._paused, self._added, self._passed_on):
+                ids.discard(id_)
+            if process in self._processes:
+                self._processes[process].states.append((state, earlier))
+                process.send("remove", id_)
+            else:
+                self._count_gone(state)
 
     def pause(self, id_: str, paused: bool = True) -> None:
         """Pause or resume a source. Raises ConfigError if the id is unknown."""
@@ -133,48 +181,80 @@ class FleetSources:
 
     # -------------------------------------------------------------------------------------------------- processes
 
-    def add_process(self, process: SourceProcess, ids: Iterable[str] = ()) -> tuple[SourceOrder, ...]:
-        """Add a process; return the orders for the sources that it starts with."""
+    def add_process(self, process: SourceProcess, ids: Iterable[str] = ()) -> None:
+        """Add a process, with the sources that it starts with."""
         with self._lock:
-            self._processes.append(process)
+            self._processes[process] = _Leaving()
             self._owners |= dict.fromkeys(ids, process)
-            return tuple(self.order(id_) for id_ in ids)
 
-    def order(self, id_: str) -> SourceOrder:
-        """What a process needs to read a source."""
-        config = self._configs[id_]
-        known = self._yaml_sources.get(id_) is config and id_ not in self._restarts
-        return SourceOrder(id_, None if known else source_entry(config), id_ in self._paused, self._after.get(id_))
+    def first_orders(self, process: SourceProcess) -> tuple[SourceOrder, ...]:
+        """The orders for the sources that a process starts with."""
+        with self._lock:
+            return tuple(self._order(id_, in_yaml=True) for id_ in self.of(process))
+
+    def _order(self, id_: str, *, in_yaml: bool = False) -> SourceOrder:
+        """What a process needs to read a source; `in_yaml` refers to that of the YAML if it is unchanged."""
+        config, number = self._configs[id_], next(self._orders)
+        self._numbers[id_] = number
+        entry = None if in_yaml and self._yaml_sources.get(id_) is config else source_entry(config)
+        return SourceOrder(id_, number, entry, id_ in self._paused, self._after.get(id_))
 
     def of(self, process: SourceProcess) -> list[str]:
         """The ids of the sources of a process."""
         with self._lock:
             return [id_ for id_, owner in self._owners.items() if owner is process]
 
-    def update(self, process: SourceProcess, states: Mapping[str, SourceState]) -> None:
-        """Take the states that a process has reported."""
+    def owner(self, id_: str) -> SourceProcess | None:
+        """The process of a source; None if there is no such source."""
+        return self._owners.get(id_)
+
+    def update(self, process: SourceProcess, report: WorkerReport) -> None:
+        """Take the states and the totals of removed sources that a process has reported."""
         with self._lock:
             found = dict(self.states)
-            for id_, state in states.items():
-                if self._owners.get(id_) is process and id_ in found:
-                    if (earlier := self._earlier.get(id_)) is not None:
-                        state.add_earlier(earlier)
-                    found[id_] = state
+            for id_, state in report.states.items():
+                if self._owners.get(id_) is not process or report.numbers.get(id_) != self._numbers[id_]:
+                    continue  # the process does not know yet that it was removed, or replaced
+                if (earlier := self._earlier.get(id_)) is not None:
+                    state.add_earlier(earlier)
+                found[id_] = state
             self.states = found
+            leaving = self._processes[process]
+            while leaving.states and leaving.counted < report.removed.sources:
+                leaving.counted += 1
+                _, earlier = leaving.states.popleft()
+                if earlier is not None:
+                    self._gone.add(earlier)
+                    self._gone.sources -= 1  # which the process has counted
 
-    def unfinished(self, process: SourceProcess, complete: Collection[str]) -> list[str]:
-        """The sources of a process that has died, of which frames are missing.
+    def passed_on(self, process: SourceProcess, ids: Iterable[str]) -> None:
+        """Take the ids of sources whose last frame has passed every stage of a process."""
+        with self._lock:  # an id that was added may be that of an earlier source
+            self._passed_on |= {id_ for id_ in ids if self._owners.get(id_) is process and id_ not in self._added}
 
-        Args:
-            process: the process.
-            complete: ids of the sources whose last frame the process had passed on, which it may not have reported.
-        """
-        states = self.states
-        return [
-            id_
-            for id_ in self.of(process)
-            if not states[id_].complete and states[id_].error is None and (id_ not in complete or id_ in self._added)
-        ]
+    def refused(self, process: SourceProcess, order: SourceOrder, why: str) -> bool:
+        """Mark a source as failed that a process cannot add; return False if it was removed or replaced meanwhile."""
+        with self._lock:
+            known = self._owners.get(order.id) is process and self._numbers[order.id] == order.number
+            if known:
+                self.give_up(order.id, why)
+            return known
+
+    def remove_process(self, process: SourceProcess) -> list[str]:
+        """Remove a process that has died; return the ids of its sources of which frames are missing."""
+        with self._lock:
+            for state, _ in self._processes.pop(process).states:
+                self._count_gone(state)
+            states = self.states
+            for id_ in self._passed_on.intersection(self.of(process)):
+                if not (state := states[id_]).done:  # its last frames were not reported
+                    state.done, state.out = True, state.frames - state.dropped
+                    state.set_state("ended")
+            return [
+                id_
+                for id_ in self.of(process)
+                if not states[id_].complete and states[id_].error is None and id_ not in self._passed_on
+            ]
 
     def give_up(self, id_: str, why: str) -> None:
         """Mark a source as failed: it is not read any more."""
@@ -184,47 +264,69 @@ class FleetSources:
             state.set_state("failed", None, why)
             self._count_lost(state)
 
-    def restart(self, id_: str, at_s: float) -> int | None:
+    def restart(self, id_: str, sinks: DeliveredFrames) -> RestartedSource | None:
         """Move a source whose process has died to the process with the lowest rate.
 
         A camera and a looped file continue their indices and times; a file is read from its beginning.
 
         Args:
             id_: the source.
-            at_s: monotonic time of the process's last report, in seconds.
+            sinks: the sinks that skip the repeated frames of a file.
 
         Returns:
-            The number of lost frames that are known; None if the source is not restarted: it was restarted too often,
-            or no process is left.
+            What was restarted; None if it was not: it was restarted too often, or no process is left.
         """
         with self._lock:
             now_s = time.monotonic()
             restarts = self._restarts.setdefault(id_, deque(maxlen=_MAX_RESTARTS))
             while restarts and now_s - restarts[0] > _RESTARTS_WITHIN_S:
                 restarts.popleft()
-            target = self._least_loaded()
+            target, before = self._least_loaded(), self._owners[id_]
             if len(restarts) == _MAX_RESTARTS or target is None:
                 return None
             restarts.append(now_s)
+            self._passed_on.discard(id_)
             old, lost = self.states[id_], 0
-            if self.continues(id_):
+            if self._continues(id_):
                 lost = self._count_lost(old)
-                seen = old.frames + math.ceil((now_s - at_s + 1.0) * (old.fps_in or _UNKNOWN_FPS))
-                self._after[id_] = seen, old.pts_s, at_s
+                if (after := self._frame_before(id_, sinks.delivered(id_, before), now_s)) is not None:
+                    self._after[id_] = after
                 self._earlier[id_] = old
                 state = replace(old, done=False)
             else:
                 state = SourceState()
+                sinks.skip_repeated(id_, before, target)
             state.set_state("reconnecting", "process", "its process died")
             self.states = {**self.states, id_: state}
             self._owners[id_] = target
-            target.send("add", self.order(id_))
-            return lost
+            target.send("add", self._order(id_))
+            return RestartedSource(id_, lost, old.last)
 
-    def continues(self, id_: str) -> bool:
+    def _continues(self, id_: str) -> bool:
         """Whether a source goes on where it was after a restart: a camera, or a looped file."""
         given = self._configs[id_].options
         return bool(given.get("loop")) or may_be_live(str(given.get("uri", "")))
+
+    def _frame_before(self, id_: str, delivered: int, now_s: float) -> LastFrame | None:
+        """The frame after which a source continues, so that no index is repeated.
+
+        The process may have read frames that it has not reported: their number is estimated from the rate.
+
+        Args:
+            id_: the source.
+            delivered: index of its last frame that has come to a shared sink.
+            now_s: the monotonic time in seconds.
+        """
+        state = self.states[id_]
+        known = max((one for one in (state.last, self._after.get(id_)) if one is not None), default=None)
+        if known is None:
+            return None if delivered < 0 else (delivered, 0.0, now_s)
+        index, pts_s, at_s = known
+        rate = state.fps_in if state.rated else state.frames
+        unknown = math.ceil((now_s - at_s + 1.0) * max(rate, _UNKNOWN_FPS))
+        if not state.live:  # its times rise faster than the clock
+            pts_s, at_s = pts_s + unknown * pts_s / max(index, 1), now_s
+        return max(index + unknown, delivered), pts_s, at_s
 
     def restarts_of(self, id_: str) -> int:
         """How often a source was restarted within the last ten minutes."""
@@ -238,6 +340,11 @@ class FleetSources:
                 rates[id(owner)] += state.fps_in if state.rated and state.fps_in else _UNKNOWN_FPS
         left = [process for process in self._processes if id(process) in rates]
         return min(left, key=lambda process: rates[id(process)], default=None)
+
+    def _count_gone(self, state: SourceState) -> None:
+        """Count a removed source whose process has died."""
+        self._count_lost(state)
+        self._gone.add(state)
 
     def _count_lost(self, state: SourceState) -> int:
         lost = max(0, state.frames - state.out - state.dropped)

@@ -8,11 +8,12 @@ are, and one tuple per frame. Every step is bounded: a slow sink makes the sourc
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from multiprocessing.connection import Connection
@@ -185,13 +186,19 @@ class SharedSinks:
         sources: ids of all sources.
         context: creates the context of a sink.
         fail: receives an error that ends the run.
+        owner: returns the process that reads a source now; None if the source was removed.
     """
 
-    def __init__(self, nodes: Sequence[Node], sources: Sequence[str], context: MakeContext, fail: Fail) -> None:
-        self._fail = fail
+    def __init__(
+        self, nodes: Sequence[Node], sources: Sequence[str], context: MakeContext, fail: Fail,
+        owner: Callable[[str], object] = lambda source: None,
+    ) -> None:  # fmt: skip
+        self._fail, self._owner = fail, owner
         self._listeners: list[FrameListener] = []
-        self._last: dict[str, dict[str, int]] = {node.id: {} for node in nodes}
-        self._repeated: dict[str, dict[str, int]] = {node.id: {} for node in nodes}
+        # by sink, then by source and process: the index of the last frame, and that up to which frames are repeated;
+        # infinite if the source has ended
+        self._last: dict[str, dict[tuple[str, object], float]] = {node.id: {} for node in nodes}
+        self._repeated: dict[str, dict[tuple[str, object], float]] = {node.id: {} for node in nodes}
         self.finished = Counter[str]({node.id: 0 for node in nodes})
         self.latency: dict[str, Histogram] = {}
         self.runners = {node.id: runner(node, context, fail, sources) for node in nodes}
@@ -205,29 +212,64 @@ class SharedSinks:
             lane.threads.append(start(id_, worker))
             ready.wait()
 
-    def put(self, items: Sequence[Item]) -> None:
+    def put(self, items: Sequence[Item], process: object = None) -> None:
         """Pass the items of one process to the sinks; wait while the queue of a sink is full."""
         for sink, packed, source in items:
-            batch = Batch([], ended=(source,)) if packed is None else self._without_repeated(sink, unpack(packed))
-            with contextlib.suppress(Aborted):
-                self._lanes[sink].inputs[0].put(batch)
+            batch = self._end(sink, source, process) if packed is None else self._new(sink, unpack(packed), process)
+            if batch is not None:
+                with contextlib.suppress(Aborted):
+                    self._lanes[sink].inputs[0].put(batch)
 
-    def skip_repeated(self, source: str) -> None:
-        """Skip the frames of a source up to the last one so far: it is read from its beginning again."""
-        for sink, last in self._last.items():
-            if source in last:
-                self._repeated[sink][source] = last[source]
-
-    def _without_repeated(self, sink: str, batch: Batch) -> Batch:
+    def _new(self, sink: str, batch: Batch, process: object) -> Batch | None:
+        """The frames of a batch that the sink has not had; None if there are none."""
         last, repeated = self._last[sink], self._repeated[sink]
         if repeated:
-            keep = [row for row, one in enumerate(batch.frames) if one.index > repeated.get(one.source, -1)]
-            failed = [one for one in batch.failed if one.index > repeated.get(one.source, -1)]
-            batch = batch.take(keep) if keep else Batch([])
+
+            def is_new(frame: Frame) -> bool:
+                return frame.index > repeated.get((frame.source, process), -1)
+
+            rows = [row for row, frame in enumerate(batch.frames) if is_new(frame)]
+            failed = [frame for frame in batch.failed if is_new(frame)]
+            if len(rows) < len(batch.frames):
+                batch = batch.take(rows)
             batch.failed = failed
-        for frame in (*batch.frames, *batch.failed):
-            last[frame.source] = frame.index
-        return batch
+        frames = [*batch.frames, *batch.failed]
+        last |= {(frame.source, process): frame.index for frame in frames}
+        return batch if frames else None
+
+    def _end(self, sink: str, source: str, process: object) -> Batch | None:
+        """Let a source end, unless the sink has had its end from another process."""
+        key, last = (source, process), self._last[sink]
+        ended = self._repeated[sink].pop(key, -1) == math.inf
+        if self._owner(source) is process:
+            last[key] = math.inf
+        else:  # it was removed, and may have been added again elsewhere
+            last.pop(key, None)
+        return None if ended else Batch([], ended=(source,))
+
+    def delivered(self, source: str, process: object) -> int:
+        """Index of the last frame of a source that a process has passed to a sink; -1 if there is none."""
+        found = [last.get((source, process), -1) for last in self._last.values()]
+        return int(max((index for index in found if index < math.inf), default=-1))
+
+    def skip_repeated(self, source: str, before: object, process: object) -> None:
+        """Skip what the process `before` has passed of a source, which `process` reads from its beginning again."""
+        for sink, last in self._last.items():
+            had = max(last.get((source, before), -1), self._repeated[sink].get((source, before), -1))
+            if had >= 0:
+                self._repeated[sink][source, process] = had
+
+    def forget_source(self, source: str) -> None:
+        """Forget the last frames of a source that was removed."""
+        for last in self._last.values():
+            for key in [key for key in list(last) if key[0] == source]:
+                last.pop(key, None)
+
+    def forget_process(self, process: object) -> None:
+        """Forget the last frames of a process that has died."""
+        for known in (*self._last.values(), *self._repeated.values()):
+            for key in [key for key in list(known) if key[1] is process]:
+                known.pop(key, None)
 
     def close(self) -> None:
         """Write the queued frames, then close every open sink."""

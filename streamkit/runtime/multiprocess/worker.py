@@ -1,8 +1,9 @@
 """One worker process: runs the graph for its sources on its device, and reports to the parent process.
 
-It waits for `begin`, opens every stage, sends `ready`, and waits for `go`. The parent then sends sources to add, remove and pause, options
-to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort` (drop frames in flight), or `now`
-(exit at once without partial files). A worker also exits at once if its parent is gone. The parent handles signals.
+It waits for `begin`, opens every stage, sends `ready`, and waits for `go`. The parent also sends sources to add, remove
+and pause, options to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort` (drop frames in
+flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is gone. The parent
+handles signals.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import contextlib
 import importlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,11 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_source
 from streamkit.config.plan import Config, Graph, Node
 from streamkit.core.data import Device
-from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError
+from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
 from streamkit.runtime.execution.device import choose, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.execution.host import pin_process
-from streamkit.runtime.ingest.source_reader import LastFrame
+from streamkit.runtime.ingest.source_status import LastFrame
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
 from streamkit.runtime.observe.report_merge import WorkerReport
@@ -43,12 +45,14 @@ class SourceOrder:
 
     Attributes:
         id: its id.
+        number: number of the order; a source that is added again under the same id has another one.
         entry: its entry in the form of the YAML; None for that of the YAML itself.
         paused: whether it is paused.
         after: the last frame that another process has read of it; its indices and times continue after that one.
     """
 
     id: str
+    number: int = 0
     entry: Mapping[str, Any] | None = None
     paused: bool = False
     after: LastFrame | None = None
@@ -95,13 +99,13 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         job: what to run.
         frames: frames to the parent, for its sinks.
     """
-    _begin(link, job)
+    early = _begin(link, job)
     uplink, pipeline, code = Uplink(frames), None, 1
     gallery = RemoteGallery(link.send) if job.preview else None
     try:
         device = choose(job.device)
         pin_process(device, *job.part)
-        pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery)
+        pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery, early)
         with PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report):
             code = pipeline.run()
     except BaseException as error:
@@ -114,19 +118,26 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     link.send("end", code)
 
 
-def _begin(link: ParentConnection, job: WorkerConfig) -> None:
+def _begin(link: ParentConnection, job: WorkerConfig) -> list[tuple[str, Any]]:
     """Import large packages, then wait for the order `begin` with the variables that the device needs.
 
     The parent starts MPS meanwhile, which must be there before this process uses CUDA.
+
+    Returns:
+        The orders that came before `begin`.
     """
     for name in ("av", "cv2", "onnxruntime", *(() if job.device == "cpu" else ("cupy",))):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    early: list[tuple[str, Any]] = []
     for order, value in link.orders():
         if order == "begin":
             os.environ.update(value)
-            return
-        end_at_once()
+            break
+        if order == "now":
+            end_at_once()
+        early.append((order, value))
+    return early
 
 
 def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None) -> Graph:
@@ -159,7 +170,7 @@ class WorkerPipeline(PipelineRun):
 
     def __init__(
         self, graph: Graph, device: Device, job: WorkerConfig, link: ParentConnection, uplink: Uplink,
-        gallery: RemoteGallery | None = None,
+        gallery: RemoteGallery | None = None, early: Sequence[tuple[str, Any]] = (),
     ) -> None:  # fmt: skip
         super().__init__(
             graph, device, limit=job.limit, keep_running=True, realtime=job.realtime, live_may_come=job.live_may_come
@@ -169,7 +180,10 @@ class WorkerPipeline(PipelineRun):
         if gallery is not None:
             follow_sinks(self, gallery)
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
+        self._early = early
         self._go = threading.Event()
+        self._numbers = {one.id: one.number for one in job.sources}
+        self._setting = 0
         for one in job.sources:
             if one.paused:
                 self.sources.pause(one.id)
@@ -194,8 +208,9 @@ class WorkerPipeline(PipelineRun):
         finished = {id_: n for id_, n in dict(self.finished).items() if id_ not in self._relayed}
         latency = {id_: one for id_, one in dict(self.latency).items() if id_ not in self._relayed}
         facts = self._observer.snapshot() if self.graph.config.alarms else None
+        numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
         states = {id_: replace(state, raised=None) for id_, state in self.states.items()}
-        return WorkerReport(report, finished, latency, states, self.sources.removed, self.queues(), facts)
+        return WorkerReport(report, finished, latency, states, numbers, self.sources.removed, self.queues(), facts)
 
     def send_report(self) -> None:
         """Send the counts so far to the parent."""
@@ -221,42 +236,47 @@ class WorkerPipeline(PipelineRun):
             "remove": self._remove_ordered,
             "watch": self._watch_ordered,
             "pause": lambda value: self.pause(*value),
-            "set": lambda value: self.apply(self.graph.nodes[value[0]], value[1]),
+            "set": lambda value: self._set_ordered(*value),
             "trigger": lambda value: self._trigger_stage(*value),
             "finish": lambda _: self.sources.stop(),
             "stop": lambda _: self.stop(),
             "abort": lambda _: self.fail(StreamkitError("another process of the run failed")),
             "go": lambda _: None,
         }
-        for order, value in self._link.orders():
+        for order, value in chain(self._early, self._link.orders()):
             if order == "now":
                 end_at_once()
             try:
                 execute[order](value)
-            except StreamkitError as error:  # the parent has checked it: the source has ended meanwhile, for example
-                self._link.send("refused", (order, str(error)))
+            except Exception as error:  # the parent has checked it: the source has ended meanwhile, for example
+                text = str(error) if isinstance(error, StreamkitError) else describe(error)
+                self._link.send("refused", (order, value if order == "add" else None, text))
             if order in ("go", "abort"):
                 self._go.set()
 
     def _add_ordered(self, order: SourceOrder) -> None:
         assert order.entry is not None
         source = _source(self.graph.config, order)
-        self.add(source, after=order.after)
-        if order.paused:
-            self.pause(source.id)
+        self._numbers[source.id] = order.number
+        self.add(source, order.after, order.paused)
 
     def _remove_ordered(self, id_: str) -> None:
+        self._numbers.pop(id_, None)
         self.remove(id_)
         if self._gallery is not None:
             self._gallery.forget(id_)
+
+    def _set_ordered(self, number: int, id_: str, new: Mapping[str, Any]) -> None:
+        self._setting = number  # this thread alone changes options
+        self.apply(self.graph.nodes[id_], new)
 
     def _watch_ordered(self, value: tuple[str, float]) -> None:
         if self._gallery is not None:
             self._gallery.request(dict([value]))
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
-        super()._change_stage(node, new, partial(self._refused, node.id, tuple(new), refused))
+        super()._change_stage(node, new, partial(self._refused, self._setting, refused))
 
-    def _refused(self, id_: str, names: tuple[str, ...], refused: Callable[[], None]) -> None:
+    def _refused(self, number: int, refused: Callable[[], None]) -> None:
         refused()
-        self._link.send("set_refused", (id_, names))
+        self._link.send("set_refused", number)

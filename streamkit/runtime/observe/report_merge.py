@@ -27,6 +27,7 @@ class WorkerReport:
         finished: frames that reached the end of the graph, by the stage at that end.
         latency: latency histograms, by the same stages.
         states: states of its sources, by id.
+        numbers: number of the order that each of its sources was started with; see `SourceOrder`.
         removed: totals of its removed sources.
         queues: frames and batches that wait, by the stage they wait for; see `PipelineRun.queues`.
         facts: facts for alarms; None without alarms.
@@ -37,6 +38,7 @@ class WorkerReport:
     finished: dict[str, int] = field(default_factory=dict)
     latency: dict[str, Histogram] = field(default_factory=dict)
     states: dict[str, SourceState] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
     removed: RemovedSources = field(default_factory=RemovedSources)
     queues: dict[str, int] = field(default_factory=dict)
     facts: HealthSnapshot | None = None

@@ -18,17 +18,23 @@ from streamkit.core.data import Frame
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
 from streamkit.core.stage import Collecting, Sink, default_registry, stage
 from streamkit.core.tracing import Spans
+from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.multiprocess import fleet as module
 from streamkit.runtime.multiprocess.children import SupervisedWorker
 from streamkit.runtime.multiprocess.fleet import WorkerFleet, WorkerHandle, prepare
-from streamkit.runtime.multiprocess.frame_ipc import pack
+from streamkit.runtime.multiprocess.frame_ipc import pack as pack_batch
 from streamkit.runtime.multiprocess.partition import assign_sources
-from streamkit.runtime.multiprocess.worker import WorkerConfig, work
+from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe.health import HealthSnapshot
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import PipelineRun
 
 SOURCES = "sources: {a: 'test://?frames=3', b: 'test://?frames=3', c: 'test://?frames=3'}\n"
+
+
+def pack(one: Frame) -> bytes:
+    """One frame with tables of its own."""
+    return pack_batch([], {}, [one])
 
 
 class Process:
@@ -39,19 +45,33 @@ class Process:
         self.frames = Connection(os.dup(frames.fileno()), readable=False)
         self.messages: deque[tuple[str, Any]] = deque()
         self.orders: list[str] = []
+        self.values: list[Any] = []
+        self.sources = {one.id: one.number for one in job.sources}
         self.joined: list[float] = []
         self.gone = self.killed = False
         self.exit_text = "was killed by SIGKILL"
-        self.obey: Callable[[str], None] = self.finish
+        self.obey: Callable[[str], Any] = self.work
 
     def say(self, kind: str, value: Any = None) -> None:
         self.messages.append(("".join(list(kind)), value))  # a string of its own, as from a pipe
 
     def report(self, frames: int, **errors: str) -> None:
-        ids = self.job.sources
-        sources = {id_: {"frames": frames, **({"error": errors[id_]} if id_ in errors else {})} for id_ in ids}
-        report = {"sources": sources, "exit_code": 0, "frames": frames, "seconds": 1.5, "frames_per_s": 2.0}
-        self.say("report", WorkerReport(report, {"note": frames}, {}, ids[:1], at_s=12.5))
+        """Report that its sources have ended, each after that number of frames."""
+        self.tell(
+            frames, {id_: SourceState(frames, out=frames, done=True, error=errors.get(id_)) for id_ in self.sources}
+        )
+
+    def tell(self, frames: int, states: dict[str, SourceState], **more: Any) -> None:
+        report = {"exit_code": 0, "frames": frames, "seconds": 1.5, "frames_per_s": 2.0}
+        numbers = dict(self.sources)
+        self.say("report", WorkerReport(report, {"note": frames}, {}, states, numbers, at_s=12.5, **more))
+
+    def work(self, order: str) -> None:
+        """Do as a worker whose sources have three frames each."""
+        if order in ("go", "add"):
+            self.report(3)
+        elif order in ("finish", "stop", "abort", "now"):
+            self.end(0)
 
     def finish(self, order: str) -> None:
         """End as a worker does that has nothing left to do."""
@@ -67,8 +87,13 @@ class Process:
             self.frames.close()
         self.gone = True
 
-    def send(self, order: str) -> None:
+    def send(self, order: str, value: Any = None) -> None:
         self.orders.append(order)
+        self.values.append(value)
+        if order == "add":
+            self.sources[value.id] = value.number
+        elif order == "remove":
+            self.sources.pop(value, None)
         if not self.gone:
             self.obey(order)
 
@@ -100,7 +125,9 @@ class Clock(SimpleNamespace):
 class Played:
     """A fleet of two processes, what it logged, and the two."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, stages: str = "note: {}", head: str = "") -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, stages: str = "note: {}", head: str = "", **options: Any
+    ) -> None:
         self.logged, self.processes, self.waits = collect(), [], []
         self.wrote: list[tuple[str, int]] = []
         self.contexts: list[Any] = []
@@ -138,7 +165,7 @@ class Played:
             return made
 
         monkeypatch.setattr(module, "Child", child)
-        self.fleet = WorkerFleet(self.graph, assign_sources(self.graph), Path("p.yaml"), {"x": "1"}, 7)
+        self.fleet = WorkerFleet(self.graph, assign_sources(self.graph), Path("p.yaml"), {"x": "1"}, limit=7, **options)
         self.fleet._supervisor._wait = self._wait
 
     def begin(self, made: Process) -> None:
@@ -148,8 +175,10 @@ class Played:
         self.waits.append(timeout_s)
         assert len(self.waits) < 3000, "it does not end"
         for worker in self.fleet._workers:
-            if worker.child.gone:
+            if worker.child is not None and worker.child.gone:
                 worker.receiver.join(5)
+        if self.fleet._dead:
+            self.clock.now_s += timeout_s
         self.then.pop(len(self.waits), lambda: None)()
 
 
@@ -168,10 +197,15 @@ def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None
     assert fleet.run() == 0
     first, second = played.processes
     assert [(one.name, one.target, one.orders) for one in played.processes] == [
-        ("share/0", work, ["go"]), ("share/1", work, ["go"]),
+        ("worker/cpu/0", work, ["go", "finish"]), ("worker/cpu/1", work, ["go", "finish"]),
     ]  # fmt: skip
-    assert first.job == WorkerConfig(Path("p.yaml"), {"x": "1"}, "cpu", ("a", "c"), ("note",), 7, (0, 2))
-    assert second.job == WorkerConfig(Path("p.yaml"), {"x": "1"}, "cpu", ("b",), ("note",), 7, (1, 2))
+    text = played.graph.config.text
+    assert first.job == WorkerConfig(
+        Path("p.yaml"), text, {"x": "1"}, "cpu", (SourceOrder("a", 1), SourceOrder("c", 2)), ("note",), {}, 7, (0, 2)
+    )
+    assert second.job == WorkerConfig(
+        Path("p.yaml"), text, {"x": "1"}, "cpu", (SourceOrder("b", 3),), ("note",), {}, 7, (1, 2)
+    )
     assert set(played.waits) == {0.1}
     assert fleet.seconds == 15.5
     assert fleet.pids == (os.getpid(), 70_000, 70_001)
@@ -216,7 +250,7 @@ def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(played: Played)
 def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: Played) -> None:
     def send(indices: list[int], process: int) -> None:
         one = played.processes[process]
-        source = one.job.sources[0]
+        source = one.job.sources[0].id
         one.frames.send([("note", pack(Frame(source, index, 0.1, 16, 16)), "") for index in indices])
 
     played.then[2] = lambda: [process.finish("go") for process in played.processes]
@@ -258,32 +292,126 @@ def test_a_source_that_failed_in_a_worker_is_exit_1(played: Played) -> None:
 # --------------------------------------------------------------------------------------------------- what goes wrong
 
 
-def test_a_worker_that_dies_before_it_is_ready_fails_its_sources_and_the_others_run(played: Played) -> None:
+FAILURE = "its process on cpu was killed by SIGKILL"
+
+
+def test_the_sources_of_a_worker_that_dies_before_it_is_ready_go_to_another(played: Played) -> None:
     played.begin = lambda made: made.say("ready") if made.job.part[0] else made.die()
-    assert played.fleet.run() == 1
-    failure = "its process on cpu was killed by SIGKILL"
-    assert played.logged == [f"source a failed: {failure}", f"source c failed: {failure}"]
-    assert [one.orders for one in played.processes][1] == ["go"]
-    assert played.fleet.states["b"].error is None
-    report = played.fleet.report(1)
-    assert report["sources"] == {
-        "a": {"frames": 0, "error": failure}, "b": {"frames": 3}, "c": {"frames": 0, "error": failure},
-    }  # fmt: skip
-    assert [one.get("error") for one in report["devices"]] == [failure, None]
+    assert played.fleet.run() == 0
+    assert played.logged == [f"{FAILURE}: its sources restart in another process (a, c); 0 frames are lost"]
+    second = played.processes[1]
+    assert second.orders == ["go", "add", "add", "finish"]
+    assert [(one.id, one.number, one.after) for one in second.values[1:3]] == [("a", 4, None), ("c", 5, None)]
+    report = played.fleet.report(0)
+    assert report["sources"] == {id_: {"frames": 3} for id_ in "abc"}
+    assert (report["restarted"], report["events"], report["device"]) == (2, {"restarted": 2}, "cpu, cpu")
+    assert [(one["sources"], one.get("error")) for one in report["devices"]] == [([], FAILURE), (["a", "c", "b"], None)]
     assert played.fleet.frame_counts()[0][0] == 0
 
 
-def test_a_worker_that_dies_does_not_fail_a_source_whose_frames_have_all_come(played: Played) -> None:
+def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(played: Played) -> None:
     def begin(made: Process) -> None:
         made.say("ready")
         if made.job.part[0] == 0:
             made.obey = lambda order: (made.frames.send([("", None, "a")]), made.die())
 
     played.begin = begin
+    assert played.fleet.run() == 0
+    assert played.logged == [f"{FAILURE}: its sources restart in another process (c); 0 frames are lost"]
+    assert [one.id for one in played.processes[1].values if one is not None] == ["c"]
+    assert (played.fleet.states["a"].state, played.fleet.states["a"].complete) == ("ended", True)
+
+
+def test_if_all_workers_die_new_ones_are_started_with_the_changed_options_and_go(played: Played) -> None:
+    played.begin = lambda made: (made.say("ready"), setattr(made, "obey", made.die) if made.pid < 70_002 else None)
+    number = iter(range(70_000, 70_010))
+    child = module.Child
+
+    def numbered(*args: Any) -> Any:
+        begin, played.begin = played.begin, lambda made: (setattr(made, "pid", next(number)), begin(made))
+        made = child(*args)
+        played.begin = begin
+        return made
+
+    module.Child = numbered  # type: ignore[misc, assignment]
+    assert played.fleet.run() == 0
+    assert [one.orders for one in played.processes] == [
+        ["go"], ["go"], ["add", "add", "go", "finish"], ["add", "go", "finish"],
+    ]  # fmt: skip
+    assert [one.name for one in played.processes][2:] == ["worker/cpu/2", "worker/cpu/3"]
+    assert [(one.job.sources, one.job.part) for one in played.processes][2:] == [((), (0, 2)), ((), (1, 2))]
+    assert all(state.complete for state in played.fleet.states.values())
+    assert played.fleet.restarted == 3
+    assert [worker.child is None for worker in played.fleet._workers] == [True, True, False, False]
+
+
+def test_a_source_whose_process_dies_a_fourth_time_fails_and_the_others_end(played: Played) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        made.obey = lambda order: made.die() if "a" in made.sources and order in ("go", "add") else made.work(order)
+
+    played.begin = begin
+    played.fleet.remove("c")
     assert played.fleet.run() == 1
-    assert played.logged == ["source c failed: its process on cpu was killed by SIGKILL"]
-    assert played.fleet.states["a"].error is None
-    assert played.fleet.states["a"].done
+    assert played.logged[-1] == f"source a failed: {FAILURE}; it was restarted 3 times within ten minutes"
+    assert played.fleet.states["a"].error == f"{FAILURE}; it was restarted 3 times within ten minutes"
+    report = played.fleet.report(1)["sources"]
+    assert (list(report), report["b"]) == (["a", "b"], {"frames": 3})
+
+
+def test_without_a_source_all_workers_of_a_run_that_goes_on_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, keep_running=True)
+    for id_ in "abc":
+        played.fleet.remove(id_)
+    played.begin = lambda made: (made.say("ready"), setattr(made, "obey", made.die))
+    played.then = {3: lambda: setattr(played, "begin", lambda made: made.say("ready")), 20: played.fleet.stop}
+    assert played.fleet.run() == 130
+    assert [one.orders for one in played.processes] == [["go"], ["go"], ["go", "stop"], ["go", "stop"]]
+
+
+def test_workers_that_cannot_start_are_not_replaced_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, keep_running=True)
+    for id_ in "abc":
+        played.fleet.remove(id_)
+    played.begin = lambda made: made.die()
+    assert played.fleet.run() == 1
+    assert len(played.processes) == 2
+
+
+def test_a_source_that_a_worker_refuses_has_failed_unless_it_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch)
+    fleet = played.fleet
+    (d, e), f = read_text_sources("d", "e"), read_text_sources("e")[0]
+    played.begin = lambda made: (made.say("ready"), setattr(made, "obey", lambda order: obey(made, order)))
+
+    def obey(made: Process, order: str) -> None:
+        if order == "go":
+            made.tell(0, {})
+        elif order == "add":
+            fresh = made.values[-1]
+            if fresh.number in (4, 5):  # not the one that replaces the source
+                made.say("refused", ("add", fresh, "it cannot be"))
+                del made.sources[fresh.id]
+        elif order in ("finish", "stop"):
+            made.end(0)
+
+    def later() -> None:
+        fleet.add(d)
+        fleet.add(e)
+        fleet.change(f)
+        played.then[8] = lambda: [made.report(3) for made in played.processes]
+
+    played.then[5] = later
+    assert fleet.run() == 1
+    assert played.logged == ["source d failed: it cannot be"]
+    assert {id_: state.error for id_, state in fleet.states.items()} == {
+        "a": None, "b": None, "c": None, "d": "it cannot be", "e": None,
+    }  # fmt: skip
+
+
+def read_text_sources(*ids: str) -> list[Any]:
+    listed = ", ".join(f"{id_}: 'test://?frames=3'" for id_ in ids)
+    return read_text(f"sources: {{{listed}}}\nstages: {{}}").sources
 
 
 def test_an_error_of_one_worker_before_the_start_aborts_the_others(played: Played) -> None:
@@ -426,19 +554,22 @@ def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Playe
 def test_a_handle_has_a_deadline_once_it_is_to_drop_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "time", Clock())
     sent: list[str] = []
-    handle = WorkerHandle(device="cuda:3", sources=["a"], child=SimpleNamespace(send=sent.append))
+    handle = WorkerHandle(device="cuda:3", child=SimpleNamespace(send=lambda order, value: sent.append(order)))
     assert (handle.over, handle.order, handle.overdue(1e12)) == (False, "", None)
     for order in ("go", "stop", "now"):
-        handle.send(order)
+        handle.end(order)
+        handle.end(order)  # is sent once
         assert (handle.order, handle.deadline_s) == (order, math.inf)
-    handle.send("".join(["ab", "ort"]))
+    handle.end("")
+    assert handle.order == "now"
+    handle.end("".join(["ab", "ort"]))
     assert (handle.order, handle.deadline_s, sent) == ("abort", 110.0, ["go", "stop", "now", "abort"])
     assert (handle.overdue(109.0), handle.overdue(110.0)) == (None, None)
     assert handle.overdue(110.1) == handle.overdue(120.0) == "the process of cuda:3 does not end and is killed"
 
 
 def test_handles_are_themselves_alone_and_take_no_strange_attribute() -> None:
-    for make in (lambda: WorkerHandle(device="cpu", sources=[]), SupervisedWorker):
+    for make in (lambda: WorkerHandle(device="cpu"), SupervisedWorker):
         one, other = make(), make()
         assert one != other
         assert len({one, other}) == 2
@@ -455,6 +586,7 @@ def test_each_message_changes_what_it_says_alone(played: Played) -> None:
         return worker.ready, worker.code, worker.failure, worker.deadline_s, fleet.fatal, len(played.logged)
 
     before = (False, None, None, math.inf, None, 0)
+    fleet._start_worker(worker)
     for kind in ("aaa", "endless", "exit", "fate", "killer", "loh", "note", "s", "zzz"):
         assert told(kind) == before
     assert told("ready") == (True, None, None, math.inf, None, 0)
@@ -462,10 +594,17 @@ def test_each_message_changes_what_it_says_alone(played: Played) -> None:
     assert told("killed", "it is late")[-1] == 2
     assert played.logged == ["it is told", "it is late"]
     assert told("end", 0) == (True, 0, None, 110.0, None, 2)
+    assert worker.takes_sources is False
     assert told("exited", "was killed by SIGKILL") == (True, 0, None, 110.0, None, 2)
+    assert worker.exited
     worker.code = None
     assert told("exited", "was lost")[2] == "its process on cpu was lost"
-    report = WorkerReport({"sources": {"a": {"frames": 5}, "c": {"frames": 6, "error": "gone"}}}, done=("c",))
+    told("lost", "lost its GPU: it is hot")
+    assert told("exited", "ended early")[2] == "its process on cpu lost its GPU: it is hot"
+    assert told("refused", ("pause", None, "it has ended"))[-1] == 3
+    assert played.logged[-1] == "the process of cpu did not carry out pause: it has ended"
+    states = {"a": SourceState(5), "b": SourceState(4), "c": SourceState(6, error="gone", done=True)}
+    report = WorkerReport({}, states=states, numbers={"a": 1, "b": 3, "c": 2})
     told("report", report)
     assert worker.latest is report
     assert [(s.frames, s.error, s.done) for s in fleet.states.values()] == [
@@ -475,34 +614,32 @@ def test_each_message_changes_what_it_says_alone(played: Played) -> None:
     assert (type(fleet.fatal), str(fleet.fatal), fleet._aborted) == (ConfigError, "no such model", True)
 
 
-@pytest.mark.parametrize(
-    ("code", "failure", "expected"),
-    [(None, None, "its process on cpu was lost"), (None, "known", "known"), (0, None, None), (1, None, None)],
-)
-def test_a_process_that_was_not_heard_of_has_failed_with_the_manner_of_its_exit(
-    played: Played, code: int | None, failure: str | None, expected: str | None
-) -> None:
-    fleet, joined = played.fleet, []
+@pytest.mark.parametrize("ending", [False, True])
+def test_a_run_that_ends_restarts_no_source(played: Played, ending: bool) -> None:
+    fleet = played.fleet
     worker = fleet._workers[0]
-    worker.child = SimpleNamespace(join=joined.append, exit_text="was lost")
-    worker.code, worker.failure = code, failure
+    worker.failure, worker.exited = "its process died", True
     fleet.states["c"].error = "its own"
+    if ending:
+        fleet.fatal = StreamkitError("it broke")
     fleet._finish(worker)
-    assert worker.over
-    assert worker.failure == expected
-    assert joined == ([0.0] if code is None and failure is None else [])
+    assert (worker.over, worker.child, fleet._dead) == (True, None, [worker])
+    fleet._recover(ending)
+    assert fleet._dead == []
+    died = "its process died" if ending else None
     assert [(state.done, state.error) for state in fleet.states.values()] == [
-        (True, expected), (False, None), (True, "its own"),
+        (ending, died), (False, None), (False, "its own"),
     ]  # fmt: skip
-    assert played.logged == ([f"source a failed: {expected}"] if expected else [])
+    assert (fleet.states["a"].state, fleet.states["b"].state) == ("failed" if ending else "reconnecting", "connecting")
+    assert len(played.logged) == (0 if ending else 1)
+    assert fleet.sources.of(fleet._workers[1]) == (["b"] if ending else ["a", "b"])
 
 
-def test_after_an_error_of_the_run_a_dead_process_is_not_told_apart(played: Played) -> None:
-    played.fleet.fatal = StreamkitError("it broke")
-    played.fleet._workers[0].failure = "its process died"
-    played.fleet._finish(played.fleet._workers[0])
-    assert played.fleet.states["a"].error == "its process died"
-    assert played.logged == []
+def test_a_worker_that_has_ended_is_not_replaced(played: Played) -> None:
+    worker = played.fleet._workers[0]
+    worker.exited, worker.code = True, 0
+    played.fleet._finish(worker)
+    assert (worker.over, played.fleet._dead) == (True, [])
 
 
 def test_a_run_is_ending_once_it_is_stopped_or_failed_or_all_is_read(played: Played) -> None:
@@ -519,24 +656,29 @@ def test_a_run_is_ending_once_it_is_stopped_or_failed_or_all_is_read(played: Pla
     assert fleet._ending()
 
 
-def test_facts_of_workers_are_as_old_as_their_last_report(played: Played) -> None:
-    asked: list[tuple[int, float, bool]] = []
+def test_facts_of_workers_are_as_old_as_their_last_report(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[list[str], float, bool]] = []
 
-    class Facts:
-        def __init__(self, number: int) -> None:
-            self.number = number
+    def aged(self: HealthSnapshot, age_s: float, gone: bool) -> HealthSnapshot:
+        asked.append((list(self.sources), age_s, gone))
+        return self
 
-        def aged(self, age_s: float, gone: bool) -> HealthSnapshot:
-            asked.append((self.number, age_s, gone))
-            return HealthSnapshot(sources={f"s{self.number}": {"state": "live"}})
-
+    monkeypatch.setattr(HealthSnapshot, "aged", aged)
     fleet = played.fleet
     assert fleet._health().sources == {}  # nothing is known yet
-    fleet._workers[1].failure = "died"
-    for number, worker in enumerate(fleet._workers):
-        worker.latest = WorkerReport(facts=Facts(number), at_s=30.0)  # type: ignore[arg-type]
-    assert fleet._health().sources == {"s0": {"state": "live"}, "s1": {"state": "live"}}
-    assert asked == [(0, 70.0, False), (1, 70.0, True)]
+    first, second = fleet._workers
+    for worker in fleet._workers:
+        own = {id_: {"state": "live"} for id_ in fleet.sources.of(worker)}
+        worker.latest = WorkerReport(facts=HealthSnapshot(own, {"sources": float(len(own))}), at_s=30.0)
+    second.failure = "died"
+    found = fleet._health()
+    assert (list(found.sources), found.pipeline["sources"]) == (["a", "c", "b"], 3.0)
+    assert asked == [(["a", "c"], 70.0, False), (["b"], 70.0, True)]
+    fleet.sources._owners["b"] = first  # it was restarted there, and is not known there yet
+    found = fleet._health()
+    assert (list(found.sources), found.pipeline["sources"]) == (["a", "c"], 2.0)
+    fleet.sources._owners["b"], fleet.sources._owners["c"] = second, second
+    assert (list(fleet._health().sources), fleet._health().pipeline["sources"]) == (["a", "b"], 2.0)
 
 
 # ------------------------------------------------------------------------------------------------------- the choice
@@ -563,6 +705,6 @@ def test_several_shares_are_a_fleet_without_a_timeline() -> None:
     made = prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {"a": "1"}, limit=4)
     assert isinstance(made, WorkerFleet)
     assert (made.limit, made._path, made._set) == (4, Path("p.yaml"), {"a": "1"})
-    assert [(worker.device, worker.sources) for worker in made._workers] == [("cpu", ["s0"]), ("cpu", ["s1"])]
+    assert [(worker.device, made.sources.of(worker)) for worker in made._workers] == [("cpu", ["s0"]), ("cpu", ["s1"])]
     with pytest.raises(ConfigError, match="--profile supports one process, but each device has its own"):
         prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {}, trace=SimpleNamespace())  # type: ignore[arg-type]

@@ -15,7 +15,13 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Event, Frame
 from streamkit.core.stage import Collecting, Context, Sink, default_registry, stage
 from streamkit.runtime.multiprocess import frame_ipc as module
-from streamkit.runtime.multiprocess.frame_ipc import SharedSinks, pack, unpack
+from streamkit.runtime.multiprocess.frame_ipc import SharedSinks, unpack
+from streamkit.runtime.multiprocess.frame_ipc import pack as pack_batch
+
+
+def pack(one: Frame) -> bytes:
+    """One frame with tables of its own."""
+    return pack_batch([], {}, [one])
 
 
 class Colour(Enum):
@@ -25,7 +31,7 @@ class Colour(Enum):
 def sent(value: Any) -> Any:
     frame = Frame("a", 0, 0.0, 16, 16)
     frame.events.append(Event("seen", "x", "a", 0, 0.0, None, {"value": value}))
-    return unpack(pack(frame)).events[0].data["value"]
+    return unpack(pack(frame)).frames[0].events[0].data["value"]
 
 
 @pytest.mark.parametrize(

@@ -108,15 +108,8 @@ def test_a_stage_that_looks_across_sources_is_refused_in_several_processes() -> 
         assign_sources(graph("[cpu, 'cuda:1']", "across: {}"))
 
 
-def test_state_is_refused_in_several_processes_alone(tmp_path: Any) -> None:
-    head = f"state: {tmp_path}/state.db\n"
-    assert len(assign_sources(graph("{use: cpu, processes: 2}", "plain: {}", 1, head))) == 1
-    with pytest.raises(ConfigError, match=r"^state supports one process; name one device with processes: 1$"):
-        assign_sources(graph("{use: cpu, processes: 2}", "plain: {}", 2, head))
-
-
 def test_stages_of_the_main_script_are_refused_on_several_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, several = graph("cpu", "other: {}"), graph("[cpu, cpu]", "other: {}, plain: {}")
+    one, several = graph("cpu", "other: {}"), graph("{use: cpu, processes: 2}", "other: {}, plain: {}")
     for made in (one, several):
         monkeypatch.setattr(made.nodes["other"].type, "__module__", "__main__")
     assert len(assign_sources(one)) == 1
@@ -126,6 +119,15 @@ def test_stages_of_the_main_script_are_refused_on_several_devices_alone(monkeypa
     several.sources[1].type = several.nodes["other"].type
     with pytest.raises(ConfigError, match=r"s1 is a stage of the main script"):
         assign_sources(several)
+
+
+def test_every_device_has_a_process_if_sources_may_come() -> None:
+    made = graph("{use: cpu, processes: 2}", "plain: {}", 1)
+    assert assign_sources(made, keep_running=True) == [("cpu", ["s0"]), ("cpu", [])]
+
+
+def test_state_is_kept_with_several_devices(tmp_path: Any) -> None:
+    assert len(assign_sources(graph("{use: cpu, processes: 2}", "plain: {}", 2, f"state: {tmp_path}/state.db\n"))) == 2
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
 from streamkit.runtime.multiprocess import worker as module
 from streamkit.runtime.multiprocess.children import ParentConnection
-from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
-from streamkit.runtime.multiprocess.worker import WorkerConfig, WorkerPipeline, _graph, work
+from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink, unpack
+from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, WorkerPipeline, _graph, work
 
 TEXT = """device: cpu
 sources:
@@ -32,20 +32,22 @@ class Link(ParentConnection):
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any]] = []
-        self.waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.waiting: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self.obeyed: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def send(self, kind: str, value: Any = None) -> None:
         self.sent.append((kind, value))
+        if kind == "report" and value.states and all(state.complete for state in value.states.values()):
+            self.waiting.put(("finish", None))  # as the parent does once all sources are done
 
     def orders(self) -> Iterator[tuple[str, Any]]:
         while (order := self.waiting.get()) is not None:
-            yield order, None
-            self.obeyed.put(order)
+            yield order
+            self.obeyed.put(order[0])
 
-    def order(self, text: str) -> None:
+    def order(self, text: str, value: Any = None) -> None:
         """Give an order, and wait until it was obeyed."""
-        self.waiting.put("".join(list(text)))  # a string of its own, as from a pipe
+        self.waiting.put(("".join(list(text)), value))  # a string of its own, as from a pipe
         assert self.obeyed.get(timeout=20) == text
 
     def kinds(self, *left_out: str) -> list[str]:
@@ -66,16 +68,21 @@ def path(tmp_path: Path) -> Path:
 
 
 def job_of(path: Path, **changes: Any) -> WorkerConfig:
-    job = WorkerConfig(path, {}, "cpu", ("a",), ("all",), None)
+    text = path.read_text() if path.exists() else None
+    job = WorkerConfig(path, text, {}, "cpu", orders_of("a"), ("all",))
     return dataclasses.replace(job, **changes)
+
+
+def orders_of(*ids: str) -> tuple[SourceOrder, ...]:
+    return tuple(SourceOrder(id_, number) for number, id_ in enumerate(ids, 1))
 
 
 @pytest.fixture
 def made(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
-    job = job_of(path)
-    yield WorkerPipeline(_graph(job, uplink), Device("cpu"), 3, link, uplink), link
+    job = job_of(path, limit=3)
+    yield WorkerPipeline(_graph(job, uplink), Device("cpu"), job, link, uplink), link
     uplink.close()
     here.close()
 
@@ -95,13 +102,16 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     pinned: list[Any] = []
     monkeypatch.setattr(module, "pin_process", lambda device, *part: pinned.append((str(device), *part)))
     here, there = Pipe(duplex=False)
-    link.waiting.put("go")
+    link.waiting.put(("go", None))
     work(link, job_of(path, limit=3, part=(1, 2)), there)
     assert (every, pinned) == ([0.5], [("cpu", 1, 2)])
     assert link.kinds("report") == ["ready", "end"]
     assert link.sent[-1] == ("end", 0)
     (kind, report) = link.sent[-2]
-    assert (kind, report.report["exit_code"], report.done, report.finished) == ("report", 0, ("a",), {"one": 3})
+    assert (kind, report.report["exit_code"], report.numbers, report.finished) == ("report", 0, {"a": 1}, {"one": 3})
+    assert [(id_, state.frames, state.out, state.complete) for id_, state in report.states.items()] == [
+        ("a", 3, 3, True)
+    ]
     assert (list(report.report["stages"]), report.report["sources"]["a"]["frames"]) == (["one"], 3)
     assert (list(report.latency), report.facts) == ([], None)
     items = []
@@ -110,9 +120,10 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
             items += here.recv()
         except EOFError:
             break
-    assert [(sink, packed is None, source) for sink, packed, source in items] == [
-        *[("all", False, "")] * 3, ("all", True, "a"), ("", True, "a"),
-    ]  # fmt: skip
+    frames = [frame.index for sink, packed, _ in items if packed is not None for frame in unpack(packed).frames]
+    assert frames == [0, 1, 2]
+    assert [(sink, source) for sink, packed, source in items if packed is None] == [("all", "a"), ("", "a")]
+    assert items[-1][0] == ""
     assert len((path.parent / "a.jsonl").read_text().splitlines()) == 3
     assert not (path.parent / "all.jsonl").exists()
 
@@ -129,7 +140,7 @@ def test_a_job_that_cannot_begin_ends_with_1(path: Path, link: Link) -> None:
 
 def test_a_job_that_is_aborted_tells_its_counts(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
-    link.waiting.put("abort")
+    link.waiting.put(("abort", None))
     work(link, job_of(path), there)
     assert link.sent[-1] == ("end", 1)
     assert link.kinds("report")[-2:] == ["fatal", "end"]
@@ -142,9 +153,9 @@ def test_a_job_that_is_aborted_tells_its_counts(path: Path, link: Link) -> None:
 @pytest.mark.parametrize(
     ("changes", "gone"),
     [
-        ({"sources": ("a", "z", "y")}, "y, z is missing"),
+        ({"sources": orders_of("a", "z", "y")}, "y, z is missing"),
         ({"shared": ("all", "none")}, "none is missing"),
-        ({"sources": ("b", "z"), "shared": ("none",)}, "none, z is missing"),
+        ({"sources": orders_of("b", "z"), "shared": ("none",)}, "none, z is missing"),
     ],
 )
 def test_a_file_that_changed_meanwhile_is_refused(path: Path, changes: dict[str, Any], gone: str) -> None:
@@ -154,7 +165,7 @@ def test_a_file_that_changed_meanwhile_is_refused(path: Path, changes: dict[str,
 
 def test_a_graph_has_the_sources_of_the_job_and_relays_for_the_shared_sinks(path: Path) -> None:
     uplink: Any = object()
-    graph = _graph(job_of(path, sources=("b",)), uplink)
+    graph = _graph(job_of(path, sources=orders_of("b")), uplink)
     assert [source.id for source in graph.sources] == ["b"]
     assert (graph.nodes["all"].type, graph.nodes["all"].options) == (RelaySink, {"uplink": uplink, "sink": "all"})
     assert graph.nodes["one"].type is not RelaySink
@@ -180,9 +191,11 @@ def test_the_counts_are_those_of_its_own_stages(made: Any) -> None:
     running.finished |= {"all": 5, "one": 6}
     assert [running.worker_report(code).report["exit_code"] for code in (None, 0, 1, 3)] == [0, 0, 1, 3]
     assert running.worker_report().finished == {"one": 6}
-    assert running.worker_report().done == ()
+    running.states["a"].raised = OSError("it cannot travel")
+    states = running.worker_report().states
+    assert (list(states), states["a"].raised, states["a"].done) == (["a"], None, False)
     running.states["a"].done = True
-    assert running.worker_report().done == ("a",)
+    assert running.worker_report().states["a"].done
     running.send_report()
     assert link.sent[0][0] == "report"
     running.report = raising
@@ -198,7 +211,7 @@ def test_facts_are_told_where_there_are_alarms(path: Path, link: Link) -> None:
     path.write_text(path.read_text() + "alarms: {away: down_s > 3}\n")
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
-    running = WorkerPipeline(_graph(job_of(path), uplink), Device("cpu"), None, link, uplink)
+    running = WorkerPipeline(_graph(job_of(path), uplink), Device("cpu"), job_of(path), link, uplink)
     facts = running.worker_report().facts
     assert facts is not None
     assert list(facts.sources) == ["a"]
@@ -213,9 +226,10 @@ def test_each_order_does_what_it_says_alone(made: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "end_at_once", lambda: (done.append("now"), ended.set()))
     running.stop = lambda: done.append("stop")
     running.fail = lambda error: done.append(f"{type(error).__name__}: {error}")
-    for order in ("", "aaa", "abort!", "gone", "m", "nothing", "o", "slow", "stopped", "zzz"):
-        link.order(order)
-    assert (done, running._go.is_set()) == ([], False)
+    running.sources.stop = lambda: done.append("finish")
+    link.order("finish")
+    assert (done.pop(), running._go.is_set()) == ("finish", False)
+    link.sent.clear()
     link.order("stop")
     assert (done, running._go.is_set()) == (["stop"], False)
     link.order("now")
@@ -226,3 +240,103 @@ def test_each_order_does_what_it_says_alone(made: Any, monkeypatch: pytest.Monke
     link.order("abort")
     assert done[2:] == [f"{StreamkitError.__name__}: another process of the run failed"]
     assert running._go.is_set()
+
+
+# ------------------------------------------------------------------------------------------------------ live changes
+
+
+ENTRY = "test://?width=32&height=32&fps=10&frames=4"
+
+
+def test_an_added_source_has_the_number_of_its_order_and_continues_after_the_last_frame(made: Any) -> None:
+    running, link = made
+    link.order("add", SourceOrder("c", 7, ENTRY, paused=True, after=(40, 2.0, 1.0)))
+    report = running.worker_report()
+    assert (list(report.states), report.numbers) == (["a", "c"], {"a": 1, "c": 7})
+    assert report.states["c"].state == "paused"
+    assert running.sources._readers["c"]._last == (40, 2.0, 1.0)
+    link.order("pause", ("c", False))
+    assert running.states["c"].state == "connecting"
+    link.order("remove", "c")
+    report = running.worker_report()
+    assert (list(report.states), report.numbers) == (["a"], {"a": 1})
+    assert link.kinds() == []
+
+
+def test_a_report_never_gives_a_state_the_number_of_its_successor(made: Any) -> None:
+    running, _ = made
+    states = running.sources.states
+
+    class Late(dict[str, int]):
+        """Numbers during whose copy the source is replaced."""
+
+        def __iter__(self) -> Any:
+            return iter(self.keys())
+
+        def keys(self) -> Any:
+            running._numbers = {}
+            running._remove_ordered("a")
+            running._add_ordered(SourceOrder("a", 2, ENTRY))
+            return {"a": 1}.keys()
+
+    running._numbers = Late(a=1)
+    report = running.worker_report()
+    assert report.numbers == {"a": 1}  # of the old one: the parent ignores the state of the new one this time
+    assert running.states["a"] is not states["a"]
+
+
+def test_an_order_that_cannot_be_carried_out_is_refused_and_the_next_one_is(made: Any) -> None:
+    running, link = made
+    wrong = SourceOrder("a", 2, ENTRY)
+    link.order("add", wrong)
+    link.order("remove", "nobody")
+    link.order("trigger", ("all", "a", {}, "one too many"))
+    link.order("no such order")
+    refused = [value for kind, value in link.sent if kind == "refused"]
+    assert [(order, source is wrong) for order, source, _ in refused] == [
+        ("add", True), ("remove", False), ("trigger", False), ("no such order", False),
+    ]  # fmt: skip
+    assert "there is a source 'a' already" in refused[0][2]
+    link.order("pause", ("a", True))
+    assert running.states["a"].state == "paused"
+
+
+def test_options_change_and_a_stage_that_rejects_them_is_told_with_the_number(path: Path, link: Link) -> None:
+    path.write_text(path.read_text().replace("stages:", "stages:\n  detect: {model: demo, min_score: 0.3}"))
+    here, there = Pipe(duplex=False)
+    uplink, job = Uplink(there), job_of(path, settings={"detect.postprocess": {"min_score": 0.4}})
+    graph = _graph(job, uplink)
+    assert graph.nodes["detect.postprocess"].options["min_score"] == 0.4
+    running = WorkerPipeline(graph, Device("cpu"), job, link, uplink)
+    changed: list[Any] = []
+    running._runners.append(type("Runner", (), {  # type: ignore[arg-type]
+        "node": graph.nodes["detect.postprocess"], "change": lambda self, new, refused: changed.append((new, refused)),
+    })())  # fmt: skip
+    link.order("set", (3, "detect.postprocess", {"min_score": 0.7}))
+    link.order("set", (4, "detect.postprocess", {"min_score": 0.8}))
+    assert [new for new, _ in changed] == [{"min_score": 0.7}, {"min_score": 0.8}]
+    assert graph.nodes["detect.postprocess"].options["min_score"] == 0.8
+    changed[0][1]()
+    assert (link.sent, graph.nodes["detect.postprocess"].options["min_score"]) == ([("set_refused", 3)], 0.8)
+    changed[1][1]()
+    assert (link.sent[1:], graph.nodes["detect.postprocess"].options["min_score"]) == ([("set_refused", 4)], 0.7)
+    uplink.close()
+    here.close()
+
+
+def test_a_process_that_has_lost_its_gpu_ends_alone(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, link = made
+
+    class Ended(BaseException):
+        pass
+
+    def end() -> None:
+        raise Ended
+
+    monkeypatch.setattr(module, "end_at_once", end)
+    with pytest.raises(Ended):
+        running.fail(RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"))
+    (told,) = link.sent
+    assert told[0] == "lost"
+    assert told[1].startswith("lost its GPU: RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS")
+    assert running.fatal is None
