@@ -21,7 +21,8 @@ def assign_sources(
 
     Args:
         graph: the graph.
-        counts: processes on each device, such as `ProcessPlan.counts`; by default the YAML's `processes`, or 1.
+        counts: processes on each of the first devices, such as `ProcessPlan.counts`; by default the YAML's `processes`,
+            or 1, on all of them.
         keep_running: whether sources may be added later.
 
     Returns:
@@ -36,7 +37,7 @@ def assign_sources(
     devices = wanted if isinstance(wanted, list) else [wanted]
     counts = [graph.config.processes or 1] * len(devices) if counts is None else counts
     processes = [
-        device for turn in range(max(counts)) for device, count in zip(devices, counts, strict=True) if turn < count
+        device for turn in range(max(counts)) for device, count in zip(devices, counts, strict=False) if turn < count
     ]
     sources = [source.id for source in graph.sources]
     used = len(processes) if keep_running else max(1, min(len(processes), len(sources)))

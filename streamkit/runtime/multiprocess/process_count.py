@@ -183,7 +183,10 @@ def plan_here(
         DeviceError: a device does not exist.
     """
     wanted = graph.config.device
-    devices = [choose(name) for name in (wanted if isinstance(wanted, list) else [wanted])]
+    names = wanted if isinstance(wanted, list) else [wanted]
+    if not keep_running:  # each process needs a source
+        names = names[: max(1, len(graph.sources))]
+    devices = [choose(name) for name in names]
     on_gpu = any(device.kind == "cuda" for device in devices)
     free = [_free_bytes(device) for device in devices]
     return plan_processes(

@@ -1,8 +1,8 @@
 """One worker process: runs the graph for its sources on its device, and reports to the parent process.
 
 It waits for `begin`, opens every stage, sends `ready`, and waits for `go`. The parent also sends sources to add, remove
-and pause, options to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort` (drop frames in
-flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is gone. The parent
+and pause, options to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort` (drop frames
+in flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is gone. The parent
 handles signals.
 """
 
@@ -140,7 +140,7 @@ def _begin(link: ParentConnection, job: WorkerConfig) -> list[tuple[str, Any]]:
     return early
 
 
-def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None) -> Graph:
+def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None = None) -> Graph:
     """Build the graph with the job's sources and settings, and with relays in place of the parent's sinks."""
     config = read(job.path, text=job.text, set_=job.set_, device=job.device, may_be_empty=True)
     config.state = None  # the parent keeps it
