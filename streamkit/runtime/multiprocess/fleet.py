@@ -33,7 +33,6 @@ from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.graph_outputs import FrameListener
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.multiprocess.children import (
-    SPAWN,
     Child,
     SupervisedWorker,
     Supervisor,
@@ -41,7 +40,7 @@ from streamkit.runtime.multiprocess.children import (
     signals_held_back,
 )
 from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources, RestartedSource
-from streamkit.runtime.multiprocess.frame_ipc import SharedSinks
+from streamkit.runtime.multiprocess.frame_ipc import SharedSinks, frame_pipe
 from streamkit.runtime.multiprocess.partition import assign_sources, shared_sinks
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
@@ -305,7 +304,7 @@ class WorkerFleet(Controls):
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
         share, shares = worker.number % len(self._shares), len(self._shares)
         with self._changing, signals_held_back():  # a change comes with the job, or as an order after it
-            worker.frames, frames = SPAWN.Pipe(duplex=False)
+            worker.frames, frames = frame_pipe()
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
                 tuple(self._sinks.runners), self._changed_settings(), self.limit, (share, shares), self._realtime,
@@ -563,7 +562,9 @@ class WorkerFleet(Controls):
             ids = self.sources.of(worker)
             if (known := worker.latest.facts) is not None and (ids or not worker.failure):
                 own_facts = {id_: one for id_, one in known.sources.items() if id_ in ids}
-                age_s = now_s - worker.latest.at_s
+                age_s, gone = now_s - worker.latest.at_s, worker.failure is not None
                 pipeline = known.pipeline | ({"sources": float(len(own_facts))} if known.sources else {})
-                parts.append(replace(known, sources=own_facts, pipeline=pipeline).aged(age_s, gone=worker.failure is not None))
+                parts.append(
+                    replace(known, sources=own_facts, pipeline=pipeline).aged(age_s, gone=worker.failure is not None)
+                )
         return merge_snapshots(parts)

@@ -131,7 +131,8 @@ class FleetSources:
         """Add a source to the process with the lowest rate. Raises ConfigError: its id is taken, or the run is over."""
         with self._lock:
             self.check_free(config.id)
-            process = None if self.over else self._least_loaded()
+            # if all have died, the source restarts with those of the last one
+            process = None if self.over else self._least_loaded() or next(reversed(self._processes), None)
             if process is None:
                 raise ConfigError(f"source {config.id} cannot be added: the run has ended")
             self._configs[config.id] = config

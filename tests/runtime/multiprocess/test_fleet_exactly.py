@@ -18,13 +18,13 @@ from streamkit.core.data import Frame
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
 from streamkit.core.stage import Collecting, Sink, default_registry, stage
 from streamkit.core.tracing import Spans
+from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.multiprocess import fleet as module
 from streamkit.runtime.multiprocess.children import SupervisedWorker
 from streamkit.runtime.multiprocess.fleet import WorkerFleet, WorkerHandle, prepare
 from streamkit.runtime.multiprocess.frame_ipc import pack as pack_batch
 from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
-from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.observe.health import HealthSnapshot
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import PipelineRun
@@ -57,7 +57,9 @@ class Process:
 
     def report(self, frames: int, **errors: str) -> None:
         """Report that its sources have ended, each after that number of frames."""
-        self.tell(frames, {id_: SourceState(frames, out=frames, done=True, error=errors.get(id_)) for id_ in self.sources})
+        self.tell(
+            frames, {id_: SourceState(frames, out=frames, done=True, error=errors.get(id_)) for id_ in self.sources}
+        )
 
     def tell(self, frames: int, states: dict[str, SourceState], **more: Any) -> None:
         report = {"exit_code": 0, "frames": frames, "seconds": 1.5, "frames_per_s": 2.0}
