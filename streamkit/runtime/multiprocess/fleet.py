@@ -209,7 +209,9 @@ class WorkerFleet(Controls):
             keep_running, self._paused,
         )  # fmt: skip
         for worker, (_, ids) in zip(self._workers, shares, strict=True):
-            self.sources.add_process(worker, ids)
+            self.sources.add_process(worker)
+            self.sources.assign(worker, ids)
+        self.sources.assign_rest()
         runtime = RuntimeContext(addresses=self.addresses, streams=self.streams)
 
         def context(id_: str) -> Context:
@@ -564,7 +566,6 @@ class WorkerFleet(Controls):
                 own_facts = {id_: one for id_, one in known.sources.items() if id_ in ids}
                 age_s, gone = now_s - worker.latest.at_s, worker.failure is not None
                 pipeline = known.pipeline | ({"sources": float(len(own_facts))} if known.sources else {})
-                parts.append(
-                    replace(known, sources=own_facts, pipeline=pipeline).aged(age_s, gone=worker.failure is not None)
-                )
+                facts = replace(known, sources=own_facts, pipeline=pipeline)
+                parts.append(facts.aged(age_s, gone=gone))
         return merge_snapshots(parts)

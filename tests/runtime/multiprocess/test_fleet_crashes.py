@@ -18,9 +18,9 @@ FAILURE = "its process on cpu was killed by SIGKILL"
 
 
 def restarts_in(path: Path) -> list[tuple[str, str]]:
-    """Source and cause of each event `restarted` in a table of events."""
+    """Source and record of each event `restarted` in a table of events."""
     with contextlib.closing(sqlite3.connect(path)) as made:
-        found = made.execute("SELECT source, data FROM events WHERE kind = 'restarted' ORDER BY rowid").fetchall()
+        found = made.execute("SELECT source, record FROM events WHERE kind = 'restarted' ORDER BY rowid").fetchall()
     return [(source, data) for source, data in found]
 
 
