@@ -340,7 +340,7 @@ class WorkerFleet(Controls):
         except BaseException as error:
             self.fail(error)
         finally:
-            worker.frames.close()  # its process does not wait for a pipe that nobody reads
+            worker.frames.close()  # its process must not wait for a pipe without a reader
 
     def _supervise(self, done: Callable[[], bool]) -> None:
         """Receive messages of the processes, end them and restart their sources, until `done`."""

@@ -62,7 +62,7 @@ class RestartedSource(NamedTuple):
 
 @dataclass(slots=True)
 class _Leaving:
-    """Sources whose removal a process was told, oldest first, each with its counts of earlier processes."""
+    """Sources that a process is to remove, oldest first, each with its counts of earlier processes."""
 
     states: deque[tuple[SourceState, SourceState | None]] = field(default_factory=deque)
     counted: int = 0  # number of removed sources in the totals of the process
