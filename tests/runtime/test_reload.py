@@ -12,8 +12,8 @@ from support.messages import collect
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
 from streamkit.config.plan import Graph
-from streamkit.core.errors import ConfigError
 from streamkit.runtime.control.state_store import StateStore
+from streamkit.runtime.multiprocess.fleet import WorkerFleet
 from streamkit.runtime.reload import ReloadingPipeline, _alike, watching
 
 SOURCES = "sources:\n  a: {stage: camera}\n  b: {stage: camera}\n"
@@ -141,7 +141,7 @@ def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
 
 @pytest.mark.parametrize(
     ("device", "words"),
-    [("[cpu, 'cuda:1']", "got 2; name one device"), ("cuda:99", "device cuda:99 cannot be")],
+    [("[cpu, 'cuda:99']", "device cuda:99 cannot be"), ("cuda:99", "device cuda:99 cannot be")],
 )
 def test_a_device_that_cannot_be_had_is_refused_before_anything_stops(tmp_path, device, words):
     path = tmp_path / "p.yaml"
@@ -250,11 +250,12 @@ def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
         more("c")
 
 
-def test_several_devices_are_refused(tmp_path):
+def test_several_devices_have_a_process_each_even_without_sources(tmp_path):
     path = tmp_path / "p.yaml"
-    path.write_text(f"device: [cpu, 'cuda:1']\n{SOURCES}{STAGES}")
-    with pytest.raises(ConfigError, match=r"--watch supports one device, got 2; name one device"):
-        watching(path, lambda: build(read(path, registry=registry())), None)
+    path.write_text("device: {use: cpu, processes: 2}\nstages: {jsonl: {path: all.jsonl}}")
+    made = watching(path, lambda: build(read(path, may_be_empty=True)), 5, {"batch.size": "2"})._running
+    assert isinstance(made, WorkerFleet)
+    assert (len(made._workers), made._keep_running, made._set, made.limit) == (2, True, {"batch.size": "2"}, 5)
 
 
 PLUGIN = """from streamkit import FrameStage, stage

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ from streamkit.runtime.multiprocess.children import (
     signals_held_back,
 )
 from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources, RestartedSource
-from streamkit.runtime.multiprocess.frame_ipc import SharedSinks
+from streamkit.runtime.multiprocess.frame_ipc import SharedSinks, frame_pipe
 from streamkit.runtime.multiprocess.mps import MpsDaemon
 from streamkit.runtime.multiprocess.partition import assign_sources, shared_sinks
 from streamkit.runtime.multiprocess.process_count import plan_here
@@ -229,7 +228,9 @@ class WorkerFleet(Controls):
         self._mps: MpsDaemon | None = None
         self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
         for worker, (_, ids) in zip(self._workers, shares, strict=True):
-            self.sources.add_process(worker, ids)
+            self.sources.add_process(worker)
+            self.sources.assign(worker, ids)
+        self.sources.assign_rest()
         runtime = RuntimeContext(addresses=self.addresses, streams=self.streams)
 
         def context(id_: str) -> Context:
@@ -341,7 +342,7 @@ class WorkerFleet(Controls):
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
         share, shares = worker.number % len(self._shares), len(self._shares)
         with self._changing, signals_held_back():  # a change comes with the job, or as an order after it
-            worker.frames, frames = Pipe(duplex=False)
+            worker.frames, frames = frame_pipe()
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
                 tuple(self._sinks.runners), self._changed_settings(), self.limit, (share, shares), self._realtime,
@@ -379,7 +380,7 @@ class WorkerFleet(Controls):
         except BaseException as error:
             self.fail(error)
         finally:
-            worker.frames.close()  # its process does not wait for a pipe that nobody reads
+            worker.frames.close()  # its process must not wait for a pipe without a reader
 
     def _supervise(self, done: Callable[[], bool]) -> None:
         """Receive messages of the processes, end them and restart their sources, until `done`."""
@@ -610,5 +611,6 @@ class WorkerFleet(Controls):
                 own_facts = {id_: one for id_, one in known.sources.items() if id_ in ids}
                 age_s, gone = now_s - worker.latest.at_s, worker.failure is not None
                 pipeline = known.pipeline | ({"sources": float(len(own_facts))} if known.sources else {})
-                parts.append(replace(known, sources=own_facts, pipeline=pipeline).aged(age_s, gone))
+                facts = replace(known, sources=own_facts, pipeline=pipeline)
+                parts.append(facts.aged(age_s, gone=gone))
         return merge_snapshots(parts)

@@ -62,7 +62,7 @@ class RestartedSource(NamedTuple):
 
 @dataclass(slots=True)
 class _Leaving:
-    """Sources whose removal a process was told, oldest first, each with its counts of earlier processes."""
+    """Sources that a process is to remove, oldest first, each with its counts of earlier processes."""
 
     states: deque[tuple[SourceState, SourceState | None]] = field(default_factory=deque)
     counted: int = 0  # number of removed sources in the totals of the process
@@ -131,7 +131,8 @@ class FleetSources:
         """Add a source to the process with the lowest rate. Raises ConfigError: its id is taken, or the run is over."""
         with self._lock:
             self.check_free(config.id)
-            process = None if self.over else self._least_loaded()
+            # if all have died, the source restarts with those of the last one
+            process = None if self.over else self._least_loaded() or next(reversed(self._processes), None)
             if process is None:
                 raise ConfigError(f"source {config.id} cannot be added: the run has ended")
             self._configs[config.id] = config
@@ -181,11 +182,23 @@ class FleetSources:
 
     # -------------------------------------------------------------------------------------------------- processes
 
-    def add_process(self, process: SourceProcess, ids: Iterable[str] = ()) -> None:
-        """Add a process, with the sources that it starts with."""
+    def add_process(self, process: SourceProcess) -> None:
+        """Add a process, without sources."""
         with self._lock:
             self._processes[process] = _Leaving()
-            self._owners |= dict.fromkeys(ids, process)
+
+    def assign(self, process: SourceProcess, ids: Iterable[str]) -> None:
+        """Let a process start with sources; those that the state file has removed are left out."""
+        with self._lock:
+            self._owners |= {id_: process for id_ in ids if id_ in self._configs}
+
+    def assign_rest(self) -> None:
+        """Let the processes start with the other sources, which the state file has added."""
+        with self._lock:
+            for id_ in [id_ for id_ in self._configs if id_ not in self._owners]:
+                process = self._least_loaded()
+                assert process is not None
+                self._owners[id_] = process
 
     def first_orders(self, process: SourceProcess) -> tuple[SourceOrder, ...]:
         """The orders for the sources that a process starts with."""
@@ -324,9 +337,10 @@ class FleetSources:
         index, pts_s, at_s = known
         rate = state.fps_in if state.rated else state.frames
         unknown = math.ceil((now_s - at_s + 1.0) * max(rate, _UNKNOWN_FPS))
+        before = max(index + unknown, delivered)
         if not state.live:  # its times rise faster than the clock
-            pts_s, at_s = pts_s + unknown * pts_s / max(index, 1), now_s
-        return max(index + unknown, delivered), pts_s, at_s
+            pts_s, at_s = pts_s + (before - index) * pts_s / max(index, 1), now_s
+        return before, pts_s, at_s
 
     def restarts_of(self, id_: str) -> int:
         """How often a source was restarted within the last ten minutes."""

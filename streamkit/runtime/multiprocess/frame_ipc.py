@@ -8,6 +8,7 @@ are, and one tuple per frame. Every step is bounded: a slow sink makes the sourc
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import pickle
 import threading
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ from streamkit.runtime.execution.stage_runner import Fail, MakeContext
 Item = tuple[str, bytes | None, str]
 """Id of the sink, packed batch, source that ends if there is no batch. Without a sink, it ends everywhere."""
 
-_DEPTH, _AT_ONCE = 8, 8
+_DEPTH, _AT_ONCE = 2, 2  # batches
+_PIPE_BYTES = 16_384
 _PLAIN = {type(None), bool, int, float, str, datetime, date}
 
 
@@ -103,6 +105,17 @@ def _portable(value: Any) -> Any:
         return orjson.loads(orjson.dumps(value))
     except TypeError:
         return str(value)
+
+
+def frame_pipe() -> tuple[Connection, Connection]:
+    """Create the pipe for the frames of a worker process: its end for reading, and its end for writing.
+
+    Its buffer is small where the system can set that: a slow sink then waits for few frames, and these are recent.
+    """
+    reader, writer = Pipe(duplex=False)
+    if hasattr(fcntl, "F_SETPIPE_SZ"):  # Linux
+        fcntl.fcntl(writer.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    return reader, writer
 
 
 class Uplink:

@@ -8,9 +8,10 @@ from support.messages import collect
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Collecting, Sink, stage
-from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.pipeline import PipelineRun
 
 SOURCES = "sources: {east: {stage: camera}, gate: 'test://?width=32&height=32', north: {stage: camera}}"
 YAML = f"{SOURCES}\nstages: {{detect: {{model: demo}}, slow: {{}}, note: {{}}}}"
@@ -26,7 +27,7 @@ class KnownSources:
         if id_ in self.states:
             raise ConfigError(f"there is a source {id_!r} already")
 
-    def add(self, config) -> None:
+    def add(self, config, after=None, paused=False) -> None:
         self.states[config.id] = None
 
     def remove(self, id_) -> None:
@@ -51,7 +52,7 @@ class KnownRunner:
 
 def controls_of(text, known=None):
     graph = build(read_text(text, registry=known or registry()))
-    made = Controls(graph)
+    made = PipelineRun(graph, Device("cpu"))
     made.sources = KnownSources(one.id for one in graph.sources)
     return made
 

@@ -222,7 +222,7 @@ from multiprocessing import resource_tracker
 print(code, len(running.pids), resource_tracker._resource_tracker._fd)
 """
 YAML = """
-device: [cpu, cpu]
+device: {use: cpu, processes: 2}
 sources:
   a: test://?width=96&height=64&fps=10&frames=5
   b: test://?width=96&height=64&fps=10&frames=5

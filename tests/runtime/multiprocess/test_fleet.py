@@ -95,7 +95,7 @@ def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -
         )
     )
     logged = collect()
-    fleet = WorkerFleet(graph, assign_sources(graph), tmp_path / "p.yaml", {}, None)
+    fleet = WorkerFleet(graph, assign_sources(graph), tmp_path / "p.yaml", {})
     for second in range(12_000):
         fleet._handle(None, "log", (f"source a is lost at {second}: trying again", 20, "streamkit"))
     fleet._handle(None, "log", ("the disk is full", 20, "streamkit"))
@@ -167,15 +167,6 @@ def test_a_shared_sink_that_needs_pixels_is_refused(runs: Runs, root: Path) -> N
         line = [sys.executable, root / "run.py", command, runs.folder / "p.yaml", "--set", "device.processes=2"]
         told = subprocess.run(line, capture_output=True, text=True, cwd=root)
         assert (told.returncode, "shots reads pixels" in told.stderr) == (2, True)
-
-
-def test_state_is_of_one_device(runs: Runs, root: Path) -> None:
-    sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
-    done = runs.run(f"state: {runs.folder}/state.db\nsources:\n{sources}stages:\n{OUTPUTS}")
-    line = [sys.executable, root / "run.py", "check", runs.folder / "p.yaml", "--set", "device.processes=2"]
-    checked = subprocess.run(line, capture_output=True, text=True, cwd=root)
-    for code, told in ((done.returncode, done.stderr), (checked.returncode, checked.stderr)):
-        assert (code, "state supports one process" in told) == (2, True), told
 
 
 def test_a_timeline_is_of_one_device(runs: Runs) -> None:

@@ -1,5 +1,6 @@
 """Frames on their way to a sink in another process: whole, in order, bounded, none lost unless the run is given up."""
 
+import fcntl
 import re
 import threading
 import time
@@ -19,7 +20,7 @@ from streamkit.core.data import Color, Detections, Event, Frame, FrameState, Sur
 from streamkit.core.errors import OutputError
 from streamkit.core.records import line
 from streamkit.core.stage import Collecting, Context, Sink, default_registry, stage
-from streamkit.runtime.multiprocess.frame_ipc import RelaySink, SharedSinks, Uplink, unpack
+from streamkit.runtime.multiprocess.frame_ipc import RelaySink, SharedSinks, Uplink, frame_pipe, unpack
 from streamkit.runtime.multiprocess.frame_ipc import pack as pack_batch
 
 
@@ -273,3 +274,115 @@ def test_once_given_up_frames_are_dropped_and_sinks_closed(shared: Shared) -> No
     shared.sinks.close()
     assert sorted(shared.closed) == ["one", "two"]
     assert len(shared.wrote["one"]) < 20
+
+
+# ------------------------------------------------------------------------------------------- sources read once more
+
+
+def batch_of(source: str, *indices: int, failed: tuple[int, ...] = ()) -> bytes:
+    """A packed batch with one object per frame in the tables of the batch."""
+    rows = [frame(index, source) for index in indices]
+    for row in rows:
+        row.tables = {}
+    found = Detections(np.arange(len(rows) * 4, dtype=np.float32).reshape(-1, 4), np.ones(len(rows), np.float32),
+                       np.zeros(len(rows), np.int32), labels=("car",),
+                       batch_row=np.arange(len(rows), dtype=np.int32))  # fmt: skip
+    return pack_batch(rows, {"detect": found}, [frame(index, source, "bad") for index in failed])
+
+
+def test_a_file_that_another_process_reads_again_gives_each_sink_what_it_has_not_had(shared: Shared) -> None:
+    owners = {"a": "first", "b": "other"}
+    shared.sinks._owner = owners.get  # type: ignore[assignment]
+    shared.sinks.open()
+    put = shared.sinks.put
+    put([("one", batch_of("a", 0, 1, 2, failed=(3,)), ""), ("two", batch_of("a", 0, 1), "")], "first")
+    assert (shared.sinks.delivered("a", "first"), shared.sinks.delivered("a", "other")) == (3, -1)
+    shared.sinks.skip_repeated("a", "first", "second")
+    owners["a"] = "second"
+    put([("one", batch_of("b", 0, 1), "")], "other")  # frames of others are not skipped
+    for sink in ("one", "two"):
+        put([(sink, batch_of("a", 0, 1), "")], "second")
+    assert shared.sinks.delivered("a", "second") == -1  # all were repeated
+    shared.sinks.skip_repeated("a", "second", "third")  # which died before it had come to where the first was
+    owners["a"] = "third"
+    for sink in ("one", "two"):
+        put(
+            [(sink, batch_of("a", 0, 1, 2), ""), (sink, batch_of("a", 4, 5, failed=(3,)), ""), (sink, None, "a")],
+            "third",
+        )
+    shared.sinks.close()
+    for sink in ("one", "two"):
+        assert sorted(index for source, index, _ in shared.wrote[sink] if source == "a") == [0, 1, 2, 3, 4, 5]
+    assert [index for source, index, _ in shared.wrote["one"] if source == "b"] == [0, 1]
+    assert sorted(shared.ended) == ["one a", "two a"]
+
+
+def test_a_sink_that_has_had_the_end_of_a_source_gets_nothing_of_it_again(shared: Shared) -> None:
+    owners = {"a": "first"}
+    shared.sinks._owner = owners.get  # type: ignore[assignment]
+    shared.sinks.open()
+    shared.sinks.put([("one", batch_of("a", 0, 1), ""), ("one", None, "a"), ("two", batch_of("a", 0), "")], "first")
+    assert shared.sinks.delivered("a", "first") == 0
+    shared.sinks.skip_repeated("a", "first", "second")
+    owners["a"] = "second"
+    for sink in ("one", "two"):
+        shared.sinks.put([(sink, batch_of("a", 0, 1), ""), (sink, None, "a")], "second")
+    shared.sinks.close()
+    assert [shared.wrote[sink] for sink in ("one", "two")] == [[("a", 0, None), ("a", 1, None)]] * 2
+    assert sorted(shared.ended) == ["one a", "two a"]
+
+
+def test_a_source_that_is_replaced_is_not_taken_for_the_one_that_was_read_again(shared: Shared) -> None:
+    owners = {"a": "first"}
+    shared.sinks._owner = owners.get  # type: ignore[assignment]
+    shared.sinks.open()
+    shared.sinks.put([("one", batch_of("a", *range(10)), "")], "first")
+    shared.sinks.skip_repeated("a", "first", "second")
+    shared.sinks.forget_process("first")
+    owners["a"] = "third"  # it was changed
+    shared.sinks.forget_source("a")
+    shared.sinks.put([("one", batch_of("a", 0, 1), "")], "third")  # before the old one has ended
+    shared.sinks.put([("one", batch_of("a", 8, 9), ""), ("one", None, "a")], "second")
+    owners["a"] = "second"  # it was changed once more
+    shared.sinks.put([("one", None, "a")], "third")
+    shared.sinks.put([("one", batch_of("a", 0, 1, 2), "")], "second")
+    shared.sinks.close()
+    assert [index for _, index, _ in shared.wrote["one"]] == [*range(10), 0, 1, 0, 1, 2]
+    assert shared.sinks._last["one"] == {("a", "second"): 2}  # nothing is kept of those that are gone
+    assert shared.sinks._repeated["one"] == {}
+
+
+def test_nothing_is_kept_of_sources_that_have_come_and_gone(shared: Shared) -> None:
+    present: set[str] = set()
+    shared.sinks._owner = lambda source: "first" if source in present else None
+    shared.sinks.open()
+    for number in range(300):
+        source = f"s{number}"
+        present.add(source)
+        shared.sinks.put([("one", batch_of(source, 0), "")], "first")
+        if number % 2:  # a file that ends before it is removed
+            shared.sinks.put([("one", None, source)], "first")
+        present.remove(source)
+        shared.sinks.forget_source(source)
+        if not number % 2:
+            shared.sinks.put([("one", batch_of(source, 1), ""), ("one", None, source)], "first")
+    assert shared.sinks._last["one"] == {}
+    shared.sinks.close()
+
+
+def test_a_batch_travels_with_its_tables_as_they_are() -> None:
+    made = unpack(batch_of("a", 3, 4, failed=(5,)))
+    assert [one.index for one in made.frames] == [3, 4]
+    assert [(one.index, one.error, list(one.tables)) for one in made.failed] == [(5, "bad", ["detect"])]
+    assert made.table("detect").batch_row.tolist() == [0, 1]
+    assert made.table("detect").xyxy.shape == (2, 4)
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="only Linux sets the size of a pipe")
+def test_little_waits_in_the_pipe() -> None:
+    reader, writer = frame_pipe()
+    assert fcntl.fcntl(writer.fileno(), fcntl.F_GETPIPE_SZ) == 16_384
+    writer.send("there")
+    assert reader.recv() == "there"
+    reader.close()
+    writer.close()

@@ -1,0 +1,229 @@
+"""Real worker processes that are killed: their sources go on in others, and nothing is lost without being counted."""
+
+import contextlib
+import itertools
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from support.fleets import OUTPUTS, PATTERN, Runs, children_of, runs_fixture, shares_of, until  # noqa: F401  a fixture
+from support.live_fleets import CAMERA, FILE, LOOP, SLOW, Live
+
+FAILURE = "its process on cpu was killed by SIGKILL"
+
+
+def restarts_in(path: Path) -> list[tuple[str, str]]:
+    """Source and record of each event `restarted` in a table of events."""
+    with contextlib.closing(sqlite3.connect(path)) as made:
+        found = made.execute("SELECT source, record FROM events WHERE kind = 'restarted' ORDER BY rowid").fetchall()
+    return [(source, data) for source, data in found]
+
+
+def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_do_not_notice(tmp_path: Path) -> None:
+    live = Live(tmp_path, {"a": LOOP, "b": LOOP})
+    with live.running():
+        for source in "ab":
+            live.more(source)
+        time.sleep(2.5)  # the rates are known
+        survivor = live.worker_of("b")
+        seen, others = len(live.indices("a")), len(live.indices("b"))
+        killed_s = time.monotonic()
+        live.kill("a")
+        until(lambda: len(live.indices("a")) > seen + 20)
+        assert time.monotonic() - killed_s < 5
+        took_s = time.monotonic() - killed_s
+        assert live.worker_of("a") is survivor
+        assert len(live.indices("b")) - others > took_s * 25 * 0.5
+        state = live.run.states["a"]
+        until(lambda: live.run.states["a"].state == "running")
+        assert live.run.states["a"].frames > state.frames - 1  # the earlier ones are among its counts
+    a, b = live.indices("a"), live.indices("b")
+    for found in (a, b):
+        assert found == sorted(set(found))  # no index is repeated
+    times = [record["pts_s"] for record in live.records("all", "a")]
+    assert times == sorted(times)
+    gap = max(second - first for first, second in itertools.pairwise(a))
+    assert 10 < gap < 150  # what the camera sent meanwhile, and a margin
+    report = live.run.report(130)
+    source = report["sources"]["a"]
+    assert source["frames"] == source["out"] + sum(source["dropped"].values())
+    assert source["dropped"].get("process_died", 0) == report["counts"].get("frames dropped: process died", 0)
+    assert (report["restarted"], report["events"]["restarted"]) == (1, 1)
+    ((who, data),) = restarts_in(live.out / "events.db")
+    assert who == "a"
+    assert FAILURE in data
+    assert '"frames_lost":' in data
+    assert any(told.startswith(f"{FAILURE}: its sources restart in another process (a);") for told in live.logged)
+
+
+def test_indices_never_repeat_over_several_restarts_with_a_fast_loop(tmp_path: Path) -> None:
+    loop = LOOP.replace(", pace: realtime", "")
+    live = Live(tmp_path, {"a": loop, "b": CAMERA})
+    with live.running():
+        for number in range(3):
+            live.more("a")
+            time.sleep(0.3 + number)
+            live.kill("a")
+            until(lambda number=number: live.run.restarted > number)  # type: ignore[misc]
+            seen = len(live.indices("a"))
+            until(lambda seen=seen: len(live.indices("a")) > seen + 50)  # type: ignore[misc]
+    a = live.indices("a")
+    assert a == sorted(set(a))
+    times = [record["pts_s"] for record in live.records("all", "a")]
+    assert times == sorted(times)
+    assert live.run.report(130)["sources"]["a"].get("error") is None
+
+
+def test_a_file_that_restarts_is_whole_in_its_own_output_and_once_in_the_shared_one(tmp_path: Path) -> None:
+    live = Live(tmp_path, {"a": FILE.format(frames=120), "b": FILE.format(frames=120)}, SLOW)
+    with live.running(keep_running=False, code=0):
+        until(lambda: len(live.indices("a")) > 30)
+        live.kill("a")
+        until(lambda: live.run.restarted == 1)
+        until(lambda: live.run.states["a"].frames > 10)  # and once more, before it has come to where it was
+        live.kill("a")
+    report = live.run.report(0)
+    assert report["restarted"] >= 2
+    for source in "ab":
+        assert report["sources"][source] == {"frames": 120}
+        assert live.indices(source, source) == live.indices(source) == list(range(120))
+    causes = restarts_in(live.out / "events.db")
+    assert len(causes) == report["restarted"]
+
+
+def test_if_all_processes_are_killed_at_once_new_ones_read_all_sources(tmp_path: Path) -> None:
+    live = Live(tmp_path, {"a": LOOP, "b": FILE.format(frames=100)}, SLOW)
+    with live.running():
+        live.more("a")
+        live.more("b")
+        pids = set(live.fleet.pids)
+        live.kill("a", "b")
+        until(lambda: live.run.restarted == 2, 10)
+        live.more("a")
+        until(lambda: live.run.states["b"].complete)
+        assert len(live.fleet.pids) == 3
+        assert len(set(live.fleet.pids) & pids) == 1  # the parent
+        live.run.add(live.source("c", CAMERA))
+        live.more("c")
+    for source in "abc":
+        assert live.indices(source) == sorted(set(live.indices(source)))
+    assert live.indices("b", "b") == live.indices("b")
+    assert live.run.report(130)["device"] == "cpu, cpu"
+
+
+def test_a_source_that_kills_its_process_a_fourth_time_fails_and_others_go_on(tmp_path: Path) -> None:
+    live = Live(tmp_path, {"a": LOOP, "b": LOOP})
+    with live.running():
+        for number in range(4):
+            until(lambda number=number: live.run.states["a"].state == "running" and live.run.restarted >= number)  # type: ignore[misc]
+            live.more("a")
+            if live.worker_of("b") is live.worker_of("a"):
+                live.run.change(live.source("b", LOOP))  # another source, which has not been restarted
+            live.kill("a")
+            until(lambda number=number: live.run.restarted > number or live.run.states["a"].error)  # type: ignore[misc]
+        until(lambda: live.run.states["a"].error)
+        assert live.run.states["a"].error == f"{FAILURE}; it was restarted 3 times within ten minutes"
+        assert live.run.states["a"].state == "failed"
+        live.more("b")
+        live.run.change(live.source("a", LOOP))  # by hand
+        live.more("a")
+        assert live.run.states["a"].error is None
+    assert f"source a failed: {FAILURE}; it was restarted 3 times within ten minutes" in live.logged
+    removed = live.run.report(130)["removed"]
+    assert removed["failed"] == 1
+    assert removed["frames"] == removed["out"] + sum(removed["dropped"].values())
+
+
+def test_a_source_may_be_removed_while_its_process_is_recovered(tmp_path: Path) -> None:
+    live = Live(tmp_path, {"a": LOOP, "b": LOOP, "c": LOOP})
+    with live.running():
+        for source in "abc":
+            live.more(source)
+        assert live.worker_of("a") is live.worker_of("c")
+        live.kill("a")
+        until(lambda: live.fleet._dead)
+        live.run.remove("a")
+        live.run.pause("c")
+        live.run.resume("c")
+        until(lambda: live.run.restarted == 1)
+        live.more("c")
+        assert set(live.run.states) == {"b", "c"}
+        assert live.run.sources.removed.sources == 1
+    report = live.run.report(130)
+    removed = report["removed"]
+    assert removed["frames"] > 0
+    assert removed["frames"] == removed["out"] + sum(removed["dropped"].values())
+
+
+def test_a_stop_during_the_recovery_ends_the_run(tmp_path: Path) -> None:
+    live = Live(tmp_path, {"a": LOOP, "b": LOOP})
+    with live.running():
+        for source in "ab":
+            live.more(source)
+        live.kill("a")
+        until(lambda: live.fleet._dead)
+        begun_s = time.monotonic()
+        live.run.stop()
+        until(lambda: live.codes)
+        assert time.monotonic() - begun_s < 10
+    assert live.run.states["a"].error == FAILURE
+
+
+def test_ctrl_c_while_new_processes_start_leaves_none(runs: Runs) -> None:
+    sources = "".join(f"  s{i}: '{PATTERN.format(frames=3000)}'\n" for i in range(2))
+    running = runs.start(f"sources:\n{sources}stages:\n{OUTPUTS}  slow: {{}}\n")
+    until(lambda: (runs.out / ".all.jsonl.part").exists() and (runs.out / ".all.jsonl.part").stat().st_size)
+    before = shares_of(running)
+    for one in before:
+        one.kill()
+    until(lambda: [one for one in shares_of(running) if one not in before])
+    running.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    running.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        running.wait(timeout=15)
+    assert running.returncode == 130
+    until(lambda: not children_of(running.pid), 5)
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_made_up_for(tmp_path: Path) -> None:
+    live = Live(tmp_path, {"a": FILE.format(frames=40), "b": FILE.format(frames=40)}, SLOW)
+    killed: list[int] = []
+
+    def kill_first() -> None:
+        fleet = live.fleet
+        until(lambda: fleet._workers[0].child is not None)
+        killed.append(fleet._workers[0].child.pid)
+        os.kill(killed[0], signal.SIGKILL)
+
+    with live.running(keep_running=False, code=0, meanwhile=kill_first):
+        pass
+    assert killed
+    for source in "ab":
+        assert live.indices(source) == live.indices(source, source) == list(range(40))
+    assert [who for who, _ in restarts_in(live.out / "events.db")] == ["a"]
+
+
+@pytest.mark.alone
+def test_memory_and_handles_stay_flat_over_20_deaths(tmp_path: Path) -> None:
+    live = Live(tmp_path, {"a": CAMERA}, "\n  all: {stage: jsonl, path: OUT/all.jsonl}\n")
+    parent, handles, memory, threads = psutil.Process(), [], [], []
+    with live.running():
+        for number in range(20):
+            live.more("a")
+            live.kill("a")
+            live.run.remove("a")
+            until(lambda number=number: sum(w.failure is not None for w in live.fleet._workers) > number)  # type: ignore[misc]
+            live.run.add(live.source("a", CAMERA.replace("64", str(64 + 2 * number))))
+            live.more("a")
+            handles.append(parent.num_fds())
+            threads.append(parent.num_threads())
+            memory.append(parent.memory_info().rss)
+    assert max(handles[5:]) <= handles[2] + 2, handles
+    assert max(threads[5:]) <= threads[2] + 2, threads
+    assert memory[-1] - memory[4] < 8_000_000, memory

@@ -1,0 +1,314 @@
+"""Which process has which source, what is counted when sources go and processes die, and where a source continues."""
+
+import signal
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamkit.config.pipeline_config import read_text
+from streamkit.config.plan import SourceConfig
+from streamkit.core.errors import ConfigError
+from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
+from streamkit.runtime.multiprocess import fleet_sources as module
+from streamkit.runtime.multiprocess.fleet import WorkerHandle
+from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources
+from streamkit.runtime.multiprocess.worker import SourceOrder
+from streamkit.runtime.observe.report_merge import WorkerReport
+
+CAMERA, LOOP, FILE = "rtsp://127.0.0.1:1/x", "{uri: samples/street.mp4, loop: true}", "samples/street.mp4"
+
+
+@dataclass(eq=False)
+class Process:
+    """A process that notes its orders."""
+
+    sent: list[tuple[str, Any]] = field(default_factory=list)
+    takes_sources: bool = True
+
+    def send(self, order: str, value: Any = None) -> None:
+        self.sent.append((order, value))
+
+
+class Sinks:
+    """Shared sinks that have had frames up to an index."""
+
+    def __init__(self, had: int = -1) -> None:
+        self.had, self.skipped = had, list[tuple[str, Any, Any]]()
+
+    def delivered(self, source: str, process: Any) -> int:
+        return self.had
+
+    def skip_repeated(self, source: str, before: Any, process: Any) -> None:
+        self.skipped.append((source, before, process))
+
+
+def configs(**sources: str) -> list[SourceConfig]:
+    listed = ", ".join(f"{id_}: {uri if uri[0] == '{' else repr(uri)}" for id_, uri in sources.items())
+    root = Path(__file__).parents[3]
+    return read_text(f"sources: {{{listed}}}\nstages: {{jsonl: {{path: x.jsonl}}}}", folder=root).sources
+
+
+class Fleet:
+    """Sources of two processes."""
+
+    def __init__(self, *, keep_running: bool = True, **sources: str) -> None:
+        self.one, self.two, self.reported = Process(), Process(), RemovedSources()
+        made = configs(**sources)
+        self.sources = FleetSources(made, made, self.totals, keep_running)
+        for process, ids in ((self.one, list(sources)[::2]), (self.two, list(sources)[1::2])):
+            self.sources.add_process(process)
+            self.sources.assign(process, ids)
+            self.sources.first_orders(process)
+
+    def totals(self) -> RemovedSources:
+        found = RemovedSources()
+        found.merge(self.reported)
+        return found
+
+    def report(
+        self, process: Process, *, removed: RemovedSources | None = None, numbers: Any = None, **states: Any
+    ) -> None:
+        known = self.sources._numbers if numbers is None else numbers
+        own = {id_: known[id_] for id_ in states if id_ in known}
+        self.sources.update(process, WorkerReport(states=states, numbers=own, removed=removed or RemovedSources()))
+
+
+def state(frames: int, out: int | None = None, last: Any = None, **more: Any) -> SourceState:
+    return SourceState(frames, last=last, out=frames if out is None else out, **more)
+
+
+# ------------------------------------------------------------------------------------------------ who has which source
+
+
+def test_a_new_source_goes_to_the_process_with_the_lowest_rate() -> None:
+    fleet = Fleet(a=CAMERA, b=CAMERA, c=CAMERA)
+    slow, fast = state(9), state(9)
+    for at_s, frames in ((0.0, 0), (1.0, 5)):
+        slow._samples.append((at_s, frames, 0))
+        fast._samples.append((at_s, frames * 20, 0))
+    fleet.report(fleet.one, a=slow)  # 5 frames a second, and 30 of c, which is not known yet
+    fleet.report(fleet.two, b=fast)  # 100
+    for id_, expected in (("d", fleet.one), ("e", fleet.one), ("f", fleet.one), ("g", fleet.two)):
+        fleet.sources.add(configs(**{id_: CAMERA})[0])
+        assert fleet.sources.owner(id_) is expected
+    fleet.one.takes_sources = False
+    fleet.sources.add(configs(h=CAMERA)[0])
+    assert fleet.sources.owner("h") is fleet.two
+    order = fleet.two.sent[-1][1]
+    assert (order.id, order.paused, order.after) == ("h", False, None)
+    assert order.entry is not None
+
+
+def test_a_source_of_the_yaml_that_is_added_again_is_ordered_with_its_entry() -> None:
+    fleet = Fleet(a=CAMERA)
+    known = fleet.sources._configs["a"]
+    fleet.sources.remove("a")
+    fleet.sources.add(known)  # a worker knows only those that it started with
+    assert fleet.sources._owners["a"].sent[-1][1].entry is not None  # type: ignore[attr-defined]
+
+
+def test_the_state_file_may_have_removed_and_added_sources() -> None:
+    made = configs(a=CAMERA, c=CAMERA)
+    sources, one, two = FleetSources(made, configs(a=CAMERA, b=CAMERA), RemovedSources, True), Process(), Process()
+    for process, ids in ((one, ["a"]), (two, ["b"])):
+        sources.add_process(process)
+        sources.assign(process, ids)
+    sources.assign_rest()
+    assert (sources.of(one), sources.of(two)) == (["a"], ["c"])
+    assert sources.first_orders(two)[0].entry is not None
+
+
+def test_a_report_from_before_a_source_was_replaced_does_not_end_the_new_one() -> None:
+    fleet = Fleet(keep_running=False, a=CAMERA, b=FILE)
+    before = dict(fleet.sources._numbers)
+    fleet.sources.remove("a")
+    fleet.sources.add(configs(a=FILE)[0])
+    assert fleet.sources.owner("a") is fleet.one
+    fleet.report(fleet.one, numbers=before, a=state(5, error="no such camera", done=True))
+    fleet.report(fleet.two, b=state(5, done=True))
+    assert (fleet.sources.states["a"].frames, fleet.sources.over) == (0, False)
+    fleet.report(fleet.one, a=state(3, done=True))
+    assert (fleet.sources.states["a"].frames, fleet.sources.over) == (3, True)
+    with pytest.raises(ConfigError, match="source c cannot be added: the run has ended"):
+        fleet.sources.add(configs(c=CAMERA)[0])
+
+
+def test_an_order_that_was_refused_late_does_not_fail_the_successor() -> None:
+    fleet = Fleet(a=CAMERA)
+    fleet.sources.add(configs(b=CAMERA)[0])
+    process = fleet.sources.owner("b")
+    assert isinstance(process, Process)
+    order = process.sent[-1][1]
+    fleet.sources.remove("b")
+    assert not fleet.sources.refused(process, order, "it cannot be")
+    fleet.sources.add(configs(b=CAMERA)[0])
+    assert not fleet.sources.refused(process, order, "it cannot be")
+    assert fleet.sources.states["b"].error is None
+    fresh = fleet.sources._owners["b"].sent[-1][1]  # type: ignore[attr-defined]
+    assert fleet.sources.refused(fleet.sources._owners["b"], fresh, "it cannot be")  # type: ignore[arg-type]
+    assert (fleet.sources.states["b"].error, fleet.sources.states["b"].done) == ("it cannot be", True)
+
+
+def test_a_source_that_is_added_while_all_processes_are_dead_restarts_with_the_others() -> None:
+    fleet = Fleet(a=CAMERA, b=CAMERA)
+    fleet.one.takes_sources = fleet.two.takes_sources = False
+    fleet.sources.add(configs(c=CAMERA)[0])
+    new = Process()
+    lost = [*fleet.sources.remove_process(fleet.one), *fleet.sources.remove_process(fleet.two)]
+    assert sorted(lost) == ["a", "b", "c"]
+    fleet.sources.add_process(new)
+    assert all(fleet.sources.restart(id_, Sinks()) for id_ in lost)
+    assert fleet.sources.of(new) == ["a", "b", "c"]
+
+
+# ------------------------------------------------------------------------------------------------------------- counts
+
+
+def test_a_removed_source_is_counted_once_whoever_counts_it() -> None:
+    fleet = Fleet(a=CAMERA, b=CAMERA, c=CAMERA, d=CAMERA, e=CAMERA)
+    for id_ in "ace":
+        fleet.report(fleet.one, **{id_: state(10, 7)})
+    fleet.sources.remove("a")
+    fleet.sources.remove("c")
+    assert [one for one in fleet.one.sent if one[0] == "remove"] == [("remove", "a"), ("remove", "c")]
+    fleet.reported = RemovedSources(sources=1, frames=12, out=12)  # the process has counted one of them
+    fleet.report(fleet.one, removed=fleet.reported, e=state(10, 7))
+    assert fleet.sources.removed.sources == 1
+    fleet.sources.remove_process(fleet.one)  # and dies with the other one in flight
+    fleet.sources.remove("e")  # whose process is gone
+    gone = fleet.sources.removed
+    assert (gone.sources, gone.frames, gone.out, gone.drops.values[LOST]) == (3, 32, 26, 6)
+    assert fleet.sources.lost == 6
+
+
+def test_the_counts_of_an_earlier_process_remain_when_a_source_is_removed() -> None:
+    fleet = Fleet(a=CAMERA, b=CAMERA)
+    fleet.report(fleet.one, a=state(10, 8, last=(9, 1.0, 0.0)))
+    assert fleet.sources.remove_process(fleet.one) == ["a"]
+    restarted = fleet.sources.restart("a", Sinks())
+    assert restarted is not None
+    assert (restarted.frames_lost, restarted.last) == (2, (9, 1.0, 0.0))
+    fleet.report(fleet.two, a=state(5))
+    whole = fleet.sources.states["a"]
+    assert (whole.frames, whole.out, whole.dropped) == (
+        15,
+        13,
+        2,
+    )
+    fleet.sources.remove("a")
+    fleet.reported = RemovedSources(sources=1, frames=6, out=6)
+    fleet.report(fleet.two, removed=fleet.reported)
+    gone = fleet.sources.removed
+    assert (gone.sources, gone.frames, gone.out, gone.drops.values[LOST]) == (1, 16, 14, 2)
+
+
+def test_a_source_whose_end_has_come_but_was_not_reported_is_over() -> None:
+    fleet = Fleet(keep_running=False, a=FILE)
+    fleet.report(fleet.one, a=state(10, 8))
+    fleet.sources.passed_on(fleet.one, ["a", "nobody"])
+    assert fleet.sources.remove_process(fleet.one) == []
+    assert fleet.sources.states["a"].complete
+    assert fleet.sources.over
+
+
+def test_the_end_of_an_earlier_source_of_that_id_says_nothing_about_an_added_one() -> None:
+    fleet = Fleet(a=FILE)
+    fleet.sources.passed_on(fleet.one, ["a"])
+    fleet.sources.remove("a")
+    fleet.two.takes_sources = False
+    fleet.sources.add(configs(a=FILE)[0])
+    fleet.sources.passed_on(fleet.one, ["a"])
+    assert fleet.sources.remove_process(fleet.one) == ["a"]
+
+
+# ----------------------------------------------------------------------------------------------------------- restarts
+
+
+@pytest.mark.parametrize(("uri", "continues"), [(CAMERA, True), (LOOP, True), (FILE, False)])
+def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(
+    uri: str, continues: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 102.0))
+    fleet, sinks = Fleet(a=uri, b=CAMERA), Sinks(90)
+    fleet.report(fleet.one, a=state(90, 88, last=(99, 4.0, 100.0), live=True))
+    fleet.sources.remove_process(fleet.one)
+    assert fleet.sources.restart("a", sinks) is not None
+    kind, order = fleet.two.sent[-1]
+    assert (kind, order.id) == ("add", "a")
+    assert fleet.sources.states["a"].state == "reconnecting"
+    if continues:  # 3 s at 90 frames a second
+        assert (order.after, sinks.skipped) == ((99 + 270, 4.0, 100.0), [])
+        assert fleet.sources.states["a"].frames == 90
+    else:
+        assert (order.after, sinks.skipped) == (None, [("a", fleet.one, fleet.two)])
+        assert fleet.sources.states["a"].frames == 0
+
+
+def test_no_index_is_repeated_by_any_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    fleet, after = Fleet(a=LOOP, b=CAMERA), -1
+    processes = [fleet.one, fleet.two, Process(), Process()]
+    for one in processes[2:]:
+        fleet.sources.add_process(one)
+    for had, frames in ((5000, 100), (20, 0), (50_000, 10)):
+        process = fleet.sources.owner("a")
+        assert isinstance(process, Process)
+        if frames:
+            fleet.report(process, a=state(frames, last=(after + frames, 4.0, 100.0)))
+        fleet.sources.remove_process(process)
+        assert fleet.sources.restart("a", Sinks(had)) is not None
+        order = fleet.sources._owners["a"].sent[-1][1]  # type: ignore[attr-defined]
+        assert order.after[0] >= max(had, after + frames)
+        after = order.after[0]
+        if had == 5000:  # the times of a loop that is read as fast as possible have gone on, too
+            assert order.after[1] > 4.0 * 5000 / 100
+
+
+def test_four_deaths_within_ten_minutes_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    fleet = Fleet(a=CAMERA, b=CAMERA)
+
+    def die() -> bool:
+        process = fleet.sources.owner("a")
+        fleet.sources.add_process(Process())
+        fleet.sources.remove_process(process)  # type: ignore[arg-type]
+        return fleet.sources.restart("a", Sinks()) is not None
+
+    assert [die(), die(), die()] == [True] * 3
+    now_s[0] = 601.0
+    assert [die(), die(), die()] == [True] * 3
+    assert (die(), fleet.sources.restarts_of("a")) == (False, 3)
+
+
+# ----------------------------------------------------------------------------------------------------------- handles
+
+
+def test_a_signal_may_interrupt_the_main_thread_while_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+
+    def send(order: str, value: Any) -> None:
+        if order == "stop":
+            signal.raise_signal(signal.SIGINT)
+        sent.append(order)
+
+    handle = WorkerHandle(device="cpu", child=SimpleNamespace(send=send))
+    before = signal.signal(signal.SIGINT, lambda *_: handle.send("now"))
+    try:
+        assert threading.current_thread() is threading.main_thread()
+        handle.end("stop")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert sent == ["now", "stop"]
+
+
+def test_an_order_to_a_process_that_has_not_started_or_is_gone_is_none() -> None:
+    handle = WorkerHandle(device="cpu")
+    assert handle.takes_sources
+    handle.send("add", SourceOrder("a"))
+    handle.exited = True
+    assert not handle.takes_sources

@@ -1,0 +1,143 @@
+"""A run over two processes on the CPU that a test changes, and whose processes it kills."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read
+from streamkit.config.plan import Graph, SourceConfig
+from streamkit.runtime.multiprocess.fleet import WorkerFleet, WorkerHandle, prepare
+from streamkit.runtime.reload import watching
+from support.fleets import until
+from support.messages import collect
+
+PLUGIN = '''
+import time
+from streamkit import FrameStage, stage
+
+@stage("tag", writes="events", changeable=("text",))
+class Tag(FrameStage):
+    """Emit an event with a text at each frame."""
+
+    text: str = "first"
+    pause_s: float = 0.0
+
+    def open(self):
+        time.sleep(0.3)
+
+    def changed(self):
+        if self.text == "bad":
+            raise ValueError("no such text")
+
+    def process(self, frame):
+        time.sleep(self.pause_s)
+        frame.emit("tagged", text=self.text)
+'''
+
+CAMERA = "{uri: 'test://?width=96&height=64&fps=20', pace: realtime}"
+LOOP = "{uri: samples/street.mp4, loop: true, pace: realtime}"
+FILE = "'test://?width=96&height=64&fps=40&frames={frames}'"
+STAGES = """
+  tag: {}
+  all: {stage: jsonl, path: OUT/all.jsonl}
+  own: {stage: jsonl, path: "OUT/{source}.jsonl"}
+  db: {stage: sqlite, path: OUT/events.db, send: events}
+"""
+SLOW = STAGES.replace("tag: {}", "tag: {pause_s: 0.02}")
+
+
+class Live:
+    """A `WorkerFleet`, or what follows the YAML with one, on a thread."""
+
+    def __init__(self, folder: Path, sources: dict[str, str], stages: str = STAGES, head: str = "") -> None:
+        self.folder, self.out, self.path = folder, folder / "out", folder / "p.yaml"
+        (folder / "live.py").write_text(PLUGIN)
+        self.head, self.logged, self.codes = head, collect(), list[int]()
+        self.write(sources, stages)
+        self.run: Any = None
+
+    def write(self, sources: dict[str, str], stages: str = STAGES) -> None:
+        listed = "".join(f"  {id_}: {source}\n" for id_, source in sources.items())
+        street = Path(__file__).parents[2] / "samples/street.mp4"
+        text = f"device: {{use: cpu, processes: 2}}\nplugins: [live.py]\n{self.head}sources:\n{listed}stages:{stages}"
+        self.path.write_text(text.replace("OUT", str(self.out)).replace("samples/street.mp4", str(street)))
+
+    def graph(self) -> Graph:
+        return build(read(self.path, may_be_empty=True))
+
+    def source(self, id_: str, entry: str) -> SourceConfig:
+        before = self.path.read_text()
+        self.write({id_: entry})
+        made = next(one for one in read(self.path).sources if one.id == id_)
+        self.path.write_text(before)
+        return made
+
+    @contextmanager
+    def running(
+        self, *, keep_running: bool = True, watch: bool = False, code: int | None = 130,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Iterator["Live"]:  # fmt: skip
+        """Run it; at the end stop it and check its exit code. `meanwhile` is called while it starts."""
+        self.codes.clear()
+        self.run = watching(self.path, self.graph, None) if watch else (
+            prepare(self.graph(), self.path, {}, keep_running=keep_running)
+        )  # fmt: skip
+        assert isinstance(self.fleet, WorkerFleet)
+        thread = threading.Thread(target=lambda: self.codes.append(self.run.run()), daemon=True)
+        thread.start()
+        try:
+            meanwhile()
+            until(lambda: self.run.ready or not thread.is_alive())
+            yield self
+        finally:
+            if keep_running or watch:
+                self.run.stop()
+            thread.join(60)
+            assert not thread.is_alive(), "the run does not end"
+        assert self.codes == [code], self.logged
+
+    @property
+    def fleet(self) -> WorkerFleet:
+        found: WorkerFleet = getattr(self.run, "_running", self.run)
+        return found
+
+    # ------------------------------------------------------------------------------------------------- processes
+
+    def worker_of(self, source: str) -> WorkerHandle:
+        found = self.fleet.sources.owner(source)
+        assert isinstance(found, WorkerHandle)
+        return found
+
+    def kill(self, *sources: str, number: int = signal.SIGKILL) -> None:
+        """Kill the processes of these sources."""
+        for worker in {self.worker_of(source) for source in sources}:
+            os.kill(worker.child.pid, number)
+
+    # ------------------------------------------------------------------------------------------------- what it wrote
+
+    def records(self, name: str = "all", source: str | None = None) -> list[dict[str, Any]]:
+        for path in (self.out / f".{name}.jsonl.part", self.out / f"{name}.jsonl"):
+            if path.exists():
+                lines = path.read_bytes().split(b"\n")[:-1]
+                found = [json.loads(line) for line in lines]
+                return [one for one in found if source in (None, one["source"])]
+        return []
+
+    def indices(self, source: str, name: str = "all") -> list[int]:
+        return [record["frame"] for record in self.records(name, source)]
+
+    def texts(self, source: str) -> set[str]:
+        """The texts of the stage `tag` in a source's last records."""
+        events = [event for record in self.records("all", source)[-3:] for event in record["events"]]
+        return {event["data"]["text"] for event in events if event["kind"] == "tagged"}
+
+    def more(self, source: str, seconds: float = 30) -> None:
+        """Wait until ten more frames of a source have come to the shared sink."""
+        before = len(self.indices(source))
+        until(lambda: len(self.indices(source)) >= before + 10, seconds)
