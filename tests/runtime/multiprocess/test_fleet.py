@@ -178,12 +178,6 @@ def test_state_is_of_one_device(runs: Runs, root: Path) -> None:
         assert (code, "state supports one process" in told) == (2, True), told
 
 
-def test_a_timeline_is_of_one_device(runs: Runs) -> None:
-    done = runs.run(BOTH + OUTPUTS, "--profile", runs.folder / "profile.json")
-    assert done.returncode == 2
-    assert "--profile supports one process, but each device has its own; name one" in done.stderr
-
-
 def test_the_graph_says_which_process_has_which_sources(runs: Runs, root: Path) -> None:
     (runs.folder / "g.yaml").write_text(WHOLE.replace("OUT", "out").replace("  odd: {}\n", ""))
     line = [
