@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamkit.batch.job import FrameSelection, VideoFile
 from streamkit.batch.pipeline import source_options
+from streamkit.batch.probe import probe
 from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.media.uris import is_path
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.sizes import FILES_PER_GPU
 from streamkit.runtime.execution.sizes import cores as all_cores
-from streamkit.runtime.multiprocess.process_count import plan_here
+from streamkit.runtime.multiprocess.process_count import SourceFacts, plan_here
 from streamkit.stages.sources.source import VideoSource
+
+FILE_US = 10_000.0
+"""Lock time of a file beyond its frames, in microseconds, with Parquet: 8 to 12 ms of a core; see docs/archives.md."""
+_PROBE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,7 @@ class WorkerPlan:
 
 
 def plan_workers(
-    graph: Graph, files: Sequence[VideoFile], workers: int | None = None, selection: FrameSelection | None = None
+    graph: Graph, files: Sequence[VideoFile], workers: int | None, selection: FrameSelection
 ) -> WorkerPlan:
     """Plan the workers of this machine: one per CPU core; on a GPU, the processes that its files need at full speed.
 
@@ -56,8 +63,13 @@ def plan_workers(
         count = min(workers or all_cores(), most)
         return WorkerPlan([names[0]] * count, 1, max(1, all_cores() // count))
     if workers is None:
+        count = min(len(files), FILES_PER_GPU * len(names))
+        sample = [files[number * len(files) // count] for number in range(count)]
+        facts, frames = _probed(sample, selection)
         # each file has its own results, so a stage that keeps state across sources does not need one process
-        plan = plan_here(_with_sources(graph, files, selection, len(names)), independent=True)
+        plan = plan_here(
+            _with_sources(graph, sample, selection), facts=facts, independent=True, extra_us=FILE_US / frames
+        )
         turns = range(max(plan.counts))
         devices = [name for turn in turns for name, count in zip(names, plan.counts, strict=True) if turn < count]
         devices, reasons = devices[:most], plan.reasons[:most]
@@ -71,13 +83,27 @@ def plan_workers(
     return WorkerPlan(devices, slots, None, tuple(reasons))
 
 
-def _with_sources(graph: Graph, files: Sequence[VideoFile], selection: FrameSelection | None, gpus: int) -> Graph:
-    """The pipeline with as many of the files as sources as are read at once, an even sample of them."""
-    count = min(len(files), FILES_PER_GPU * gpus)
-    options, place = source_options(selection or FrameSelection()), YamlNode({}, graph.config.file, 0, 0)
-    sources = []
-    for number in range(count):
-        file = files[number * len(files) // count]
-        uri = file.uri if is_path(file.uri) else file.name  # a remote file is copied before it is read
-        sources.append(SourceConfig(str(number), VideoSource, {"uri": uri, **options}, place))
-    return replace(graph, sources=sources)
+def _with_sources(graph: Graph, files: Sequence[VideoFile], selection: FrameSelection) -> Graph:
+    """The pipeline with these files as its sources."""
+    options, place = source_options(selection), YamlNode({}, graph.config.file, 0, 0)
+    # a remote file is copied before it is read
+    uris = [file.uri if is_path(file.uri) else file.name for file in files]
+    return replace(
+        graph,
+        sources=[SourceConfig(str(n), VideoSource, {"uri": uri, **options}, place) for n, uri in enumerate(uris)],
+    )
+
+
+def _probed(files: Sequence[VideoFile], selection: FrameSelection) -> tuple[dict[str, SourceFacts], float]:
+    """Codec and rate of each file by its number, where known within a second, and the mean frames that they give."""
+    facts, frames, until_s = {}, [], time.monotonic() + _PROBE_S
+    for number, file in enumerate(files):
+        if time.monotonic() > until_s:
+            break
+        if not is_path(file.uri):
+            continue
+        found = probe(file.uri)
+        facts[str(number)] = SourceFacts(found.codec, found.fps)
+        if found.fps and (length_s := selection.length_s(found.duration_s)):
+            frames.append(length_s * min(found.fps / selection.every, selection.fps or math.inf))
+    return facts, sum(frames) / len(frames) if frames else math.inf

@@ -14,11 +14,11 @@ from support.messages import collect
 from streamkit.batch import worker_plan, worker_pool
 from streamkit.batch.job import BatchSettings, FrameSelection, VideoFile
 from streamkit.batch.pipeline import attach, config_for
+from streamkit.batch.probe import Probe
 from streamkit.batch.worker_plan import WorkerPlan, plan_workers
 from streamkit.batch.worker_pool import LocalWorkerPool
 from streamkit.core.data import Device
 from streamkit.runtime.multiprocess import mps, process_count
-from streamkit.runtime.multiprocess.process_count import SourceFacts
 
 PLUGIN = """
 from streamkit import BatchStage, stage
@@ -50,18 +50,20 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Wo
 
     def plan(
         device: str | list[str], files: list[VideoFile], workers: int | None = None, codecs: str = "h264",
-        cores: int = 16, free_gib: float = 100.0, formats: tuple[str, ...] = ("jsonl",), **selection: Any,
+        cores: int = 16, free_gib: float = 100.0, formats: tuple[str, ...] = ("jsonl",), frames: int = 100_000,
+        **selection: Any,
     ) -> WorkerPlan:  # fmt: skip
         settings = BatchSettings(tmp_path / "p.yaml", (), tmp_path / "out", formats, FrameSelection(**selection))
         graph = attach(config_for(settings), settings)
         graph.config.device = device
         of = codecs.split()
 
-        def facts(graph: Any) -> dict[str, SourceFacts]:
-            plan.uris = [source.options["uri"] for source in graph.sources]  # type: ignore[attr-defined]
-            return {one.id: SourceFacts(of[n % len(of)], 30.0) for n, one in enumerate(graph.sources)}
+        def probe(uri: str) -> Probe:
+            read.append(uri)
+            return Probe(frames / 30.0, of[(len(read) - 1) % len(of)], fps=30.0)
 
-        monkeypatch.setattr(process_count, "probe_sources", facts)
+        read = plan.uris = []  # type: ignore[attr-defined]
+        monkeypatch.setattr(worker_plan, "probe", probe)
         monkeypatch.setattr(process_count, "cores", lambda: cores)
         monkeypatch.setattr(worker_plan, "all_cores", lambda: cores)
         monkeypatch.setattr(process_count, "_free_bytes", lambda device: int(free_gib * 2**30))
@@ -91,6 +93,11 @@ def test_a_core_for_each_worker(planned, cores, workers, files, count, each):
         ("hevc", 100, {"cores": 8}, 2, 16, "limited by 8 CPU cores, 4 per process"),
         ("hevc", 100, {"cores": 2}, 1, 32, "limited by 2 CPU cores, 4 per process"),
         ("hevc", 100, {"free_gib": 7.0}, 2, 16, "limited by 7.0 GiB of free device memory"),
+        ("h264", 1000, {"frames": 252}, 2, 16, "one process serves about 3,900"),
+        ("h264", 1000, {"frames": 2520, "end_s": 8.4}, 2, 16, "one process serves about 3,900"),
+        ("h264", 1000, {"frames": 2520, "every": 10}, 2, 16, "one process serves about 3,900"),
+        ("h264", 1000, {"frames": 2520, "fps": 3.0}, 2, 16, "one process serves about 3,900"),
+        ("h264", 1000, {"frames": 2520}, 1, 32, "5,000 frames/s"),
         ("h264", 100, {"formats": ("jsonl", "video")}, 2, 16, "one process serves about 3,"),
         ("hevc", 100, {"workers": 5}, 5, 7, "5 processes on cuda:0: set by --workers"),
         ("h264", 3, {"workers": 5}, 3, 11, "3 processes on cuda:0: set by --workers"),
@@ -118,6 +125,7 @@ def test_the_choice_is_made_from_an_even_sample(planned):
     assert planned.uris == [f"/v/{n}.mp4" for n in range(0, 320, 10)]
     remote = planned("cuda:0", found(14, "s3://bucket/{}.mp4"), codecs="hevc")
     assert "14 files at full speed" in remote.reasons[0], "not cameras: they are copied first"
+    assert planned.uris == [], "headers of remote files are not read"
 
 
 # ------------------------------------------------------------------------------------------------------------- MPS
