@@ -1,12 +1,19 @@
 """`--profile` over several processes: one timeline of all, in which every process has its tracks."""
 
 import json
+import threading
+import time
 from collections import defaultdict
+from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-from support.fleets import Runs, runs_fixture, shares_of, until  # noqa: F401  a fixture
+from support.fleets import PATTERN, Runs, runs_fixture, shares_of, until  # noqa: F401  a fixture
 from support.timelines import check, spans
+
+from streamkit.runtime.multiprocess.children import ParentConnection
+from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 
 PIPELINE = """
 sources:
@@ -56,6 +63,37 @@ def test_all_processes_are_on_one_timeline(runs: Runs) -> None:
     assert found["otherData"]["shares of time"]["source"]["threads"] == 2
     assert "processes without events" not in found["otherData"]
     assert f"profile: {runs.folder / 'p.json'}, " in done.stderr
+
+
+class Late(ParentConnection):
+    """A parent that waits for other processes before it sends `go`."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any]] = []
+        self.ready = threading.Event()
+
+    def send(self, kind: str, value: Any = None) -> None:
+        self.sent.append((kind, value))
+        if kind == "ready":
+            self.ready.set()
+
+    def orders(self) -> Iterator[tuple[str, Any]]:
+        assert self.ready.wait(60)
+        time.sleep(0.3)
+        yield "go", None
+        yield "finish", None
+
+
+def test_the_sums_of_a_worker_begin_when_all_processes_are_ready(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(f"sources: {{a: '{PATTERN.format(frames=3)}'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}")
+    link, (here, there) = Late(), Pipe(duplex=False)
+    work(link, WorkerConfig(path, None, {}, "cpu", (SourceOrder("a"),), (), trace=100), there)
+    here.close()
+    recording = dict(link.sent)["trace"]
+    assert [kind for kind, _ in link.sent][-2:] == ["trace", "end"], "the parent does not wait longer after the end"
+    (lane,) = (one for one in recording.tracks if one.name == "jsonl/0")
+    assert lane.wait_s["wait for input"] < 0.3, "it has waited longer, but for the others"
 
 
 def test_a_process_that_dies_leaves_the_timeline_of_the_others_whole(runs: Runs) -> None:
