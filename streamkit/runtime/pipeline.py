@@ -48,7 +48,7 @@ from streamkit.runtime.ingest.sources import Sources, drops_late_frames, in_real
 from streamkit.runtime.observe.alarms import Alarms
 from streamkit.runtime.observe.health import Observer, emitters, folders
 from streamkit.runtime.observe.report_merge import headline
-from streamkit.runtime.observe.trace import Trace
+from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.observe.watchdog import Watchdog, stacks
 from streamkit.runtime.shutdown import wait
 
@@ -87,7 +87,7 @@ class PipelineRun(Controls):
     sources: Sources
 
     def __init__(
-        self, graph: Graph, device: Device, *, limit: int | None = None, trace: Trace | None = None,
+        self, graph: Graph, device: Device, *, limit: int | None = None, trace: Recorder | None = None,
         keep_running: bool = False, parallel_files: int | None = None,
         own_cores: int | None = None, per_source: bool = False, realtime: bool = False,
         live_may_come: bool | None = None,

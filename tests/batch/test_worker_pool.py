@@ -14,7 +14,7 @@ from support.small_clips import clip, job
 
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome
 from streamkit.batch.manager import Manager, RunCounts
-from streamkit.batch.worker_pool import LocalWorkerPool, WorkerPool, plan_workers
+from streamkit.batch.worker_pool import LocalWorkerPool, WorkerPool
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.runtime.multiprocess.children import CHILD_MODULE
 
@@ -168,25 +168,3 @@ def test_workers_that_die_as_they_open_end_the_run(settings, pools, tmp_path):
     (tmp_path / "trouble.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     with pytest.raises(StreamkitError, match=r"repeatedly die before they .*: .* killed by SIGKILL"):
         run(pools(settings, 1), jobs_of(tmp_path, "a"))
-
-
-@pytest.mark.parametrize(
-    ("cores", "workers", "files", "count", "each"),
-    [(4, None, 100, 4, 1), (4, None, 2, 2, 2), (4, 3, 100, 3, 1), (4, 8, 100, 8, 1), (1, None, 5, 1, 1)],
-)
-def test_a_core_for_each_worker(cores, workers, files, count, each, monkeypatch):
-    monkeypatch.setattr("streamkit.batch.worker_pool.all_cores", lambda: cores)
-    shares = plan_workers("cpu", workers, files)
-    assert (shares.devices, shares.slots, shares.cores) == (["cpu"] * count, 1, each)
-
-
-def test_three_workers_for_each_gpu(monkeypatch):
-    from streamkit.core.data import Device
-
-    monkeypatch.setattr("streamkit.batch.worker_pool.choose", lambda name: Device("cuda", int(name[5:] or 0)))
-    one = plan_workers("cuda:0", None, 1000)
-    assert (one.devices, one.slots, one.cores) == (["cuda:0"] * 3, 11, None)
-    two = plan_workers(["cuda:0", "cuda:1"], None, 1000)
-    assert (two.devices, two.slots) == (["cuda:0", "cuda:1"] * 3, 11)
-    few = plan_workers("cuda:0", None, 1)
-    assert (few.devices, few.slots) == (["cuda:0"], 32)

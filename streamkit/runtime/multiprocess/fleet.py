@@ -25,9 +25,10 @@ from streamkit.config.alarms import wanted
 from streamkit.config.plan import Graph, Node
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device, Event
-from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
+from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.core.logs import stage_log, worker_log
 from streamkit.core.stage import Context, RuntimeContext
+from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
@@ -107,6 +108,11 @@ class WorkerHandle(SupervisedWorker):
     deadline_s: float = math.inf
     guard: threading.RLock = field(default_factory=threading.RLock)  # a signal may interrupt the main thread in `send`
 
+    @property
+    def name(self) -> str:
+        """Its name in the timeline."""
+        return f"worker {self.number}"
+
     def send(self, order: str, value: Any = None) -> None:
         """Send an order, from any thread. Does nothing if the process has not started or has exited."""
         if order == "abort":
@@ -142,17 +148,16 @@ def prepare(
         path: the YAML it was read from; each worker process reads its text again.
         set_: values that override the YAML.
         limit: maximum number of frames per source.
-        trace: records the timeline of the run; one process only.
+        trace: records the timeline of the run, of all its processes.
         keep_running: run until `stop`, even without sources: sources may be added later.
         realtime: play files at their own speed unless the YAML sets one.
         gallery: receives images of watched sources, and events.
 
     Raises:
         DeviceError: a device does not exist.
-        ConfigError: a sink cannot be shared by several processes, or tracing is not possible.
+        ConfigError: a sink cannot be shared by several processes.
     """
-    one_process = "" if trace is None else "--profile shows one process"
-    plan = plan_here(graph, keep_running=keep_running, realtime=realtime, one_process=one_process)
+    plan = plan_here(graph, keep_running=keep_running, realtime=realtime)
     shares = assign_sources(graph, plan.counts, keep_running=keep_running)
     used = {name for name, _ in shares}
     for name in graph.config.device if isinstance(graph.config.device, list) else ():
@@ -166,13 +171,10 @@ def prepare(
             graph = preview_graph(graph.config, gallery)
         device = plan.devices[0].device
         return PipelineRun(graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime)
-    if trace is not None:
-        raise ConfigError(
-            "--profile supports one process, but each device has its own; name one device, as in --device cuda:0"
-        )
     return WorkerFleet(
-        graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery
-    )
+        graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
+        trace=trace,
+    )  # fmt: skip
 
 
 class WorkerFleet(Controls):
@@ -187,6 +189,7 @@ class WorkerFleet(Controls):
         keep_running: run until `stop`, even without sources.
         realtime: play files at their own speed unless the YAML sets one.
         gallery: receives images of watched sources, and events.
+        trace: records the timeline of the run, of all its processes.
 
     Attributes:
         ready: whether every stage of every process is open and frames are accepted.
@@ -198,6 +201,7 @@ class WorkerFleet(Controls):
     def __init__(
         self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], *,
         limit: int | None = None, keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
+        trace: Trace | None = None,
     ) -> None:  # fmt: skip
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
         super().__init__(graph)
@@ -231,12 +235,16 @@ class WorkerFleet(Controls):
             self.sources.add_process(worker)
             self.sources.assign(worker, ids)
         self.sources.assign_rest()
-        runtime = RuntimeContext(addresses=self.addresses, streams=self.streams)
+        self._trace, self._spans = trace, Spans if trace is None else trace.current_track
+        self._trace_events = 0 if trace is None else trace.share(len(shares))
 
         def context(id_: str) -> Context:
+            runtime = RuntimeContext(spans=self._spans(), addresses=self.addresses, streams=self.streams)
             return Context(id_, Device("cpu"), (1,), 1, Counters(), self._stage_log, runtime)
 
-        self._sinks = SharedSinks(shared_sinks(graph), list(self.states), context, self.fail, self.sources.owner)
+        self._sinks = SharedSinks(
+            shared_sinks(graph), list(self.states), context, self.fail, self.sources.owner, self._spans
+        )
         alarms = graph.config.alarms
         runners = list(self._sinks.runners.values())
         self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
@@ -260,6 +268,8 @@ class WorkerFleet(Controls):
             self._aborted = self._aborted or self.fatal is not None  # from the first "go" on, `fail` decides
             if not self._aborted:
                 self._sinks.open()
+                if self._trace is not None:
+                    self._trace.start(self._sinks.lanes)
             begun = self._begun_s = time.perf_counter()
             for worker in () if self._aborted else list(self._workers):
                 worker.send("go")
@@ -346,8 +356,10 @@ class WorkerFleet(Controls):
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
                 tuple(self._sinks.runners), self._changed_settings(), self.limit, (share, shares), self._realtime,
-                self._keep_running, self._relay is not None,
+                self._keep_running, self._relay is not None, self._trace_events,
             )  # fmt: skip
+            if self._trace is not None:
+                self._trace.expect(worker.name)
             worker.child = Child(f"worker/{worker.device}/{worker.number}", work, job, frames)
             self._supervisor.workers.append(worker)
             frames.close()
@@ -415,6 +427,8 @@ class WorkerFleet(Controls):
         elif kind == "report":
             worker.latest = value
             self.sources.update(worker, value)
+        elif kind == "trace" and self._trace is not None:
+            self._trace.receive(worker.name, value)
         elif kind == "set_refused":
             self._restore_options(value)
         elif kind == "lost":

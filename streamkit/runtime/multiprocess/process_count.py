@@ -140,6 +140,8 @@ def plan_processes(
     facts: Mapping[str, SourceFacts] | None = None,
     free_bytes: Sequence[int | None] = (),
     one_process: str = "",
+    independent: bool = False,
+    extra_us: float = 0.0,
 ) -> ProcessPlan:
     """Choose the number of processes on each device. Reads no file and no device.
 
@@ -152,15 +154,17 @@ def plan_processes(
         facts: what is known of the sources, by id; see `probe_sources`.
         free_bytes: free memory of each device; None if unknown.
         one_process: why the caller needs one process, such as `frames go to a Python loop`.
+        independent: whether the results of each source stand alone, so that no stage forces one process.
+        extra_us: more lock time per frame, in microseconds.
     """
-    known, stages_us = facts or {}, sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
+    known, stages_us = facts or {}, extra_us + sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
     usual = Counter(one.codec for one in known.values() if one.codec).most_common(1)
     file_codec = usual[0][0] if usual else "h264"
     demands = {
         source.id: _demand(source, known.get(source.id, SourceFacts()), stages_us, realtime, file_codec)
         for source in graph.sources
     }
-    forced = one_process or _one_process(graph)
+    forced = one_process or ("" if independent else _one_process(graph))
     gpus = max(1, sum(device.kind == "cuda" for device in devices))
     plans: list[DevicePlan] = []
     loads: dict[str, float] = {}
@@ -174,8 +178,9 @@ def plan_processes(
 
 
 def plan_here(
-    graph: Graph, *, keep_running: bool = False, realtime: bool = False, one_process: str = ""
-) -> ProcessPlan:
+    graph: Graph, *, keep_running: bool = False, realtime: bool = False, one_process: str = "",
+    facts: Mapping[str, SourceFacts] | None = None, independent: bool = False, extra_us: float = 0.0,
+) -> ProcessPlan:  # fmt: skip
     """Choose the number of processes on this machine: probes files, cores and free device memory; see
     `plan_processes`. Creates no CUDA context.
 
@@ -191,7 +196,8 @@ def plan_here(
     free = [_free_bytes(device) for device in devices]
     return plan_processes(
         graph, devices, cores=cores(), keep_running=keep_running, realtime=realtime,
-        facts=probe_sources(graph) if on_gpu else None, free_bytes=free, one_process=one_process,
+        facts=probe_sources(graph) if on_gpu and facts is None else facts, free_bytes=free, one_process=one_process,
+        independent=independent, extra_us=extra_us,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from streamkit.runtime.ingest.source_status import LastFrame
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
 from streamkit.runtime.observe.report_merge import WorkerReport
+from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.remote import RemoteGallery
 from streamkit.runtime.preview.stage import follow_sinks, preview_graph
@@ -75,6 +76,7 @@ class WorkerConfig:
         realtime: play recordings at their own speed unless their options set another one.
         live_may_come: whether live sources may be added.
         preview: whether to make images and events for the parent's gallery.
+        trace: maximum number of events of the timeline; 0 records none.
     """
 
     path: Path
@@ -89,6 +91,7 @@ class WorkerConfig:
     realtime: bool = False
     live_may_come: bool = False
     preview: bool = False
+    trace: int = 0
 
 
 def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
@@ -102,10 +105,11 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     early = _begin(link, job)
     uplink, pipeline, code = Uplink(frames), None, 1
     gallery = RemoteGallery(link.send) if job.preview else None
+    trace = Recorder(job.trace) if job.trace else None
     try:
         device = choose(job.device)
         pin_process(device, *job.part)
-        pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery, early)
+        pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery, early, trace)
         with PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report):
             code = pipeline.run()
     except BaseException as error:
@@ -115,6 +119,8 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         gallery.close()
     if pipeline is not None:
         link.send("report", pipeline.worker_report(code))
+    if trace is not None:
+        link.send("trace", trace.recording())
     link.send("end", code)
 
 
@@ -171,10 +177,12 @@ class WorkerPipeline(PipelineRun):
     def __init__(
         self, graph: Graph, device: Device, job: WorkerConfig, link: ParentConnection, uplink: Uplink,
         gallery: RemoteGallery | None = None, early: Sequence[tuple[str, Any]] = (),
+        trace: Recorder | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            graph, device, limit=job.limit, keep_running=True, realtime=job.realtime, live_may_come=job.live_may_come
-        )
+            graph, device, limit=job.limit, trace=trace, keep_running=True, realtime=job.realtime,
+            live_may_come=job.live_may_come,
+        )  # fmt: skip
         self.alarms.disable()  # the parent evaluates them for all processes
         self._link, self._uplink, self._gallery = link, uplink, gallery
         if gallery is not None:
@@ -221,6 +229,8 @@ class WorkerPipeline(PipelineRun):
         """Report that every stage is open, wait until all processes are ready, and start."""
         self._link.send("ready")
         self._go.wait()
+        if self._trace is not None:  # its sums leave out the wait for the other processes
+            self._trace.start(self._lanes, self._batcher)
         if self.fatal is None:
             super()._start_sources()
 

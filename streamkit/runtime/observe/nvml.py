@@ -69,6 +69,16 @@ class Nvml:
         found = self._memory()
         return None if found is None else found.free
 
+    def used_bytes(self) -> int | None:
+        """Memory in use by all processes, in bytes; None if unknown."""
+        found = self._memory()
+        return None if found is None else found.used
+
+    def total_bytes(self) -> int | None:
+        """All memory in bytes; None if unknown."""
+        found = self._memory()
+        return None if found is None else found.total
+
     def _memory(self) -> _Memory | None:
         found = _Memory()
         if self._library is None or self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(found)) != 0:

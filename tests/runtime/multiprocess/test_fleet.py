@@ -169,12 +169,6 @@ def test_a_shared_sink_that_needs_pixels_is_refused(runs: Runs, root: Path) -> N
         assert (told.returncode, "shots reads pixels" in told.stderr) == (2, True)
 
 
-def test_a_timeline_is_of_one_device(runs: Runs) -> None:
-    done = runs.run(BOTH + OUTPUTS, "--profile", runs.folder / "profile.json")
-    assert done.returncode == 2
-    assert "--profile supports one process, but each device has its own; name one" in done.stderr
-
-
 def test_the_graph_says_which_process_has_which_sources(runs: Runs, root: Path) -> None:
     (runs.folder / "g.yaml").write_text(WHOLE.replace("OUT", "out").replace("  odd: {}\n", ""))
     line = [

@@ -705,10 +705,8 @@ def test_one_share_runs_in_this_process(device: str, sources: int, unused: int) 
     assert logged == [f"cuda:{i + 1} is not used: there are more devices than sources" for i in range(unused)]
 
 
-def test_several_shares_are_a_fleet_without_a_timeline() -> None:
+def test_several_shares_are_a_fleet() -> None:
     made = prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {"a": "1"}, limit=4)
     assert isinstance(made, WorkerFleet)
     assert (made.limit, made._path, made._set) == (4, Path("p.yaml"), {"a": "1"})
     assert [(worker.device, made.sources.of(worker)) for worker in made._workers] == [("cpu", ["s0"]), ("cpu", ["s1"])]
-    with pytest.raises(ConfigError, match="--profile supports one process, but each device has its own"):
-        prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {}, trace=SimpleNamespace())  # type: ignore[arg-type]

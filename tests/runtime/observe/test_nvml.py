@@ -114,10 +114,10 @@ def test_it_is_closed_once(opened):
     assert (gpu.use(), gpu.memory()) == (GpuUtilization(), None)
 
 
-def test_free_memory_is_in_bytes_and_unknown_without_the_library(opened):
+def test_memory_is_in_bytes_and_unknown_without_the_library(opened):
     made, _ = opened()
-    assert made.free_bytes() == 250
+    assert (made.free_bytes(), made.used_bytes(), made.total_bytes()) == (250, 750, 1000)
     made, _ = opened(memory=3)
-    assert made.free_bytes() is None
+    assert (made.free_bytes(), made.used_bytes(), made.total_bytes()) == (None, None, None)
     made, _ = opened(init=1)
     assert made.free_bytes() is None
