@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Pipe
@@ -29,6 +29,7 @@ from streamkit.core.errors import ConfigError, OutputError, StageError, Streamki
 from streamkit.core.logs import stage_log, worker_log
 from streamkit.core.stage import Context, RuntimeContext
 from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.graph_outputs import FrameListener
@@ -44,7 +45,7 @@ from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources
 from streamkit.runtime.multiprocess.frame_ipc import SharedSinks
 from streamkit.runtime.multiprocess.mps import MpsDaemon
 from streamkit.runtime.multiprocess.partition import assign_sources, shared_sinks
-from streamkit.runtime.multiprocess.process_count import plan_here
+from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
 from streamkit.runtime.multiprocess.worker import WorkerConfig, work
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
@@ -91,6 +92,7 @@ class WorkerHandle(SupervisedWorker):
         lost: why it could no longer use its GPU.
         order: the last order sent to it of those that end it.
         deadline_s: monotonic time in seconds at which it is killed.
+        additional: whether it was started for a source that was added; the run goes on if it cannot start.
     """
 
     device: str
@@ -105,6 +107,7 @@ class WorkerHandle(SupervisedWorker):
     lost: str = ""
     order: str = ""
     deadline_s: float = math.inf
+    additional: bool = False
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def send(self, order: str, value: Any = None) -> None:
@@ -123,7 +126,8 @@ class WorkerHandle(SupervisedWorker):
     @property
     def takes_sources(self) -> bool:
         """Whether it runs and does not end."""
-        return self.child is not None and not self.child.exited and not self.order and self.code is None
+        ended = self.order or self.code is not None or self.failure is not None
+        return self.child is not None and not self.child.exited and not ended
 
     def overdue(self, now_s: float) -> str | None:
         """The reason to kill it at this monotonic time; see `Supervisor`."""
@@ -151,8 +155,11 @@ def prepare(
         ConfigError: a sink cannot be shared by several processes, or tracing is not possible.
     """
     one_process = "" if trace is None else "--profile shows one process"
-    plan = plan_here(graph, keep_running=keep_running, realtime=realtime, one_process=one_process)
-    shares = assign_sources(graph, plan.counts, keep_running=keep_running)
+    stored = graph  # with the sources that the run will have
+    if graph.config.state is not None:
+        stored = replace(graph, sources=StateStore(graph.config.state).sources(graph))
+    plan = plan_here(stored, keep_running=keep_running, realtime=realtime, one_process=one_process)
+    shares = assign_sources(stored, plan.counts, keep_running=keep_running)
     used = {name for name, _ in shares}
     for name in graph.config.device if isinstance(graph.config.device, list) else ():
         if name not in used:
@@ -160,7 +167,8 @@ def prepare(
     for one in plan.devices:
         if one.device.kind == "cuda":
             logger.info(one.reason)
-    if len(shares) == 1:
+    limits = [one.limit if keep_running else one.processes for one in plan.devices]
+    if len(shares) == 1 and limits == [1]:
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
         device = plan.devices[0].device
@@ -170,8 +178,9 @@ def prepare(
             "--profile supports one process, but each device has its own; name one device, as in --device cuda:0"
         )
     return WorkerFleet(
-        graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery
-    )
+        graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
+        process_limits=limits,
+    )  # fmt: skip
 
 
 class WorkerFleet(Controls):
@@ -186,6 +195,8 @@ class WorkerFleet(Controls):
         keep_running: run until `stop`, even without sources.
         realtime: play files at their own speed unless the YAML sets one.
         gallery: receives images of watched sources, and events.
+        process_limits: how many processes there may be on each device of the YAML when sources are added; by default,
+            those of `shares`.
 
     Attributes:
         ready: whether every stage of every process is open and frames are accepted.
@@ -197,6 +208,7 @@ class WorkerFleet(Controls):
     def __init__(
         self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], *,
         limit: int | None = None, keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
+        process_limits: Sequence[int] = (),
     ) -> None:  # fmt: skip
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
         super().__init__(graph)
@@ -211,6 +223,10 @@ class WorkerFleet(Controls):
         self.hung_threads: list[threading.Thread] = []
         self._shares, self._realtime, self._keep_running = shares, realtime, keep_running
         self._workers: list[WorkerHandle] = []
+        self._limits = Counter(device for device, _ in shares)
+        devices = graph.config.device if isinstance(graph.config.device, list) else [graph.config.device]
+        self._limits |= Counter(dict(zip(devices, process_limits, strict=False)))
+        self._starting, self._closed = threading.Lock(), False
         self._supervisor = Supervisor(WorkerHandle.overdue)
         self._path, self._set = path, set_
         self._aborted = False
@@ -220,7 +236,7 @@ class WorkerFleet(Controls):
         self._worker_log, self._stage_log, self._lock = worker_log(), stage_log(), threading.Lock()
         self.sources = FleetSources(
             graph.sources, graph.config.sources, lambda: removed(worker.latest for worker in self._workers),
-            keep_running, self._paused,
+            keep_running, self._paused, source_loads(graph, realtime=realtime), self._start_another,
         )  # fmt: skip
         self._mps: MpsDaemon | None = None
         self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
@@ -261,6 +277,8 @@ class WorkerFleet(Controls):
             self.seconds = time.perf_counter() - begun
         finally:
             self.ready = False
+            with self._starting:
+                self._closed = True
             self._end_now()
             self._sinks.abort()
             if self._mps is not None:
@@ -270,7 +288,7 @@ class WorkerFleet(Controls):
         if self.stopping:
             return 130
         failed = self.sources.removed.failed or any(state.error for state in self.states.values())
-        failed = failed or any(worker.code for worker in self._workers)
+        failed = failed or any(worker.code for worker in self._workers if worker.failure is None)
         return int(
             bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._sinks.runners.values()))
         )
@@ -315,11 +333,30 @@ class WorkerFleet(Controls):
 
     def _start_mps(self) -> None:
         """Let processes that share a GPU use it at the same time."""
-        shared = [device for device, count in Counter(device for device, _ in self._shares).items() if count > 1]
-        if any(device != "cpu" for device in shared) and self.device.kind == "cuda":
+        if self.device.kind == "cuda" and any(limit > 1 for limit in self._limits.values()):
             self._mps = MpsDaemon()
             self._mps.start()
             logger.info(f"the pipeline {self._mps.reason}")
+
+    def _start_another(self) -> WorkerHandle | None:
+        """Start a process for a source that would overload the others; None if no more may run."""
+        with self._starting:
+            if not self.ready or self._closed or self._ending():
+                return None
+            running = Counter(worker.device for worker in self._workers if worker.takes_sources)
+            free = [device for device, limit in self._limits.items() if running[device] < limit]
+            if not free:
+                return None
+            device = min(free, key=lambda device: running[device])
+            worker = self._start_worker(device, len(self._workers), [])
+            worker.additional = True
+        logger.info(f"a new source would overload the processes: process {running.total() + 1} starts on {device}")
+        return worker
+
+    def _give_up_starting(self, worker: WorkerHandle, error: StreamkitError) -> None:
+        """Go on without an additional process that could not start: others take its sources."""
+        worker.failure = f"another process on {worker.device} could not start: {error}"
+        self._limits[worker.device] = max(1, sum(one.takes_sources for one in self._workers))
 
     def _start_worker(self, device: str, number: int, ids: list[str]) -> WorkerHandle:
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
@@ -389,6 +426,8 @@ class WorkerFleet(Controls):
             worker.ready = True
             if self.ready:
                 worker.send("go")
+        elif kind == "fatal" and worker.additional and not worker.ready:
+            self._give_up_starting(worker, error_of(*value))
         elif kind == "fatal":
             self.fail(error_of(*value))
         elif kind == "report":
@@ -508,7 +547,8 @@ class WorkerFleet(Controls):
 
     def queues(self) -> dict[str, int]:
         """See `PipelineRun.queues`; summed over all processes."""
-        return {**queued(self._reports()), **self._sinks.queues()}
+        alive = [worker.latest for worker in self._workers if not worker.over]
+        return {**queued(alive), **self._sinks.queues()}
 
     def listen(self, seen: FrameListener) -> None:
         """Pass the frames with events of the sinks that this process runs to `seen`."""

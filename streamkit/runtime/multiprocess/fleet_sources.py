@@ -17,11 +17,15 @@ from streamkit.core.text import did_you_mean
 from streamkit.media.uris import may_be_live
 from streamkit.runtime.ingest.source_reader import LastFrame
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
+from streamkit.runtime.multiprocess.process_count import SourceLoad
 from streamkit.runtime.multiprocess.worker import SourceOrder
 
 LOST = "frames dropped: process died"
 _MAX_RESTARTS, _RESTARTS_WITHIN_S = 3, 600.0
 _UNKNOWN_FPS = 30.0
+_UNKNOWN_LOAD = SourceLoad(_UNKNOWN_FPS, 1e-3)
+_FORMER = 1000
+"""Number of removed sources whose process is remembered."""
 
 
 class SourceProcess(Protocol):
@@ -38,7 +42,9 @@ class SourceProcess(Protocol):
 class FleetSources:
     """The sources of a run over several processes, by id.
 
-    A source keeps its process while that process lives. A new source goes to the process with the lowest frame rate.
+    A source keeps its process while that process lives, also when it is changed: the process writes its files. A new
+    source goes to the process with the lowest load; if that one would be overloaded, to a new process, if one may be
+    started.
 
     Args:
         sources: the sources at the start.
@@ -46,6 +52,8 @@ class FleetSources:
         removed: returns the totals of the removed sources, of all processes.
         keep_running: whether the run goes on without sources.
         paused: ids of the sources that are paused.
+        load: returns the expected load of a source; 1 is what a process can serve.
+        start_another: starts another process and adds it; returns None if no more may run.
 
     Attributes:
         states: state of each source; replaced, never mutated, when sources come and go.
@@ -56,6 +64,8 @@ class FleetSources:
     def __init__(
         self, sources: Sequence[SourceConfig], yaml_sources: Sequence[SourceConfig],
         removed: Callable[[], RemovedSources], keep_running: bool, paused: Iterable[str] = (),
+        load: Callable[[SourceConfig], SourceLoad] = lambda source: _UNKNOWN_LOAD,
+        start_another: Callable[[], SourceProcess | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.states: dict[str, SourceState] = {source.id: SourceState() for source in sources}
         self.stopping, self.lost = False, 0
@@ -64,6 +74,8 @@ class FleetSources:
         self._removed, self._keep_running = removed, keep_running
         self._processes: list[SourceProcess] = []
         self._owners: dict[str, SourceProcess] = {}
+        self._former: dict[str, SourceProcess] = {}  # owners of removed sources, the oldest first
+        self._load, self._start_another = load, start_another
         self._added: set[str] = set()  # ids that were added while the run was on
         self._paused = set(paused)
         self._after: dict[str, LastFrame] = {}
@@ -89,10 +101,10 @@ class FleetSources:
             raise ConfigError(f"there is a source {id_!r} already; remove it first, or choose another id")
 
     def add(self, config: SourceConfig, after: LastFrame | None = None) -> None:
-        """Add a source to the process with the lowest rate. Raises ConfigError: its id is taken, or the run is over."""
+        """Add a source to a process. Raises ConfigError: its id is taken, or the run is over."""
         with self._lock:
             self.check_free(config.id)
-            process = None if self.over else self._least_loaded()
+            process = None if self.over else self._place(config)
             if process is None:
                 raise ConfigError(f"source {config.id} cannot be added: the run has ended")
             self._configs[config.id] = config
@@ -110,6 +122,9 @@ class FleetSources:
             for known in (self._owners, self._configs, self._earlier, self._after, self._restarts):
                 known.pop(id_, None)
             self._paused.discard(id_)
+            self._former[id_] = process
+            if len(self._former) > _FORMER:
+                del self._former[next(iter(self._former))]
             process.send("remove", id_)
 
     def pause(self, id_: str, paused: bool = True) -> None:
@@ -117,7 +132,13 @@ class FleetSources:
         with self._lock:
             process = self._owner(id_)
             (self._paused.add if paused else self._paused.discard)(id_)
+            self._show_pause(id_, self.states[id_])
             process.send("pause", (id_, paused))
+
+    def _show_pause(self, id_: str, state: SourceState) -> None:
+        """Show at once that a source was paused or resumed, before its process reports it."""
+        if not state.done and (id_ in self._paused) != (state.state == "paused"):
+            state.set_state("paused" if id_ in self._paused else "connecting")
 
     def send(self, id_: str, order: str, value: Any) -> None:
         """Send an order about a source to its process; does nothing if there is no such source."""
@@ -159,6 +180,7 @@ class FleetSources:
                 if self._owners.get(id_) is process and id_ in found:
                     if (earlier := self._earlier.get(id_)) is not None:
                         state.add_earlier(earlier)
+                    self._show_pause(id_, state)
                     found[id_] = state
             self.states = found
 
@@ -185,7 +207,7 @@ class FleetSources:
             self._count_lost(state)
 
     def restart(self, id_: str, at_s: float) -> int | None:
-        """Move a source whose process has died to the process with the lowest rate.
+        """Move a source whose process has died to the process with the lowest load.
 
         A camera and a looped file continue their indices and times; a file is read from its beginning.
 
@@ -230,14 +252,27 @@ class FleetSources:
         """How often a source was restarted within the last ten minutes."""
         return len(self._restarts.get(id_, ()))
 
+    def _place(self, config: SourceConfig) -> SourceProcess | None:
+        """The process for a source that is added: the one that had it, the least loaded one, or a new one."""
+        former = self._former.pop(config.id, None)
+        if former is not None and former.takes_sources:
+            return former
+        found = self._least_loaded()
+        if found is not None and (load := self._load_of(found)) and load + self._load(config).load > 1:
+            return self._start_another() or found
+        return found
+
     def _least_loaded(self) -> SourceProcess | None:
-        rates = {id(process): 0.0 for process in self._processes if process.takes_sources}
-        for id_, owner in self._owners.items():
-            state = self.states[id_]
-            if id(owner) in rates and not state.done:
-                rates[id(owner)] += state.fps_in if state.rated and state.fps_in else _UNKNOWN_FPS
-        left = [process for process in self._processes if id(process) in rates]
-        return min(left, key=lambda process: rates[id(process)], default=None)
+        return min((one for one in self._processes if one.takes_sources), key=self._load_of, default=None)
+
+    def _load_of(self, process: SourceProcess) -> float:
+        """The load of a process: by the measured rates of its sources, or their expected rates where none is known."""
+        total = 0.0
+        for id_ in self.of(process):
+            if not (state := self.states[id_]).done:
+                expected = self._load(self._configs[id_])
+                total += expected.at(state.fps_in) if state.rated and state.fps_in else expected.load
+        return total
 
     def _count_lost(self, state: SourceState) -> int:
         lost = max(0, state.frames - state.out - state.dropped)
