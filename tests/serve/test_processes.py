@@ -1,5 +1,6 @@
 """The API of a pipeline that runs in two processes, over a real server; and what it does when one of them is killed."""
 
+import contextlib
 import os
 import signal
 import time
@@ -286,6 +287,39 @@ def test_a_setting_reaches_all_processes_and_one_that_the_stage_rejects_is_taken
     assert server.client.patch("/stages/tick", json={"every": 4}).status_code == 200
     server.until(lambda: every(server) == [4, 4])
     assert values(server)["every"] == 4
+
+
+def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, monkeypatch):
+    """Each records its own sources; the oldest clips of both are removed."""
+    monkeypatch.chdir(root)
+    two = f"\n  street: {STREET}\n  lane: {STREET}\n"
+    limit = 1_500_000
+    yaml = text(tmp_path, two).replace(
+        "before: 1s, after: 1s,", f"when: tick.ticked, before: 0s, after: 0s, retention: {{size: {limit}}},"
+    )
+    seen: dict[Path, tuple[float, int]] = {}
+
+    def clips():
+        found = {}
+        for path in (tmp_path / "clips").glob("*.mp4"):
+            with contextlib.suppress(FileNotFoundError):
+                about = path.stat()
+                found[path] = about.st_mtime, about.st_size
+        seen.update(found)
+        return found
+
+    def removed():
+        return {path for path in seen if path not in clips()}
+
+    with served(yaml, root) as server:
+        server.client.patch("/stages/tick", json={"every": 30})
+        for source in ("street", "lane"):
+            server.until(lambda source=source: any(path.name.startswith(source) for path in removed()), 60)
+        server.until(lambda: sum(size for _, size in clips().values()) <= limit, 20)
+        gone, left = removed(), clips()
+        oldest_left_s = min(at_s for at_s, _ in left.values())
+        assert max(seen[path][0] for path in gone) <= oldest_left_s
+        assert server.open.get("/status").json()["counts"]["clips removed: over size"] >= len(gone) - 2
 
 
 # ------------------------------------------------------------------------------------------------ deaths and restarts

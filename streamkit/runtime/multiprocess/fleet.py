@@ -199,6 +199,7 @@ class WorkerFleet(Controls):
             those of `shares`.
 
     Attributes:
+        devices: the devices that are used; `device` is the first of them.
         ready: whether every stage of every process is open and frames are accepted.
         restarted: number of sources that were restarted because their process died.
     """
@@ -213,7 +214,8 @@ class WorkerFleet(Controls):
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
         super().__init__(graph)
         self._as_in_yaml = as_in_yaml
-        self.device = choose(shares[0][0])
+        self.devices = tuple(dict.fromkeys(choose(device) for device, _ in shares))
+        self.device = self.devices[0]
         self.limit = limit
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False

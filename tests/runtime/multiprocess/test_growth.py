@@ -79,6 +79,12 @@ class Placed:
         assert process.orders[-1] == ("add", id_)
         return process.name
 
+    def reported(self, id_: str, state: SourceState) -> str:
+        """Let the process of a source report its state; return the state that is shown."""
+        (process,) = [one for one in self.processes if id_ in self.sources.of(one)]
+        self.sources.update(process, {id_: state})
+        return self.sources.states[id_].state
+
     def rate(self, id_: str, fps: float) -> None:
         """Let a source have a rate of its own."""
         state = self.sources.states[id_]
@@ -123,12 +129,14 @@ def test_sources_go_to_the_least_load_not_to_the_fewest_sources(monkeypatch):
 
 def test_a_source_that_comes_back_goes_to_the_process_that_writes_its_files(monkeypatch):
     placed = Placed(monkeypatch, count=2, limit=2)
-    assert [placed.add("a", 0.2), placed.add("b", 0.1), placed.add("c", 0.2)] == ["p0", "p1", "p1"]
+    assert [placed.add("a", 0.2), placed.add("b", 0.3), placed.add("c", 0.2)] == ["p0", "p1", "p0"]
+    placed.rate("a", 60.0)
     placed.sources.remove("c")
-    assert placed.add("c", 0.5) == "p1"
-    placed.sources.remove("a")
+    assert placed.add("c", 0.2) == "p0"
+    placed.sources.remove("c")
+    assert placed.add("d", 0.2) == "p1"
     placed.processes[0].takes_sources = False
-    assert placed.add("a", 0.5) == "p1"
+    assert placed.add("c", 0.2) == "p1"
 
 
 def test_the_processes_of_removed_sources_are_not_remembered_for_ever(monkeypatch):
@@ -148,15 +156,14 @@ def test_a_pause_is_shown_at_once_and_an_older_report_does_not_undo_it(monkeypat
     states.set_state("running")
     placed.sources.pause("a")
     assert placed.sources.states["a"].state == "paused"
-    placed.sources._show_pause("a", late := SourceState(state="running"))
-    assert late.state == "paused"
+    assert placed.reported("a", SourceState(state="running")) == "paused"
     placed.sources.pause("a", False)
     assert placed.sources.states["a"].state == "connecting"
-    placed.sources._show_pause("a", late := SourceState(state="paused"))
-    assert late.state == "connecting"
-    placed.sources._show_pause("a", ended := SourceState(state="ended", done=True))
-    assert ended.state == "ended"
-    assert process.orders == [("add", "a"), ("pause", ("a", True)), ("pause", ("a", False))]
+    assert placed.reported("a", SourceState(state="paused")) == "connecting"
+    assert placed.reported("a", SourceState(state="running")) == "running"
+    placed.sources.pause("a")
+    assert placed.reported("a", SourceState(state="ended", done=True)) == "ended"
+    assert process.orders == [("add", "a"), *(("pause", ("a", paused)) for paused in (True, False, True))]
 
 
 def test_the_load_of_an_added_source_is_that_of_the_plan(tmp_path):
