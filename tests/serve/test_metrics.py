@@ -198,7 +198,6 @@ stages: {detect: {model: demo}}
     with served(text, root) as one:
         one.running("cam")
         for name in ("gpu", "decoder"):
-            (load,) = re.findall(
-                rf"^streamkit_{name}_utilization_ratio{{device="cuda:0"}} (\S+)$", one.open.get("/metrics").text, re.MULTILINE
-            )
+            sample = rf'^streamkit_{name}_utilization_ratio{{device="cuda:0"}} (\S+)$'
+            (load,) = re.findall(sample, one.open.get("/metrics").text, re.MULTILINE)
             assert 0 <= float(load) <= 1

@@ -293,7 +293,7 @@ def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, m
     """Each records its own sources; the oldest clips of both are removed."""
     monkeypatch.chdir(root)
     two = f"\n  street: {STREET}\n  lane: {STREET}\n"
-    limit = 1_500_000
+    limit = 200_000
     yaml = text(tmp_path, two).replace(
         "before: 1s, after: 1s,", f"when: tick.ticked, before: 0s, after: 0s, retention: {{size: {limit}}},"
     )
@@ -309,7 +309,8 @@ def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, m
         return found
 
     def removed():
-        return {path for path in seen if path not in clips()}
+        now = clips()
+        return {path for path in seen if path not in now}
 
     with served(yaml, root) as server:
         server.client.patch("/stages/tick", json={"every": 30})
