@@ -76,6 +76,7 @@ class PipelineRun(Controls):
         live_may_come: whether live sources may be added; by default, if the run keeps running without sources.
 
     Attributes:
+        devices: the device, as a tuple; a `WorkerFleet` may use several.
         ready: whether every stage is open and frames are accepted.
         alarms: the alarms on the run itself.
         listen: passes the frames of each batch to a function; see `GraphOutputs.listen`.
@@ -95,7 +96,7 @@ class PipelineRun(Controls):
         super().__init__(graph)
         self._faults = faults_of(graph.sources)
         self._runners: list[Runner] = []
-        self.device, self.limit = device, limit
+        self.device, self.devices, self.limit = device, (device,), limit
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
         self.hung_threads: list[threading.Thread] = []

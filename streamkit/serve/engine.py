@@ -53,6 +53,11 @@ class ServeEngine:
         return self.running.graph
 
     @property
+    def device(self) -> str:
+        """The names of the devices."""
+        return ", ".join(map(str, self.running.devices))
+
+    @property
     def ready(self) -> bool:
         """Whether every stage is open and frames are accepted."""
         return self.running.ready and not self.running.stopping and self.running.fatal is None
@@ -229,7 +234,7 @@ class ServeEngine:
             id=node.id,
             type=node.type.name,
             kind=kind_name(node.type),
-            where=str(self.running.device) if on_gpu else "host",
+            where=self.device if on_gpu else "host",
             inputs=list(node.inputs),
             adds=list(node.type.spec.writes),
             crossings=crossings(self.graph, node) if self.running.device.kind == "cuda" else [],
@@ -292,7 +297,7 @@ class ServeEngine:
         newest = self.gallery.events(1)
         return api_models.Status(
             version=__version__,
-            device=str(running.device),
+            device=self.device,
             ready=self.ready,
             stopping=running.stopping,
             uptime_s=round(time.monotonic() - self._begun_s, 1),

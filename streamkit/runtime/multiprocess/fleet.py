@@ -30,6 +30,7 @@ from streamkit.core.logs import stage_log, worker_log
 from streamkit.core.stage import Context, RuntimeContext
 from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.graph_outputs import FrameListener
@@ -45,7 +46,7 @@ from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources, Res
 from streamkit.runtime.multiprocess.frame_ipc import SharedSinks, frame_pipe
 from streamkit.runtime.multiprocess.mps import MpsDaemon
 from streamkit.runtime.multiprocess.partition import assign_sources, shared_sinks
-from streamkit.runtime.multiprocess.process_count import plan_here
+from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
@@ -92,6 +93,7 @@ class WorkerHandle(SupervisedWorker):
         lost: why it could no longer use its GPU.
         order: the last order sent to it of those that end it.
         deadline_s: monotonic time in seconds at which it is killed.
+        additional: whether it was started for a source that was added; the run goes on if it cannot start.
     """
 
     device: str
@@ -106,6 +108,7 @@ class WorkerHandle(SupervisedWorker):
     lost: str = ""
     order: str = ""
     deadline_s: float = math.inf
+    additional: bool = False
     guard: threading.RLock = field(default_factory=threading.RLock)  # a signal may interrupt the main thread in `send`
 
     @property
@@ -157,8 +160,11 @@ def prepare(
         DeviceError: a device does not exist.
         ConfigError: a sink cannot be shared by several processes.
     """
-    plan = plan_here(graph, keep_running=keep_running, realtime=realtime)
-    shares = assign_sources(graph, plan.counts, keep_running=keep_running)
+    stored = graph  # with the sources that the run will have
+    if graph.config.state is not None:
+        stored = replace(graph, sources=StateStore(graph.config.state).sources(graph))
+    plan = plan_here(stored, keep_running=keep_running, realtime=realtime)
+    shares = assign_sources(stored, plan.counts, keep_running=keep_running)
     used = {name for name, _ in shares}
     for name in graph.config.device if isinstance(graph.config.device, list) else ():
         if name not in used:
@@ -166,14 +172,15 @@ def prepare(
     for one in plan.devices:
         if one.device.kind == "cuda":
             logger.info(one.reason)
-    if len(shares) == 1:
+    limits = [one.limit if keep_running else one.processes for one in plan.devices]
+    if len(shares) == 1 and limits == [1]:
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
         device = plan.devices[0].device
         return PipelineRun(graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime)
     return WorkerFleet(
         graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
-        trace=trace,
+        trace=trace, process_limits=limits,
     )  # fmt: skip
 
 
@@ -190,8 +197,11 @@ class WorkerFleet(Controls):
         realtime: play files at their own speed unless the YAML sets one.
         gallery: receives images of watched sources, and events.
         trace: records the timeline of the run, of all its processes.
+        process_limits: how many processes there may be on each device of the YAML when sources are added; by default,
+            those of `shares`.
 
     Attributes:
+        devices: the devices that are used; `device` is the first of them.
         ready: whether every stage of every process is open and frames are accepted.
         restarted: number of sources that were restarted because their process died.
     """
@@ -201,12 +211,13 @@ class WorkerFleet(Controls):
     def __init__(
         self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], *,
         limit: int | None = None, keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
-        trace: Trace | None = None,
+        trace: Trace | None = None, process_limits: Sequence[int] = (),
     ) -> None:  # fmt: skip
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
         super().__init__(graph)
         self._as_in_yaml = as_in_yaml
-        self.device = choose(shares[0][0])
+        self.devices = tuple(dict.fromkeys(choose(device) for device, _ in shares))
+        self.device = self.devices[0]
         self.limit = limit
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
@@ -216,6 +227,10 @@ class WorkerFleet(Controls):
         self.hung_threads: list[threading.Thread] = []
         self._shares, self._realtime, self._keep_running = shares, realtime, keep_running
         self._workers = [WorkerHandle(device=device, number=number) for number, (device, _) in enumerate(shares)]
+        self._limits = Counter(device for device, _ in shares)
+        devices = graph.config.device if isinstance(graph.config.device, list) else [graph.config.device]
+        self._limits |= Counter(dict(zip(devices, process_limits, strict=False)))
+        self._starting, self._closed = threading.Lock(), False
         self._supervisor = Supervisor(WorkerHandle.overdue)
         self._path, self._set = path, set_
         self._aborted = False
@@ -227,7 +242,7 @@ class WorkerFleet(Controls):
         self._worker_log, self._stage_log, self._lock = worker_log(), stage_log(), threading.Lock()
         self.sources = FleetSources(
             graph.sources, graph.config.sources, lambda: removed(worker.latest for worker in self._workers),
-            keep_running, self._paused,
+            keep_running, self._paused, source_loads(graph, realtime=realtime), self._start_another,
         )  # fmt: skip
         self._mps: MpsDaemon | None = None
         self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
@@ -280,6 +295,8 @@ class WorkerFleet(Controls):
             self.seconds = time.perf_counter() - begun
         finally:
             self.ready = False
+            with self._starting:
+                self._closed = True
             self._end_now()
             self._sinks.abort()
             if self._mps is not None:
@@ -289,7 +306,7 @@ class WorkerFleet(Controls):
         if self.stopping:
             return 130
         failed = self.sources.removed.failed or any(state.error for state in self.states.values())
-        failed = failed or any(worker.code for worker in self._workers)
+        failed = failed or any(worker.code for worker in self._workers if worker.failure is None)
         failed = failed or all(worker.failure is not None for worker in self._workers)
         return int(
             bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._sinks.runners.values()))
@@ -342,11 +359,37 @@ class WorkerFleet(Controls):
 
     def _start_mps(self) -> None:
         """Let processes that share a GPU use it at the same time."""
-        shared = [device for device, count in Counter(device for device, _ in self._shares).items() if count > 1]
-        if any(device != "cpu" for device in shared) and self.device.kind == "cuda":
+        if self.device.kind == "cuda" and any(limit > 1 for limit in self._limits.values()):
             self._mps = MpsDaemon()
             self._mps.start()
             logger.info(f"the pipeline {self._mps.reason}")
+
+    def _start_another(self) -> WorkerHandle | None:
+        """Start a process for a source that would overload the others; None if no more may run."""
+        with self._starting:
+            if not self.ready or self._closed or self._ending():
+                return None
+            running = Counter(worker.device for worker in self._workers if worker.takes_sources)
+            free = [device for device, limit in self._limits.items() if running[device] < limit]
+            if not free:
+                return None
+            device = min(free, key=lambda device: running[device])
+            worker = WorkerHandle(device=device, number=len(self._workers), additional=True)
+            self._add_worker(worker)
+        logger.info(f"a new source would overload the processes: process {running.total() + 1} starts on {device}")
+        return worker
+
+    def _give_up_starting(self, worker: WorkerHandle, error: StreamkitError) -> None:
+        """Go on without an additional process that could not start: others take its sources."""
+        worker.failure = f"another process on {worker.device} could not start: {error}"
+        self._limits[worker.device] = max(1, sum(one.takes_sources for one in self._workers))
+
+    def _add_worker(self, worker: WorkerHandle) -> None:
+        """Start a process, without sources, while others run or have died."""
+        self._workers.append(worker)
+        self.sources.add_process(worker)
+        self._start_worker(worker)
+        self._begin(worker)
 
     def _start_worker(self, worker: WorkerHandle) -> None:
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
@@ -422,6 +465,8 @@ class WorkerFleet(Controls):
             worker.ready = True
             if self.ready:
                 worker.send("go")
+        elif kind == "fatal" and worker.additional and not worker.ready:
+            self._give_up_starting(worker, error_of(*value))
         elif kind == "fatal":
             self.fail(error_of(*value))
         elif kind == "report":
@@ -493,11 +538,7 @@ class WorkerFleet(Controls):
     def _replace(self, dead: Iterable[WorkerHandle]) -> None:
         """Start a new process, without sources, for each of `dead`."""
         for worker in dead:
-            made = WorkerHandle(device=worker.device, number=len(self._workers))
-            self._workers.append(made)
-            self.sources.add_process(made)
-            self._start_worker(made)
-            self._begin(made)
+            self._add_worker(WorkerHandle(device=worker.device, number=len(self._workers)))
 
     def _give_up(self, worker: WorkerHandle, ids: Iterable[str]) -> None:
         """Mark sources of a process that has died as failed."""
@@ -570,7 +611,8 @@ class WorkerFleet(Controls):
 
     def queues(self) -> dict[str, int]:
         """See `PipelineRun.queues`; summed over all processes."""
-        return {**queued(self._reports()), **self._sinks.queues()}
+        alive = [worker.latest for worker in self._workers if not worker.over]
+        return {**queued(alive), **self._sinks.queues()}
 
     def listen(self, seen: FrameListener) -> None:
         """Pass the frames with events of the sinks that this process runs to `seen`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
@@ -175,6 +175,39 @@ def plan_processes(
         limits = _limits(len(share), cores // gpus, free, keep_running)
         plans.append(_device_plan(device, share, limits, graph.config.processes, forced))
     return ProcessPlan(tuple(plans), loads, forced)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLoad:
+    """The load of one source, as if it had the decoders alone.
+
+    Attributes:
+        fps: frames per second that it is expected to produce.
+        load: its load at that rate; 1 is what one process can serve.
+    """
+
+    fps: float
+    load: float
+
+    def at(self, fps: float) -> float:
+        """The load at a measured rate."""
+        return self.load * fps / self.fps
+
+
+def source_loads(graph: Graph, *, realtime: bool = False) -> Callable[[SourceConfig], SourceLoad]:
+    """A function that returns the load of a source that is added to a pipeline, before it is opened.
+
+    Args:
+        graph: the pipeline.
+        realtime: files without a `pace` are played at their own rate.
+    """
+    stages_us = sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
+
+    def load(source: SourceConfig) -> SourceLoad:
+        found = _demand(source, SourceFacts(), stages_us, realtime, "h264")
+        return SourceLoad(found.fps, found.load)
+
+    return load
 
 
 def plan_here(
