@@ -133,7 +133,7 @@ class WorkerHandle(SupervisedWorker):
     @property
     def takes_sources(self) -> bool:
         """Whether it runs, or will be started, and does not end."""
-        return not self.exited and not self.order and self.code is None
+        return not (self.exited or self.order or self.failure) and self.code is None
 
     def overdue(self, now_s: float) -> str | None:
         """The reason to kill it at this monotonic time; see `Supervisor`."""

@@ -70,7 +70,7 @@ class Late(ParentConnection):
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any]] = []
-        self.ready = threading.Event()
+        self.ready, self.begun = threading.Event(), False
 
     def send(self, kind: str, value: Any = None) -> None:
         self.sent.append((kind, value))
@@ -78,6 +78,9 @@ class Late(ParentConnection):
             self.ready.set()
 
     def orders(self) -> Iterator[tuple[str, Any]]:
+        if not self.begun:
+            self.begun = True
+            yield "begin", {}
         assert self.ready.wait(60)
         time.sleep(0.3)
         yield "go", None
@@ -88,7 +91,7 @@ def test_the_sums_of_a_worker_begin_when_all_processes_are_ready(tmp_path: Path)
     path = tmp_path / "p.yaml"
     path.write_text(f"sources: {{a: '{PATTERN.format(frames=3)}'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}")
     link, (here, there) = Late(), Pipe(duplex=False)
-    work(link, WorkerConfig(path, None, {}, "cpu", (SourceOrder("a"),), (), trace=100), there)
+    work(link, WorkerConfig(path, None, {}, "cpu", (SourceOrder("a", 1),), (), trace=100), there)
     here.close()
     recording = dict(link.sent)["trace"]
     assert [kind for kind, _ in link.sent][-2:] == ["trace", "end"], "the parent does not wait longer after the end"

@@ -27,6 +27,7 @@ from streamkit.runtime.multiprocess.process_count import (
     plan_processes,
     source_loads,
 )
+from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.reload import watching
 
@@ -82,7 +83,8 @@ class Placed:
     def reported(self, id_: str, state: SourceState) -> str:
         """Let the process of a source report its state; return the state that is shown."""
         (process,) = [one for one in self.processes if id_ in self.sources.of(one)]
-        self.sources.update(process, {id_: state})
+        numbers = {id_: self.sources._numbers[id_]}
+        self.sources.update(process, WorkerReport(states={id_: state}, numbers=numbers))
         return self.sources.states[id_].state
 
     def rate(self, id_: str, fps: float) -> None:

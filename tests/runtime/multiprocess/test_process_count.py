@@ -206,7 +206,6 @@ ONE_PROCESS = [
     ("detect: {model: demo, insert: {after: preprocess, stage: whole}}, ", "",
      "detect.whole may keep state across sources: its class declares no scope; add scope='source' to its @stage(...) "
      "if it keeps none"),
-    (DETECT, "state: s.db\n", "state supports one process"),
 ]  # fmt: skip
 
 
