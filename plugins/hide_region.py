@@ -5,7 +5,7 @@ from typing import Annotated
 from streamkit import Batch, BatchStage, Point, stage
 
 
-@stage("hide_region", reads="tensor")
+@stage("hide_region", reads="tensor", scope="source")
 class HideRegion(BatchStage):
     """Paint a rectangle of the network's input with one value, so that nothing is found there.
 

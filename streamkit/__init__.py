@@ -12,6 +12,7 @@ if os.path.basename(getattr(__main__, "__file__", None) or "") == "streamkit":
 
 from streamkit.core import delegation
 from streamkit.core.data import Batch, Color, Detections, Device, Event, Frame, Surface
+from streamkit.core.dlpack import DLPackArray, Nv12Planes
 from streamkit.core.errors import ConfigError, DeviceError, PipelineEnded, SourceError, StreamkitError
 from streamkit.core.stage import (
     BatchStage,
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     from streamkit.runtime.ingest.push_source import PushSource
 
 __all__ = [
-    "Batch", "BatchStage", "Bytes", "Color", "ConfigError", "Count", "Detections", "Device", "DeviceError", "Event",
-    "Frame", "FrameStage", "FrameStream", "Pipeline", "PipelineEnded", "Pixels", "Point", "PushSource", "Score",
-    "Seconds", "Sink", "Source", "SourceError", "StreamStage", "StreamkitError", "Surface", "run", "stage",
+    "Batch", "BatchStage", "Bytes", "Color", "ConfigError", "Count", "DLPackArray", "Detections", "Device",
+    "DeviceError", "Event", "Frame", "FrameStage", "FrameStream", "Nv12Planes", "Pipeline", "PipelineEnded", "Pixels",
+    "Point", "PushSource", "Score", "Seconds", "Sink", "Source", "SourceError", "StreamStage", "StreamkitError",
+    "Surface", "run", "stage",
 ]  # fmt: skip
 
 _LAZY = {  # they need the whole runtime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 Address = str | os.PathLike[str]
 Sources = Address | Sequence[Address] | Mapping[str, Any]
+PipelineSources = Sources | PushSource | Sequence[Address | PushSource]
 
 _PLACEHOLDER = "test://"  # stands for a push source while the entries are checked
 
@@ -42,7 +43,7 @@ class CheckedPipeline:
 
 
 def plan(
-    sources: Sources | None, *, model: Address | None, stages: Mapping[str, Any] | None, device: str | None,
+    sources: PipelineSources | None, *, model: Address | None, stages: Mapping[str, Any] | None, device: str | None,
     limit: int | None, set_: Mapping[str, Any] | None, may_be_empty: bool = False,
 ) -> CheckedPipeline:  # fmt: skip
     """Check the arguments of `streamkit.run`, and make their graph.
@@ -51,12 +52,17 @@ def plan(
         ConfigError: with every problem.
         DeviceError: the device is not available.
     """
-    if limit is not None and limit < 1:
-        raise ConfigError(f"limit must be at least 1 frame, got {limit}; leave it out to read all frames")
-    changes = {name: str(value) for name, value in (set_ or {}).items()}
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise ConfigError(f"limit must be a number of frames, at least 1, got {limit!r}; leave it out to read all")
+    if set_ is not None and not isinstance(set_, Mapping):
+        raise ConfigError(
+            'set must be a mapping from names to values, such as {"stages.detect.min_score": 0.5}, got '
+            f"{type(set_).__name__}"
+        )
+    changes = expand(dict(set_ or {}), "set")
     pushed: dict[str, PushSource] = {}
     path = _pipeline_file(sources)
-    whole = path is not None or (isinstance(sources, Mapping) and "sources" in sources)
+    whole = path is not None or _is_pipeline(sources)
     if whole and (model is not None or stages is not None):
         raise ConfigError("model and stages are for sources; a pipeline names its own, which `set` can change")
     if path is not None:
@@ -82,6 +88,7 @@ def added(plan: CheckedPipeline, id_: str, source: Any) -> list[SourceConfig]:
     Raises:
         ConfigError: with every problem.
     """
+    _check_type(id_, source)
     if isinstance(source, PushSource):
         read_source(plan.graph.config, id_, _PLACEHOLDER)  # checks the id
         return [_push_config(plan, id_, source)]
@@ -94,6 +101,11 @@ def _push_config(made: CheckedPipeline, id_: str, source: PushSource) -> SourceC
     return config
 
 
+def _is_pipeline(sources: Any) -> bool:
+    """Whether the sources are a pipeline in the shape of its YAML, maybe an incomplete one."""
+    return isinstance(sources, Mapping) and ("sources" in sources or isinstance(sources.get("stages"), Mapping))
+
+
 def _pipeline_file(sources: Any) -> Path | None:
     """The path of a pipeline's YAML, if the sources are one."""
     text = str(sources) if isinstance(sources, str | os.PathLike) else ""
@@ -102,7 +114,7 @@ def _pipeline_file(sources: Any) -> Path | None:
 
 def _values(sources: Any, model: Address | None, stages: Mapping[str, Any] | None) -> dict[str, Any]:
     """The pipeline in the shape of its YAML."""
-    if isinstance(sources, Mapping) and "sources" in sources:
+    if _is_pipeline(sources):
         return dict(sources)
     if stages is not None and not isinstance(stages, Mapping):
         raise ConfigError(
@@ -111,6 +123,11 @@ def _values(sources: Any, model: Address | None, stages: Mapping[str, Any] | Non
     if model is None and not stages:
         raise ConfigError('sources need a detector or stages, such as model="demo"')
     detector = {} if model is None else {"detect": {"model": str(model)}}
+    if detector and stages and "detect" in stages:
+        raise ConfigError(
+            'model= adds the stage detect, and stages has one too; put the model into it, {"detect": {"model": '
+            f'"{model}", ...}}}}, or give the other stage another name'
+        )
     return {"sources": _entries(sources), "stages": {**detector, **(stages or {})}}
 
 
@@ -120,9 +137,30 @@ def _entries(sources: Any) -> dict[str, Any]:
         return {}
     if isinstance(sources, Mapping):
         return dict(sources)
-    if isinstance(sources, Sequence) and not isinstance(sources, str):
+    if isinstance(sources, Sequence) and not isinstance(sources, str | bytes):
         return {f"source_{number}": one for number, one in enumerate(sources, 1)}
     return {"source": sources}
+
+
+def _check_type(id_: str, source: Any) -> None:
+    """Refuse objects that are often taken for a source.
+
+    Raises:
+        ConfigError: with what to pass instead.
+    """
+    kind = type(source).__name__
+    if source is PushSource:
+        raise ConfigError(f"source {id_} is the class PushSource; create one: PushSource(fps=25)")
+    if hasattr(source, "__array_interface__") or hasattr(source, "__dlpack__"):
+        raise ConfigError(
+            f"source {id_} is an image ({kind}), and a source is an address; to process images of your program, push "
+            f'them: Pipeline({{"{id_}": PushSource(fps=25)}}, ...) and push("{id_}", image)'
+        )
+    if isinstance(source, bytes | Iterator | Set):
+        raise ConfigError(
+            f"source {id_} must be a file, a folder or an address as text, got {kind}; several sources are a list, "
+            "or a mapping from ids"
+        )
 
 
 def _without_push(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, PushSource]]:
@@ -130,5 +168,7 @@ def _without_push(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Pus
     entries = values.get("sources")
     if not isinstance(entries, Mapping):
         return values, {}
+    for id_, one in entries.items():
+        _check_type(str(id_), one)
     pushed = {str(id_): one for id_, one in entries.items() if isinstance(one, PushSource)}
     return {**values, "sources": {**entries, **dict.fromkeys(pushed, _PLACEHOLDER)}}, pushed

@@ -1,4 +1,4 @@
-"""Frames as HTML for notebooks: a small image with the objects drawn, and a table."""
+"""Frames and tables as HTML for notebooks: a small image with the objects drawn, and a table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.core.data import Frame
-from streamkit.core.records import record
+from streamkit.core.data import Detections, Frame, array_module
+from streamkit.core.records import record, table_records
 from streamkit.io.still_images import jpeg
 
 MAX_ROWS = 20
@@ -28,11 +28,19 @@ def html(frame: Frame) -> str:
         data = base64.b64encode(jpeg(_drawn(frame), _QUALITY)).decode()
         parts.append(f'<img alt="frame {frame.index}" src="data:image/jpeg;base64,{data}">')
     if found["objects"]:
-        parts.append(_table(found["objects"]))
+        parts.append(_table(found["objects"], len(found["objects"])))
     if found["events"]:
         names = (f"{one['stage']}.{one['kind']}" for one in found["events"])
         parts.append(f"<div>events: {escape(_shortened(list(names)))}</div>")
     return "\n".join(parts)
+
+
+def table_html(table: Detections) -> str:
+    """See `Detections._repr_html_`; all text of the table is escaped."""
+    head = f"<div>{escape(repr(table))}</div>"
+    if not len(table) or array_module(table.xyxy) is not np:
+        return head
+    return head + "\n" + _table(table_records(table[:MAX_ROWS]), len(table))
 
 
 def _drawn(frame: Frame) -> np.ndarray:
@@ -43,15 +51,15 @@ def _drawn(frame: Frame) -> np.ndarray:
     return draw_small(small_image(frame, MAX_SIZE), list(frame.tables.values()), size, Atlas(), frame.shown)
 
 
-def _table(objects: list[dict[str, Any]]) -> str:
-    """The first objects, with the columns that any of them has."""
+def _table(objects: list[dict[str, Any]], count: int) -> str:
+    """The first of `count` objects, with the columns that any of them has."""
     columns = [name for name in _COLUMNS if any(name in one for one in objects)]
     head = "".join(f"<th>{name}</th>" for name in columns)
     rows = [
         "<tr>" + "".join(f"<td>{escape(_text(one.get(name)))}</td>" for name in columns) + "</tr>"
         for one in objects[:MAX_ROWS]
     ]
-    rest = len(objects) - MAX_ROWS
+    rest = count - MAX_ROWS
     if rest > 0:
         rows.append(f'<tr><td colspan="{len(columns)}">{rest} more</td></tr>')
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from streamkit.api.arguments import Address, Sources, added, plan
+from streamkit.api.arguments import Address, PipelineSources, added, plan
 from streamkit.config.graph import with_source
 from streamkit.config.plan import SourceConfig
 from streamkit.core.errors import ConfigError, PipelineEnded, SourceError, StreamkitError
@@ -51,8 +51,8 @@ class Pipeline:
     """
 
     def __init__(
-        self, sources: Sources | None = None, *, model: Address | None = None, stages: Mapping[str, Any] | None = None,
-        device: str | None = None, limit: int | None = None,
+        self, sources: PipelineSources | None = None, *, model: Address | None = None,
+        stages: Mapping[str, Any] | None = None, device: str | None = None, limit: int | None = None,
         set: Mapping[str, Any] | None = None,  # noqa: A002  as the command's --set
         keep_running: bool = False,
     ) -> None:  # fmt: skip

@@ -35,10 +35,12 @@ def to_supervision(table: Detections) -> Any:
     """See `Detections.to_supervision`."""
     with needs("supervision", "", "to_supervision"):
         import supervision
+        from supervision.config import ORIENTED_BOX_COORDINATES
     _check_on_host(table, "to_supervision")
-    public = {name: column for name, column in table.extra.items() if name not in table.private}
+    public = {name: table.extra[name] for name in table.extra if name not in {*table.private, "keypoints"}}
     masks = public.pop("mask", None)
-    public.pop("keypoints", None)
+    if "corners" in public:  # the name that supervision's annotators and metrics read
+        public[ORIENTED_BOX_COORDINATES] = public.pop("corners")
     return supervision.Detections(
         xyxy=table.xyxy.copy(),
         confidence=table.score.copy(),

@@ -16,6 +16,7 @@ import numpy as np
 
 from streamkit.batch.tables import DatasetTables, ObjectColumn, others_of
 from streamkit.core.data import Batch, Detections, Event, Frame
+from streamkit.core.detections import stored
 from streamkit.core.errors import OutputError, describe
 from streamkit.core.records import as_json, numbers_of
 from streamkit.core.stage import Sink
@@ -265,7 +266,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 def _form(table: Detections) -> Any:
     """What tables must share to be concatenated: labels, private columns, and the shapes of their columns."""
-    return table.labels, table.private, {name: column.shape[1:] for name, column in table.extra.items()}
+    return table.labels, table.private, {name: column.shape[1:] for name, column in stored(table.extra).items()}
 
 
 def _stacked(tables: list[Detections]) -> Detections:

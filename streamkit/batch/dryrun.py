@@ -16,7 +16,8 @@ from streamkit.batch.pipeline import PREFIX, attach
 from streamkit.batch.probe import Probe, probe
 from streamkit.batch.summary import duration, hours
 from streamkit.batch.worker import BatchWorker
-from streamkit.batch.worker_pool import LocalWorkerPool, WorkerPlan, plan_workers
+from streamkit.batch.worker_plan import WorkerPlan, plan_workers
+from streamkit.batch.worker_pool import LocalWorkerPool
 from streamkit.config.graph import with_nodes
 from streamkit.config.plan import Graph, Node
 from streamkit.core.errors import StreamkitError
@@ -59,7 +60,7 @@ def dry_run(
     Raises:
         ConfigError: the data set cannot be made from this pipeline, or in these formats.
     """
-    attach(graph, settings)
+    whole = attach(graph, settings)
     chosen = list(_chosen(files))
     probed = [ProbedFile(file, probe(file.uri)) for file in chosen]
     scale = _scale(files, chosen)
@@ -69,7 +70,9 @@ def dry_run(
     if good and cluster:
         echo("no estimate: the speed of the cluster is unknown; without --ray the estimate is for this machine")
     elif good:
-        plan = plan_workers(graph.config.device, workers, len(files))
+        plan = plan_workers(whole, files, workers, settings.selection)
+        for line in plan.reasons:
+            echo(line)
         echo(_Estimate(graph, settings, good, plan).text(scale))
     return int(len(good) < len(probed))
 

@@ -25,7 +25,7 @@ from streamkit.batch.job import BatchJob, BatchSettings, Outcome
 from streamkit.batch.pipeline import config_for
 from streamkit.batch.ray_cluster import capacity, end_reason, join, nodes_of, pack
 from streamkit.batch.worker import work
-from streamkit.batch.worker_pool import PROCESSES_PER_GPU, PooledWorker, WorkerDied, WorkerPool
+from streamkit.batch.worker_pool import PooledWorker, WorkerDied, WorkerPool
 from streamkit.core.errors import ConfigError, DeviceError
 from streamkit.core.logs import LogOnce
 from streamkit.runtime.execution.future import start
@@ -42,6 +42,8 @@ _LOSSES = 3
 """Lost nodes after which a file in progress counts as the cause."""
 _MARK = ".ray-"
 """Prefix of the file by which workers recognise the output folder."""
+PROCESSES_PER_GPU = 3
+"""What HEVC files need of an H200; the nodes' GPUs are not known in advance. See docs/performance.md."""
 
 
 class RayWorker:

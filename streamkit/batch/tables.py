@@ -225,9 +225,9 @@ def _both(one: ObjectColumn | None, other: ObjectColumn) -> ObjectColumn:
 def others_of(extra: Mapping[str, Any], known: Sequence[str], rows: int) -> np.ndarray:
     """The undeclared columns as JSON text per row; None for a row without any value."""
     made: list[dict[str, Any]] = [{} for _ in range(rows)]
-    for name, column in extra.items():
+    for name in extra:
         if name not in known:
-            for one, value in zip(made, values_of(column), strict=True):
+            for one, value in zip(made, values_of(extra[name]), strict=True):
                 if not is_missing(value):
                     one[name] = value
     texts = np.full(rows, None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,15 +16,11 @@ from streamkit.batch.job import BatchJob, BatchSettings, Outcome
 from streamkit.batch.worker import PROGRESS_EVERY_S, FileProgress, work
 from streamkit.core.errors import StreamkitError
 from streamkit.core.logs import worker_log
-from streamkit.runtime.execution.device import choose
-from streamkit.runtime.execution.sizes import cores as all_cores
-from streamkit.runtime.execution.sizes import files_at_once
-from streamkit.runtime.multiprocess.children import SPAWN, Child, SupervisedWorker, Supervisor, error_of, wait
+from streamkit.runtime.multiprocess.children import Child, SupervisedWorker, Supervisor, error_of, kill_all, wait
+from streamkit.runtime.multiprocess.mps import MpsDaemon
 
 logger = logging.getLogger(__name__)
 
-PROCESSES_PER_GPU = 3
-"""The GIL limits one process long before an H200 is busy; see docs/performance.md."""
 _MAX_FAILED_STARTS = 3
 """This many workers in a row may die before they have opened the pipeline."""
 _CLOSE_S, _ABORT_S = 10.0, 0.5
@@ -249,7 +245,7 @@ class WorkerPool:
 
 
 class LocalWorkerPool(WorkerPool):
-    """Workers in processes of this machine.
+    """Workers in processes of this machine. Several that share a GPU use it at the same time, with MPS.
 
     Args:
         settings: the workers' settings.
@@ -265,9 +261,14 @@ class LocalWorkerPool(WorkerPool):
     ) -> None:  # fmt: skip
         super().__init__(slots, timeout_s)
         self._settings, self._devices, self._cores = settings, devices, cores
+        self._mps: MpsDaemon | None = None
 
     def start(self) -> None:
         """Start a process for each device; see `WorkerPool.start`."""
+        if any(device != "cpu" and count > 1 for device, count in Counter(self._devices).items()):
+            self._mps = MpsDaemon()
+            self._mps.start()
+            logger.info(f"the pipeline {self._mps.reason}")
         for number in range(len(self._devices)):
             self.add(number)
 
@@ -280,56 +281,26 @@ class LocalWorkerPool(WorkerPool):
                 worker.child.kill()  # it reads no orders until its pipeline is open, and has no files
         self.supervisor.close(_CLOSE_S)
         self.pooled.clear()
+        if self._mps is not None:
+            self._mps.close()
 
     def abort(self) -> None:
         """Kill all processes; see `WorkerPool.abort`."""
         for worker in self.pooled:
             worker.child.send("now")
         self.supervisor.close(_ABORT_S)
-        for process in SPAWN.active_children():  # one that has just been started is not in the pool yet
-            process.kill()
+        kill_all()  # one that has just been started is not in the pool yet
 
     def start_worker(self, number: int) -> Child:
         """Start a process; see `WorkerPool.start_worker`."""
-        part = number, len(self._devices)
-        return Child(f"worker/{number}", work, self._settings, self._devices[number], self.slots, self._cores, part)
+        part, env = (number, len(self._devices)), {}
+        if self._mps is not None:
+            if self._mps.own and not self._mps.running:
+                self._mps.restart()
+            env = self._mps.environment
+        job = self._settings, self._devices[number], self.slots, self._cores, part
+        return Child(f"worker/{number}", work, *job, env=env)
 
     def location(self, worker: PooledWorker) -> str:
         """The worker's device; see `WorkerPool.location`."""
         return self._devices[worker.number]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerPlan:
-    """The plan for the workers of a machine.
-
-    Attributes:
-        devices: the device of each worker, as in a YAML.
-        slots: number of files that a worker reads at once.
-        cores: CPU cores per worker; None on a GPU.
-    """
-
-    devices: list[str]
-    slots: int
-    cores: int | None
-
-
-def plan_workers(device: str | list[str], workers: int | None, files: int) -> WorkerPlan:
-    """Plan the workers of a machine: one per CPU core, or three per GPU.
-
-    Args:
-        device: the pipeline's device.
-        workers: number of workers; None lets the machine decide.
-        files: number of files, which limits the number of workers.
-
-    Raises:
-        DeviceError: a requested device does not exist.
-    """
-    chosen = [choose(name) for name in (device if isinstance(device, list) else [device])]
-    names = [str(one) for one in chosen]
-    if chosen[0].kind == "cpu":
-        count = max(1, min(workers or all_cores(), files))
-        return WorkerPlan([names[0]] * count, 1, max(1, all_cores() // count))
-    count = max(1, min(workers or PROCESSES_PER_GPU * len(names), files))
-    slots = -(-files_at_once(chosen[0]) * len(names) // count)
-    return WorkerPlan([names[n % len(names)] for n in range(count)], slots, None)

@@ -68,7 +68,8 @@ class Attempt:
     def __str__(self) -> str:
         found, p95 = self.found, self.found.latency.get("p95_ms")
         late = "" if p95 is None else f", p95 latency {p95:.0f} ms"
-        head = f"{self.streams:>5} streams: {found.fps:,.0f} frames/s{late}"
+        processes = "" if found.processes == 1 else f", {found.processes} processes"
+        head = f"{self.streams:>5} streams: {found.fps:,.0f} frames/s{late}{processes}"
         return f"{head}: fits" if self.problem is None else f"{head}: {self.problem}"
 
 

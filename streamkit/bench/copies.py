@@ -1,13 +1,77 @@
-"""Multiplies a pipeline's sources into paced copies, and redirects its outputs to a folder."""
+"""Multiplies a pipeline's sources into paced copies, and redirects its outputs to a folder.
+
+The changed pipeline is written as a YAML text, because worker processes read the text of the pipeline they run.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from streamkit.config.pipeline_config import read, replace_value, source_entry
 from streamkit.config.plan import DECODE, Config, SourceConfig
-from streamkit.core.errors import ConfigError
+from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.stage import Sink, options
+from streamkit.core.yaml_tree import load
+
+
+def read_copies(
+    path: Path, set_: Mapping[str, str], device: str | None, streams: int, pace: float | None, outputs: Path
+) -> tuple[Config, list[str]]:
+    """Read a pipeline as `multiply` changes it. Its `text` is that of the changed pipeline, `set_` included.
+
+    Alarms, tests and the state file, which belong to the original sources, are left out.
+
+    Args:
+        path: the pipeline's YAML.
+        set_: values that replace the file's.
+        device: replaces the file's.
+        streams: number of copies.
+        pace: frames per second of each; see `multiply`.
+        outputs: a folder.
+
+    Returns:
+        The configuration, and a message for each removed sink.
+
+    Raises:
+        ConfigError: the pipeline is invalid, or a source cannot be paced.
+    """
+    config = read(path, set_=set_, device=device)
+    messages = multiply(config, streams, pace, outputs)
+    problems: list[Problem] = []
+    root, _ = load(config.text or "", str(path))
+    for name, value in set_.items():
+        replace_value(root, name, value, problems)
+    kept = {key: node.plain() for key, node in root.value.items() if key not in ("alarms", "tests", "state")}
+    sources = {source.id: _paced_entry(source) for source in config.sources}
+    stages = {}
+    for stage in config.stages:
+        stages[stage.id] = {**(stage.node.plain() or {}), "from": stage.inputs}
+        if issubclass(stage.type, Sink):
+            stages[stage.id]["path"] = stage.options["path"]
+    return read(path, text=_flow({**kept, "sources": sources, "stages": stages}), device=device), messages
+
+
+def _paced_entry(source: SourceConfig) -> dict[str, Any]:
+    changed: dict[str, Any] = {
+        name: source.options[name] for name in ("pace", "pace_seed", "loop") if name in source.options
+    }
+    return {**source_entry(source), **changed}
+
+
+def _flow(value: Any) -> str:
+    """Plain values as YAML in flow style: JSON, but for numbers that it does not have."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_flow(str(key))}: {_flow(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def multiply(config: Config, streams: int, pace: float | None, outputs: Path) -> list[str]:

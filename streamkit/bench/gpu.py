@@ -52,7 +52,8 @@ class GpuBenchOptions:
         max_s: time limit for all measurements, in seconds; what does not fit is skipped or stopped, and listed.
         realtime: numbers of sources that play at 30 frames per second; measured before whole pipelines.
         grid: measure every batch size with every number of sources, instead of one row and one column.
-        processes: numbers of processes that share the device, for whole pipelines and paced sources.
+        processes: numbers of processes that share the device, for whole pipelines and paced sources; `auto` is the
+            runtime's own choice. All runs use the first one; the others are added at its best batch size.
         frames: minimum length of the file that sources read.
         extra_stages: stages as in a YAML, to add between `detect` and `jsonl` in one more whole run and in paced runs.
         set_: values of the pipeline to replace, such as `stages.detect.cuda_graph`.
@@ -69,7 +70,7 @@ class GpuBenchOptions:
     max_s: float = WHOLE_S
     realtime: tuple[int, ...] = ()
     grid: bool = False
-    processes: tuple[int, ...] = (1,)
+    processes: tuple[int | Literal["auto"], ...] = ("auto",)
     frames: int = 6000
     extra_stages: dict[str, Any] = field(default_factory=dict)
     set_: dict[str, str] = field(default_factory=dict)
@@ -137,9 +138,8 @@ class GpuBenchmark:
                 self._whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
             for what in ("decode + preprocess", *([_EXTRA] if options.extra_stages else [])):
                 self._whole(codec, *at_best, what)
-            for processes in options.processes:
-                if processes > 1:
-                    self._whole(codec, *at_best, processes=processes)
+            for processes in options.processes[1:]:
+                self._whole(codec, *at_best, processes=processes)
 
     # ------------------------------------------------------------------------------------------------------- parts
 
@@ -171,9 +171,10 @@ class GpuBenchmark:
 
     def _whole(
         self, codec: str, sources: int, batch: int, what: str = "whole", decoders: int | None = None, *,
-        processes: int = 1,
+        processes: int | Literal["auto"] | None = None,
     ) -> None:  # fmt: skip
         """Measure one run in its own processes; skip or stop it at the time limit."""
+        processes = processes or self.options.processes[0]
         options, title = self.options, f"{what}, {codec}, {sources} sources, batch {batch or 'by default'}"
         expected_s = self._last.get(what) or self._last.get("whole", 0.0)
         if time.monotonic() + max(expected_s, options.seconds) > self._until_s:
@@ -185,8 +186,8 @@ class GpuBenchmark:
             stages = ("preprocess",)
         pace = _REALTIME_FPS if what == "paced" else None
         path = self._pipeline(codec, sources, batch, stages=stages, pace=pace, decoders=decoders)
-        device = ",".join([options.device] * processes)
-        spec = trial.TrialSpec(str(path), options.set_ if "detect" in stages else {}, device, seconds=options.seconds)
+        set_ = {**(options.set_ if "detect" in stages else {}), "device.processes": str(processes)}
+        spec = trial.TrialSpec(str(path), set_, options.device, seconds=options.seconds)
         if pace is not None:
             spec.seconds, spec.warmup_s, spec.start_s = max(5.0, spec.seconds), 2.0, 60.0 + sources / 4
         try:
@@ -197,7 +198,8 @@ class GpuBenchmark:
             return
         if "jsonl" in stages and not found.error:
             self._check_records(found)
-        row = Measurement(what, found.fps, codec, sources, batch, found=found, processes=processes)
+        ran = processes if found.error and processes != "auto" else found.processes
+        row = Measurement(what, found.fps, codec, sources, batch, found=found, processes=ran)
         if not found.error:
             decoder = None if decoders else fps_of(self.rows, what="decode", codec=codec, sources=sources)
             network = fps_of(self.rows, what="infer", batch=batch) if "detect" in stages else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamkit.bench.trial import TrialResult
 
-_FORM = "{:<20} {:<5} {:>7} {:>5} {:>9} {:>8} {:>9} {:>5} {:>8} {:>9} {:>7} {:>7} {:>7}"
+_FORM = "{:<20} {:<5} {:>7} {:>5} {:>5} {:>9} {:>8} {:>9} {:>5} {:>8} {:>9} {:>7} {:>7} {:>7}"
 
 
 def _row(*cells: Any) -> str:
@@ -16,7 +16,7 @@ def _row(*cells: Any) -> str:
     return _FORM.format(*cells, *[""] * (_FORM.count("{") - len(cells))).rstrip()
 
 
-_TITLES = "what,codec,sources,batch,frames/s,of limit,lock free,cores,B to dev,B to host,dev MB,host MB,start s"
+_TITLES = "what,codec,sources,batch,procs,frames/s,of limit,lock free,cores,B to dev,B to host,dev MB,host MB,start s"
 HEAD = f"{_row(*_TITLES.split(','))}  most used"
 
 
@@ -34,7 +34,7 @@ class Measurement:
         of_limit: speed relative to the lesser of decoding alone and inference alone, each at its best.
         uses: utilization by resource, 0 to 1, the highest first, from `binding`.
         found: all measurements of a run; None for parts alone.
-        processes: number of processes that share the device.
+        processes: number of processes that shared the device.
     """
 
     what: str
@@ -48,8 +48,8 @@ class Measurement:
     processes: int = 1
 
     def __str__(self) -> str:
-        what = self.what if self.processes == 1 else f"{self.what}, {self.processes} processes"
-        head, found = (what, self.codec, self.sources or "", self.batch or ""), self.found
+        found, processes = self.found, "" if self.found is None else self.processes
+        head = self.what, self.codec, self.sources or "", self.batch or "", processes
         if found is not None and found.error:
             return f"{_row(*head)}  failed: {found.error}"
         speed = f"{self.fps:,.0f}", _percent(self.of_limit)

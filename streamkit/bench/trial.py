@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.bench.child import main, results
-from streamkit.bench.copies import multiply
+from streamkit.bench.copies import read_copies
 from streamkit.bench.load import GilSampler, resident_mb, snapshot
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core.data import Device
 from streamkit.core.errors import StreamkitError
 from streamkit.core.logs import as_message, messages_to
-from streamkit.runtime.execution.device import choose, describe_gpu
+from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import Stopped, side_by_side
 from streamkit.runtime.multiprocess.fleet import prepare
 from streamkit.runtime.observe.nvml import Nvml
@@ -62,15 +62,17 @@ class TrialSpec:
 
 @dataclass(slots=True)
 class TrialResult:
-    """The result of a trial. All values except `start_s` and `frames_in_all` are of the measured time.
+    """The result of a trial. All values but the times of the start and `frames_in_all` are of the measured time.
 
     Attributes:
         error: why there are no measurements, or None.
         fps: frames per second that reached the end of the graph.
         seconds: duration of the measurement.
         start_s: seconds from the start of the process to the first record.
+        all_sources_s: the same to the first frame of the last source, within half a second for several processes.
         frames_in_all: frames of the whole run, which should equal its records.
         dropped: number of dropped frames.
+        processes: number of processes that ran the graph.
         latency: p50_ms, p95_ms and p99_ms from when a frame was due, at the slowest end; paced sources only.
         lock_free: share of samples at which the GIL was free; None for several processes, each of which
             has its own.
@@ -90,8 +92,10 @@ class TrialResult:
     fps: float = 0.0
     seconds: float = 0.0
     start_s: float = 0.0
+    all_sources_s: float = 0.0
     frames_in_all: int = 0
     dropped: int = 0
+    processes: int = 1
     latency: dict[str, float] = field(default_factory=dict)
     lock_free: float | None = None
     cores_used: float = 0.0
@@ -129,13 +133,17 @@ def run(spec: TrialSpec) -> TrialResult:
     """Run a trial in this process."""
     found = TrialResult()
     try:
-        config = read(Path(spec.pipeline), set_=spec.set_, device=spec.device)
-        if spec.streams is not None:
-            found.messages += multiply(config, spec.streams, spec.pace, Path(spec.outputs))
+        path, set_ = Path(spec.pipeline), spec.set_
+        if spec.streams is None:
+            config = read(path, set_=set_, device=spec.device)
+        else:
+            config, removed = read_copies(path, set_, spec.device, spec.streams, spec.pace, Path(spec.outputs))
+            found.messages += removed
+            set_ = {}  # the text of the copies contains them
         first = config.device[0] if isinstance(config.device, list) else config.device
         with messages_to(lambda text, *_: found.messages.append(as_message(text))):
             device = choose(first)
-            pipeline = prepare(build(config), Path(spec.pipeline), spec.set_)
+            pipeline = prepare(build(config), path, set_)
             with side_by_side(_Observer(spec, pipeline, device, found)):
                 code = pipeline.run()
     except StreamkitError as error:
@@ -166,17 +174,20 @@ class _Observer:
 
     def _started(self, stopped: Stopped) -> bool:
         """Wait for every source and the first records; False if they do not arrive."""
-        spec, states = self._spec, self._pipeline.states
+        spec, pipeline = self._spec, self._pipeline
         until = time.monotonic() + spec.start_s
         while not stopped() and time.monotonic() < until:
-            if self._pipeline.frames and not self._found.start_s:
+            states = pipeline.states  # with several processes, each report replaces it
+            if pipeline.frames and not self._found.start_s:
                 self._found.start_s = round(time.monotonic() - spec.begun_s, 3)
             if any(state.done for state in states.values()):
                 return False
             if self._found.start_s and all(state.frames for state in states.values()):
+                self._found.all_sources_s = round(time.monotonic() - spec.begun_s, 3)
                 return self._tuned(until, stopped) and _sleep(spec.warmup_s, stopped)
             time.sleep(0.005)
         if not stopped():
+            states = pipeline.states
             late = sum(not state.frames for state in states.values())
             what = f"{late} of {len(states)} sources delivered no frame" if late else "no frame passed the graph"
             self._found.error = f"{what} within {spec.start_s:g} s"
@@ -193,6 +204,7 @@ class _Observer:
 
     def _measure(self, stopped: Stopped) -> None:
         device, alone = self._device, self._pipeline.pids == (os.getpid(),)
+        self._found.processes = max(1, len(self._pipeline.pids) - 1)
         nvml, uses = Nvml(device.index) if device.kind == "cuda" else None, []
         watch = GilSampler()
         before = snapshot(self._pipeline)
@@ -224,11 +236,11 @@ class _Observer:
             name: round((busy_s - before.busy_s.get(name, 0.0)) / seconds, 3) for name, busy_s in after.busy_s.items()
         }
         if nvml is not None:
-            nvml.close()
             found.gpu, found.decoder = _mean([use.gpu for use in uses]), _mean([use.decoder for use in uses])
-            memory = describe_gpu(device.index)
-            found.device_mb = round((memory["total"] - memory["free"]) / 1e6, 1)
-            found.device_total_mb = round(memory["total"] / 1e6, 1)
+            # not from CUDA: with several processes, this one has no context
+            used, total = nvml.used_bytes(), nvml.total_bytes()
+            nvml.close()
+            found.device_mb, found.device_total_mb = (None if n is None else round(n / 1e6, 1) for n in (used, total))
 
 
 def _sleep(seconds: float, stopped: Stopped) -> bool:

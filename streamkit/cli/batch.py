@@ -47,7 +47,8 @@ def _rate(value: str) -> float:
 @click.option("--format", "formats", default="parquet", show_default=True, metavar="F,F",
               help="formats to write: parquet, jsonl, csv, coco, mot, video")  # fmt: skip
 @click.option("--video", is_flag=True, help="also write each video with its objects drawn on it")
-@click.option("--workers", type=click.IntRange(min=1), help="processes; by default one per CPU core, or three per GPU")
+@click.option("--workers", type=click.IntRange(min=1),
+              help="processes; by default one per CPU core, or as many as a GPU needs")  # fmt: skip
 @common.DEVICE
 @click.option("--ray", metavar="auto|ADDRESS", help="run the workers on a Ray cluster instead of this machine")
 @click.option("--retries", type=click.IntRange(min=0), default=1, show_default=True,
@@ -113,7 +114,7 @@ def _run(
     from streamkit.io.outputs import ReportFile
 
     write_report = None if report is None else ReportFile(report)
-    pool = _worker_pool(settings, graph, device, len(files), workers, ray, timeout)
+    pool = _worker_pool(settings, graph, files, display, device, workers, ray, timeout)
     common.keep_stdout()
     code = 1
     with (
@@ -147,13 +148,18 @@ def _run(
 
 
 def _worker_pool(
-    settings: Any, graph: Any, device: str | None, files: int, workers: int | None, ray: str | None, timeout_s: float
+    settings: Any, graph: Any, files: Any, display: Any, device: str | None, workers: int | None, ray: str | None,
+    timeout_s: float,
 ) -> Any:  # fmt: skip
     if ray is not None:
         from streamkit.batch.ray_worker_pool import RayWorkerPool
 
         return RayWorkerPool(settings, ray, workers=workers, device=device, timeout_s=timeout_s)
-    from streamkit.batch.worker_pool import LocalWorkerPool, plan_workers
+    from streamkit.batch.pipeline import attach
+    from streamkit.batch.worker_plan import plan_workers
+    from streamkit.batch.worker_pool import LocalWorkerPool
 
-    plan = plan_workers(graph.config.device, workers, files)
+    plan = plan_workers(attach(graph, settings), files, workers, settings.selection)
+    for text in plan.reasons:
+        display.log(text)
     return LocalWorkerPool(settings, plan.devices, slots=plan.slots, cores=plan.cores, timeout_s=timeout_s)

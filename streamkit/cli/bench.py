@@ -27,6 +27,18 @@ def _numbers(value: str | tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+def _processes(value: str | tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """`auto` or whole numbers from 1, as in auto,1,3."""
+    if isinstance(value, tuple):
+        return value
+    parts = [part.strip() for part in value.split(",")]
+    if not all(part == "auto" or (part.isdecimal() and int(part)) for part in parts):
+        raise click.BadParameter(f"{value!r}: give auto or whole numbers from 1, separated by commas, such as auto,1,3")
+    return tuple(part if part == "auto" else int(part) for part in parts)
+
+
+_PROCESSES = click.types.FuncParamType(_processes)
+_PROCESSES.name = "auto|N,N,..."
 _NUMBERS = click.types.FuncParamType(_numbers)
 _NUMBERS.name = "N,N,..."
 
@@ -57,8 +69,8 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @click.option("--sources", type=_NUMBERS, default="1,7,14,32", show_default=True, help="numbers of sources")
 @click.option("--grid", is_flag=True, help="measure every batch size with every number of sources")
 @click.option("--realtime", type=_NUMBERS, default=(), help="also measure this many sources at 30 frames per second")
-@click.option("--processes", type=_NUMBERS, default="1", show_default=True,
-              help="numbers of processes that share the GPU, as device: [cuda:0, cuda:0] does")  # fmt: skip
+@click.option("--processes", type=_PROCESSES, default="auto", show_default=True,
+              help="processes that share the GPU, as in device.processes; all runs use the first")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True, help="of each measurement")
 @click.option("--max", "max_s", type=click.FloatRange(min=1), default=None,
               help="seconds in all: 360, or 60 with --quick; what exceeds them is skipped or stopped")  # fmt: skip

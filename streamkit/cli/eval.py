@@ -90,7 +90,7 @@ def _load(pipeline: Path, sets: dict[str, str], device: str | None, given: dict[
     """The checked graph, and its truth."""
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read
-    from streamkit.evaluate.observe import check_sources, detectors_of, known_classes
+    from streamkit.evaluate.observe import check_sources, detectors_of, images_of, known_classes
     from streamkit.evaluate.truth import Truth, TruthOptions
 
     graph = common.graph_checked(build(read(pipeline, set_=sets, device=device)))
@@ -103,16 +103,22 @@ def _load(pipeline: Path, sets: dict[str, str], device: str | None, given: dict[
         given["truth"], given["form"], labels, mapping, given["first_frame"], given["min_visible"],
         given["only_labelled"],
     )  # fmt: skip
-    return graph, Truth(options, [source.id for source in graph.sources], *known_classes(detectors_of(graph)))
+    classes = known_classes(detectors_of(graph))
+    return graph, Truth(options, [source.id for source in graph.sources], *classes, images_of(graph))
 
 
 def _measure(loaded: tuple[Any, Any], job: tuple[Path, dict[str, str]], limit: int | None, display: Any) -> Any:
+    from streamkit.evaluate.latency import measure_latency
     from streamkit.evaluate.observe import observe
     from streamkit.evaluate.report import evaluate as measured
 
     graph, truth = loaded
-    seen = observe(graph, truth, lambda running: _watching(running, display), limit=limit)
-    return measured(seen, truth, str(job[0]), job[1])
+
+    def watching(running: Any) -> Any:
+        return _watching(running, display)
+
+    seen = observe(graph, truth, watching, limit=limit)
+    return measured(seen, truth, str(job[0]), job[1], measure_latency(graph, watching, limit=limit))
 
 
 def _watching(running: Any, display: Any) -> Any:

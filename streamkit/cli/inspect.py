@@ -19,6 +19,7 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     from streamkit.cli.check import check as checked
     from streamkit.core.stage import BatchStage
     from streamkit.runtime.multiprocess.partition import assign_sources
+    from streamkit.runtime.multiprocess.process_count import gpu_reasons
 
     config = read(pipeline, set_, device)
     graph = checked(config)
@@ -30,6 +31,8 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     on_device = {id_.partition(".")[0] for id_, node in graph.nodes.items() if issubclass(node.type, BatchStage)}
     counts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((len(graph.sources), "source"), (len(stages), "stage")))
     echo(f"{pipeline}: ok, {', '.join(counts)} ({len(on_device)} on the device)")
+    for reason in gpu_reasons(graph):
+        echo(reason)
     return 0
 
 
@@ -44,13 +47,19 @@ def graph(pipeline: Path, set_: tuple[str, ...], device: str | None, format_: st
     from streamkit.config.graph import build
     from streamkit.runtime.execution.device import choose
     from streamkit.runtime.multiprocess.partition import assign_sources
+    from streamkit.runtime.multiprocess.process_count import plan_here
 
     built = build(read(pipeline, set_, device))
-    shares = assign_sources(built)
+    assign_sources(built)  # before a device is used
+    plan = plan_here(built)
+    shares = assign_sources(built, plan.counts)
     chosen = [str(choose(name)) for name, _ in shares]
     echo((as_text if format_ == "text" else as_mermaid)(built, ", ".join(dict.fromkeys(chosen))))
     for name, (_, sources) in zip(chosen, shares, strict=True) if len(shares) > 1 and format_ == "text" else ():
         echo(f"process on {name}: {', '.join(sources)}")
+    for one in plan.devices if format_ == "text" else ():
+        if one.device.kind == "cuda":
+            echo(one.reason)
     return 0
 
 

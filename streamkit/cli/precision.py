@@ -115,6 +115,8 @@ def _request(
         raise click.UsageError("name clips, images or folders that show what the network will see")
     card = check_model(open_model(name, Path(), registry(plugins).families))
     target = out or Path(f"{card.name}_{kind}.yaml")
+    if target.suffix.lower() not in (".yaml", ".yml"):
+        raise click.UsageError(f"--out {target} is the card: give it the suffix .yaml; the network goes beside it")
     check_targets((target, target.with_suffix(".onnx")), overwrite)
     known = read_truth(truth, card) if truth else None
     calibration, shown = _frames(paths, frames, known.image_ids if known else None, max_megapixels)

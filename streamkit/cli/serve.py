@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,13 @@ import click
 from streamkit.cli import common
 from streamkit.core.errors import ConfigError
 
-logger = logging.getLogger(__name__)
-
 _TOKEN = "STREAMKIT_TOKEN"
 
 
 @click.command()
 @common.FILE
 @common.SET
-@click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N")
+@common.DEVICE
 @click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on; 0.0.0.0 for all networks")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 selects a free port")
 @click.option("--token", help=f"required for changes and images; or ${_TOKEN}; generated if neither is set")
@@ -52,7 +49,7 @@ def serve(
         raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
     graph = build(common.read(pipeline, set_, device, may_be_empty=True))
     check_networks(graph)
-    running, gallery = prepare(graph)
+    running, gallery = prepare(graph, pipeline, common.pairs(set_))
     listening = listen(host, port)
     common.keep_stdout()
     common.handle_signals(running, display)
@@ -70,30 +67,23 @@ def serve(
     return code
 
 
-def prepare(graph: Any) -> tuple[Any, Any]:
-    """A pipeline with a preview stage, which keeps running without sources; and the preview's gallery.
+def prepare(graph: Any, path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
+    """A pipeline that keeps running without sources and makes images for the page; and their gallery.
 
     Args:
         graph: the pipeline's graph, checked.
+        path: its YAML.
+        set_: values that override the YAML.
 
     Raises:
-        ConfigError: the pipeline has several devices.
+        ConfigError: a stage cannot run on several devices.
     """
-    from streamkit.config.graph import build
-    from streamkit.runtime.execution.device import choose
-    from streamkit.runtime.pipeline import PipelineRun
-    from streamkit.serve.gallery import Gallery
-    from streamkit.serve.preview import follow_sinks, hidden_elsewhere, tap
+    from streamkit.runtime.multiprocess.fleet import prepare as prepare_run
+    from streamkit.runtime.preview.gallery import Gallery
+    from streamkit.runtime.preview.stage import follow_sinks
 
-    config = graph.config
-    if isinstance(config.device, list) and len(config.device) > 1:
-        raise ConfigError("serve runs on one device; start one process per device, as in --device cuda:0 --port 8001")
     gallery = Gallery()
-    if elsewhere := hidden_elsewhere(graph):
-        names = ", ".join(elsewhere)
-        logger.warning(f"the page shows another branch than {names}: objects hidden there are visible on the page")
-    config.stages.append(tap(graph, gallery))
-    running = PipelineRun(build(config), choose(config.device), keep_running=True, realtime=True)
+    running = prepare_run(graph, path, set_, keep_running=True, realtime=True, gallery=gallery)
     follow_sinks(running, gallery)
     running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
     return running, gallery

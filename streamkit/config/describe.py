@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NotRequired, Required, Union
 
 from streamkit.config.alarms import STAGE, Alarm, explained
 from streamkit.config.diagram import kind_name
+from streamkit.config.plan import DeviceOptions
 from streamkit.config.schema import json_schema
 from streamkit.core.errors import ConfigError
 from streamkit.core.fault_schedule import Fault
@@ -88,12 +89,12 @@ def stage_table(registry: Registry) -> str:
 
 
 def explain(registry: Registry, name: str) -> str:
-    """Describe a stage, its kind and its options with type, default and help; also `fault` and `alarms`.
+    """Describe a stage, its kind and its options with type, default and help; also `device`, `fault` and `alarms`.
 
     Raises:
         ConfigError: there is no such stage.
     """
-    other = {Fault.name: Fault, Alarm.name: Alarm, STAGE: Alarm}.get(name)
+    other = {Fault.name: Fault, DeviceOptions.name: DeviceOptions, Alarm.name: Alarm, STAGE: Alarm}.get(name)
     if other is not None and registry.get(name) is None:
         facts = [explained()] if other is Alarm else []
         return "\n".join([*_head(other), *_option_lines(other), *facts])

@@ -84,10 +84,10 @@ class Entries:
 
         if item.value is None and (item.line, item.column) in self._unread:
             return  # its variable is not set, which is already reported
-        if item.value is None:
+        options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
+        if item.value is None or ("uri" in options and options["uri"].value == ""):
             self.problems.append(parent.problem(f"source {id_} needs a URI or a file", id_))
             return
-        options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
         named, fault_node = options.pop("stage", None), options.pop("fault", None)
         self._resolve_path(options, id_)
         fault = None if fault_node is None else self._read_mapping(Fault, fault_node, f"{id_}.fault", "{fail: 5s}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamkit.config.checks.alarms import read_alarms
 from streamkit.config.entries import EXAMPLES, Entries
-from streamkit.config.plan import Config, PipelineOptions, SourceConfig
+from streamkit.config.plan import Config, DeviceOptions, PipelineOptions, SourceConfig
 from streamkit.config.plugins import load_plugins
 from streamkit.config.validate import OptionValidator
 from streamkit.core.errors import ConfigError, Problem
@@ -22,14 +22,14 @@ _OPTIONS = ("device", "batch", "watchdog", "state")
 
 
 def read(
-    path: Path, *, set_: Mapping[str, str] | None = None, device: str | None = None, registry: Registry | None = None,
+    path: Path, *, set_: Mapping[str, Any] | None = None, device: str | None = None, registry: Registry | None = None,
     may_be_empty: bool = False, text: str | None = None,
 ) -> Config:  # fmt: skip
     """Read and check a pipeline's YAML file. Problems are collected in the result, not raised.
 
     Args:
         path: the file.
-        set_: values that replace the file's, such as `stages.detect.min_score` to `0.5`.
+        set_: values that replace the file's, such as `stages.detect.min_score` to `0.5`; texts are typed.
         device: replaces the file's `device`.
         registry: where stages are looked up; by default the built-in and the installed stages.
         may_be_empty: accept `sources: {}`, for sources that are added at run time.
@@ -62,7 +62,7 @@ def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = N
 
 
 def read_values(
-    values: Mapping[str, Any], *, set_: Mapping[str, str] | None = None, device: str | None = None,
+    values: Mapping[str, Any], *, set_: Mapping[str, Any] | None = None, device: str | None = None,
     may_be_empty: bool = False,
 ) -> Config:  # fmt: skip
     """Read a pipeline from plain values in the YAML's shape, as `read` does; the environment is not expanded."""
@@ -92,11 +92,11 @@ def source_entry(source: SourceConfig) -> dict[str, Any]:
 
 
 def _read(
-    root: YamlNode, problems: list[Problem], path: Path, set_: Mapping[str, str], device: str | None,
+    root: YamlNode, problems: list[Problem], path: Path, set_: Mapping[str, Any], device: str | None,
     known: Registry | None, may_be_empty: bool = False,
 ) -> Config:  # fmt: skip
-    for name, text in set_.items():
-        replace_value(root, name, text, problems)
+    for name, given in set_.items():
+        replace_value(root, name, given, problems)
     config = Config(root.file, path.parent, (known or default_registry()).copy(), problems=problems)
     if not isinstance(root.value, dict):
         problems.append(root.problem(f"a pipeline is a mapping with the keys {', '.join(_TOP)}"))
@@ -117,7 +117,11 @@ def _read(
             problems.append(root.problem(f"unknown key {key!r}{way}", key))
     if device:
         names = [name.strip() for name in device.split(",")]
-        root.value["device"] = tree(names if len(names) > 1 else device, "--device")
+        given, known_device = tree(names if len(names) > 1 else device, "--device"), root.value.get("device")
+        if known_device is not None and isinstance(known_device.value, dict):  # its `processes` stays
+            known_device.value["use"], known_device.keys["use"] = given, (0, 0)
+        else:
+            root.value["device"] = given
     entries = Entries(config, root, _TOP)
     _read_options(config, root, entries.validate)
     _read_plugins(config, root.value.get("plugins"))
@@ -132,12 +136,14 @@ def _read(
     return config
 
 
-def replace_value(root: YamlNode, name: str, text: str, problems: list[Problem]) -> None:
-    """Apply one `--set NAME=VALUE` to the tree; problems are added to `problems`."""
+def replace_value(root: YamlNode, name: str, given: Any, problems: list[Problem]) -> None:
+    """Apply one `--set NAME=VALUE`, or a plain value, to the tree; problems are added to `problems`."""
     node, (*path, last) = root, name.split(".")
     for depth, step in enumerate([*path, last]):
         if depth == 2 and path[0] == "sources" and isinstance(node.value, str):
             node.value = {"uri": YamlNode(node.value, node.file, node.line, node.column)}
+        if depth == 1 and path[0] == "device" and not isinstance(node.value, dict | None):
+            node.value = {"use": YamlNode(node.value, node.file, node.line, node.column)}
         if depth == len(path):
             break
         if depth > 1 and isinstance(node.value, dict) and node.value.get(step) is None:
@@ -147,7 +153,7 @@ def replace_value(root: YamlNode, name: str, text: str, problems: list[Problem])
             node = node.value[step]
             if node.value is None:
                 node.value = {}
-        elif node is root and step == "batch" and isinstance(root.value, dict):
+        elif node is root and step in ("batch", "device") and isinstance(root.value, dict):
             root.value[step] = node = YamlNode({}, f"--set {name}", 0, 0)
         else:
             known = node.value if isinstance(node.value, dict) else {}
@@ -157,13 +163,12 @@ def replace_value(root: YamlNode, name: str, text: str, problems: list[Problem])
         where = ".".join(path) or "the file"
         problems.append(Problem("--set", 0, 0, f"{name}: {where} is not a mapping, so {last} cannot be set in it"))
         return
-    value = YamlNode(None, f"--set {name}", 0, 0)
-    if text[:1] in "[{":
-        value, more = load(text, f"--set {name}")
+    if isinstance(given, str) and given[:1] in "[{":
+        value, more = load(given, f"--set {name}")
         value.line = value.column = 0
         problems.extend(more)
     else:
-        value.value = scalar(text)
+        value = tree(scalar(given) if isinstance(given, str) else given, f"--set {name}")
     node.value[last], node.keys[last] = value, (0, 0)
 
 
@@ -174,6 +179,11 @@ def _read_options(config: Config, root: YamlNode, validate: OptionValidator) -> 
             continue
         if key == "batch" and not isinstance(node.value, dict):
             node = replace(node, value={"size": node}, keys={"size": (node.line, node.column)})
+        if key == "device" and isinstance(node.value, dict):
+            if (values := validate(DeviceOptions, node, key)) is not None:
+                config.device, processes = values.get("use", "auto"), values.get("processes", "auto")
+                config.processes = None if processes == "auto" else processes
+            continue
         for name, value in (validate(PipelineOptions, replace(root, value={key: node}), "") or {}).items():
             setattr(config, "watchdog_s" if name == "watchdog" else name, value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +24,12 @@ _DEVICE = r"auto|cpu|cuda(:\d+)?"
 
 
 _DEVICE_NAME = {"type": "string", "pattern": f"^({_DEVICE})$"}
-_DEVICE_SCHEMA = {"anyOf": [_DEVICE_NAME, {"type": "array", "items": _DEVICE_NAME, "minItems": 1}]}
+_DEVICE_LIST = {"type": "array", "items": _DEVICE_NAME, "minItems": 1, "uniqueItems": True}
+_DEVICE_SCHEMA = {"anyOf": [_DEVICE_NAME, _DEVICE_LIST]}
 
 
 def _device(value: Any) -> Any:
-    """Return the value; raise ValueError if it names no device, an unknown one, or `auto` among several."""
+    """Return the value; raise ValueError if it names no device, an unknown one, one twice, or `auto` among several."""
     names = value if isinstance(value, list) else [value]
     if not names:
         raise ValueError("must name a device; leave it out for auto")
@@ -36,6 +38,13 @@ def _device(value: Any) -> Any:
             raise ValueError("must be auto, cpu, cuda or cuda:N")
     if "auto" in names and len(names) > 1:
         raise ValueError("must name each device of a list, as in [cuda:0, cuda:1], since auto selects a single one")
+    times = Counter("cuda:0" if name == "cuda" else name for name in names)
+    if len(times) < len(names):
+        each = next(iter(times)) if len(times) == 1 else f"[{', '.join(times)}]"
+        raise ValueError(
+            "must list each device once: the number of processes on a GPU is chosen automatically, and device: "
+            f"{{use: {each}, processes: {max(times.values())}}} sets it"
+        )
     return value
 
 
@@ -76,6 +85,23 @@ class BatchOptions:
 
 
 @dataclass(slots=True)
+class DeviceOptions:
+    """Where a pipeline runs, and how many processes share each device."""
+
+    name: ClassVar[str] = "device"
+
+    use: Annotated[
+        str | list[str],
+        Unit("device", _device, schema=_DEVICE_SCHEMA),
+        "auto uses a GPU if there is one; auto, cpu, cuda, cuda:1, or several: [cuda:0, cuda:1]",
+    ] = "auto"
+    processes: Annotated[
+        Literal["auto"] | Count,
+        "processes on each device; auto chooses by the sources, the stages, the cores and the memory",
+    ] = "auto"
+
+
+@dataclass(slots=True)
 class PipelineOptions:
     """Options of the pipeline as a whole, at the top level of the YAML."""
 
@@ -84,8 +110,7 @@ class PipelineOptions:
     device: Annotated[
         str | list[str],
         Unit("device", _device, schema=_DEVICE_SCHEMA),
-        "auto uses a GPU if there is one; auto, cpu, cuda, cuda:1, or several: [cuda:0, cuda:1]; a device listed twice "
-        "gets two processes",
+        "auto uses a GPU if there is one; auto, cpu, cuda, cuda:1, or several: [cuda:0, cuda:1]; or use and processes",
     ] = "auto"
     batch: Annotated[BatchOptions, BatchOptions.__doc__] = field(default_factory=BatchOptions)
     watchdog: Annotated[Seconds, "a stage whose call lasts longer is reported, with its stack"] = 30.0
@@ -135,6 +160,8 @@ class Config:
 
     Attributes:
         text: the YAML's text, as it was read; None if the pipeline has no file.
+        device: the device, or several, as the YAML names them.
+        processes: processes on each device; None lets the runtime choose.
     """
 
     file: str
@@ -143,6 +170,7 @@ class Config:
     text: str | None = None
     plugins_failed: bool = False
     device: str | list[str] = "auto"
+    processes: int | None = None
     batch: BatchOptions = field(default_factory=BatchOptions)
     watchdog_s: float = 30.0
     state: Path | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamkit.config.alarms import Alarm
 from streamkit.config.entries import INSERTABLE
-from streamkit.config.plan import BatchOptions, PipelineOptions, RunOptions
+from streamkit.config.plan import BatchOptions, DeviceOptions, PipelineOptions, RunOptions
 from streamkit.config.validate import model_of
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.stage import Composite, Registry, Source, Stage, options, summary
@@ -67,10 +67,11 @@ def json_schema(registry: Registry) -> dict[str, Any]:
 def _top() -> dict[str, Any]:
     """The top-level keys other than `sources` and `stages`."""
     found, _ = _properties(PipelineOptions, "")
-    batch = _filled(BatchOptions)
+    batch, device = _filled(BatchOptions), _filled(DeviceOptions)
     alarm = {"anyOf": [_TEXT, _ref("alarm")]}
     return {
         **found,
+        "device": {**found["device"], "anyOf": [*found["device"]["anyOf"], device]},
         "batch": {"description": batch.pop("description"), "anyOf": [batch["properties"]["size"], batch]},
         "plugins": {"description": "files or folders with stages, relative to this file", **_one_or_many(_TEXT)},
         "alarms": {"description": _ALARMS, "type": "object", "additionalProperties": alarm},

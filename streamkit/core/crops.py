@@ -5,8 +5,9 @@ A composite with `of:` is a chain of parts, and the batch carries `Crops` from t
     select       host    selects objects and their rectangles: sets `batch.crops` and `batch.rows`
     preprocess   device  crops all of them in one launch: row i of the tensor is rectangle i; with more rectangles than
                          the stage's `batch`, the tensor is `LazyRows`, and a run's crops are made when it begins
-    infer        device  runs the network in steps of that `batch`
-    postprocess  device  starts the copy of the results to the host, and releases the outputs
+    infer        device  runs the network in steps of that `batch`; with more rectangles, the outputs are `LazyOutputs`,
+                         and a run is made when `postprocess` asks for it
+    postprocess  device  starts the copy of the results to the host, and releases the outputs, run by run
     apply        host    stores the results per track, fills the objects' columns, and removes the crops
 
 `batch.geometry` maps each row to the pixels of the frame, so that a family with boxes, masks or key points can return
@@ -16,7 +17,7 @@ source coordinates. The parts are in `streamkit/stages/inference/`: `select_obje
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,3 +97,46 @@ class LazyRows:
     def __getitem__(self, rows: Any) -> Any:
         """Create the tensor of these rows, a slice or indices; the caller owns it."""
         return self._make(np.arange(len(self))[rows])
+
+
+class LazyOutputs(dict[str, Any]):
+    """The outputs of a network that takes several runs for a batch; only `runs` makes them, one run at a time.
+
+    As a mapping it is empty. Stages that do not declare `splits_outputs` get those of `whole`.
+
+    Args:
+        run: returns the outputs of these rows of the tensor, (k,) indices.
+        lengths: rows of each run; those beyond `count` are padding.
+        count: number of rows without padding.
+    """
+
+    __slots__ = ("_lengths", "_run", "count")
+
+    def __init__(self, run: Callable[[np.ndarray], dict[str, Any]], lengths: Sequence[int], count: int) -> None:
+        super().__init__()
+        self._run, self._lengths, self.count = run, lengths, count
+
+    def __bool__(self) -> bool:
+        return True
+
+    def runs(self) -> Iterator[tuple[slice, dict[str, Any]]]:
+        """Run the network; yield the rows of each run and its outputs, whose further rows are padding."""
+        begin = 0
+        for length in self._lengths:
+            if begin < self.count:
+                rows = slice(begin, min(begin + length, self.count))
+                yield rows, self._run(np.arange(begin, begin + length))
+            begin += length
+
+    def whole(self, xp: Any) -> dict[str, Any]:
+        """Run the network; return its outputs for all rows, arrays of the module `xp`."""
+        parts = [(rows.stop - rows.start, outputs) for rows, outputs in self.runs()]
+        names = parts[0][1] if parts else ()
+        return {name: xp.concatenate([outputs[name][:n] for n, outputs in parts]) for name in names}
+
+    def take(self, rows: np.ndarray) -> LazyOutputs:
+        """The outputs of these rows, (k,) indices."""
+        length = self._lengths[0]
+        runs = -(-len(rows) // length)
+        padded = np.concatenate([rows, np.repeat(rows[-1:], runs * length - len(rows))])
+        return LazyOutputs(lambda mine: self._run(padded[mine]), [length] * runs, len(rows))

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streamkit.core.counters import Counters
-from streamkit.core.crops import Crops
+from streamkit.core.crops import Crops, LazyOutputs
 from streamkit.core.delegation import functions
 from streamkit.core.detections import (
     Array,
@@ -25,6 +25,7 @@ from streamkit.core.detections import (
     merge,
     shape_text,
 )
+from streamkit.core.dlpack import DLPackArray, Nv12Planes
 from streamkit.core.surface import Color, Surface
 
 __all__ = [
@@ -124,11 +125,14 @@ class FrameState:
     skipped_detectors: frozenset[str] = frozenset()
 
     def copy(self) -> FrameState:
-        """A copy; positional, because every new frame makes one."""
+        """A copy; positional, because every fork makes one."""
         return FrameState(
             self.position, self.stage, self.counters, self.source_state, self.packet_ref, self.ordinal, self.epoch,
             self.skipped_detectors,
         )  # fmt: skip
+
+
+_NEW = FrameState()
 
 
 @dataclass(slots=True, repr=False)
@@ -166,10 +170,11 @@ class Frame:
     shown: dict[str, Shown] = field(default_factory=dict)
     error: str | None = None
     damaged: bool = False
-    _state: FrameState = field(default=FrameState(), compare=False, kw_only=True)
+    _state: FrameState = field(default=_NEW, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._state = self._state.copy()  # also of a frame made by `dataclasses.replace`
+        state = self._state  # a frame made by `dataclasses.replace` has that of the other
+        self._state = FrameState() if state is _NEW else state.copy()
 
     @property
     def detections(self) -> Detections:
@@ -209,7 +214,7 @@ class Frame:
         """
         return functions().image(self, order)
 
-    def rgb(self) -> Any:
+    def rgb(self) -> DLPackArray:
         """The image as (height, width, 3) uint8 RGB on the frame's device, for `torch.from_dlpack` and others.
 
         Returns:
@@ -218,19 +223,21 @@ class Frame:
         Raises:
             ValueError: the frame has no pixels.
         """
-        return functions().rgb_tensor(self)
+        found: DLPackArray = functions().rgb_tensor(self)
+        return found
 
-    def nv12(self) -> Any:
+    def nv12(self) -> Nv12Planes:
         """The planes as the decoder wrote them, on the frame's device, without a copy. Do not write to them.
 
         Returns:
-            A `streamkit.ops.tensors.Nv12Planes`: `y` (height, width) uint8; `uv` (ceil(height / 2), ceil(width / 2), 2)
+            `y` (height, width) uint8; `uv` (ceil(height / 2), ceil(width / 2), 2)
             uint8, Cb and Cr; and `color`. The surface returns to its pool when the last array made from them is gone.
 
         Raises:
             ValueError: the frame has no pixels.
         """
-        return functions().nv12_planes(self)
+        found: Nv12Planes = functions().nv12_planes(self)
+        return found
 
     def record(self) -> dict[str, Any]:
         """The frame as the dict that the sink `jsonl` writes, schema `streamkit/1`."""
@@ -276,7 +283,8 @@ class Batch:
             With more crops than fit in one run, it is a `crops.LazyRows`, which creates rows on demand.
         geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y:
             network pixel = source pixel x scale + offset.
-        outputs: the network's outputs by name, between infer and postprocess, on the batch's device.
+        outputs: the network's outputs by name, between infer and postprocess, on the batch's device. With more crops
+            than fit in one run, they are `crops.LazyOutputs`, which makes those of one run at a time.
         rows: (r,) int32 on the host, ascending: the frame of each row of tensor, geometry and outputs, if rows are
             parts of frames (tiles, objects) and a frame may have any number of them; None if row i is frame i.
         crops: within a composite with `of:`, the rectangles that the rows show; see `streamkit/core/crops.py`.
@@ -337,7 +345,9 @@ class Batch:
             self.xp,
             None if self.tensor is None else self.tensor[mine],
             None if self.geometry is None else self.geometry[mine],
-            {name: output[mine] for name, output in self.outputs.items()},
+            self.outputs.take(mine)
+            if isinstance(self.outputs, LazyOutputs)
+            else {name: output[mine] for name, output in self.outputs.items()},
             tables,
             self.sequence,
             rows=None if self.rows is None else new_row[self.rows[mine]],

@@ -20,6 +20,7 @@ class FrameFunctions(Protocol):
     def nv12_planes(self, frame: Any) -> Any: ...  # noqa: D102
     def record(self, frame: Any) -> dict[str, Any]: ...  # noqa: D102
     def html(self, frame: Any) -> str: ...  # noqa: D102
+    def table_html(self, table: Any) -> str: ...  # noqa: D102
     def to_pandas(self, table: Any) -> Any: ...  # noqa: D102
     def to_supervision(self, table: Any) -> Any: ...  # noqa: D102
     def to_supervision_keypoints(self, table: Any) -> Any: ...  # noqa: D102

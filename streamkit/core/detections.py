@@ -10,13 +10,15 @@ import bisect
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from streamkit.core.delegation import functions
+from streamkit.core.lazy_column import LazyColumn, read
 
 Array = Any
 """A `numpy.ndarray` or a `cupy.ndarray`."""
@@ -61,6 +63,51 @@ class ExtraColumns(dict[str, Array]):
         return ExtraColumns, (dict(self),)
 
 
+class LazyColumns(ExtraColumns):
+    """Extra columns of which some are lazy: each is read when it is accessed, all when they are copied or pickled.
+
+    `stored` returns them without reading.
+    """
+
+    def __getitem__(self, name: str) -> Array:
+        return read(dict.__getitem__(self, name))
+
+    def __iter__(self) -> Iterator[str]:  # also makes `dict(columns)` and `{**columns}` call `__getitem__`
+        return dict.__iter__(self)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of `dict`."""
+        return read(dict.get(self, name, default))
+
+    def values(self) -> ValuesView[Array]:  # type: ignore[override]
+        """As of `dict`."""
+        return ValuesView(self)
+
+    def items(self) -> ItemsView[str, Array]:  # type: ignore[override]
+        """As of `dict`."""
+        return ItemsView(self)
+
+    def copy(self) -> dict[str, Array]:
+        """As of `dict`."""
+        return dict(self)
+
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | dict(self)
+
+
+def stored(columns: Mapping[str, Array]) -> dict[str, Array]:
+    """Return a table's extra columns by name without reading the lazy ones."""
+    return dict(dict.items(columns)) if isinstance(columns, dict) else dict(columns)
+
+
+def _extra(columns: dict[str, Array]) -> ExtraColumns:
+    lazy = any(type(column) is LazyColumn for column in columns.values())
+    return (LazyColumns if lazy else ExtraColumns)(columns)
+
+
 def read_only(array: Array) -> Array:
     """Return the array as read-only: itself, or a copy if it is a view into a writable array.
 
@@ -88,7 +135,7 @@ class Detections:
         track_id: (n,) int64, or None without a tracker; -1 for a row without a track.
         labels: the class names.
         extra: further columns by name, each with n rows: `attributes`, `embedding`, landmarks, columns of plugins. A
-            column of dtype object has None for a missing value.
+            column of dtype object has None for a missing value. Masks and key points are made when they are read.
         row_id: (n,) int32, the row's number in its detector's table; selections keep it, so that merging branches can
             match rows.
         private: names of the columns in `extra` that are for other stages and not in records.
@@ -115,7 +162,7 @@ class Detections:
         self._check_columns()
         for name in _ARRAYS:
             _set(self, name, read_only(getattr(self, name)))
-        _set(self, "extra", ExtraColumns({name: read_only(column) for name, column in self.extra.items()}))
+        _set(self, "extra", _extra({name: read_only(column) for name, column in stored(self.extra).items()}))
 
     def _check_columns(self) -> None:
         """Raise ValueError if a column has a wrong type or a wrong number of rows."""
@@ -125,7 +172,7 @@ class Detections:
             self._check(name, getattr(self, name), dtype, (n,))
         if self.track_id is not None:
             self._check("track_id", self.track_id, np.int64, (n,))
-        for name, column in self.extra.items():
+        for name, column in stored(self.extra).items():
             if not hasattr(column, "dtype") or not column.ndim:
                 raise ValueError(f"Detections.extra[{name!r}] must be an array, got {type(column).__name__}")
             if len(column) != n:
@@ -147,10 +194,13 @@ class Detections:
     def __len__(self) -> int:
         return len(self.xyxy)
 
+    def __iter__(self) -> Iterator[Detections]:
+        return (self[row : row + 1] for row in range(len(self)))
+
     def __getitem__(self, rows: Any) -> Detections:
         """Select rows by a mask, a slice or indices; every column and `row_id` follow.
 
-        A single number gives a table of that row, so a loop over a table yields tables of one row.
+        A single number gives a table of that row, as a loop over the table does.
 
         Raises:
             IndexError: there is no such row.
@@ -166,7 +216,7 @@ class Detections:
             self.batch_row[rows],
             None if self.track_id is None else self.track_id[rows],
             self.labels,
-            {name: column[rows] for name, column in self.extra.items()},
+            {name: column[rows] for name, column in dict.items(self.extra)},
             self.row_id[rows],
             self.private,
             self.skeleton,
@@ -178,7 +228,7 @@ class Detections:
         table = object.__new__(cls)
         for name, value in zip(_FIELDS, values, strict=True):
             if name == "extra":
-                value = ExtraColumns({key: _frozen(column) for key, column in value.items()})
+                value = _extra({key: _frozen(column) for key, column in dict.items(value)})
             _set(table, name, _frozen(value))
         return table
 
@@ -191,7 +241,7 @@ class Detections:
     def with_columns(self, **columns: Array) -> Detections:
         """A copy with columns such as `track_id` or `score` replaced, or extra columns added."""
         fields = {name: columns.pop(name, getattr(self, name)) for name in _FIELDS if name != "extra"}
-        return Detections(**fields, extra={**self.extra, **columns})
+        return Detections(**fields, extra={**stored(self.extra), **columns})
 
     def by_frame(self, frames: int) -> tuple[Detections, list[int]]:
         """The rows in the order of the batch's `frames` frames, and the bounds: frame i has rows [i] to [i + 1]."""
@@ -218,7 +268,7 @@ class Detections:
         _set(table, "batch_row", batch_row)
         _set(table, "track_id", None if self.track_id is None else self.track_id[rows])
         _set(table, "labels", self.labels)
-        _set(table, "extra", ExtraColumns([(name, column[rows]) for name, column in self.extra.items()]))
+        _set(table, "extra", type(self.extra)([(name, column[rows]) for name, column in dict.items(self.extra)]))  # type: ignore[arg-type]
         _set(table, "row_id", self.row_id[rows])
         _set(table, "private", self.private)
         _set(table, "skeleton", self.skeleton)
@@ -248,7 +298,10 @@ class Detections:
             xp.concatenate(batch_row),
             xp.concatenate([_or_nulls(t.track_id, len(t), np.int64, (), xp) for t in tables]) if tracked else None,
             labels,
-            {name: _stack([t.extra.get(name) for t in tables], lengths, xp, exact and xp is np) for name in names},
+            {
+                name: _stack([dict.get(t.extra, name) for t in tables], lengths, xp, exact and xp is np)
+                for name in names
+            },
             xp.concatenate([t.row_id for t in tables]),
             frozenset().union(*(t.private for t in tables)),
             next((t.skeleton for t in tables if t.skeleton is not None), None),
@@ -287,7 +340,8 @@ class Detections:
         """The table as `supervision.Detections`: xyxy in source pixels, confidence, class_id, tracker_id, mask, data.
 
         `data["class_name"]` has the labels, and `data` further public columns. `tracker_id` is None without a tracker
-        and -1 for rows without a track. `mask`, (n, height, width) bool, is there if a stage has written masks.
+        and -1 for rows without a track. `mask`, (n, height, width) bool, is there if a stage has written masks. The
+        corners of oriented boxes are in `data["xyxyxyxy"]`, where supervision reads them.
 
         Raises:
             MissingPackage: supervision is not installed.
@@ -306,11 +360,15 @@ class Detections:
 
     def __repr__(self) -> str:
         counts = label_counts([self])
-        extra = "".join(f", {name}={shape_text(column)}" for name, column in self.extra.items())
+        extra = "".join(f", {name}={shape_text(column)}" for name, column in stored(self.extra).items())
         return (
             f"Detections({len(self)} rows{': ' * bool(counts)}{', '.join(counts)}; xyxy={shape_text(self.xyxy)}, "
             f"track_id={shape_text(self.track_id)}{extra})"
         )
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: a table of the first objects."""
+        return functions().table_html(self)
 
 
 _MOST_LABELS = 5
@@ -381,7 +439,23 @@ def _stack(columns: list[Array | None], lengths: list[int], xp: Any, exact: bool
     known = there[0] if there else next(c for c in columns if c is not None)
     lacking = sum(map(len, there)) < sum(lengths)
     alike = len({(c.dtype.kind, c.shape[1:]) for c in there}) < 2
-    if exact and (not alike or (lacking and known.dtype.kind not in "iuf")):
+    as_objects = exact and (not alike or (lacking and known.dtype.kind not in "iuf"))
+    if any(type(c) is LazyColumn for c in columns):
+        if not alike and not as_objects:
+            return _stack([read(c) for c in columns], lengths, xp, exact)
+        whole = cache(lambda: _stack([read(c) for c in columns], lengths, xp, exact))
+        ends = np.cumsum(lengths)
+
+        def make(rows: np.ndarray) -> np.ndarray:
+            part = int(np.searchsorted(ends, rows[0], side="right")) if len(rows) else 0
+            start, only = int(ends[part]) - lengths[part], columns[part]
+            if type(only) is LazyColumn and len(rows) and start <= rows.min() and rows.max() < ends[part]:
+                return np.asarray(read(only[rows - start]))  # without those of the other tables
+            return np.asarray(whole()[rows])
+
+        form: tuple[Any, ...] = (object,) if as_objects else (known.dtype, known.shape[1:])
+        return LazyColumn(make, np.arange(sum(lengths)), *form)
+    if as_objects:
         return _objects(columns, lengths)
     filled = [_or_nulls(c, n, known.dtype, known.shape[1:], xp) for c, n in zip(columns, lengths, strict=True)]
     return xp.concatenate(filled)
@@ -413,16 +487,27 @@ def merge(first: Detections, second: Detections) -> Detections:
     pairs = [(i, other[key]) for key, i in known.items() if key in other]
     mine, theirs = (np.array(side, dtype=np.intp) for side in (zip(*pairs, strict=True) if pairs else ((), ())))
     columns: dict[str, Array] = {}
-    for name, column in {"track_id": second.track_id, **second.extra}.items():
-        if column is not None and (first.track_id if name == "track_id" else first.extra.get(name)) is None:
-            columns[name] = _or_nulls(None, len(first), column.dtype, column.shape[1:], np)
-            columns[name][mine] = column[theirs]
-        elif column is not None and column.dtype == object:
-            columns[name] = first.extra[name].copy()
+    for name, column in {"track_id": second.track_id, **stored(second.extra)}.items():
+        own = first.track_id if name == "track_id" else dict.get(first.extra, name)
+        if column is not None and own is None:
+            columns[name] = _placed(column, len(first), mine, theirs)
+        elif column is not None and column.dtype == object and not (type(column) is LazyColumn and column.is_of(own)):
+            own, column = read(own), read(column)
+            columns[name] = own.copy()
             for i, j in pairs:
-                columns[name][i] = _either(first.extra[name][i], column[j])
+                columns[name][i] = _either(own[i], column[j])
     table = Detections.concat([first.with_columns(**columns), rest])
     return table[np.lexsort((table.row_id, table.batch_row))]
+
+
+def _placed(column: Any, n: int, mine: np.ndarray, theirs: np.ndarray) -> Any:
+    """A column of n rows, whose rows `mine` are the rows `theirs` of another one; the rest is missing."""
+    if type(column) is LazyColumn:
+        whole = cache(lambda: _placed(read(column), n, mine, theirs))
+        return LazyColumn(lambda rows: whole()[rows], np.arange(n), column.dtype, column.shape[1:])
+    made = _or_nulls(None, n, column.dtype, column.shape[1:], np)
+    made[mine] = column[theirs]
+    return made
 
 
 def _either(mine: Any, theirs: Any) -> Any:

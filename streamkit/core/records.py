@@ -168,9 +168,10 @@ def _objects(table: Detections, limits: np.ndarray | None, stage: str | None) ->
     if stage is not None:
         for one in made:
             one["stage"] = stage
-    for name, column in table.extra.items():
+    for name in table.extra:
         if name in table.private:
             continue
+        column = table.extra[name]
         if name == "predicted":
             for one in (made[row] for row in np.flatnonzero(column).tolist()):
                 one["predicted"] = True

@@ -19,7 +19,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
@@ -170,7 +170,7 @@ class StreamStage(Stage):
     """Processes each source's frames in order, all sources of a batch in one call; on the host.
 
     `states` holds one state object per source, created by `new_state` and dropped when the source ends. With several
-    devices, each has its own instance, which receives the sources of its device.
+    processes, each has its own instance, which receives the sources of its process.
     """
 
     def new_state(self, source: str) -> Any:
@@ -310,6 +310,16 @@ def _origin(kind: type[Stage]) -> tuple[str, str]:
 def ships(kind: type[Stage]) -> bool:
     """Whether a stage is built in."""
     return kind.__module__.startswith("streamkit.stages.")
+
+
+def scope_of(kind: type[Stage]) -> Literal["source", "pipeline"] | None:
+    """The scope of a stage: declared, or `source` for built-in stages and for kinds that keep state per source.
+
+    None for a plugin's `BatchStage` that declares nothing: it sees all sources and may keep state across them.
+    """
+    if kind.spec.scope is not None or (issubclass(kind, BatchStage) and not kind.spec.built_in):
+        return kind.spec.scope
+    return "source"
 
 
 _decorated = Registry()

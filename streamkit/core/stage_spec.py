@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,7 @@ class StageSpec:
         warms_up: a batch stage that may be called with blank frames before the first one, to import and compile early.
         splits_tensor: a batch stage that accepts a tensor of more crops than one run of the network takes
             (`core/crops.py`).
+        splits_outputs: a batch stage that accepts outputs as `LazyOutputs`, one run of the network at a time.
         draws_in_place: a batch stage that may draw on its input surfaces if no other stage reads them.
         has_rules: the option `rules` holds rules, which `check` reads.
         reads_packets: a source that decodes packets and calls `context.runtime.on_packet` with each.
@@ -45,6 +46,9 @@ class StageSpec:
         may_drop: a sink with its own thread for each source. Frames that arrive while it is busy are dropped and
             counted; the pipeline never waits for it.
         on_demand: a sink whose method `trigger` starts an output on request.
+        scope: `source` if the stage treats each source on its own, so that several processes may run it, each with a
+            part of the sources; `pipeline` if it looks across sources, so that the run stays in one process. See
+            `scope_of` for the default.
         built_in: whether the stage is part of streamkit; set by `declare`. The runner isolates other stages.
     """
 
@@ -61,6 +65,7 @@ class StageSpec:
     unhide_option: str = ""
     warms_up: bool = False
     splits_tensor: bool = False
+    splits_outputs: bool = False
     draws_in_place: bool = False
     has_rules: bool = False
     reads_packets: bool = False
@@ -72,6 +77,7 @@ class StageSpec:
     wants_packets: bool = False
     may_drop: bool = False
     on_demand: bool = False
+    scope: Literal["source", "pipeline"] | None = None
     built_in: bool = False
 
 
@@ -96,6 +102,8 @@ def declare(kind: type[Any], declared: Mapping[str, Any]) -> StageSpec:
             f'{kind.__name__}: declare {loose[0]} in the decorator, as in @stage("my_stage", {loose[0]}=...), or in '
             f"the class line of a base class, as in class {kind.__name__}({kind.__mro__[1].__name__}, {loose[0]}=...)"
         )
+    if declared.get("scope") not in (None, "source", "pipeline"):
+        raise TypeError(f"{kind.__name__}: scope must be 'source' or 'pipeline', got {declared['scope']!r}")
     given = {name: value for name, value in declared.items() if value is not None}
     if isinstance(own.get("name"), str):  # a class that the YAML names elsewhere, such as a format of `batch`
         given.setdefault("name", own["name"])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from yaml.composer import ComposerError
 
@@ -126,7 +127,8 @@ def tree(value: Any, file: str) -> YamlNode:
 def expand(value: Any, file: str, environment: Mapping[str, str] | None = None) -> Any:
     """Replace `${NAME}` and `${NAME:-default}` in the texts of plain values, as `load` does in a YAML.
 
-    A text with a variable is typed afterwards: `"${PORT}"` may become a number. Paths become texts, tuples lists.
+    A text with a variable is typed afterwards: `"${PORT}"` may become a number. Paths become texts; tuples and arrays
+    lists, and NumPy's numbers plain ones.
 
     Raises:
         ConfigError: with every variable that is not set.
@@ -137,6 +139,8 @@ def expand(value: Any, file: str, environment: Mapping[str, str] | None = None) 
     def expanded(item: Any) -> Any:
         if isinstance(item, Mapping):
             return {key: expanded(one) for key, one in item.items()}
+        if isinstance(item, np.ndarray | np.generic):
+            item = item.tolist()
         if isinstance(item, list | tuple):
             return [expanded(one) for one in item]
         if isinstance(item, os.PathLike):

@@ -333,8 +333,24 @@ def gpus() -> Iterator[Finding]:
         level: Literal["warn", "fail"] = "fail" if installed("cupy-cuda13x") else "warn"
         yield Finding(level, "GPU", f"cannot be used: {trouble.partition(';')[0]}", gpu_command())
         return
+    yield shared_gpu()
     for index in range(gpu_count()):
         yield from gpu(index)
+
+
+def shared_gpu() -> Finding:
+    """How many processes share a GPU at most, and whether they use it at the same time."""
+    from streamkit.runtime.execution.sizes import cores
+    from streamkit.runtime.multiprocess.mps import CONTROL, find_control
+    from streamkit.runtime.multiprocess.process_count import CORES_PER_PROCESS
+
+    most = max(1, cores() // CORES_PER_PROCESS)
+    text = f"device: cuda runs up to {most} process{'es' * (most > 1)} on a GPU ({cores()} CPU cores)"
+    if most == 1:
+        return Finding("ok", "MPS", f"{text}, which needs none")
+    if find_control() is None:
+        return Finding("ok", "MPS", f"{text}, which take turns: {CONTROL} is not installed")
+    return Finding("ok", "MPS", f"{text}, at the same time, by {CONTROL}")
 
 
 def gpu(index: int) -> Iterator[Finding]:

@@ -33,6 +33,7 @@ class FlatBoxes:
         class_id: (n,) int64, index into the names of the evaluation.
         track_id: (n,) int64, -1 for none.
         ignore: (n,) bool, of the truth: neither hit nor miss.
+        area: (n,) float64, of the truth: the area that COCO's sizes go by; NaN for that of the box. None likewise.
     """
 
     frame: np.ndarray
@@ -41,6 +42,7 @@ class FlatBoxes:
     class_id: np.ndarray
     track_id: np.ndarray
     ignore: np.ndarray
+    area: np.ndarray | None = None
 
     @classmethod
     def of(cls, parts: Iterable[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]) -> FlatBoxes:
@@ -62,7 +64,7 @@ class FlatBoxes:
         """Select rows by a mask, indices or a slice."""
         return FlatBoxes(
             self.frame[rows], self.xyxy[rows], self.score[rows], self.class_id[rows], self.track_id[rows],
-            self.ignore[rows],
+            self.ignore[rows], None if self.area is None else self.area[rows],
         )  # fmt: skip
 
     def rows_of(self, frame: int) -> slice:

@@ -116,7 +116,10 @@ def _coco_run(truth: FlatBoxes, found: FlatBoxes, frames: Sequence[EvaluatedFram
 
 def _annotations(boxes: FlatBoxes) -> list[dict[str, Any]]:
     xywh = as_xywh(boxes.xyxy)
-    columns = (boxes.frame + 1, boxes.class_id + 1, xywh, xywh[:, 2] * xywh[:, 3], boxes.score, boxes.ignore)
+    area = xywh[:, 2] * xywh[:, 3]
+    if boxes.area is not None:
+        area = np.where(np.isnan(boxes.area), area, boxes.area)
+    columns = (boxes.frame + 1, boxes.class_id + 1, xywh, area, boxes.score, boxes.ignore)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [
         {

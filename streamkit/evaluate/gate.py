@@ -7,7 +7,7 @@ from typing import Any
 
 from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
-from streamkit.evaluate.report import METRICS, PER_CLASS, metric, shown
+from streamkit.evaluate.report import METRICS, PER_CLASS, TRACKS, metric, shown
 
 
 def read_minimums(texts: Sequence[str]) -> dict[str, float]:
@@ -43,7 +43,9 @@ def failures(report: Mapping[str, Any], minimums: Mapping[str, float]) -> Iterat
     for name, least in minimums.items():
         value = metric(report, name)
         if value is None:
-            why = report["tracking_missing"] or report["counts_missing"] or "the truth has none"
+            base = name.partition(".")[0]
+            missing = {"counts": report["counts_missing"], **dict.fromkeys(TRACKS, report["tracking_missing"])}
+            why = missing.get(base) or "there is nothing to measure it on"
             yield f"{name} is not measured ({why}), minimum {least:g}"
         elif value < least:
             yield f"{name} is {shown(value)}, below the minimum {least:g}"

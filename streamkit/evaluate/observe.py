@@ -17,6 +17,7 @@ from streamkit.core.stage import Stage
 from streamkit.evaluate.boxes import EvaluatedFrame, FlatBoxes
 from streamkit.evaluate.stages import BoxCandidates, CollectBoxes, CollectedFrame, CollectEvents, TruthBoxes
 from streamkit.evaluate.truth import Truth
+from streamkit.media.source_resolver import image_files
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.ingest.sources import is_unbounded
 from streamkit.runtime.pipeline import PipelineRun
@@ -25,12 +26,15 @@ from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
 from streamkit.stages.inference.detections import DetectionsFromFile
 from streamkit.stages.inference.postprocess import Postprocess
+from streamkit.stages.sources.images import ImageSource
 
 LOW_SCORE = 0.001
 """Minimum score of the boxes of average precision, which is the area under a whole curve."""
 
-_ID = "evaluate."  # no id in a YAML contains a dot
-_TRUTH = f"{_ID}truth_of."
+EVALUATE_ID = "evaluate."
+"""Start of the ids of the stages that evaluation adds; no id in a YAML contains a dot."""
+
+_TRUTH = f"{EVALUATE_ID}truth_of."
 _ALL = 3000  # boxes of a frame without non-max suppression
 _ANY = {"labels": None, "min_size": 0.0, "max_size": None}
 _RUN = RunOptions(on_error="stop")
@@ -115,10 +119,16 @@ def _above(graph: Graph, node: Node) -> set[str]:
     return found
 
 
+def images_of(graph: Graph) -> dict[str, list[str]]:
+    """The files of the sources of images, in order. Raises SourceError if one has none."""
+    stills = [source for source in graph.sources if issubclass(source.type, ImageSource)]
+    return {source.id: image_files(source.options["uri"]) for source in stills}
+
+
 def check_sources(graph: Graph) -> None:
-    """Refuse cameras, and sources without an end. Raises ConfigError."""
+    """Refuse cameras, and sources that repeat. Raises ConfigError."""
     for source in graph.sources:
-        if is_unbounded(source):
+        if is_unbounded(source) or source.options.get("loop"):
             raise ConfigError(
                 f"source {source.id} is a camera, or has pace or loop: its frames have no fixed numbers. Evaluate a "
                 "recording of it, without pace and loop"
@@ -147,7 +157,7 @@ class _Added:
 
     def _add(self, name: str, kind: type[Stage], options: dict[str, Any], inputs: list[str]) -> str:
         place = next(iter(self._graph.nodes.values())).place
-        self.nodes.append(Node(f"{_ID}{name}", kind, options, inputs, _RUN, place))
+        self.nodes.append(Node(f"{EVALUATE_ID}{name}", kind, options, inputs, _RUN, place))
         return self.nodes[-1].id
 
     def _candidates(self, node: Node) -> None:
@@ -170,7 +180,9 @@ class _Added:
         self, node: Node, name: str, kind: type[Stage], options: dict[str, Any], into: list[CollectedFrame]
     ) -> None:  # fmt: skip
         """Run the stage a second time with other options. The part of its id before the dot names its table."""
-        branch = replace(node, id=f"{node.table}.{_ID}{name}", type=kind, options=options, readers=[], in_place=False)
+        branch = replace(
+            node, id=f"{node.table}.{EVALUATE_ID}{name}", type=kind, options=options, readers=[], in_place=False
+        )
         self.nodes.append(branch)
         table = node.table if issubclass(kind, Postprocess) else branch.id
         self._add(f"{name}_of.{node.id}", CollectBoxes, {"into": into, "table": table}, [branch.id])
@@ -180,7 +192,7 @@ class _Added:
         if not truth.tracked:
             return
         self._add("truth", TruthBoxes, {"truth": truth}, [DECODE])
-        twins = [replace(node, id=f"{_TRUTH}{node.id}", inputs=[f"{_ID}truth"], readers=[]) for node in lines]
+        twins = [replace(node, id=f"{_TRUTH}{node.id}", inputs=[f"{EVALUATE_ID}truth"], readers=[]) for node in lines]
         self.nodes += twins
         self._add("truth_events", CollectEvents, {"into": self.truth_events}, [node.id for node in twins])
 
@@ -266,12 +278,13 @@ def _as_own(event: Event) -> Event:
 
 
 def _truth_boxes(truth: Truth, frames: Sequence[EvaluatedFrame]) -> FlatBoxes:
-    parts = []
+    parts, areas = [], [np.zeros(0)]
     for number, one in enumerate(frames):
         rows = truth.of(one.source, one.index, one.width, one.height)
         ones = np.ones(len(rows.xyxy))
         parts.append((number, rows.xyxy, ones, rows.class_id, rows.track_id, rows.ignore))
-    return FlatBoxes.of(parts)
+        areas.append(rows.area)
+    return replace(FlatBoxes.of(parts), area=np.concatenate(areas))
 
 
 def _flat(found: Any, place: dict[tuple[str, int], int], numbers: dict[str, int]) -> FlatBoxes:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamkit.evaluate.alignment import check_alignment
 from streamkit.evaluate.boxes import FlatBoxes
 from streamkit.evaluate.causes import CAUSES, Miss, attribute, suggestions
 from streamkit.evaluate.counting import CountError, as_text, count_errors, count_table
@@ -19,10 +20,11 @@ from streamkit.evaluate.truth import Truth
 
 _AP = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 _RATES = ("precision", "recall")
-_TRACKS = ("hota", "deta", "assa", "mota", "idf1")
-METRICS = (*_AP, *_RATES, *_TRACKS, "counts", "fps")
+TRACKS = ("hota", "deta", "assa", "mota", "idf1")
+"""The metrics of tracking."""
+METRICS = (*_AP, *_RATES, *TRACKS, "counts", "fps")
 """The metrics that `--min` knows; those of detection and tracking also for a class, as in `ap.car`."""
-PER_CLASS = ("ap", "ap50", *_RATES, *_TRACKS)
+PER_CLASS = ("ap", "ap50", *_RATES, *TRACKS)
 """The metrics that exist for each class."""
 
 _TITLES = {
@@ -48,8 +50,22 @@ class Evaluation:
     matches: Matches
 
 
-def evaluate(seen: Observations, truth: Truth, pipeline: str, set_: Mapping[str, str]) -> Evaluation:
-    """Measure all that the truth allows."""
+def evaluate(
+    seen: Observations, truth: Truth, pipeline: str, set_: Mapping[str, str], latency: Mapping[str, Any] | None = None
+) -> Evaluation:
+    """Measure all that the truth allows.
+
+    Args:
+        seen: what was observed.
+        truth: the truth.
+        pipeline: the name of the pipeline, for the report.
+        set_: its `--set`, likewise.
+        latency: the result of `measure_latency`.
+
+    Raises:
+        ConfigError: the frames or sizes of the truth are not those of the video.
+    """
+    fit = check_alignment(seen, truth)
     classes = seen.names[: seen.classes]
     mine = seen.found[seen.found.class_id < seen.classes]
     own = replace(seen, found=mine)
@@ -76,8 +92,8 @@ def evaluate(seen: Observations, truth: Truth, pipeline: str, set_: Mapping[str,
             "suggestions": suggestions(own, misses),
         },
         "track_errors": [_track_error(seen, one) for one in wrong],
-        "speed": _speed(seen.report),
-        "notes": [*seen.notes, *([f"{seen.failed:,} frames failed and are left out"] if seen.failed else [])],
+        "speed": _speed(seen.report, latency),
+        "notes": [*seen.notes, *fit, *([f"{seen.failed:,} frames failed and are left out"] if seen.failed else [])],
     }  # fmt: skip
     return Evaluation(report, own, matches)
 
@@ -174,14 +190,14 @@ def _track_error(seen: Observations, one: TrackError) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _speed(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Speed and latency of the run; the stages that evaluation adds are apart."""
+def _speed(report: Mapping[str, Any], latency: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Speed of the run, and latency; the stages that evaluation adds are apart."""
     stages = {name: one for name, one in report["stages"].items() if one["frames"]}
     own = {name for name in stages if "evaluate." in name}
     ms = {name: round(1000 * one["seconds"] / one["frames"], 3) for name, one in stages.items()}
     return {
         "device": report["device"], "fps": report["frames_per_s"], "seconds": report["seconds"],
-        "latency": {name: one for name, one in report["latency"].items() if "evaluate." not in name},
+        "latency": None if latency is None else dict(latency),
         "ms_per_frame": {name: value for name, value in ms.items() if name not in own},
         "evaluation_ms_per_frame": round(sum(ms[name] for name in own), 3),
     }  # fmt: skip
@@ -197,7 +213,7 @@ def metric(report: Mapping[str, Any], name: str) -> float | None:
         return _number(report["speed"]["fps"])
     if base == "counts":
         return None if report["counts"] is None else _number(report["counts"]["accuracy"])
-    part = report["tracking"] if base in _TRACKS else report["detection"]
+    part = report["tracking"] if base in TRACKS else report["detection"]
     if part is None:
         return None
     return _number(part["per_class"][label][base] if label else part[base])
@@ -243,7 +259,7 @@ def as_lines(report: Mapping[str, Any]) -> Iterator[str]:
     if report["tracking"] is None:
         yield f"tracking is not measured: {report['tracking_missing']}"
     else:
-        names = [*_TRACKS, "switches", "fragments"]
+        names = [*TRACKS, "switches", "fragments"]
         rows = [[_TITLES.get(n, n), *(value(report["tracking"], c, n) for c in columns)] for n in names]
         yield as_table(rows, ["tracking", *columns])
     yield ""
@@ -290,7 +306,8 @@ def _track_lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield "tracks that go wrong"
     worst = [one for one in errors if one["kind"] == "switch"] or errors
     for one in worst[:_SHOWN]:
-        lost = f", after {one['lost']} frames without a track" if one["lost"] else ""
+        frames = f"{one['lost']} frame{'s' * (one['lost'] != 1)}"
+        lost = f", after {frames} without a track" if one["lost"] else ""
         what = f"track {one['before']} to {one['after']}" if one["kind"] == "switch" else f"track {one['after']}"
         yield f"  {one['kind']}: {one['source']} frame {one['frame']}, {one['label']} {one['id']}: {what}{lost}"
     yield from _more(worst)
@@ -307,8 +324,13 @@ def _speed_lines(speed: Mapping[str, Any]) -> Iterator[str]:
     yield f"speed: {rate} on {speed['device']}, without the outputs, and with the evaluation itself"
     stages = ", ".join(f"{name} {ms:.2f}" for name, ms in speed["ms_per_frame"].items())
     yield f"milliseconds per frame: {stages}; evaluation {speed['evaluation_ms_per_frame']:.2f}"
-    for name, one in speed["latency"].items():
-        yield f"latency at {name}: " + ", ".join(f"{k.removesuffix('_ms')} {v:.0f} ms" for k, v in one.items())
+    one = speed["latency"]
+    if one is None:
+        yield "latency is not measured: the first source cannot be played as a camera"
+        return
+    late = f"; {one['dropped']:,} dropped, since the pipeline is slower than the source" if one["dropped"] else ""
+    times = ", ".join(f"p{q} {one[f'p{q}_ms']:.0f} ms" for q in (50, 95, 99))
+    yield f"latency: {times}, over {one['frames']:,} frames of {one['source']} at the speed of a camera{late}"
 
 
 def compared(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -330,11 +352,13 @@ def compared(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _pairs(reports: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
     """The name and both values of everything that is compared."""
     labels = list(dict.fromkeys(label for one in reports for label in one["classes"]))
-    each = [f"{name}.{label}" for name in ("ap", "recall", "idf1") for label in labels if len(labels) > 1]
+    each = [f"{name}.{label}" for name in ("ap", "precision", "recall", "idf1") for label in labels if len(labels) > 1]
     for name in [*METRICS, *each]:
         base, _, label = name.partition(".")
         title = " ".join(filter(None, (_TITLES.get(base, base), label)))
         yield title, [metric(one, name) if label in ("", *one["classes"]) else None for one in reports]
+    for q in (50, 95, 99):
+        yield f"latency p{q} ms", [(one["speed"]["latency"] or {}).get(f"p{q}_ms") for one in reports]
     for name in ("switches", "fragments"):
         yield name, [None if one["tracking"] is None else one["tracking"][name] for one in reports]
     for cause in CAUSES:

@@ -46,12 +46,13 @@ class TruthOptions:
 
 
 class TruthRows(NamedTuple):
-    """The truth of one frame: (n, 4) float32 source pixels, (n,) classes, (n,) ids, (n,) whether to ignore."""
+    """The truth of one frame: (n, 4) float32 source pixels, (n,) classes, ids, whether to ignore, and areas."""
 
     xyxy: np.ndarray
     class_id: np.ndarray
     track_id: np.ndarray
     ignore: np.ndarray
+    area: np.ndarray
 
 
 class Truth:
@@ -62,6 +63,7 @@ class Truth:
         sources: the ids of the pipeline's sources.
         known: the classes that the pipeline's detectors output; empty if they are unknown before the run.
         filtered: classes of the networks that the option `labels` removes.
+        images: the files of the sources of images, in order.
 
     Attributes:
         classes: the evaluated classes, in the pipeline's names.
@@ -72,7 +74,8 @@ class Truth:
     """
 
     def __init__(
-        self, options: TruthOptions, sources: Sequence[str], known: Sequence[str], filtered: Iterable[str] = ()
+        self, options: TruthOptions, sources: Sequence[str], known: Sequence[str], filtered: Iterable[str] = (),
+        images: Mapping[str, Sequence[str]] | None = None,
     ) -> None:  # fmt: skip
         if len(sources) > 1 and "{source}" not in options.path:
             raise ConfigError(
@@ -80,8 +83,12 @@ class Truth:
                 f"({', '.join(sources[:5])}); write {{source}} into the path, as in truth/{{source}}.jsonl"
             )
         self.options = options
-        self.rows = {source: _read(options, source) for source in sources}
-        self.notes: list[str] = []
+        self.rows = {source: _read(options, source, (images or {}).get(source, ())) for source in sources}
+        self.notes: list[str] = [
+            f"images of {rows.path} that the source {source} lacks are left out: {rows.absent:,}"
+            for source, rows in self.rows.items()
+            if rows.absent
+        ]
         self.classes = self._classes(known, set(filtered))
         self._numbers = {source: self._numbered(rows) for source, rows in self.rows.items()}
         if not any((number[rows.class_id] >= 0).any() for number, rows in self._of_each()):
@@ -98,9 +105,13 @@ class Truth:
             counts.update({self._mapped(name): n for name, n in zip(rows.labels, boxes, strict=True)})
         found = [name for name in known if name in counts] if known else list(counts)
         wrong = [name for name in self.options.mapping if not any(name in rows.labels for rows in self.rows.values())]
+        lost = [(theirs, ours) for theirs, ours in self.options.mapping.items() if known and ours not in known]
         if wrong:
             near = did_you_mean(wrong[0], [name for rows in self.rows.values() for name in rows.labels], True)
             raise ConfigError(f"--map {wrong[0]}: the truth has no class {wrong[0]!r}{near}")
+        if lost:
+            near = did_you_mean(lost[0][1], known, True)
+            raise ConfigError(f"--map {'='.join(lost[0])}: the pipeline has no class {lost[0][1]!r}{near}")
         if not found:
             theirs, mine = ", ".join(list(counts)[:8]) or "none", ", ".join(known[:8]) + " ..." * (len(known) > 8)
             raise ConfigError(
@@ -152,12 +163,12 @@ class Truth:
         mine = class_id >= 0
         scale = np.array([width, height] * 2 if rows.shares else [1] * 4, np.float32)
         ignore = rows.ignore[part] | (rows.visible[part] < self.options.min_visible)
-        found = rows.xyxy[part] * scale, class_id, rows.track_id[part], ignore
+        found = rows.xyxy[part] * scale, class_id, rows.track_id[part], ignore, rows.area[part]
         return TruthRows(*(column[mine] for column in found))
 
     def table(self, source: str, frame: int, width: int, height: int) -> Detections:
         """The truth of a frame as a table with tracks, also of objects that are hardly visible."""
-        xyxy, class_id, track_id, _ = self.of(source, frame, width, height)
+        xyxy, class_id, track_id, *_ = self.of(source, frame, width, height)
         keep = track_id >= 0
         return Detections(
             xyxy[keep], np.ones(int(keep.sum()), np.float32), class_id[keep].astype(np.int32), labels=self.classes,
@@ -200,7 +211,7 @@ class Truth:
         return " YOLO files may count from 1: try --first-frame 1." if self.options.first_frame == 0 else ""
 
 
-def _read(options: TruthOptions, source: str) -> BoxRows:
+def _read(options: TruthOptions, source: str, images: Sequence[str]) -> BoxRows:
     path = Path(fill_path(options.path, source))
     if not path.exists():
         missing = f"for the source {source}" if "{source}" in options.path else "at this path"
@@ -208,7 +219,7 @@ def _read(options: TruthOptions, source: str) -> BoxRows:
     if path.is_dir():
         if options.form not in (None, "yolo"):
             raise ConfigError(f"--truth {path} is a folder; --format {options.form} needs a file")
-        return read_yolo_folder(path, labels=options.labels, first_frame=options.first_frame)
+        return read_yolo_folder(path, labels=options.labels, first_frame=options.first_frame, images=images)
     if options.form == "yolo":
         raise ConfigError(f"--truth {path} is a file; --format yolo needs the folder with labels/*.txt")
     try:
@@ -221,7 +232,7 @@ def _read(options: TruthOptions, source: str) -> BoxRows:
     if options.labels and form != "mot":
         raise ConfigError(f"--labels names the classes of MOTChallenge and YOLO; {path} has names: use --map")
     try:
-        rows = read_boxes(path, form, labels=options.labels, source=source, truth=True)
+        rows = read_boxes(path, form, labels=options.labels, source=source, truth=True, images=images)
     except ConfigError as error:
         if form == "mot" and "has no name" in str(error):
             raise ConfigError(f"{error}, as in --labels pedestrian,car") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,9 +18,8 @@ from streamkit.io.image_file import natural_key
 BoxFormat = Literal["mot", "jsonl", "coco"]
 
 _SUFFIXES: dict[str, BoxFormat] = {".txt": "mot", ".jsonl": "jsonl", ".json": "coco"}
-_CLASSES = 100_000
 _LARGEST = 2**53
-"""Whole numbers above are not exact in a file's floating-point numbers."""
+_CLASSES = 100_000
 _MOT = "frame,id,left,top,width,height[,score[,class,visibility]]"
 
 
@@ -43,6 +43,8 @@ class BoxRows:
         listed: the frames that the file lists, with or without boxes; None if it lists boxes only.
         chosen: the file has several sources, and these are the boxes of one.
         by_place: the file lists images without the numbers of their frames: the n-th is taken for frame n.
+        area: (n,) float64, the object's area in pixels; NaN where the file has none.
+        absent: number of images that the file lists, and the source does not have.
     """
 
     path: Path
@@ -60,6 +62,8 @@ class BoxRows:
     listed: frozenset[int] | None = None
     chosen: bool = False
     by_place: bool = False
+    area: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    absent: int = 0
 
     def rows_of(self, frame: int) -> slice:
         """The rows of a frame."""
@@ -84,7 +88,8 @@ def format_of(path: str, given: BoxFormat | None) -> BoxFormat:
 
 
 def read_boxes(
-    path: Path, form: BoxFormat, *, labels: Sequence[str] = (), source: str = "", truth: bool = False
+    path: Path, form: BoxFormat, *, labels: Sequence[str] = (), source: str = "", truth: bool = False,
+    images: Sequence[str] = (),
 ) -> BoxRows:  # fmt: skip
     """Read the boxes of one source.
 
@@ -96,6 +101,7 @@ def read_boxes(
         source: which source to read, if the file has several.
         truth: the file is ground truth: crowds (COCO) and rows that MOTChallenge ignores (a score of 0) are marked in
             `ignore`.
+        images: the files of a source of images, in order. The images of a COCO file are found among them by name.
 
     Raises:
         ConfigError: the file cannot be read or has another form; names the line.
@@ -104,18 +110,21 @@ def read_boxes(
         stat = path.stat()
     except OSError as error:
         raise ConfigError(f"there is no file {path} with boxes ({error.strerror})") from error
-    return _read(path, stat.st_mtime_ns, form, tuple(labels), source, truth)
+    return _read(path, stat.st_mtime_ns, form, tuple(labels), source, truth, tuple(images))
 
 
 @lru_cache(maxsize=64)  # the check and each instance of a stage read the same file
 def _read(
-    path: Path, changed_ns: int, form: BoxFormat, labels: tuple[str, ...], source: str, truth: bool
+    path: Path, changed_ns: int, form: BoxFormat, labels: tuple[str, ...], source: str, truth: bool,
+    images: tuple[str, ...],
 ) -> BoxRows:  # fmt: skip
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read the boxes of {path}: {error.strerror}") from error
-    return {"mot": _mot, "jsonl": _jsonl, "coco": _coco}[form](path, data, labels, source, truth)
+    if form == "coco":
+        return _coco(path, data, labels, source, truth, images)
+    return {"mot": _mot, "jsonl": _jsonl}[form](path, data, labels, source, truth)
 
 
 class _Rows:
@@ -130,6 +139,7 @@ class _Rows:
         self.listed: set[int] | None = None
         self.chosen = False
         self.by_place = False
+        self.absent = 0
 
     def wrong(self, line: int, text: str) -> ConfigError:
         return ConfigError([Problem(str(self.path), line, 0 if not line else 1, text)])
@@ -176,17 +186,17 @@ class _Rows:
 
     def add(
         self, line: int, frame: int, box: Sequence[float], score: float, class_id: int, track: int, *,
-        ignore: bool = False, visible: float = 1.0,
+        ignore: bool = False, visible: float = 1.0, area: float = math.nan,
     ) -> None:  # fmt: skip
         x1, y1, x2, y2 = box
         if x2 < x1 or y2 < y1:
             raise self.wrong(line, f"a box must have a width and a height of at least 0, got {x2 - x1:g} x {y2 - y1:g}")
         if not 0 <= score <= 1:
             raise self.wrong(line, f"a score must be 0 to 1, got {score:g}; scale the scores, or leave them out")
-        self.rows.append((frame, x1, y1, x2, y2, score, class_id, track, line, ignore, visible))
+        self.rows.append((frame, x1, y1, x2, y2, score, class_id, track, line, ignore, visible, area))
 
     def made(self) -> BoxRows:
-        rows = np.array(self.rows, np.float64).reshape(-1, 11)
+        rows = np.array(self.rows, np.float64).reshape(-1, 12)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         self._check_ids(rows)
         whole = [rows[:, column].astype(np.int64) for column in (0, 7, 8)]
@@ -195,7 +205,7 @@ class _Rows:
             rows[:, 6].astype(np.int32), whole[1], whole[2], self._names(), self.sizes,
             rows[:, 9] != 0, rows[:, 10].astype(np.float32),
             listed=None if self.listed is None else frozenset(self.listed), chosen=self.chosen,
-            by_place=self.by_place,
+            by_place=self.by_place, area=rows[:, 11], absent=self.absent,
         )  # fmt: skip
 
     def _names(self) -> tuple[str, ...]:
@@ -262,6 +272,9 @@ def _jsonl(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth:
         frame = found.index(line, record["frame"], "frame")
         if frame < 0:
             raise found.wrong(line, f"frames count from 0, got {frame}; number the frames as the video has them")
+        if frame in found.listed:
+            text = f"frame {frame} is there twice; a file has one record for each frame of a source"
+            raise found.wrong(line, text)
         found.listed.add(frame)
         found.size(frame, record, line)
         for one in record["objects"]:
@@ -300,7 +313,9 @@ def _records(found: _Rows, data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
         yield line, record
 
 
-def _coco(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: bool) -> BoxRows:
+def _coco(
+    path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: bool, files: tuple[str, ...]
+) -> BoxRows:  # fmt: skip
     import orjson
 
     found = _Rows(path, labels, fixed=bool(labels))
@@ -319,9 +334,10 @@ def _coco(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: 
     for key, needed in (("images", ("id",)), ("annotations", ()), ("categories", ("id", "name")), ("videos", ("id",))):
         _check_entries(found, key, whole.get(key, []), needed)
     names_of_videos = {one["id"]: one.get("file_name", one.get("name", one["id"])) for one in whole.get("videos", ())}
-    frames = _coco_frames(found, [_with_video(one, names_of_videos) for one in whole["images"]], source)
+    images = [_with_video(one, names_of_videos) for one in whole["images"]]
+    frames = _coco_frames(found, images, source, files)
     found.listed = set(frames.values())
-    names = {one["id"]: one["name"] for one in whole["categories"]}
+    names = {one["id"]: str(one["name"]) for one in whole["categories"]}
     if not labels:
         found.labels = {name: number for number, name in enumerate(names.values())}
     known = {one["id"] for one in whole["images"]}
@@ -339,9 +355,23 @@ def _coco(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: 
         track = found.index(0, one.get("track_id", -1), f"track_id of annotation {number}")
         score = found.number(0, one.get("score", 1), f"score of annotation {number}")
         x, y, w, h = (found.number(0, value, f"bbox of annotation {number}") for value in (x, y, w, h))
+        given = one.get("area")
+        area = math.nan if given is None else found.number(0, given, f"area of annotation {number}")
         label = found.label(0, name)
-        found.add(0, frames[image], (x, y, x + w, y + h), score, label, track, ignore=ignore)
+        found.add(0, frames[image], (x, y, x + w, y + h), score, label, track, ignore=ignore, area=area)
     return found.made()
+
+
+def _check_entries(found: _Rows, key: str, entries: Any, needed: Sequence[str]) -> None:
+    """Check that a part of a COCO file is a list of objects that have some keys, with numbers or texts as ids."""
+    if not isinstance(entries, list):
+        raise found.wrong(0, f"{key} must be a list, got {type(entries).__name__}")
+    for number, one in enumerate(entries, 1):
+        lacking = [name for name in needed if not isinstance(one, dict) or not isinstance(one.get(name), (int, str))]
+        if lacking:
+            raise found.wrong(0, f"entry {number} of {key} must have {lacking[0]}, a number or a text, got {one!r:.60}")
+    if key != "annotations" and len({one["id"] for one in entries}) < len(entries):
+        raise found.wrong(0, f"two entries of {key} have the same id; give each an id of its own")
 
 
 def _with_video(image: dict[str, Any], names: Mapping[Any, Any]) -> dict[str, Any]:
@@ -349,8 +379,10 @@ def _with_video(image: dict[str, Any], names: Mapping[Any, Any]) -> dict[str, An
     return {"video": names.get(image["video_id"], image["video_id"]), **image} if "video_id" in image else image
 
 
-def _coco_frames(found: _Rows, images: list[dict[str, Any]], source: str) -> dict[Any, int]:
-    """The frame of each image: its `frame_id`, or its place among the images in natural order."""
+def _coco_frames(
+    found: _Rows, images: list[dict[str, Any]], source: str, files: tuple[str, ...]
+) -> dict[Any, int]:  # fmt: skip
+    """The frame of each image: its `frame_id`, the file of its name, or its place in natural order."""
     videos = {str(one["video"]) for one in images if "video" in one}
     if len(videos) > 1:
         mine = [name for name in videos if source in (name, Path(name).stem)]
@@ -361,32 +393,43 @@ def _coco_frames(found: _Rows, images: list[dict[str, Any]], source: str) -> dic
         found.chosen = True
     frames: dict[Any, int] = {}
     numbered = all(isinstance(one.get("frame_id"), int) for one in images)
-    ordered = images if numbered else sorted(images, key=_by_name)
+    by_name = {} if numbered else places_of(files)
+    listed = images if numbered else sorted(images, key=_by_name)
+    ordered = [one for one in listed if not by_name or _file_name(one) in by_name]
+    found.absent = len(listed) - len(ordered)
+    if listed and not ordered:
+        raise found.wrong(
+            0,
+            f"none of its images is among the {len(files)} of the source {source}: the file lists "
+            f"{_file_name(listed[0])!r}, the source has {Path(files[0]).name!r}; take the truth of these images, or "
+            "give the images their names in the file",
+        )
     taken: dict[int, Any] = {}
     for place, one in enumerate(ordered):
-        frames[one["id"]] = frame = one["frame_id"] if numbered else place
+        frames[one["id"]] = frame = one["frame_id"] if numbered else by_name.get(_file_name(one), place)
         if frame < 0:
             raise found.wrong(0, f"frame_id counts from 0, got {frame} of the image {one['id']!r}")
         if frame in taken:
+            what = f"the same frame_id {frame}" if numbered else "the same file_name"
             raise found.wrong(
-                0, f"the images {taken[frame]!r} and {one['id']!r} have the same frame_id {frame}; name the video of "
-                "each image in video, or give each a frame_id of its own",
+                0, f"the images {taken[frame]!r} and {one['id']!r} have {what}; name the video of each image in video, "
+                "or give each a frame_id of its own",
             )  # fmt: skip
         taken[frame] = one["id"]
         found.size(frame, one, 0, f" of the image {one['id']!r}")
-    found.by_place = not numbered
+    found.by_place = not numbered and not by_name
     return frames
 
 
-def _check_entries(found: _Rows, key: str, entries: Any, needed: Sequence[str]) -> None:
-    """Refuse `images`, `annotations` or `categories` that are no list of mappings with what is needed."""
-    if not isinstance(entries, list):
-        raise found.wrong(0, f"{key} must be a list, got {type(entries).__name__}")
-    for number, one in enumerate(entries, 1):
-        lacking = [name for name in needed if not isinstance(one, dict) or not isinstance(one.get(name), (int, str))]
-        if lacking:
-            raise found.wrong(0, f"entry {number} of {key} must have {lacking[0]}, a number or a text, got {one!r:.60}")
+def places_of(files: Sequence[str]) -> dict[str, int]:
+    """The place of each file by its name without folders; empty if two have the same name."""
+    places = {Path(name).name: number for number, name in enumerate(files)}
+    return places if len(places) == len(files) else {}
 
 
-def _by_name(image: dict[str, Any]) -> tuple[list[tuple[int, str]], int]:
-    return natural_key(str(image.get("file_name", ""))), int(image.get("id", 0))
+def _file_name(image: dict[str, Any]) -> str:
+    return Path(str(image.get("file_name", ""))).name
+
+
+def _by_name(image: dict[str, Any]) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    return natural_key(str(image.get("file_name", ""))), natural_key(str(image["id"]))

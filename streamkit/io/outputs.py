@@ -296,13 +296,20 @@ class AtomicFile:
                 why = "it exists, and if_exists is fail; remove it, or set if_exists to overwrite"
                 raise OutputError(f"cannot write {self.path}: {why}")
             try:
-                handle = open_locked(self.part, os.O_RDWR | os.O_CREAT)
+                handle = self._open_part()
             except BlockingIOError:
                 raise in_use_error(self.path) from None
             self._handle = weakref.finalize(self, os.close, handle)
             os.ftruncate(handle, 0)
         _claims[os.path.abspath(self.path)] = self
         return self.part
+
+    def _open_part(self) -> int:
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(FileNotFoundError):  # another process has removed the folder, which was empty
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                return open_locked(self.part, os.O_RDWR | os.O_CREAT)
+        return open_locked(self.part, os.O_RDWR | os.O_CREAT)
 
     def write(self, data: bytes) -> None:
         """Write the whole file: begin, write and finish it. Raises OutputError."""

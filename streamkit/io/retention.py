@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import re
@@ -47,6 +48,8 @@ class RetentionOptions(OptionGroup, total=False):
 
 class FileRetention:
     """The clips or snapshots of one stage: all files whose path matches the template.
+
+    Several processes may have the same template. Each limits the whole folder, by what is on the disk.
 
     Args:
         template: the path, with `{source}`, `{time}`, `{stage}` and `{kind}` in it; snapshots' also with `{date}`,
@@ -120,11 +123,12 @@ class FileRetention:
         if self._free() >= self._min_free:
             return True
         if self._removes:
-            for path, _, _ in self._oldest_first():
-                self._remove(path, "disk full")
-                if self._free() >= self._min_free:
-                    return True
-        return False
+            with self._removing_alone():
+                for path, _, _ in self._oldest_first():
+                    if self._free() >= self._min_free:  # another process may have made room
+                        break
+                    self._remove(path, "disk full")
+        return self._removes and self._free() >= self._min_free
 
     def tidy(self, now_s: float) -> None:
         """Remove files that are too old or too many; at most once a minute.
@@ -135,18 +139,19 @@ class FileRetention:
         if not self._keep or now_s - self._tidied_s < _TIDY_EVERY_S:
             return
         self._tidied_s = now_s
-        files = self._oldest_first()
         age, size = self._keep.get("age"), self._keep.get("size")
-        total = sum(one[2] for one in files)
-        oldest_s = -1.0 if age is None else time.time() - age
-        for path, changed_s, size_bytes in files:
-            if changed_s < oldest_s:
-                self._remove(path, "over age")
-            elif size is not None and total > size:
-                self._remove(path, "over size")
-            else:
-                break
-            total -= size_bytes
+        with self._removing_alone():
+            files = self._oldest_first()
+            total = sum(one[2] for one in files)
+            oldest_s = -1.0 if age is None else time.time() - age
+            for path, changed_s, size_bytes in files:
+                if changed_s < oldest_s:
+                    self._remove(path, "over age")
+                elif size is not None and total > size:
+                    self._remove(path, "over size")
+                else:
+                    break
+                total -= size_bytes
 
     def tidy_soon(self) -> None:
         """Make the next `tidy` run immediately."""
@@ -180,6 +185,24 @@ class FileRetention:
                     about = path.stat()
                     found.append((path, about.st_mtime, about.st_size))
         return sorted(found, key=lambda one: (one[1], one[0]))
+
+    @contextlib.contextmanager
+    def _removing_alone(self) -> Iterator[None]:
+        """Wait while another process removes files of this folder, so that each counts what is really there.
+
+        On a file system without locks, two processes may remove a file more than needed, the oldest first.
+        """
+        try:
+            folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:  # there is none yet
+            yield
+            return
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def _fits(self, path: Path) -> bool:
         return self._name.fullmatch(os.path.normpath(path)) is not None

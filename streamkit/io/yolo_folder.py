@@ -20,16 +20,19 @@ _LAYOUT = (
 _NAMES = ("data.yaml", "dataset.yaml", "classes.txt", "obj.names", "labels/classes.txt")
 
 
-def read_yolo_folder(folder: Path, *, labels: Sequence[str] = (), first_frame: int | None = None) -> BoxRows:
+def read_yolo_folder(
+    folder: Path, *, labels: Sequence[str] = (), first_frame: int | None = None, images: Sequence[str] = ()
+) -> BoxRows:  # fmt: skip
     """Read a folder.
 
-    The frame of a label file is the place of the image with its name among the folder's images, sorted naturally;
-    without images, the last number in its name.
+    The frame of a label file is the place of the image with its name among `images` or the folder's images, sorted
+    naturally; without images, the last number in its name.
 
     Args:
         folder: with `labels/`, or the label files themselves, and optionally `images/`.
         labels: the class names; empty takes those of the folder.
         first_frame: the number of the first frame in the names; None takes 0 if a file has it, else 1.
+        images: the files of a source of images, in order.
 
     Returns:
         The rows; `xyxy` are shares of the frame. A sixth number in a line is the track id.
@@ -40,11 +43,13 @@ def read_yolo_folder(folder: Path, *, labels: Sequence[str] = (), first_frame: i
     inside = folder / "labels" if (folder / "labels").is_dir() else folder
     files = sorted((one for one in inside.glob("*.txt") if one.name != "classes.txt"), key=natural_key)
     if not files:
-        raise ConfigError(f"{inside} has no label files: {_LAYOUT}")
+        parts = [str(one) for one in sorted(inside.iterdir()) if any(one.glob("*.txt"))]
+        which = f"{inside} has folders of label files; name one of them: {', '.join(parts[:3])}"
+        raise ConfigError(which if parts else f"{inside} has no label files: {_LAYOUT}")
     names = tuple(labels) or _names(folder)
-    frames = _frames(folder, files, first_frame)
+    frames = _frames_of_images(files, images) if images else _frames(folder, files, first_frame)
     rows: list[tuple[float, ...]] = []
-    for file in files:
+    for file in frames:
         rows += [(frames[file], *row) for row in _rows(file, names)]
     table = np.array(rows, np.float64).reshape(-1, 8)
     table = table[np.argsort(table[:, 0], kind="stable")]
@@ -53,12 +58,14 @@ def read_yolo_folder(folder: Path, *, labels: Sequence[str] = (), first_frame: i
     return BoxRows(
         folder, table[:, 0].astype(np.int64), xyxy, np.ones(n, np.float32), table[:, 1].astype(np.int32),
         table[:, 6].astype(np.int64), table[:, 7].astype(np.int64), names, {}, np.zeros(n, bool),
-        np.ones(n, np.float32), True, frozenset(frames.values()),
+        np.ones(n, np.float32), True, frozenset(frames.values()), area=np.full(n, np.nan),
+        absent=len(files) - len(frames),
     )  # fmt: skip
 
 
 def _names(folder: Path) -> tuple[str, ...]:
-    for place in (folder / name for name in _NAMES):
+    above = [one.parent for one in (folder, *folder.parents) if one.name == "labels"]  # of labels/val
+    for place in (one / name for one in (folder, *above) for name in _NAMES):
         if place.is_file():
             return _of_yaml(place) if place.suffix == ".yaml" else _of_lines(place)
     raise ConfigError(f"{folder} has no class names, in {' or '.join(_NAMES[:3])}; add the file, or give --labels")
@@ -80,6 +87,18 @@ def _of_yaml(path: Path) -> tuple[str, ...]:
     if not isinstance(names, list) or not names:
         raise ConfigError(f"{path} must have names: a list of class names, or a mapping from 0, 1, 2, ...")
     return tuple(map(str, names))
+
+
+def _frames_of_images(files: Sequence[Path], images: Sequence[str]) -> dict[Path, int]:
+    """The frame of each label file that belongs to an image of the source."""
+    place = {Path(name).stem: number for number, name in enumerate(images)}
+    found = {file: place[file.stem] for file in files if file.stem in place}
+    if not found:
+        raise ConfigError(
+            f"no label file in {files[0].parent} has the name of one of the source's {len(images)} images: there is "
+            f"{files[0].name}, and the source has {Path(images[0]).name}; take the labels of these images"
+        )
+    return found
 
 
 def _frames(folder: Path, files: Sequence[Path], first: int | None) -> dict[Path, int]:

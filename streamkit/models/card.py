@@ -172,7 +172,7 @@ def find_card(name: str, folder: Path | None = None) -> Path:
     for path in (one / (name + suffix) for one in folders for suffix in (".yaml", ".yml")):
         if path.is_file():
             return path
-    known = [card.stem for one in folders for card in list_cards(one) if _looks_like_a_card(card)]
+    known = list(dict.fromkeys(card.stem for one in folders for card in list_cards(one) if _looks_like_a_card(card)))
     searched = ", ".join(map(str, folders))
     raise ModelError(f"there is no model card {name}.yaml in {searched}{did_you_mean(name, known, all_if_few=True)}")
 

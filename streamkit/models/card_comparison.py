@@ -113,11 +113,23 @@ def read_truth(path: Path, card: Card) -> PictureTruth:
     )
     if not lists:
         raise ModelError(f"{path} is not ground truth in COCO's format: a mapping with images, annotations, categories")
-    ids = {str(one["name"]): int(one["id"]) for one in data["categories"]}
+    try:
+        ids = {str(one["name"]): int(one["id"]) for one in data["categories"]}
+        image_ids = {Path(one["file_name"]).name: int(one["id"]) for one in data["images"]}
+        boxes = [
+            {"area": one["bbox"][2] * one["bbox"][3], "iscrowd": 0, **one, "image_id": int(one["image_id"]),
+             "category_id": int(one["category_id"]), "id": int(one["id"])}
+            for one in data["annotations"]
+        ]  # fmt: skip
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{path} is not ground truth in COCO's format: images need id and file_name, categories id and name, "
+            f"annotations id, image_id, category_id and bbox; ids are whole numbers ({error})"
+        ) from None
     categories = tuple(ids.get(label) for label in card.labels)
     if not any(one is not None for one in categories):
         raise ModelError(f"{path} has none of the labels of {card.name}; its categories are {', '.join(list(ids)[:8])}")
-    return PictureTruth(data, {Path(one["file_name"]).name: int(one["id"]) for one in data["images"]}, categories)
+    return PictureTruth({**data, "annotations": boxes}, image_ids, categories)
 
 
 def compare_cards(

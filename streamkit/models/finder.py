@@ -16,7 +16,6 @@ from streamkit.models.card import Card, family_of
 from streamkit.models.network import check_model
 from streamkit.models.session import Session
 from streamkit.ops.preprocess import preprocess
-from streamkit.ops.transfer import fetch
 
 
 def decode(
@@ -38,12 +37,8 @@ def decode(
     reads, sizes = family_of(card), np.array([size], np.int64)
     least = card.score if min_score is None else min_score
     options = families.ReadOptions(np.full(max(1, len(card.labels)), least, np.float32), iou=card.iou)
-    packed = reads.read(outputs, geometry, sizes, card.input.size, options)
-    rest = reads.rest(outputs, packed, geometry, sizes, card.input.size)
-    buffer, *arrays = fetch([packed.buffer, *(rest.arrays if rest else ())])()
-    rows, counts, _ = packed.over(buffer, packed.rows.shape)
-    made = families.unpack(rows, counts, card.labels, reads.columns)
-    return rest.complete(made, arrays) if rest else made
+    table, _ = families.begin_table(reads, outputs, geometry, sizes, card.input.size, options, card.labels)
+    return table()[0]
 
 
 def finds_objects(card: Card) -> bool:

@@ -102,9 +102,11 @@ def write_int8(
         prepared = _prepared(with_opset(model, MIN_OPSET, file.name), Path(folder), file.name)
         found = parts(prepared)
         if not found.body:
+            count = len(found.last)
             raise ModelError(
-                f"{file.name} has {len(found.last)} convolutions, and none that another one reads: int8 would make "
-                "nothing faster. Keep the float network; on a GPU, convert it with: run.py models convert CARD --f16"
+                f"{file.name} has {count} convolution{'s' * (count != 1)}, and none that another one reads: int8 would "
+                "make nothing faster. Keep the float network; on a GPU, convert it with: run.py models convert CARD "
+                "--f16"
             )
         calibration = CalibrationReader(feeds)
         try:

@@ -8,14 +8,13 @@ bit if more follow, as characters starting at `0`. Follows pycocotools' `maskApi
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
 Rle = dict[str, Any]
 """{"size": [height, width], "counts": text}: the form that COCO's tools read."""
-
-_GROUPS = 13  # of 5 bits, for 64
 
 
 def from_runs(start: np.ndarray, end: np.ndarray, width: int, height: int) -> Rle:
@@ -27,12 +26,36 @@ def from_runs(start: np.ndarray, end: np.ndarray, width: int, height: int) -> Rl
         width: of the frame, in pixels.
         height: of the frame.
     """
-    edges = np.stack([start, end], axis=1).ravel()
-    if len(edges) > 2:  # a run that ends where the next begins, at a column's foot and the next one's head, is one
-        apart = edges[2::2] != edges[1:-1:2]
-        edges = edges[np.concatenate([[True], np.repeat(apart, 2), [True]])]
-    edges = np.concatenate([[0], edges, [width * height] if not len(edges) or edges[-1] < width * height else []])
-    return {"size": [height, width], "counts": compress(np.diff(edges.astype(np.int64)))}
+    ends = np.stack([start, end], axis=1).ravel()
+    return from_ends(ends, np.zeros(len(ends), np.intp), np.array([(width, height)]))[0]
+
+
+def from_ends(ends: np.ndarray, owner: np.ndarray, sizes_wh: np.ndarray) -> list[Rle]:
+    """Encode masks given by their runs of 1.
+
+    Args:
+        ends: (2 r,) int64, start and end of each run as in `from_runs`, mask by mask.
+        owner: (2 r,) the mask of each, ascending.
+        sizes_wh: (m, 2) width and height of each mask.
+    """
+    if len(ends) > 2:  # a run that ends where the next begins, at a column's foot and the next one's head, is one
+        apart = (ends[2::2] != ends[1:-1:2]) | (owner[2::2] != owner[1:-1:2])
+        kept = np.concatenate([[True], np.repeat(apart, 2), [True]])
+        ends, owner = ends[kept], owner[kept]
+    area = sizes_wh.prod(axis=1)
+    each = np.bincount(owner, minlength=len(area))
+    after = np.cumsum(each)
+    filled = np.zeros(len(area), bool)  # up to the last pixel
+    filled[each > 0] = ends[after[each > 0] - 1] == area[each > 0]
+    # The bounds of a mask's runs: 0, its ends, its area.
+    size = each + 2 - filled
+    first = np.cumsum(size) - size
+    bounds = np.zeros(size.sum(), np.int64)
+    bounds[np.arange(len(ends)) + (first + 1 - after + each)[owner]] = ends
+    bounds[(first + size - 1)[~filled]] = area[~filled]
+    runs_ = np.delete(np.diff(bounds), first[1:] - 1)
+    shapes = sizes_wh[:, ::-1].tolist()
+    return [{"size": shape, "counts": text} for shape, text in zip(shapes, _texts(runs_, size - 1), strict=True)]
 
 
 def encode(mask: np.ndarray, width: int, height: int, left: int = 0, top: int = 0) -> Rle:
@@ -47,12 +70,11 @@ def encode(mask: np.ndarray, width: int, height: int, left: int = 0, top: int = 
     """
     rows, columns = mask.shape
     # A row of 0 above and below each column: then every run begins and ends within its column.
-    padded = np.zeros((columns, rows + 2), np.int8)
+    padded = np.zeros((columns, rows + 2), bool)
     padded[:, 1:-1] = mask.T
-    change = np.diff(padded, axis=1).ravel()
-    places = np.arange(columns, dtype=np.int64)[:, None] * height + np.arange(rows + 1) + (left * height + top)
-    places = places.ravel()
-    return from_runs(places[change == 1], places[change == -1], width, height)
+    column, row = np.divmod(np.flatnonzero(padded[:, 1:] != padded[:, :-1]), rows + 1)
+    ends = (left + column) * height + row + top
+    return from_runs(ends[0::2], ends[1::2], width, height)
 
 
 def runs(rle: Rle) -> tuple[np.ndarray, np.ndarray]:
@@ -105,19 +127,24 @@ def iou(a: Rle, b: Rle) -> float:
 
 def compress(counts: np.ndarray) -> str:
     """Encode counts, (m,) int64, as text."""
+    return _texts(counts, np.array([len(counts)]))[0]
+
+
+def _texts(counts: np.ndarray, sizes: np.ndarray) -> list[str]:
+    """Encode the counts of several masks, one after the other, `sizes` of each."""
+    after = np.cumsum(sizes)
+    later = np.flatnonzero(np.arange(len(counts)) >= np.repeat(after - sizes + 3, sizes))
     left = counts.copy()
-    left[3:] -= counts[1:-2]
-    text = np.zeros((len(left), _GROUPS), np.uint8)
-    more = np.ones(len(left), bool)
-    for group in range(_GROUPS):
-        bits = left & 31
-        left >>= 5
-        rest = more & np.where(bits & 16, left != -1, left != 0)  # the fifth bit is the sign of the remaining bits
-        text[more, group] = (bits + 32 * rest + 48)[more]
-        more = rest
-        if not more.any():
-            break
-    return text[text > 0].tobytes().decode("ascii")
+    left[later] -= counts[later - 2]
+    bits = max(int(left.max(initial=0)), -int(left.min(initial=0)) - 1).bit_length() + 1  # with the sign
+    steps = np.arange(0, bits, 5)
+    groups = left[:, None] >> steps & 31
+    more = (left[:, None] >> steps + 5) != -(groups >> 4)  # the fifth bit is the sign of the remaining bits
+    used = np.ones(more.shape, bool)
+    used[:, 1:] = more[:, :-1]
+    text = (groups + 32 * more + 48)[used].astype(np.uint8).tobytes().decode("ascii")
+    ends = np.concatenate([[0], np.cumsum(used.sum(axis=1))])[after].tolist()
+    return [text[start:end] for start, end in itertools.pairwise([0, *ends])]
 
 
 def decompress(text: str) -> np.ndarray:

@@ -12,11 +12,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
-from streamkit.core.data import Array, Color, Frame, Surface, array_module
+from streamkit.core.data import Array, Frame, Surface, array_module
+from streamkit.core.dlpack import Nv12Planes
 from streamkit.ops import color
 from streamkit.ops.cuda import driver
 from streamkit.ops.letterbox import InputSpec
@@ -85,20 +86,6 @@ class PixelTensor:
 
     def __repr__(self) -> str:
         return f"PixelTensor({self.dtype}{list(self.shape)}@{self.device})"
-
-
-class Nv12Planes(NamedTuple):
-    """The planes of an NV12 image, as they are in memory; rows may have padding between them.
-
-    Attributes:
-        y: luma, (height, width) uint8.
-        uv: Cb and Cr, (ceil(height / 2), ceil(width / 2), 2) uint8.
-        color: matrix, range and chroma siting.
-    """
-
-    y: PixelTensor
-    uv: PixelTensor
-    color: Color
 
 
 class _Hold:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Color, Detections, Frame, Shown, Surface, array_module
+from streamkit.core.detections import stored
 from streamkit.ops.annotate import annotate
 from streamkit.ops.color import from_rgb, surface_of, to_rgb
 from streamkit.ops.glyphs import Atlas
@@ -86,7 +87,7 @@ def _scaled(table: Detections, scale: np.ndarray) -> Detections:
     """A frame's objects in the small image's pixels."""
     columns: dict[str, Any] = {"xyxy": table.xyxy * np.tile(scale, 2), "batch_row": np.zeros(len(table), np.int32)}
     columns["extra"] = {
-        name: column for name, column in table.extra.items() if name != "mask"
+        name: column for name, column in stored(table.extra).items() if name != "mask"
     }  # masks have the resolution of the full frame
     if "keypoints" in table.extra:
         points = np.array(table.extra["keypoints"], np.float32)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -79,3 +82,56 @@ def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:
         return found
 
     return wait
+
+
+class LateArray:
+    """An array that stays on its device until it is read, by any thread. On the host it is an array as any other.
+
+    The work that writes it must be over before `read`; a copy to the host, queued after it, tells when.
+
+    Args:
+        array: the array.
+    """
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.shape: tuple[int, ...] = array.shape
+
+    def read(self, part: Any = ...) -> np.ndarray:
+        """Return a part of the array, by its index, on the host."""
+        array = self.array
+        if array_module(array) is np:
+            return np.asarray(array[part])
+        with reading(array):
+            return fetch_now(array[part])
+
+    def to_host(self) -> None:
+        """Move the array to the host, on the current stream, which may be the one that writes it."""
+        if array_module(self.array) is not np:
+            self.array = fetch_now(self.array)
+
+
+@contextlib.contextmanager
+def reading(array: Array) -> Iterator[None]:
+    """Make the device of an array and a stream for late reads current on this thread, which may be any."""
+    import cupy
+
+    with array.device:
+        # `Device` omits the call if the device is already current; then this thread may have no context for launches
+        cupy.cuda.runtime.setDevice(array.device.id)
+        with _late_stream(array.device.id):
+            yield
+
+
+@cache
+def _late_stream(device: int) -> Any:
+    """The stream of late reads of a device; not the default one, which would wait for those of other libraries."""
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)
+
+
+def fetch_now(array: Array) -> np.ndarray:
+    """Copy a device array to the host on the current stream, and wait for the copy."""
+    traffic.fetched(array.nbytes)
+    return array.get()  # type: ignore[no-any-return]

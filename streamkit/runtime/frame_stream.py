@@ -77,6 +77,11 @@ class FrameStream:
         self._over = True
         self._thread.close()
 
+    def __repr__(self) -> str:
+        thread = self._thread
+        state = "ended" if self._over or thread.ended else "running" if thread.begun else "not begun"
+        return f"FrameStream({', '.join(thread.run.states)}; {state} on {thread.run.device})"
+
     def __enter__(self) -> FrameStream:
         return self
 

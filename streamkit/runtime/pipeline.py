@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import threading
 import time
@@ -29,24 +30,32 @@ from streamkit.runtime.execution.lane import LaneThread, connect, partition
 from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.execution.runners import runner
-from streamkit.runtime.execution.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
+from streamkit.runtime.execution.sizes import (
+    batch_sizes,
+    batches_ahead,
+    cores,
+    files_at_once,
+    instances,
+    live_batch_sizes,
+)
 from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.batcher import LIVE_LATENCY_S, Batcher
 from streamkit.runtime.ingest.fault_injector import FaultInjector, FaultySource, faults_message, faults_of
 from streamkit.runtime.ingest.reconnect import reconnecting
 from streamkit.runtime.ingest.source_reader import Status
 from streamkit.runtime.ingest.source_status import SourceState
-from streamkit.runtime.ingest.sources import Sources, in_realtime, is_unbounded, ring_for
+from streamkit.runtime.ingest.sources import Sources, drops_late_frames, in_realtime, ring_for
 from streamkit.runtime.observe.alarms import Alarms
 from streamkit.runtime.observe.health import Observer, emitters, folders
 from streamkit.runtime.observe.report_merge import headline
-from streamkit.runtime.observe.trace import Trace
+from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.observe.watchdog import Watchdog, stacks
 from streamkit.runtime.shutdown import wait
 
 logger = logging.getLogger(__name__)
 
 _MONITOR_S = 1.0
+_LIVE_FPS = 30
 _QUICK_SOURCES = 4
 """Up to this number of live sources start while networks are still being tuned, which slows the networks tenfold."""
 
@@ -67,6 +76,7 @@ class PipelineRun(Controls):
         live_may_come: whether live sources may be added; by default, if the run keeps running without sources.
 
     Attributes:
+        devices: the device, as a tuple; a `WorkerFleet` may use several.
         ready: whether every stage is open and frames are accepted.
         alarms: the alarms on the run itself.
         listen: passes the frames of each batch to a function; see `GraphOutputs.listen`.
@@ -78,7 +88,7 @@ class PipelineRun(Controls):
     sources: Sources
 
     def __init__(
-        self, graph: Graph, device: Device, *, limit: int | None = None, trace: Trace | None = None,
+        self, graph: Graph, device: Device, *, limit: int | None = None, trace: Recorder | None = None,
         keep_running: bool = False, parallel_files: int | None = None,
         own_cores: int | None = None, per_source: bool = False, realtime: bool = False,
         live_may_come: bool | None = None,
@@ -86,7 +96,7 @@ class PipelineRun(Controls):
         super().__init__(graph)
         self._faults = faults_of(graph.sources)
         self._runners: list[Runner] = []
-        self.device, self.limit = device, limit
+        self.device, self.devices, self.limit = device, (device,), limit
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
         self.hung_threads: list[threading.Thread] = []
@@ -97,7 +107,11 @@ class PipelineRun(Controls):
         self._trace = trace
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.current_track
         config = graph.config
+        self._live = sum(drops_late_frames(in_realtime(one) if realtime else one) for one in graph.sources)
         self._sizes = batch_sizes(config.batch.size, device)
+        if device.kind == "cuda" and self._live > _QUICK_SOURCES:
+            rate = math.inf if keep_running and live_may_come is not False else self._live * _LIVE_FPS
+            self._sizes = live_batch_sizes(self._sizes, rate * config.batch.max_wait)
         latency_s = LIVE_LATENCY_S if config.batch.max_latency is None else config.batch.max_latency
         self._batcher = Batcher(
             self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, per_source=per_source
@@ -109,7 +123,6 @@ class PipelineRun(Controls):
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
-        self._live = sum(is_unbounded(in_realtime(source) if realtime else source) for source in graph.sources)
         self._lanes = partition(graph)
         for lane in self._lanes:
             lane.workers = instances(lane.nodes, device, own_cores)
@@ -138,6 +151,8 @@ class PipelineRun(Controls):
         configure_process()
         if self._faults:
             logger.warning(faults_message(self._faults))
+        if self.device.kind == "cuda" and os.environ.get("STREAMKIT_X_EARLY", "1") == "1":
+            self.sources.start_early()
         self._open_lanes()
         if self._trace is not None:
             self._trace.start(self._lanes, self._batcher)

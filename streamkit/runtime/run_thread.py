@@ -11,7 +11,7 @@ from typing import Any
 from streamkit.config.plan import Graph
 from streamkit.core.data import Device
 from streamkit.core.errors import PipelineEnded, SourceError
-from streamkit.runtime.execution.future import start
+from streamkit.runtime.execution.future import in_program, start
 from streamkit.runtime.frame_queue import FrameQueue, with_frame_queue
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.pipeline import PipelineRun
@@ -169,7 +169,7 @@ def _all_failed(run: PipelineRun) -> SourceError | None:
 
 def _abandon(run: LoopRun, outcome: RunOutcome) -> None:
     """Stop a run without references. The garbage collector may run in a thread that the run waits for."""
-    _close(run, outcome, wait=not threading.current_thread().daemon)
+    _close(run, outcome, wait=in_program())
 
 
 def _close(run: LoopRun, outcome: RunOutcome, wait: bool = True) -> None:

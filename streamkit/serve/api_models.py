@@ -7,6 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Len
 
+from streamkit.runtime.preview.gallery import GalleryEvent
+
 _CLOSED = {"extra": "forbid"}
 
 
@@ -135,6 +137,15 @@ class EventView:
     track_id: int | None
     data: dict[str, Any]
     image: bool
+
+    @classmethod
+    def of(cls, stored: GalleryEvent) -> EventView:
+        """An event of the gallery as the API returns it."""
+        event, pts_s = stored.event, round(stored.event.pts_s, 6)
+        return cls(
+            stored.number, stored.time_s, event.source, event.frame, pts_s, event.kind, event.stage, event.track_id,
+            event.data, stored.jpeg is not None,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -172,7 +172,7 @@ def _reading(app: FastAPI, engine: ServeEngine) -> None:
         after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     ) -> Response:
         """The latest events, newest first, of one source or all, with a number above `after`."""
-        return reply([one.view() for one in engine.gallery.events(limit, source, after)])
+        return reply([api_models.EventView.of(one) for one in engine.gallery.events(limit, source, after)])
 
     @app.get("/", include_in_schema=False)
     def index() -> Response:

@@ -23,9 +23,9 @@ from streamkit.core.stage import options
 from streamkit.media.uris import is_path, scheme
 from streamkit.runtime.ingest.source_status import SourceState, short
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.preview.gallery import Gallery
 from streamkit.serve import api_models
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
-from streamkit.serve.gallery import Gallery
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
@@ -51,6 +51,11 @@ class ServeEngine:
     def graph(self) -> Graph:
         """The running graph."""
         return self.running.graph
+
+    @property
+    def device(self) -> str:
+        """The names of the devices."""
+        return ", ".join(map(str, self.running.devices))
 
     @property
     def ready(self) -> bool:
@@ -229,7 +234,7 @@ class ServeEngine:
             id=node.id,
             type=node.type.name,
             kind=kind_name(node.type),
-            where=str(self.running.device) if on_gpu else "host",
+            where=self.device if on_gpu else "host",
             inputs=list(node.inputs),
             adds=list(node.type.spec.writes),
             crossings=crossings(self.graph, node) if self.running.device.kind == "cuda" else [],
@@ -292,7 +297,7 @@ class ServeEngine:
         newest = self.gallery.events(1)
         return api_models.Status(
             version=__version__,
-            device=str(running.device),
+            device=self.device,
             ready=self.ready,
             stopping=running.stopping,
             uptime_s=round(time.monotonic() - self._begun_s, 1),

@@ -9,9 +9,9 @@ import anyio
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from streamkit.runtime.preview.gallery import Thumbnail
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.gallery import Thumbnail
 
 MAX_VIEWERS = 64
 """Maximum number of live streams at the same time."""

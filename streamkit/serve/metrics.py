@@ -33,8 +33,8 @@ class PipelineCollector(Collector):
         from streamkit.runtime.observe.nvml import Nvml
 
         self._engine = engine
-        device = engine.running.device
-        self._nvml = Nvml(device.index) if device.kind == "cuda" else None
+        gpus = [device for device in engine.running.devices if device.kind == "cuda"]
+        self._nvml = {str(device): Nvml(device.index) for device in gpus}
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric with its current value."""
@@ -90,11 +90,12 @@ class PipelineCollector(Collector):
         yield _gauge("ready", "1 if frames are accepted", "", [(float(self._engine.ready),)])
 
     def _load(self) -> Iterator[Metric]:
-        if self._nvml is None:
-            return
-        for name, share in zip(("gpu", "decoder"), self._nvml.use(), strict=True):
-            if share is not None:
-                yield _gauge(f"{name}_utilization_ratio", f"Share of time in which the {name} is busy", "", [(share,)])
+        used = {device: nvml.use() for device, nvml in self._nvml.items()}
+        for place, name in enumerate(("gpu", "decoder")):
+            shares = [(device, use[place]) for device, use in used.items() if use[place] is not None]
+            if shares:
+                text = f"Share of time in which the {name} is busy"
+                yield _gauge(f"{name}_utilization_ratio", text, "device", shares)
 
 
 def registry(engine: ServeEngine) -> CollectorRegistry:

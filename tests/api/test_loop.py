@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import av
+import numpy as np
 import pytest
 
 import streamkit
@@ -277,9 +278,101 @@ def test_a_push_source_needs_a_pipeline():
         streamkit.run({"cam": streamkit.PushSource()}, model="demo")
 
 
-def test_stages_are_a_mapping():
-    with pytest.raises(ConfigError, match="stages must be a mapping"):
-        streamkit.run(STREET, stages=["track"])
+@pytest.mark.parametrize(
+    ("sources", "given", "text"),
+    [
+        (STREET, {"stages": ["track"]}, "stages must be a mapping"),
+        (STREET, {"limit": 0}, "limit must be a number of frames, at least 1, got 0"),
+        (STREET, {"limit": "5"}, "limit must be a number of frames, at least 1, got '5'"),
+        (STREET, {"limit": True}, "limit must be a number of frames, at least 1, got True"),
+        (STREET, {"set": ["a=1"]}, "set must be a mapping from names to values"),
+        (
+            STREET,
+            {"stages": {"detect": {"min_score": 0.5}}},
+            'put the model into it, {"detect": {"model": "demo", ...}}',
+        ),
+        ("", {}, "source source needs a URI or a file"),
+        ({"a": {"uri": ""}}, {}, "source a needs a URI or a file"),
+        (0, {}, "webcam 0 is the device /dev/video0"),
+        (b"a.mp4", {}, "source source must be .* as text, got bytes"),
+        (
+            (path for path in [STREET]),
+            {},
+            "source source must be .* as text, got generator; several sources are a list",
+        ),
+        ({STREET}, {}, "got set; several sources are a list"),
+        (np.zeros((4, 6, 3), np.uint8), {}, r"source source is an image \(ndarray\), .* Pipeline\(.*PushSource"),
+        ({"cam": np.zeros((4, 6, 3), np.uint8)}, {}, r'push\("cam", image\)'),
+        ({"cam": streamkit.PushSource}, {}, r"source cam is the class PushSource; create one: PushSource\("),
+    ],
+)
+def test_an_argument_that_cannot_be_is_refused_with_the_fix(sources, given, text):
+    with pytest.raises(ConfigError, match=text) as raised:
+        streamkit.run(sources, **{"model": "demo", "device": "cpu", **given})
+    assert len(str(raised.value)) < 300
+
+
+def test_stages_without_sources_are_a_pipeline_that_lacks_sources():
+    with pytest.raises(ConfigError, match="a pipeline needs sources"):
+        streamkit.run({"stages": {"detect": {"model": "demo"}}})
+
+
+def test_values_of_numpy_are_plain_ones():
+    line = np.array([[320, 0], [320, 360]])
+    stages = {
+        "track": {},
+        "door": {"stage": "line_counter", "line": line},
+        "zone": {"polygon": [*line, (0, np.int64(9))]},
+    }
+    score = np.float32(0.5)
+    frames = streamkit.run(
+        STREET, model="demo", stages=stages, device="cpu", limit=1, set={"stages.detect.min_score": score}
+    )
+    (frame,) = frames
+    assert frame.detections.score.min() >= 0.5
+    assert frame.shown["door "].points == ((320.0, 0.0), (320.0, 360.0))
+
+
+def test_set_takes_python_values_and_texts(tmp_path):
+    pipeline = {"sources": {"a": STREET}, "stages": {"detect": {"model": "demo", "labels": ["car"]}}}
+
+    def labels(value):
+        (frame,) = streamkit.run(pipeline, device="cpu", limit=1, set={"stages.detect.labels": value})
+        return set(frame.detections.label)
+
+    assert labels(["person"]) == labels("[person]") == {"person"}
+    assert labels(None) == {"car", "person", "bike"}
+    path = tmp_path / "a #1: b.jsonl"  # as YAML, this would be a comment
+    list(streamkit.run(
+        {**pipeline, "stages": {**pipeline["stages"], "jsonl": {"path": "x"}}}, device="cpu", limit=1,
+        set={"stages.jsonl.path": path},
+    ))  # fmt: skip
+    assert path.is_file()
+
+
+def test_a_stream_shows_its_sources_and_state():
+    frames = streamkit.run({"a": STREET, "b": STREET}, model="demo", device="cpu")
+    assert repr(frames) == "FrameStream(a, b; not begun on cpu)"
+    next(frames)
+    assert repr(frames) == "FrameStream(a, b; running on cpu)"
+    frames.close()
+    assert repr(frames) == "FrameStream(a, b; ended on cpu)"
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+def test_a_loop_that_a_thread_leaves_has_closed_its_files(tmp_path, daemon):
+    path, sizes = tmp_path / "out.mp4", []
+    pipeline = {"sources": {"a": STREET}, "stages": {"video": {"path": str(path)}}}
+
+    def leave():
+        for _ in streamkit.run(pipeline, device="cpu"):
+            break
+        sizes.append(path.stat().st_size if path.exists() else 0)
+
+    thread = threading.Thread(target=leave, daemon=daemon)
+    thread.start()
+    thread.join()
+    assert sizes[0] > 0
 
 
 KEPT = """

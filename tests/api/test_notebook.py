@@ -100,6 +100,16 @@ def test_a_table_has_twenty_rows_at_most():
     assert " and 2 more" in html
 
 
+def test_a_table_of_objects_is_a_table():
+    html = detections([[1, 2, 30, 40]], [0.5], label=["<b>"], track_id=[7])._repr_html_()
+    found = Tags(html)
+    assert found.texts["td"] == ["<b>", "0.5", "7", "1, 2, 30, 40"]
+    assert found.texts["div"][0].startswith("Detections(1 rows: 1 <b>;")
+    many = detections([[0, 0, 9, 9]] * (MAX_ROWS + 3))._repr_html_()
+    assert Tags(many).texts["td"][-1] == "3 more"
+    assert Tags(detections([])._repr_html_()).tags == ["div"]
+
+
 def test_a_frame_without_pixels_or_objects_is_one_line():
     (frame,) = frames(1)
     assert Tags(frame._repr_html_()).tags == ["div"]

@@ -218,7 +218,7 @@ def test_push_sources_come_and_go(pushing):
         (GRAY.astype(np.int32), None, ValueError, r"as in image\.astype"),
         (GRAY[:20], None, ValueError, r"one size, 64x36, got 64x20 \(width x height\); resize"),
         (GRAY, 1.0, ValueError, "pts_s must rise from frame to frame, got 1 s after 1 s"),
-        (GRAY, float("nan"), ValueError, "pts_s must rise"),
+        (GRAY, float("nan"), ValueError, "pts_s must be a finite number"),
         (GRAY, "soon", TypeError, "pts_s must be a number of seconds, got 'soon'"),
         (GRAY, None, ValueError, r"needs its time: push it with pts_s, in seconds, or set fps"),
     ],
@@ -237,7 +237,7 @@ def test_an_image_that_does_not_fit_is_refused_with_the_fix(pushing, image, pts_
     ("values", "text"),
     [
         ({"width": 0}, "width must be at least 2 pixels, got 0"),
-        ({"height": 3.5}, "height must be at least 2"),
+        ({"height": 3.5}, "height must be a whole number of pixels, got 3.5"),
         ({"fps": 0}, "fps must be a number above 0"),
         ({"channels": "BGR"}, "channels must be 'rgb' or 'bgr', got 'BGR'"),
     ],
@@ -245,6 +245,20 @@ def test_an_image_that_does_not_fit_is_refused_with_the_fix(pushing, image, pts_
 def test_a_push_source_that_cannot_be_is_refused(values, text):
     with pytest.raises(ValueError, match=text):
         streamkit.PushSource(**values)
+
+
+def test_sizes_of_numpy_are_sizes():
+    source = streamkit.PushSource(width=np.int64(6), height=np.int32(4))
+    assert (source.width, source.height) == (6, 4)
+    with pytest.raises(ValueError, match="width must be at least 2 pixels, got 1"):
+        streamkit.PushSource(width=np.int64(1))
+
+
+@pytest.mark.parametrize("pts_s", [float("nan"), float("inf")])
+def test_the_first_time_is_a_finite_number(pushing, pts_s):
+    pipeline = pushing(streamkit.PushSource())
+    with pytest.raises(ValueError, match="pts_s must be a finite number of seconds, got"):
+        pipeline.push("cam", GRAY, pts_s)
 
 
 def test_a_source_that_is_read_takes_no_images():

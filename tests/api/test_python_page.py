@@ -20,9 +20,15 @@ def count(path: str) -> dict[str, int]:
         pipeline.push("b", np.zeros((36, 64, 3), np.uint8), 0.5)
         for frame in pipeline:
             found[frame.source] = found.get(frame.source, 0) + len(frame.detections)
+            for row in frame.detections:
+                labels: list[str] = row.label
+            luma = np.from_dlpack(frame.nv12().y)
+            shape: tuple[int, ...] = frame.rgb().shape
         rate: float = pipeline.stats.sources["a"].fps
     for one in streamkit.run([path], model="demo"):
         index: int = one.index
+    streamkit.Pipeline(streamkit.PushSource(), model="demo")
+    streamkit.Pipeline([streamkit.PushSource(), path], model="demo")
     return found
 """
 
@@ -39,10 +45,20 @@ def test_every_example_runs(block, tmp_path, monkeypatch):
     exec(compile(block, "docs/python.md", "exec"), {})
 
 
-@pytest.mark.parametrize(("old", "new"), [("", ""), ("index: int", "index: str")], ids=["right", "wrong"])
-def test_a_strict_type_check_reads_the_annotations(tmp_path, old, new):
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("", "", "Success"),
+        ("index: int", "index: str", 'expression has type "int", variable has type "str"'),
+        ("nv12().y", "nv12().luma", '"Nv12Planes" has no attribute "luma"'),
+        ("rgb().shape", "rgb().size", '"DLPackArray" has no attribute "size"'),
+    ],
+    ids=["right", "type", "plane", "tensor"],
+)
+def test_a_strict_type_check_reads_the_annotations(tmp_path, old, new, error):
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text(PROGRAM.replace(old, new) if old else PROGRAM)
     command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(tmp_path / "program.py")]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (found.returncode == 0) is (not old), found.stdout
+    assert error in found.stdout

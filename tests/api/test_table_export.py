@@ -97,6 +97,16 @@ def test_supervision_has_masks():
     assert table(mask=np.array([None, None], object)).to_supervision().mask is None
 
 
+def test_supervision_draws_oriented_boxes():
+    corners = np.array([[[50, 10], [90, 50], [50, 90], [10, 50]]], np.float32)
+    found = detections([[10, 10, 90, 90]], corners=corners).to_supervision()
+    assert set(found.data) == {"class_name", "xyxyxyxy"}
+    image = np.zeros((100, 100, 3), np.uint8)
+    drawn = supervision.OrientedBoxAnnotator(thickness=1).annotate(image, found)
+    assert drawn[30, 70].any()  # on an edge of the diamond
+    assert not drawn[10, 10].any()  # a corner of its hull
+
+
 def test_supervision_draws_and_counts():
     frame = next(streamkit.run(STREET, model="demo", stages={"track": {}}, device="cpu", limit=1))
     image, found = frame.image(order="bgr"), frame.detections.to_supervision()

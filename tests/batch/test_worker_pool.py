@@ -14,8 +14,9 @@ from support.small_clips import clip, job
 
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome
 from streamkit.batch.manager import Manager, RunCounts
-from streamkit.batch.worker_pool import LocalWorkerPool, WorkerPool, plan_workers
+from streamkit.batch.worker_pool import LocalWorkerPool, WorkerPool
 from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.runtime.multiprocess.children import CHILD_MODULE
 
 PLUGIN = '''
 import os, signal, time
@@ -77,7 +78,7 @@ def pools() -> Iterator:
     yield make
     for pool in made:
         pool.close()
-    assert not {one for one in set(psutil.Process().children()) - before if "spawn_main" in " ".join(one.cmdline())}
+    assert not {one for one in set(psutil.Process().children()) - before if CHILD_MODULE in one.cmdline()}
 
 
 def run(pool: WorkerPool, jobs: list[BatchJob], **options) -> tuple[RunCounts, dict[str, Outcome]]:
@@ -131,7 +132,7 @@ def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(sett
 
     def look(manager: Manager) -> None:
         if (tmp_path / "slow").exists() and not killed:
-            (child,) = [one for one in psutil.Process().children() if "spawn_main" in " ".join(one.cmdline())]
+            (child,) = [one for one in psutil.Process().children() if CHILD_MODULE in one.cmdline()]
             killed.append(child.pid)
             os.kill(child.pid, signal.SIGKILL)
 
@@ -167,25 +168,3 @@ def test_workers_that_die_as_they_open_end_the_run(settings, pools, tmp_path):
     (tmp_path / "trouble.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     with pytest.raises(StreamkitError, match=r"repeatedly die before they .*: .* killed by SIGKILL"):
         run(pools(settings, 1), jobs_of(tmp_path, "a"))
-
-
-@pytest.mark.parametrize(
-    ("cores", "workers", "files", "count", "each"),
-    [(4, None, 100, 4, 1), (4, None, 2, 2, 2), (4, 3, 100, 3, 1), (4, 8, 100, 8, 1), (1, None, 5, 1, 1)],
-)
-def test_a_core_for_each_worker(cores, workers, files, count, each, monkeypatch):
-    monkeypatch.setattr("streamkit.batch.worker_pool.all_cores", lambda: cores)
-    shares = plan_workers("cpu", workers, files)
-    assert (shares.devices, shares.slots, shares.cores) == (["cpu"] * count, 1, each)
-
-
-def test_three_workers_for_each_gpu(monkeypatch):
-    from streamkit.core.data import Device
-
-    monkeypatch.setattr("streamkit.batch.worker_pool.choose", lambda name: Device("cuda", int(name[5:] or 0)))
-    one = plan_workers("cuda:0", None, 1000)
-    assert (one.devices, one.slots, one.cores) == (["cuda:0"] * 3, 11, None)
-    two = plan_workers(["cuda:0", "cuda:1"], None, 1000)
-    assert (two.devices, two.slots) == (["cuda:0", "cuda:1"] * 3, 11)
-    few = plan_workers("cuda:0", None, 1)
-    assert (few.devices, few.slots) == (["cuda:0"], 32)

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.bench.copies import due_fps, multiply
+from streamkit.bench import copies
+from streamkit.bench.copies import due_fps, multiply, read_copies
 from streamkit.config.graph import build
-from streamkit.config.pipeline_config import read_text
+from streamkit.config.pipeline_config import read, read_text
 from streamkit.core.data import Frame
 from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Collecting, Sink, Source, default_registry, stage
+from streamkit.core.yaml_tree import load
 
 
 def config(root, text):
@@ -78,6 +80,39 @@ def test_files_go_to_a_folder_and_other_sinks_are_left_out(root, tmp_path):
     assert [graph.nodes[name].inputs for name in ("video", "jsonl")] == [["draw"], ["draw"]]
     assert len(told) == 1
     assert told[0].startswith("send is removed")
+
+
+def test_the_text_of_the_copies_is_the_changed_pipeline(root, tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text(f"""
+        device: {{use: cpu, processes: 3}}
+        batch: {{max_latency: 2s}}
+        sources: {{street: {{uri: {root}/samples/street.mp4, start: 1s}}, test: "test://?width=64&height=48"}}
+        stages:
+          draw: {{}}
+          mqtt: {{url: "mqtt://127.0.0.1:1", topic: a}}
+          jsonl: {{from: mqtt, path: "out/all.jsonl"}}
+    """)
+    made, removed = read_copies(path, {"sources.street.every": "4", "batch.size": "5"}, "cpu", 3, 10.0, tmp_path / "o")
+    again = read(path, text=made.text, device="cpu")  # as a worker process reads it
+    assert [text[:15] for text in removed] == ["mqtt is removed"]
+    for one in (made, again):
+        build(one)
+        assert (one.device, one.processes, one.batch.size, one.batch.max_latency) == ("cpu", 3, 5, 2.0)
+        assert [(s.id, s.options["pace"], s.options.get("every")) for s in one.sources] == [
+            ("street-0", 10.0, 4), ("test-1", 10.0, None), ("street-2", 10.0, 4),
+        ]  # fmt: skip
+        assert one.sources[2].options["uri"] == f"{root}/samples/street.mp4"
+        assert (one.sources[0].options["loop"], one.sources[0].options["start"]) == (True, 1.0)
+        assert one.stages[-1].options["path"] == str(tmp_path / "o" / "jsonl" / "{source}.jsonl")
+        assert one.stages[-1].inputs == ["draw"]
+
+
+def test_numbers_and_texts_come_through(tmp_path):
+    values = {"a": [float("inf"), -float("inf"), 1e-7, 12, True, None, "yes", "1:30", "é😀\n{", "0o17", ".inf"]}
+    found, problems = load(copies._flow(values), "x.yaml")
+    assert (found.plain(), problems) == (values, [])
+    assert load(copies._flow([float("nan")]), "x.yaml")[0].plain()[0] != 0
 
 
 def test_a_source_without_a_pace_is_refused(root, tmp_path):

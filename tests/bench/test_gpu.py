@@ -126,20 +126,51 @@ def test_a_run_for_which_the_time_is_over_is_stopped_and_its_outputs_are_gone(ro
     assert made.left_out[1:] == ["paced, h264, 1 sources, batch by default"]
 
 
+def test_the_number_of_processes_is_set_in_every_run(root, tmp_path, monkeypatch):
+    asked = []
+
+    def measure(spec, until_s):
+        asked.append((spec.device, spec.set_))
+        raise TimeoutError
+
+    monkeypatch.setattr(trial, "measure", measure)
+    made = gpu.GpuBenchmark(options(root, set_={"stages.detect.top_k": "5"}), tmp_path, print)
+    made.clips = made.options.clips
+    made._whole("h264", 2, 3)
+    made._whole("h264", 2, 3, processes=3)
+    made._whole("h264", 2, 3, "decode + preprocess")
+    one = {"device.processes": "auto"}
+    assert [set_ for _, set_ in asked] == [
+        {"stages.detect.top_k": "5", **one}, {"stages.detect.top_k": "5", "device.processes": "3"}, one,
+    ]  # fmt: skip
+    assert {device for device, _ in asked} == {made.options.device}
+
+
+def test_a_row_says_how_many_processes_ran(root, tmp_path):
+    told = []
+    made = gpu.GpuBenchmark(options(root, processes=(2,), seconds=1.0), tmp_path, told.append)
+    made.clips = made.options.clips
+    for processes in (None, 1, "auto"):
+        made._whole("h264", 2, 2, processes=processes)
+    assert [(row.processes, row.found.error) for row in made.rows] == [(2, None), (1, None), (1, None)]
+    assert [line.split()[4] for line in told] == ["2", "1", "1"]
+    assert made.rows[0].found.fps > 0
+
+
 def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(gpu.GpuBenchmark, "_parts", lambda self: None)
     monkeypatch.setattr(
         gpu.GpuBenchmark, "_whole",
-        lambda self, codec, sources, batch, what="whole", decoders=None, processes=1: asked.append(
+        lambda self, codec, sources, batch, what="whole", decoders=None, processes=None: asked.append(
             (what, sources, processes)
         ),
     )  # fmt: skip
     gpu.GpuBenchmark(
-        options(root, batches=(2,), sources=(1,), realtime=(5, 9), processes=(1, 3)), tmp_path, print
+        options(root, batches=(2,), sources=(1,), realtime=(5, 9), processes=("auto", 3)), tmp_path, print
     ).all()
-    assert asked[:4] == [("paced", 5, 1), ("paced", 9, 1), ("paced", 5, 3), ("paced", 9, 3)]
-    assert asked[4] == ("whole", 1, 1)
+    assert asked[:4] == [("paced", 5, "auto"), ("paced", 9, "auto"), ("paced", 5, 3), ("paced", 9, 3)]
+    assert asked[4] == ("whole", 1, None)
     assert ("whole", 1, 3) in asked
     assert len(asked) == 4 + 1 + 3 + 1
 

@@ -12,12 +12,18 @@ def found(**changed):
 
 def test_a_row_stands_under_the_head():
     row = Measurement(
-        "whole", 5000.0, "hevc", 14, 64, of_limit=0.875, uses={"decoder": 0.96, "lock": 0.6}, found=found()
+        "whole", 5000.0, "hevc", 14, 64, of_limit=0.875, uses={"decoder": 0.96, "lock": 0.6}, found=found(), processes=3
     )
     text = str(row)
-    assert text.split() == ["whole", "hevc", "14", "64", "5,000", "87.5%", "40.0%", "4.0", "0", "0", "0", "900", "9.5",
-                            "decoder", "96%"]  # fmt: skip
-    for title, value in {"sources": "14", "batch": "64", "frames/s": "5,000", "lock free": "40.0%"}.items():
+    assert text.split() == ["whole", "hevc", "14", "64", "3", "5,000", "87.5%", "40.0%", "4.0", "0", "0", "0",
+                            "900", "9.5", "decoder", "96%"]  # fmt: skip
+    for title, value in {
+        "sources": "14",
+        "batch": "64",
+        "procs": "3",
+        "frames/s": "5,000",
+        "lock free": "40.0%",
+    }.items():
         end = HEAD.index(title) + len(title)
         assert text[:end].endswith(value)
 

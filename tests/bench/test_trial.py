@@ -31,6 +31,7 @@ def test_frames_a_second_are_those_of_the_pace_and_every_one_is_written(tmp_path
     assert found.seconds == pytest.approx(1.0, abs=0.3)
     assert found.frames_in_all >= found.fps
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == found.frames_in_all
+    assert found.processes == 1
     assert 0.1 < found.start_s < 30
     assert 0 < found.latency["p50_ms"] <= found.latency["p95_ms"] <= found.latency["p99_ms"]
     assert found.cores_used > 0
@@ -43,12 +44,14 @@ def test_several_processes_are_measured_together(tmp_path):
     plan = json.loads(Path(pipeline(tmp_path, pace="realtime")).read_text())
     plan["sources"]["b"] = plan["sources"]["a"]
     (tmp_path / "two.yaml").write_text(json.dumps(plan))
-    spec = trial.TrialSpec(str(tmp_path / "two.yaml"), device="cpu,cpu", seconds=2.0, warmup_s=0.6)
+    set_ = {"device.processes": "2"}
+    spec = trial.TrialSpec(str(tmp_path / "two.yaml"), set_, device="cpu", seconds=2.0, warmup_s=0.6)
     found = trial.measure(spec)
     assert found.error is None
     assert came(found) == pytest.approx(100, rel=0.2)
     assert sum(len((tmp_path / f"{id_}.jsonl").read_text().splitlines()) for id_ in "ab") == found.frames_in_all
     assert 0 < found.latency["p50_ms"] <= found.latency["p95_ms"]
+    assert found.processes == 2
     assert found.lock_free is None, "each has its own"
     assert found.host_mb > 60, "all processes' memory"
     assert found.cores_used > 0
@@ -62,6 +65,28 @@ def test_copies_write_to_their_folder(tmp_path):
     assert came(found) == pytest.approx(60, rel=0.25)
     assert sorted(path.name for path in (outputs / "jsonl").iterdir()) == ["a-0.jsonl", "a-1.jsonl", "a-2.jsonl"]
     assert not list(tmp_path.glob("*.jsonl"))
+
+
+def test_copies_reach_every_process_with_their_pace_and_outputs(tmp_path):
+    plan = json.loads(Path(pipeline(tmp_path, every=9)).read_text())
+    plan["device"] = {"use": "cpu", "processes": 2}
+    plan["state"] = str(tmp_path / "state.db")
+    plan["stages"]["mqtt"] = {"url": "mqtt://127.0.0.1:1", "topic": "a", "send": "events"}
+    plan["stages"]["all"] = {"stage": "jsonl", "path": str(tmp_path / "all.jsonl")}
+    plan["alarms"] = {"down": {"when": "down_s > 30", "to": "mqtt"}}
+    (tmp_path / "two.yaml").write_text(json.dumps(plan))
+    outputs, set_ = tmp_path / "out", {"sources.a.every": "2"}
+    spec = trial.TrialSpec(str(tmp_path / "two.yaml"), set_, None, 3, 20.0, str(outputs), seconds=1.0, warmup_s=0.6)
+    found = trial.run(spec)
+    assert (found.error, found.processes) == (None, 2)
+    assert came(found) == pytest.approx(30, rel=0.25)
+    for stage in ("jsonl", "all"):
+        written = {path.name: path.read_text().count("\n") for path in (outputs / stage).iterdir()}
+        assert sorted(written) == ["a-0.jsonl", "a-1.jsonl", "a-2.jsonl"]
+        assert sum(written.values()) == found.frames_in_all
+    assert len([text for text in found.messages if "mqtt is removed" in text]) == 1
+    assert set(found.stages) == {"jsonl", "all"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "pipeline.yaml", "two.yaml"]
 
 
 @pytest.mark.parametrize(

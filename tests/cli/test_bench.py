@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from streamkit.cli.bench import bench_gpu
+
 
 def run(root, *arguments):
     command = [sys.executable, str(root / "run.py"), *arguments]
@@ -30,6 +32,8 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
     [
         (["bench", "gpu", "--batches", "8,x"], "give whole numbers from 1"),
         (["bench", "gpu", "--sources", "0"], "give whole numbers from 1"),
+        (["bench", "gpu", "--processes", "auto,0"], "give auto or whole numbers from 1"),
+        (["bench", "gpu", "--processes", "many"], "give auto or whole numbers from 1"),
         (["bench", "gpu", "--device", "cpu", "--clip", "h264=none.mp4", "--model", "demo"], "there is no none.mp4"),
         (["bench", "gpu", "--device", "cpu", "--data", "samples"], "bench needs"),
         (["bench", "gpu", "--device", "cuda:0,cuda:1"], "only one device is measured"),
@@ -43,6 +47,17 @@ def test_wrong_arguments_exit_with_2(arguments, told, root, here):
     done = here(*arguments, cwd=root)
     assert done.returncode == 2
     assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [([], ("auto",)), (["--processes", "auto, 3"], ("auto", 3)), (["--processes", "2"], (2,))]
+)
+def test_processes_are_the_runtime_s_choice_or_numbers(given, taken, root, monkeypatch):
+    asked = []
+    monkeypatch.setattr("streamkit.bench.gpu.bench", lambda options, out, echo: asked.append(options) or 0)
+    line = ["--device", "cpu", "--model", "demo", "--clip", f"h264={root}/samples/street.mp4", *given]
+    bench_gpu.main(line, standalone_mode=False)
+    assert asked[0].processes == taken
 
 
 def test_both_kinds_of_bench_are_named(root):

@@ -36,6 +36,9 @@ def test_the_report_as_text_json_and_picture(here: Here, pipeline: Path, truth: 
         assert text in done.stdout
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["frames"] == 30
+    assert report["speed"]["latency"].keys() == {"source", "frames", "dropped", "p50_ms", "p95_ms", "p99_ms"}
+    assert report["speed"]["latency"]["frames"] + report["speed"]["latency"]["dropped"] == 30
+    assert "frames of street at the speed of a camera" in done.stdout
     assert report["misses"]["objects"][0].keys() == {"source", "frame", "label", "box", "id", "cause", "score"}
     picture = cv2.imread(str(tmp_path / "w.png"))
     assert picture.shape == (36 + 2 * (36 + 360), 3 * 640, 3)
@@ -52,6 +55,8 @@ def test_the_same_option_twice_compares_both(here: Here, pipeline: Path, truth: 
     assert done.returncode == 1
     assert "A: " in done.stdout
     assert "B - A" in done.stdout
+    for text in ("precision car", "latency p95 ms"):
+        assert text in done.stdout
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["a"]["detection"]["recall"] > report["b"]["detection"]["recall"]
     assert report["a"]["detection"]["ap"] == report["b"]["detection"]["ap"]  # of the network, whatever the threshold
@@ -85,12 +90,19 @@ def test_a_wrong_option_is_one_message(here: Here, pipeline: Path, truth: Path, 
     assert "Traceback" not in done.stderr
 
 
-def test_a_truth_of_another_size_or_length_ends_with_one_message(here: Here, pipeline: Path, tmp_path: Path) -> None:
+def test_a_truth_of_another_size_or_length_ends_with_one_message(
+    here: Here, root: Path, pipeline: Path, tmp_path: Path
+) -> None:
     one = {"objects": [{"id": 1, "label": "car", "box": [0, 0, 50, 50]}]}
     lines = [{"frame": 0, "width": 1280, "height": 720, **one}]
     (tmp_path / "size.jsonl").write_text(json.dumps(lines[0]))
     done = here("eval", pipeline, "--truth", "size.jsonl", "--limit", 3, cwd=tmp_path)
     assert (done.returncode, "is the truth of a video of 1280x720 (frame 0)" in done.stderr) == (2, True)
+    street = json.loads("[" + ",".join((root / "samples/street.truth.jsonl").read_text().splitlines()[:20]) + "]")
+    (tmp_path / "from1.jsonl").write_text("\n".join(json.dumps(one | {"frame": one["frame"] + 1}) for one in street))
+    done = here("eval", pipeline, "--truth", "from1.jsonl", "--limit", 30, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "from1.jsonl fits the source street better 1 frame earlier" in done.stderr
     (tmp_path / "long.jsonl").write_text(json.dumps({"frame": 7000, **one}))
     done = here("eval", pipeline, "--truth", "long.jsonl", "--set", "sources.street.every=40", cwd=tmp_path)
     assert done.returncode == 2

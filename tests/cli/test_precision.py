@@ -20,6 +20,10 @@ def test_quantize_writes_a_card_that_runs(root, here: Here, tmp_path):
     again = here("models", "quantize", "demo", street, "--frames", "16", cwd=tmp_path)
     assert again.returncode == 1
     assert "demo_int8.yaml exists; replace it with --overwrite, or name another card with --out" in again.stderr
+    (tmp_path / "demo_int8.yaml").write_text("old")
+    again = here("models", "quantize", "demo", street, "--frames", "16", "--overwrite", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "file: demo_int8.onnx" in (tmp_path / "demo_int8.yaml").read_text()
 
 
 def test_a_refusal_is_exit_1_and_writes_nothing(root, here: Here, tmp_path):
@@ -87,6 +91,7 @@ def test_ranges_from_the_compared_images_are_told(here: Here, stills, tmp_path):
         (("quantize", "color", "STREET"), 2, "color.onnx has 1 convolution"),
         (("quantize", "deno", "STREET"), 2, "did you mean 'demo'?"),
         (("quantize", "demo", "STREET", "--truth", "no.json"), 2, "no.json"),
+        (("quantize", "demo", "STREET", "--out", "x.onnx"), 2, "--out x.onnx is the card: give it the suffix .yaml"),
         (("convert", "demo"), 2, "name the precision: --f16, or use: run.py models quantize"),
         (("convert", "demo", "--f16", "--device", "cuda"), 2, "cuda"),
     ],

@@ -78,7 +78,7 @@ def test_a_token_that_is_given_is_not_printed(root, yaml):
     [
         (["--token", "short"], "at least 16 characters"),
         (["--host", "203.0.113.7"], "cannot listen on 203.0.113.7"),
-        (["--device", "cpu,cpu"], "serve runs on one device"),
+        (["--device", "cpu,cuda:99"], "device cuda:99 cannot be used"),
         (["--set", "stages.jsonl.pth=x"], "no option 'pth'"),
     ],
 )

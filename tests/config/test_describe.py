@@ -55,6 +55,12 @@ def test_every_built_in_stage_and_option_is_explained(name: str) -> None:
             assert lines[number + 1].startswith("      "), f"the option {line.strip()!r} has no help"
 
 
+def test_the_device_is_explained() -> None:
+    told = explain(BUILT_IN, "device")
+    assert told.startswith("device: Where a pipeline runs, and how many processes share each device.")
+    assert "\n  processes: auto or whole number from 1; default auto\n" in told
+
+
 def test_faults_are_explained_as_an_option_of_every_source() -> None:
     told = explain(BUILT_IN, "fault")
     assert told.startswith("fault: Inject faults into a source")

@@ -139,6 +139,44 @@ def test_a_fault_belongs_to_the_runner():
     assert faults["d"] is None
 
 
+@pytest.mark.parametrize(
+    ("text", "device", "processes"),
+    [
+        ("", "auto", None),
+        ("device: cuda\n", "cuda", None),
+        ("device: {use: cuda}\n", "cuda", None),
+        ("device: {use: cuda, processes: auto}\n", "cuda", None),
+        ("device: {use: 'cuda:1', processes: 3}\n", "cuda:1", 3),
+        ("device: {processes: 2}\n", "auto", 2),
+        ("device: {use: [cuda:0, cuda:1], processes: 2}\n", ["cuda:0", "cuda:1"], 2),
+    ],
+)
+def test_a_device_may_have_a_number_of_processes(tmp_path, text, device, processes):
+    path = tmp_path / "p.yaml"
+    path.write_text(text + SMALL)
+    made = read(path)
+    assert (made.device, made.processes, made.problems) == (device, processes, [])
+    other = read(path, device="cpu")
+    assert (other.device, other.processes) == ("cpu", processes), "the command's device keeps the YAML's processes"
+    for value, count in (("4", 4), ("auto", None)):
+        made = read(path, set_={"device.processes": value})
+        assert (made.device, made.processes, made.problems) == (device, count, [])
+    made = read(path, set_={"device.processes": "5"}, device="cuda:0,cuda:2")
+    assert (made.device, made.processes) == (["cuda:0", "cuda:2"], 5)
+    made = read(path, set_={"device": "cuda:3"})
+    assert (made.device, made.processes) == ("cuda:3", None), "the whole key is replaced"
+    assert read(path, set_={"device.use": "cuda:4"}).device == "cuda:4"
+
+
+def test_a_device_that_is_listed_twice_is_refused_on_the_command_line(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text("device: {use: cpu, processes: 2}\n" + SMALL)
+    (problem,) = read(path, device="cuda:0,cuda:0").problems
+    assert str(problem).startswith(
+        "--device: device.use must list each device once: the number of processes on a GPU is"
+    )
+
+
 def test_the_device_of_the_command_goes_before_the_files(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("device: cuda:3\n" + SMALL)
@@ -317,7 +355,7 @@ def test_set_gives_a_fault_to_a_source_that_is_only_an_address(tmp_path):
         ({"stages__jsonl__rn__on_error": "stop"}, "jsonl has no option 'rn'"),
         ({"stages__detect__min_scor": "1"}, "detect has no option 'min_scor'; did you mean 'min_score'?"),
         ({"stages__detect__min_score": "two"}, "--set stages.detect.min_score: detect.min_score must be"),
-        ({"device__x": "1"}, "--set: device.x: there is no 'device'"),
+        ({"device__x": "1"}, "--set device.x: device has no option 'x'; known: use, processes"),
         ({"sources__a__uri__x": "1"}, "sources.a.uri is not a mapping, so x cannot be set in it"),
         ({"stages__detect__model__x": "1"}, "stages.detect.model is not a mapping, so x cannot be set in it"),
         ({"devise": "cpu"}, "unknown key 'devise'; did you mean 'device'?"),

@@ -112,6 +112,19 @@ from streamkit.core.errors import ConfigError
         ("device: [1]\n" + SMALL, "1:9: device must be auto, cpu, cuda or cuda:N, got [1]"),
         ("device: [cuda:0, gpu]\n" + SMALL, "1:9: device must be auto, cpu, cuda or cuda:N, got ['cuda:0', 'gpu']"),
         ("device: [cuda:0, auto]\n" + SMALL, "1:9: device must name each device of a list, as in [cuda:0"),
+        (
+            "device: [cuda:0, cuda, cuda:0]\n" + SMALL,
+            "1:9: device must list each device once: the number of processes on a GPU is chosen automatically, and "
+            "device: {use: cuda:0, processes: 3} sets it, got ['cuda:0', 'cuda', 'cuda:0']",
+        ),
+        (
+            "device: {use: [cuda:0, cuda:1, cuda:1]}\n" + SMALL,
+            "1:15: device.use must list each device once: the number of processes on a GPU is chosen automatically, "
+            "and device: {use: [cuda:0, cuda:1], processes: 2} sets it",
+        ),
+        ("device: {processes: 0}\n" + SMALL, "1:21: device.processes must be auto or at least 1, got 0"),
+        ("device: {use: gpu}\n" + SMALL, "1:15: device.use must be auto, cpu, cuda or cuda:N, got 'gpu'"),
+        ("device: {process: 3}\n" + SMALL, "1:10: device has no option 'process'; did you mean 'processes'?"),
         ("device: []\n" + SMALL, "1:9: device must name a device; leave it out for auto, got []"),
         ("batch: {size: true}\n" + SMALL, "1:15: batch.size must be a whole number, got True"),
         ("batch: true\n" + SMALL, "1:8: batch.size must be a whole number, got True"),

@@ -55,6 +55,9 @@ GOOD = {
     "a list of inserts": SOURCES + "stages: {detect: {model: demo, insert: [{after: infer, stage: draw}]}}",
     "device and batch": "device: cuda:1\nbatch: {size: 8, max_wait: 20ms}\n" + DETECT % "",
     "devices": "device: ['cuda:0']\nbatch: 16\n" + DETECT % "",
+    "processes": "device: {use: cuda, processes: 3}\n" + DETECT % "",
+    "processes that are chosen": "device: {use: ['cuda:0', 'cuda:1'], processes: auto}\n" + DETECT % "",
+    "processes by the environment": "device:\n  use: ${GPU:-cpu}\n  processes: ${N:-2}\n" + DETECT % "",
     "the environment": "batch: ${SIZE:-4}\n"
     + SOURCES
     + "stages:\n  detect:\n    model: demo\n    min_score: ${SCORE:-0.5}\n    class_agnostic: ${AG:-true}\n",
@@ -103,6 +106,9 @@ BAD = {
     "an unknown word in what is hidden": SOURCES + "stages: {draw: {blur: {label: [car]}}}",
     "a fault of a stage": SOURCES + "stages: {draw: {fault: {fail: 1s}}}",
     "a device that is none": "device: gpu\n" + DETECT % "",
+    "a device twice": "device: ['cuda:0', 'cuda:0']\n" + DETECT % "",
+    "no processes": "device: {use: cuda, processes: 0}\n" + DETECT % "",
+    "a device's unknown option": "device: {use: cuda, process: 3}\n" + DETECT % "",
     "a batch of none": "batch: 0\n" + DETECT % "",
 }
 

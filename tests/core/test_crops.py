@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from streamkit.core.crops import Crops, LazyRows
+from streamkit.core.crops import Crops, LazyOutputs, LazyRows
 from streamkit.core.data import Batch
 from streamkit.testing.kit import detections, frames
 
@@ -81,3 +81,47 @@ def test_frames_take_their_rows_out_of_what_is_not_yet_made():
     parts = [whole.take([row]) for row in range(3)]
     assert [part.tensor.ravel().tolist() for part in parts] == [[0], [], [1, 2]]
     assert Batch.join(parts, whole).tensor.ravel().tolist() == [0, 1, 2]
+
+
+def lazy_outputs(count, lengths):
+    """Outputs whose values are the rows, and the runs that made them."""
+    made = []
+
+    def run(rows):
+        made.append(rows.tolist())
+        return {"a": rows[:, None] * 10.0, "b": rows}
+
+    return LazyOutputs(run, lengths, count), made
+
+
+def test_outputs_are_made_one_run_at_a_time():
+    outputs, made = lazy_outputs(5, [4, 4])
+    assert outputs
+    assert made == []
+    runs = outputs.runs()
+    rows, first = next(runs)
+    assert (rows, made) == (slice(0, 4), [[0, 1, 2, 3]])
+    assert first["b"].tolist() == [0, 1, 2, 3]
+    rows, second = next(runs)
+    assert rows == slice(4, 5)
+    assert len(second["a"]) == 4  # padding
+    assert list(runs) == []
+    whole = outputs.whole(np)
+    assert whole["a"].tolist() == [[0], [10], [20], [30], [40]]
+    assert whole["b"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_run_of_padding_alone_is_not_made():
+    outputs, made = lazy_outputs(4, [4, 1])
+    assert [rows for rows, _ in outputs.runs()] == [slice(0, 4)]
+    assert made == [[0, 1, 2, 3]]
+
+
+def test_frames_take_their_rows_out_of_outputs_that_are_not_yet_made():
+    whole = batch()
+    whole.tensor = None
+    whole.outputs, made = lazy_outputs(3, [2, 2])
+    parts = [whole.take([row]) for row in range(3)]
+    assert made == []
+    assert [part.outputs.whole(np).get("b", np.zeros(0)).tolist() for part in parts] == [[0], [], [1, 2]]
+    assert made == [[0, 0], [1, 2]]

@@ -5,7 +5,7 @@ import pytest
 
 from streamkit import BatchStage, Frame, FrameStage, Point, Score, Seconds, StreamStage
 from streamkit.core.errors import ConfigError
-from streamkit.core.stage import Collecting, Registry, Sink, Source, default_registry, options, stage, summary
+from streamkit.core.stage import Collecting, Registry, Sink, Source, default_registry, options, scope_of, stage, summary
 from streamkit.core.stage_spec import StageSpec
 
 
@@ -239,6 +239,27 @@ def test_a_declaration_as_a_class_attribute_is_refused(annotations):
     )
     with pytest.raises(TypeError, match=f"^{text} class, as in class Probe\\(FrameStage, emits=...\\)$"):
         type("Probe", (FrameStage,), {"emits": ("passed",), "__annotations__": annotations})
+
+
+@pytest.mark.parametrize(
+    ("base", "declared", "scope"),
+    [
+        (BatchStage, {}, None),
+        (BatchStage, {"scope": "source"}, "source"),
+        (StreamStage, {}, "source"),
+        (FrameStage, {"scope": "pipeline"}, "pipeline"),
+        (Sink, {}, "source"),
+    ],
+)
+def test_the_scope_of_a_stage_is_declared_or_follows_from_its_kind(registry, base, declared, scope):
+    made = stage("probe", **declared)(type("Probe", (base,), {}))
+    assert scope_of(made) == scope
+    assert scope_of(type("Inherits", (made,), {})) == scope
+
+
+def test_a_scope_that_is_none_is_refused(registry):
+    with pytest.raises(TypeError, match=r"^Probe: scope must be 'source' or 'pipeline', got 'frame'$"):
+        stage("probe", scope="frame")(type("Probe", (FrameStage,), {}))
 
 
 def test_an_unknown_declaration_is_refused(registry):

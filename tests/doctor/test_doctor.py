@@ -192,8 +192,24 @@ def test_a_gpu_that_cannot_be_used_is_broken_only_where_its_packages_are(
     assert re.search(ROOT_INSTALL.format(r"\[gpu\]") + "$", last)
 
 
+def test_processes_on_a_gpu_take_turns_without_mps(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamkit.runtime.execution import sizes
+    from streamkit.runtime.multiprocess import mps
+
+    monkeypatch.setattr(sizes, "cores", lambda: 8)
+    monkeypatch.setattr(mps, "find_control", lambda: None)
+    assert doctor.shared_gpu().text == (
+        "device: cuda runs up to 2 processes on a GPU (8 CPU cores), which take turns: nvidia-cuda-mps-control is not "
+        "installed"
+    )
+    monkeypatch.setattr(sizes, "cores", lambda: 7)
+    assert doctor.shared_gpu().text == "device: cuda runs up to 1 process on a GPU (7 CPU cores), which needs none"
+
+
 def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     from streamkit.media import encoders, nv_caps
+    from streamkit.runtime.execution import sizes
+    from streamkit.runtime.multiprocess import mps
 
     gib = 2**30
     machine(monkeypatch, (13, 0), "580.65")
@@ -211,6 +227,8 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_device, "describe_gpu", lambda index: gpu)
     monkeypatch.setattr(doctor, "_work", lambda index, name: iter([Finding("ok", name, "kernels compile")]))
     monkeypatch.setattr(nv_caps, "nv_module", lambda: object())
+    monkeypatch.setattr(sizes, "cores", lambda: 16)
+    monkeypatch.setattr(mps, "find_control", lambda: "/usr/bin/nvidia-cuda-mps-control")
 
     def capabilities(index: int, codec: str, bits: int) -> dict[str, int]:
         known = codec in ("h264", "hevc")
@@ -225,6 +243,8 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         "ok    cupy-cuda13x: 14.2.0",
         "ok    PyNvVideoCodec: 2.2.4",
         "ok    driver: 580.65, up to CUDA 13.0",
+        "ok    MPS: device: cuda runs up to 4 processes on a GPU (16 CPU cores), at the same time, by "
+        "nvidia-cuda-mps-control",
         "ok    cuda:0: NVIDIA X, compute 9.0, 100.0 of 141.0 GiB free, CUDA runtime 13.0",
         "ok    cuda:0: kernels compile",
         "ok    cuda:0: NVDEC decodes h264 8 bit up to 8192x4096 on 7 engines, hevc 8 bit up to 8192x4096 on 7 engines, "

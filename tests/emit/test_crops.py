@@ -158,7 +158,7 @@ def test_what_is_meant_to_be_clear_may_be(root):
 
 def test_pixels_do_not_leave_their_device(root):
     with pytest.raises(
-        ConfigError, match="pixels are never copied between devices; leave out crops, or name one device"
+        ConfigError, match="never copied between processes; leave out crops, or name one device with processes: 1"
     ):
         assign_sources(planned(root, device="[cuda:0, cuda:1]"))
     assert len(assign_sources(planned(root, crops="false", device="[cuda:0, cuda:1]"))) == 2

@@ -291,7 +291,7 @@ def test_a_package_that_is_missing_is_told_before_the_first_frame(kind, package,
 
 def test_several_processes_have_one_emitter(tmp_path, root):
     (tmp_path / "p.yaml").write_text(
-        "device: [cpu, cpu]\n"
+        "device: {use: cpu, processes: 2}\n"
         "sources: {a: 'test://?width=96&height=64&frames=20', b: 'test://?width=96&height=64&frames=20'}\n"
         "stages: {sqlite: {path: out.db}}\n"
     )

@@ -76,6 +76,7 @@ def test_frames_without_inference_are_left_out_of_average_precision(root):
 def test_cameras_and_loops_are_refused(root):
     from streamkit.core.errors import ConfigError
 
-    text = "sources: {a: {uri: samples/street.mp4, loop: true}}\nstages: {detect: {model: demo}}"
-    with pytest.raises(ConfigError, match="source a is a camera, or has pace or loop"):
-        check_sources(build(read_text(text, folder=root)))
+    for option in ("loop: true", "loop: 2", "pace: realtime"):
+        text = f"sources: {{a: {{uri: samples/street.mp4, {option}}}}}\nstages: {{detect: {{model: demo}}}}"
+        with pytest.raises(ConfigError, match="source a is a camera, or has pace or loop"):
+            check_sources(build(read_text(text, folder=root)))

@@ -1,10 +1,8 @@
 """Scores of tracks equal those that TrackEval computes from MOTChallenge files; errors are located where they are."""
 
-import contextlib
-import io
-
 import numpy as np
 import pytest
+from support.official_scores import trackeval_scores
 
 from streamkit.evaluate.boxes import EvaluatedFrame, FlatBoxes
 from streamkit.evaluate.tracking import check_packages, track_errors, tracking_scores
@@ -29,34 +27,6 @@ def flat(sequences):
     return FlatBoxes.of(parts), frames
 
 
-def official(tmp_path, sequences):
-    """What TrackEval's own reader and evaluator make of the same rows, as files."""
-    import trackeval
-
-    for name, truth, found, _ in sequences:
-        gt = tmp_path / "gt" / name / "gt"
-        gt.mkdir(parents=True)
-        np.savetxt(gt / "gt.txt", np.hstack([truth, np.ones((len(truth), 3))]), delimiter=",", fmt="%.10g")
-        data = tmp_path / "trackers" / "mine" / "data"
-        data.mkdir(parents=True, exist_ok=True)
-        np.savetxt(data / f"{name}.txt", np.hstack([found, np.ones((len(found), 1)), -np.ones((len(found), 3))]),
-                   delimiter=",", fmt="%.10g")  # fmt: skip
-    quiet = {"PRINT_CONFIG": False}
-    with contextlib.redirect_stdout(io.StringIO()):
-        dataset = trackeval.datasets.MotChallenge2DBox(quiet | {
-            "GT_FOLDER": str(tmp_path / "gt"), "TRACKERS_FOLDER": str(tmp_path / "trackers"), "SKIP_SPLIT_FOL": True,
-            "SEQ_INFO": {name: count for name, _, _, count in sequences}, "DO_PREPROC": False,
-            "OUTPUT_FOLDER": str(tmp_path / "out"),
-        })  # fmt: skip
-        evaluator = trackeval.Evaluator(quiet | {
-            "PRINT_RESULTS": False, "OUTPUT_SUMMARY": False, "OUTPUT_DETAILED": False, "PLOT_CURVES": False,
-            "TIME_PROGRESS": False, "LOG_ON_ERROR": None, "BREAK_ON_ERROR": True,
-        })  # fmt: skip
-        metrics = [trackeval.metrics.HOTA(), trackeval.metrics.CLEAR(quiet), trackeval.metrics.Identity(quiet)]
-        results, _ = evaluator.evaluate([dataset], metrics)
-    return results["MotChallenge2DBox"]["mine"]["COMBINED_SEQ"]["pedestrian"]
-
-
 def walk(seed, count=60, people=5):
     """People who walk, and a tracker that loses some and confuses others: rows of truth and of tracks."""
     rng = np.random.default_rng(seed)
@@ -76,7 +46,7 @@ def walk(seed, count=60, people=5):
 def compare(tmp_path, sequences):
     truth, frames = flat([(name, real, count) for name, real, _, count in sequences])
     found, _ = flat([(name, tracks, count) for name, _, tracks, count in sequences])
-    mine, theirs = tracking_scores(truth, found, frames, ["person"]), official(tmp_path, sequences)
+    mine, theirs = tracking_scores(truth, found, frames, ["person"]), trackeval_scores(tmp_path, sequences)
     expected = {
         "hota": theirs["HOTA"]["HOTA"].mean(), "deta": theirs["HOTA"]["DetA"].mean(),
         "assa": theirs["HOTA"]["AssA"].mean(), "mota": theirs["CLEAR"]["MOTA"], "idf1": theirs["Identity"]["IDF1"],

@@ -57,14 +57,14 @@ def yolo(folder, first=1, names="names: [car, person]\n"):
     return folder
 
 
-def read(path, known=("car", "person"), sources=("a",), **options):
-    return Truth(TruthOptions(str(path), **options), sources, known)
+def read(path, known=("car", "person"), sources=("a",), images=None, **options):
+    return Truth(TruthOptions(str(path), **options), sources, known, images=images)
 
 
 def shown(truth):
     found = []
     for frame in range(3):
-        xyxy, class_id, track_id, _ = truth.of("a", frame, W, H)
+        xyxy, class_id, track_id, *_ = truth.of("a", frame, W, H)
         found += [
             (frame, i, truth.classes[c], *box)
             for i, c, box in zip(track_id.tolist(), class_id.tolist(), np.round(xyxy).tolist(), strict=True)
@@ -92,6 +92,53 @@ def test_label_files_beside_images_belong_to_the_images_in_natural_order(tmp_pat
     assert shown(read(folder)) == ROWS
 
 
+def test_a_coco_file_of_several_videos_has_the_frames_of_each(tmp_path):
+    whole = json.loads(coco(tmp_path).read_text())
+    other = [{**one, "id": one["id"] + 100, "video_id": 2} for one in whole["images"]]
+    whole["images"] = [{**one, "video_id": 1} for one in whole["images"]] + other
+    whole["videos"] = [{"id": 1, "name": "in/a.mp4"}, {"id": 2, "name": "in/b.mp4"}]
+    whole["annotations"] = [{**one, "area": None} for one in whole["annotations"]]
+    (tmp_path / "truth.json").write_text(json.dumps(whole))
+    assert shown(read(tmp_path / "truth.json")) == ROWS
+    with pytest.raises(ConfigError, match=r"has the videos in/a.mp4, in/b.mp4, and none is 'c'"):
+        read(tmp_path / "truth.json", sources=("c",))
+
+
+def renamed_images(path):
+    """The COCO file with images by name, not by number, of which the source lacks the first."""
+    whole = json.loads(path.read_text())
+    for one in whole["images"]:
+        number = one.pop("frame_id")
+        one["file_name"] = f"val/shot{number + 8}.jpg"  # 8, 9, 10
+    path.write_text(json.dumps(whole))
+    return path
+
+
+def test_images_of_a_folder_are_found_by_their_names(tmp_path):
+    files = ["in/shot7.jpg", "in/shot9.jpg", "in/shot10.jpg", "in/shot11.jpg"]
+    truth = read(renamed_images(coco(tmp_path)), images={"a": files})
+    assert shown(truth) == [(2, *ROWS[2][1:])]
+    assert [truth.is_labelled("a", frame) for frame in range(4)] == [False, True, True, False]
+    assert truth.notes == [f"images of {tmp_path}/truth.json that the source a lacks are left out: 1"]
+    with pytest.raises(ConfigError, match=r"none of its images is among the 2 of the source a: .*shot8.jpg.*'x.jpg'"):
+        read(tmp_path / "truth.json", images={"a": ["in/x.jpg", "in/y.jpg"]})
+
+
+def test_yolo_labels_are_found_by_the_names_of_the_images_of_a_source(tmp_path):
+    folder = yolo(tmp_path)
+    (folder / "labels").rename(folder / "val")
+    (folder / "labels").mkdir()
+    (folder / "val").rename(folder / "labels" / "val")
+    with pytest.raises(ConfigError, match=r"has folders of label files; name one of them: .*labels/val"):
+        read(folder)
+    files = ["in/shot_000.jpg", "in/shot_001.jpg", "in/shot_003.jpg"]
+    truth = read(folder / "labels" / "val", images={"a": files})
+    assert shown(truth) == [(1, *ROWS[0][1:]), (1, *ROWS[1][1:]), (2, *ROWS[2][1:])]
+    assert [truth.is_labelled("a", frame) for frame in range(3)] == [False, True, True]
+    with pytest.raises(ConfigError, match=r"no label file in .*val has the name of one of the source's 1 images"):
+        read(folder / "labels" / "val", images={"a": ["in/x.jpg"]})
+
+
 def test_a_class_is_renamed_and_the_others_are_noted(tmp_path):
     truth = read(jsonl(tmp_path), known=("vehicle",), mapping={"car": "vehicle"})
     assert truth.classes == ("vehicle",)
@@ -102,9 +149,12 @@ def test_a_class_is_renamed_and_the_others_are_noted(tmp_path):
 def test_crowds_and_hidden_objects_are_ignored_not_left_out(tmp_path):
     path = coco(tmp_path)
     whole = json.loads(path.read_text())
-    whole["annotations"][1]["iscrowd"] = 1
+    whole["annotations"][1] |= {"iscrowd": 1, "area": 700.5}
     path.write_text(json.dumps(whole))
-    assert read(path).of("a", 0, W, H).ignore.tolist() == [False, True]
+    rows = read(path).of("a", 0, W, H)
+    assert rows.ignore.tolist() == [False, True]
+    assert np.isnan(rows.area[0])  # that of the box
+    assert rows.area[1] == 700.5
     line = {"frame": 0, "objects": [{"id": 1, "label": "car", "box": [0, 0, 9, 9], "visible": 0.2}]}
     (tmp_path / "v.jsonl").write_text(json.dumps(line))
     assert read(tmp_path / "v.jsonl", min_visible=0.3).of("a", 0, W, H).ignore.tolist() == [True]
@@ -156,12 +206,18 @@ def text_file(name, text):
     return make
 
 
+def coco_with(**parts):
+    whole = {"images": [{"id": 1}], "annotations": [], "categories": [{"id": 1, "name": "car"}], **parts}
+    return text_file("t.json", json.dumps(whole))
+
+
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
         (jsonl, {"known": ("truck", "bus")}, "no class in common: the truth has car, person; the pipeline finds truck, "
                                              "bus. Rename them with --map, as in --map car=truck"),
         (jsonl, {"mapping": {"cra": "car"}}, "--map cra: the truth has no class 'cra'; did you mean 'car'"),
+        (jsonl, {"mapping": {"car": "cra"}}, "--map car=cra: the pipeline has no class 'cra'; did you mean 'car'"),
         (jsonl, {"sources": ("a", "b")}, r"is one file, and the pipeline has 2 sources \(a, b\); write \{source\}"),
         (jsonl, {"labels": ("car",)}, "--labels names the classes of MOTChallenge and YOLO"),
         (mot, {}, "class 2 has no name: .* as in --labels pedestrian,car"),
@@ -171,6 +227,16 @@ def text_file(name, text):
         (text_file("p.mp4", "x"), {}, "a truth is a .jsonl, a COCO .json, a MOTChallenge gt.txt or a YOLO folder"),
         (text_file("t.json", "{}"), {}, "a COCO file must have images, annotations and categories"),
         (text_file("t.jsonl", ""), {}, "has no box"),
+        (text_file("t.jsonl", '{"frame": 0, "objects": []}\n' * 2), {}, "t.jsonl:2:1: frame 0 is there twice"),
+        (text_file("t.jsonl", '{"frame": 0, "width": "w", "height": 1, "objects": []}'), {}, "width and height must"),
+        (coco_with(images=[{"file_name": "a"}]), {}, "entry 1 of images must have id, a number or a text"),
+        (coco_with(images={"a": 1}), {}, "images must be a list"),
+        (coco_with(images=[{"id": 1}, {"id": 1}]), {}, "two entries of images have the same id"),
+        (coco_with(images=[{"id": 1, "frame_id": 0}, {"id": 2, "frame_id": 0}]), {}, "have the same frame_id 0"),
+        (coco_with(images=[{"id": 1, "width": "w", "height": 1}]), {}, "height of the image 1 must"),
+        (coco_with(categories=["car"]), {}, "entry 1 of categories must have id"),
+        (coco_with(categories=[{"id": 1}]), {}, "entry 1 of categories must have name"),
+        (coco_with(annotations=[3]), {}, "annotation 1 needs image_id"),
         (wrong_yolo("0 0.5 0.5 0.1"), {}, "shot_002.txt:1:1: a line must have the 5 numbers"),
         (wrong_yolo("0 0.5 0.5 0.1 0.1 0.2 0.2"), {}, "polygons of segments cannot be used"),
         (wrong_yolo("0 320 180 64 36"), {}, "must be shares of the frame, 0 to 1"),

@@ -185,6 +185,13 @@ def test_a_path_is_relative_to_the_yaml(tmp_path):
     assert find_card(str(path), Path("/")) == path
 
 
+def test_a_card_in_several_folders_is_listed_once(tmp_path):
+    (tmp_path / "models").symlink_to(shipped_models())
+    with pytest.raises(ModelError) as caught:
+        find_card("5", tmp_path)
+    assert str(caught.value).count("yolov8n-pose") == 1
+
+
 def test_a_card_that_is_not_there(tmp_path):
     with pytest.raises(ModelError) as caught:
         find_card("yolox-nan", tmp_path)

@@ -197,33 +197,29 @@ def test_no_more_objects_are_compared_than_the_pipeline_keeps(frames, tmp_path):
     assert report.objects == 300
 
 
-@pytest.mark.parametrize(("name", "what"), [("seg", "instance_masks"), ("deeplab", "best_classes")])
-def test_wrong_masks_are_found(name, what, frames, test_data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["seg", "deeplab"])
+def test_wrong_masks_are_found(name, frames, test_data, tmp_path, monkeypatch):
     from streamkit.models.families import semantic
     from streamkit.ops import masks
 
-    right = getattr(masks, what)
-
-    def wrong(*args):
-        found = right(*args)
-        return found + 1 if what == "best_classes" else found[::-1]
-
-    monkeypatch.setattr(masks if what == "instance_masks" else semantic, what, wrong)
+    right, best = masks.InstanceMasks.rows, semantic.best_classes
+    monkeypatch.setattr(masks.InstanceMasks, "rows", lambda self, index: right(self, index[::-1]))
+    monkeypatch.setattr(semantic, "best_classes", lambda *args: best(*args) + 1)
     report = check(detail_card(name, test_data, tmp_path), frames)
     assert not report.passed
     assert str(report).endswith("FAILED")
 
 
 def test_wrong_points_are_found(frames, test_data, tmp_path, monkeypatch):
-    from streamkit.models import families
+    from streamkit.models.families import base
 
-    right = families.unpack
+    right = base.unpack
 
     def wrong(*args):
         table = right(*args)
         return table.with_columns(keypoints=table.extra["keypoints"] + np.float32(2))
 
-    monkeypatch.setattr(families, "unpack", wrong)
+    monkeypatch.setattr(base, "unpack", wrong)
     report = check(detail_card("movenet", test_data, tmp_path), frames)
     assert not report.passed
     assert report.worst == pytest.approx(2, abs=0.01)
@@ -258,16 +254,16 @@ def test_a_wrong_tensor_is_found(frames, test_data, monkeypatch):
 
 @pytest.mark.parametrize("column", ["xyxy", "score", "class_id"])
 def test_wrong_objects_are_found(column, frames, test_data, monkeypatch):
-    from streamkit.models import families
+    from streamkit.models.families import base
 
-    right = families.unpack
+    right = base.unpack
 
     def wrong(*args):
         table = right(*args)
         change = {"xyxy": 3.0, "score": -0.02, "class_id": 1}[column]
         return table.with_columns(**{column: getattr(table, column) + np.asarray(change, getattr(table, column).dtype)})
 
-    monkeypatch.setattr(families, "unpack", wrong)
+    monkeypatch.setattr(base, "unpack", wrong)
     report = check(card_of("yolox-nano", test_data), frames)
     assert not report.passed
     assert report.tensor_max < 0.01
@@ -275,10 +271,10 @@ def test_wrong_objects_are_found(column, frames, test_data, monkeypatch):
 
 
 def test_a_missed_object_is_found(frames, test_data, monkeypatch):
-    from streamkit.models import families
+    from streamkit.models.families import base
 
-    right = families.unpack
-    monkeypatch.setattr(families, "unpack", lambda *args: right(*args)[1:])
+    right = base.unpack
+    monkeypatch.setattr(base, "unpack", lambda *args: right(*args)[1:])
     assert not check(card_of("yolox-nano", test_data), frames).passed
 
 

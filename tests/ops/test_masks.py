@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from streamkit.ops import masks, rle
+from streamkit.ops.resample import bilinear
+from streamkit.ops.transfer import LateArray
 
 INPUT, MAP = (96, 64), (24, 16)
 SIZES = np.array([(200, 140), (33, 71), (96, 64)])
@@ -54,13 +56,14 @@ def plain(row, prototypes, geometry, size):
 def made(rows, counts, prototypes, found):
     frame = np.repeat(np.arange(len(rows)), counts[:, 0])
     rank = np.concatenate([np.arange(n) for n in counts[:, 0]])
-    return masks.instance_masks(rows[frame, rank, :4], frame, rank, found, MAP, GEOMETRY, SIZES, INPUT), frame, rank
+    of = masks.InstanceMasks(rows[frame, rank, :4], frame, LateArray(found), MAP, GEOMETRY, SIZES, INPUT)
+    return of.rows(np.arange(len(frame))), frame, rank
 
 
 def test_instance_masks_equal_plain_loops():
     rows, counts, prototypes = given()
     found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
-    assert (found.rects.dtype, found.logits.dtype) == (np.int32, np.int8)
+    assert (found.shape, found.dtype) == ((3, 8 * MAP[0] * MAP[1]), np.int8)
     done, frame, rank = made(rows, counts, prototypes, found)
     assert len(done) == counts[:, 0].sum()
     pixels = 0
@@ -79,7 +82,10 @@ def test_instance_masks_equal_plain_loops():
 def test_rows_that_are_not_in_use_have_no_piece():
     rows, counts, prototypes = given()
     found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
-    assert (found.rects[:, :, 2] > 0).sum(axis=1).tolist() == counts[:, 0].tolist()
+    counts[0, 0] -= 1
+    fewer = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
+    last = MAP[0] * MAP[1]  # the fourth box is the whole frame, after the other three
+    assert np.count_nonzero(found[0]) - np.count_nonzero(fewer[0]) == pytest.approx(last, rel=0.1)
 
 
 def test_what_has_no_room_has_no_mask(monkeypatch):
@@ -92,8 +98,7 @@ def test_what_has_no_room_has_no_mask(monkeypatch):
     assert not all(lost)
     last = (frame == 0) & (rank == 3)  # the whole frame, behind three others
     assert done[last][0] is None
-    areas = found.rects[..., 2] * found.rects[..., 3]
-    assert (areas.sum(axis=1) <= MAP[0] * MAP[1]).all()
+    assert found.shape[1] == MAP[0] * MAP[1]
     monkeypatch.setattr(masks, "FULL_MAPS", 8)
     roomy, *_ = made(rows, counts, prototypes, masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT))
     assert all(few == many for few, many in zip(done, roomy, strict=True) if few is not None)
@@ -106,6 +111,141 @@ def test_logits_that_are_no_numbers_are_no_part_of_the_object():
     done, frame, _ = made(rows, counts, prototypes, found)
     assert all(mask is not None for mask in done)
     assert rle.area(done[frame == 0][-1]) < SIZES[0].prod() / 2
+
+
+def several(seed):
+    """Objects of all sizes in frames of all sizes, some outside, with logits that are often near to 0."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, [300, 200], (3, 2))
+    scale = np.min(np.array(INPUT) / sizes, axis=1) * rng.uniform(0.8, 1.2, 3)
+    geometry = np.column_stack([scale, scale, rng.uniform(-3, 9, (3, 2))]).astype(np.float32)
+    edges = np.tile(sizes, 2)[:, None]
+    boxes = np.sort(rng.uniform(-0.1, 1.1, (3, 9, 2, 2)), axis=2).reshape(3, 9, 4)
+    boxes[:, 0] = 0, 0, 1, 1
+    boxes = (np.clip(boxes, 0, 1) * edges).astype(np.float32)
+    boxes[:, 1, 2:] = boxes[:, 1, :2] + np.float32(0.3)
+    logits = np.rint(rng.normal(0, 1, (3, 8 * MAP[0] * MAP[1])) * rng.choice([0, 2, 127], (3, 1))).clip(-127, 127)
+    return boxes.reshape(-1, 4), np.repeat(np.arange(3), 9), logits.astype(np.int8), geometry, sizes
+
+
+def sampled(box, piece, corner, to_map, size):
+    """One mask, each pixel sampled bilinearly in float32 from logits of int8."""
+    first, last = np.ceil(box[:2] - 0.5).astype(int), np.ceil(box[2:] - 0.5).astype(int)
+    (left, top), (right, bottom) = np.maximum(first, 0), np.minimum(last, size)
+    if right <= left or bottom <= top:
+        return rle.encode(np.zeros((0, 0), bool), *size)
+    roots = piece.astype(np.float32)
+    x, y = (
+        np.clip((np.arange(start, stop) + 0.5) * to_map[i] + to_map[2 + i] - 0.5, 0, MAP[i] - 1) - corner[i]
+        for i, start, stop in ((0, left, right), (1, top, bottom))
+    )
+    return rle.encode(bilinear(roots * np.abs(roots), x, y) > 0, *size, int(left), int(top))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_masks_equal_those_of_all_pixels_bit_for_bit(seed, monkeypatch):
+    boxes, frame, logits, geometry, sizes = several(seed)
+    of = masks.InstanceMasks(boxes, frame, LateArray(logits), MAP, geometry, sizes, INPUT)
+    found = of.rows(np.arange(len(boxes)))
+    to_map = masks._to_map(geometry, MAP, INPUT)
+    rects, used, left_out = masks._crop_rects(boxes, to_map[frame], MAP).tolist(), dict.fromkeys(range(3), 0), 0
+    for i, ((x, y, w, h), at) in enumerate(zip(rects, frame.tolist(), strict=True)):
+        if used[at] + w * h > logits.shape[1]:
+            left_out += 1
+            assert found[i] is None
+            continue
+        piece = logits[at, used[at] : used[at] + w * h].reshape(h, w)
+        used[at] += w * h
+        assert found[i] == sampled(boxes[i], piece, (x, y), to_map[at].astype(np.float64), sizes[at].tolist())
+    assert of.lost == left_out
+    some = np.array([20, 3, 3, 9])
+    monkeypatch.setattr(masks, "_CELLS", 50)  # in many parts
+    again = masks.InstanceMasks(boxes, frame, LateArray(logits), MAP, geometry, sizes, INPUT)
+    assert again.rows(some).tolist() == found[some].tolist()
+    assert again.rows(np.arange(len(boxes))).tolist() == found.tolist()
+
+
+def test_an_object_without_pixels_has_an_empty_mask():
+    boxes = np.array([[10.6, 10, 11.4, 50], [3, 3, 9, 9]], np.float32)
+    logits = np.full((1, 8 * MAP[0] * MAP[1]), 9, np.int8)
+    of = masks.InstanceMasks(boxes, np.zeros(2, int), LateArray(logits), MAP, GEOMETRY[:1], SIZES[:1], INPUT)
+    found = of.rows(np.array([0]))[0]
+    assert found == rle.encode(np.zeros((140, 200), bool), 200, 140)
+    assert rle.area(of.rows(np.array([1]))[0]) == 36
+    assert of.rows(np.array([], np.intp)).shape == (0,)
+
+
+def test_a_mask_is_made_once_and_only_if_it_is_asked_for(monkeypatch):
+    boxes, frame, logits, geometry, sizes = several(1)
+    of = masks.InstanceMasks(boxes, frame, LateArray(logits), MAP, geometry, sizes, INPUT)
+    asked, right = [], masks._run_ends
+
+    def counted(*given):
+        asked.append(len(given[1]))
+        return right(*given)
+
+    monkeypatch.setattr(masks, "_run_ends", counted)
+    first = of.rows(np.array([0, 9]))
+    assert asked == [2]
+    assert of.rows(np.array([9, 0]))[1] is first[0]
+    assert asked == [2]
+    of.rows(np.zeros(0, np.intp))
+    of.rows(np.array([0, 9, 18]))
+    assert asked == [2, 1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ends", [1, 4])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_device_makes_the_same_masks_of_the_same_logits(seed, ends, monkeypatch):
+    import cupy
+
+    monkeypatch.setattr(masks, "_ENDS", ends)  # 1: too little room for the ends, so a second launch follows
+    boxes, frame, logits, geometry, sizes = several(seed)
+    here, there = (
+        masks.InstanceMasks(boxes, frame, LateArray(one), MAP, geometry, sizes, INPUT)
+        for one in (logits, cupy.asarray(logits))
+    )
+    cupy.cuda.Device().synchronize()
+    assert there.rows(np.arange(len(boxes))).tolist() == here.rows(np.arange(len(boxes))).tolist()
+
+
+@pytest.mark.gpu
+def test_masks_of_a_batch_come_from_the_device_in_one_copy():
+    import cupy
+
+    from streamkit.ops import traffic
+
+    boxes, frame, logits, geometry, sizes = several(0)
+    logits[:] = 9
+    late = LateArray(cupy.asarray(logits))
+    cupy.cuda.Device().synchronize()
+    before = traffic.so_far().to_host
+    of = masks.InstanceMasks(boxes, frame, late, MAP, geometry, sizes, INPUT)
+    assert traffic.so_far().to_host == before
+    of.rows(np.array([5]))
+    after = traffic.so_far().to_host
+    columns = int((of._last - of._first)[of._pixels > 0, 0].sum())
+    assert after - before == 4 * (len(boxes) + 4 * columns)
+    of.rows(np.arange(len(boxes)))
+    assert traffic.so_far().to_host == after
+    del late
+    assert of._logits is None  # the memory on the device is free
+
+
+@pytest.mark.gpu
+def test_masks_whose_logits_have_moved_to_the_host_are_the_same():
+    import cupy
+
+    boxes, frame, logits, geometry, sizes = several(2)
+    late = LateArray(cupy.asarray(logits))
+    cupy.cuda.Device().synchronize()
+    late.to_host()
+    assert isinstance(late.array, np.ndarray)
+    of, wanted = (
+        masks.InstanceMasks(boxes, frame, one, MAP, geometry, sizes, INPUT) for one in (late, LateArray(logits))
+    )
+    assert of.rows(np.arange(9)).tolist() == wanted.rows(np.arange(9)).tolist()
 
 
 def test_another_number_of_coefficients_is_refused():
@@ -153,12 +293,12 @@ def test_the_device_makes_the_same_pieces(dtype, full, monkeypatch):
     prototypes = prototypes.astype(dtype)
     host = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
     there = masks.crop_logits(cupy.asarray(rows), cupy.asarray(counts), cupy.asarray(prototypes), GEOMETRY, INPUT)
-    found = masks.MaskCrops(there.rects.get(), there.logits.get())
-    np.testing.assert_array_equal(found.rects, host.rects)
-    used = (host.rects[..., 2] * host.rects[..., 3]).sum(axis=1)
-    for frame, n in enumerate(used.tolist()):
-        assert np.abs(found.logits[frame, :n].astype(int) - host.logits[frame, :n]).max() <= 1
+    found = there.get()
+    for frame, last in enumerate(np.count_nonzero(np.cumsum(host[:, ::-1] != 0, axis=1), axis=1).tolist()):
+        assert last > 100
+        assert np.abs(found[frame, :last].astype(int) - host[frame, :last]).max() <= 1
     one, two = made(rows, counts, prototypes, host)[0], made(rows, counts, prototypes, found)[0]
+    assert made(rows, counts, prototypes, there)[0].tolist() == two.tolist()
     for a, b in zip(one, two, strict=True):
         assert (a is None) == (b is None)
         assert a is None or rle.area(a) < 30 or rle.iou(a, b) >= 0.98

@@ -74,3 +74,19 @@ def test_overlap():
 def test_counts_of_another_size_are_refused():
     with pytest.raises(ValueError, match="of a mask of 3x3 add up to 8, not 9"):
         rle.decode({"size": [3, 3], "counts": "8"})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_several_masks_are_encoded_as_each_alone(seed):
+    rng = np.random.default_rng(seed)
+    given = [np.zeros((3, 2), bool), np.ones((4, 5), bool), np.zeros((1, 1), bool)]
+    given += [rng.random((rng.integers(1, 6), rng.integers(1, 6))) < rng.random() for _ in range(20)]
+    ends = [np.flatnonzero(np.diff(one.T.ravel(), prepend=False, append=False)) for one in given]
+    owner = np.repeat(np.arange(len(given)), [len(one) for one in ends])
+    sizes = np.array([one.shape[::-1] for one in given])
+    assert rle.from_ends(np.concatenate(ends), owner, sizes) == [rle.encode(one, *one.shape[::-1]) for one in given]
+
+
+def test_a_mask_that_begins_where_the_one_before_ends_is_another_mask():
+    found = rle.from_ends(np.array([1, 5, 5, 9]), np.array([0, 0, 1, 1]), np.array([(3, 3), (3, 3)]))
+    assert [rle.decompress(one["counts"]).tolist() for one in found] == [[1, 4, 4], [5, 4]]

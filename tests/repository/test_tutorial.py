@@ -115,12 +115,54 @@ def test_the_reference_has_every_key_and_its_default():
     assert (float(rows["input.mean"]), float(rows["input.std"])) == (default("input.mean")[0], default("input.std")[0])
 
 
-def test_the_reference_has_every_family_under_its_task():
-    found, task = {}, ""
+def families() -> list[tuple[str, list[str]]]:
+    """Task and cells of each row of the reference of families."""
+    found, task = [], ""
     for cells in table(MODELS, "## Families"):
         task = cells[0].strip("| `") or task
-        found[cells[1].strip("| `")] = task
+        found.append((task, [cell.strip("| ") for cell in cells]))
+    return found
+
+
+def test_the_reference_has_every_family_under_its_task():
+    found = {cells[1].strip("`"): task for task, cells in families()}
     assert found == {name: family.task for name, family in FAMILIES.items()}
+
+
+SIZES = {"N": "N", "A": 84, "Q": 60, "K": 50, "P": 17, "M": 32, "D": 128, "h": 40, "w": 44}
+
+
+def shapes(outputs: str, classes: int) -> dict[str, list[object]]:
+    """The outputs of a row by name, with their shapes."""
+    found: dict[str, list[object]] = {}
+    for name, text in re.findall(r"(?:(\w+)`? )?\(([^()]*)\)", outputs):
+        sides = [re.sub(r"(\d) ([A-Z])", r"\1 * \2", side) for side in text.split(", ")]
+        shape = [eval(side, {**SIZES, "C": classes}) for side in sides]
+        strides = (8, 16, 32) if name.endswith("_S") else (None,)
+        found |= {name if stride is None else f"{name[:-1]}{stride}": list(shape) for stride in strides}
+    return found
+
+
+@pytest.mark.parametrize(("name", "outputs"), [
+    (cells[1].strip("`"), one) for _, cells in families() for one in cells[2].split(" or ")
+])  # fmt: skip
+def test_a_family_reads_the_outputs_of_the_reference(name, outputs):
+    family = FAMILIES[name]
+    classes = 1 if family.label else 3
+    family.check(shapes(outputs, classes), classes)
+    fixed = [re.findall(r"[^,()]+", text) for text in re.findall(r"\(([^()]*)\)", outputs)]
+    for output, sides in enumerate(fixed):
+        for axis, side in enumerate(sides):
+            if re.search(r"\d|C", side):
+                changed = shapes(outputs, classes)
+                changed[list(changed)[output * len(changed) // len(fixed)]][axis] += 1
+                with pytest.raises(ValueError, match=f"family {name}"):
+                    family.check(changed, classes)
+
+
+@pytest.mark.parametrize(("name", "nms"), [(cells[1].strip("`"), cells[4]) for _, cells in families()])
+def test_the_reference_says_whether_boxes_are_suppressed(name, nms):
+    assert nms == ("yes" if FAMILIES[name].suppress else "no")
 
 
 def test_the_options_of_models_new_are_on_the_page():

@@ -252,7 +252,7 @@ def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
 
 def test_several_devices_have_a_process_each_even_without_sources(tmp_path):
     path = tmp_path / "p.yaml"
-    path.write_text("device: [cpu, cpu]\nsources: {}\nstages: {jsonl: {path: all.jsonl}}")
+    path.write_text("device: {use: cpu, processes: 2}\nsources: {}\nstages: {jsonl: {path: all.jsonl}}")
     made = watching(path, lambda: build(read(path, may_be_empty=True)), 5, {"batch.size": "2"})._running
     assert isinstance(made, WorkerFleet)
     assert (len(made._workers), made._keep_running, made._set, made.limit) == (2, True, {"batch.size": "2"}, 5)

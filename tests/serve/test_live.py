@@ -11,9 +11,9 @@ import pytest
 from starlette.requests import ClientDisconnect
 from support.servers import served
 
+from streamkit.runtime.preview.gallery import Gallery
 from streamkit.serve import live as module
 from streamkit.serve.api_models import RequestRejected
-from streamkit.serve.gallery import Gallery
 from streamkit.serve.live import MAX_VIEWERS, Watchers
 
 TEXT = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
@@ -160,7 +160,7 @@ def test_each_picture_is_sent_once_until_the_source_or_the_client_goes(end, monk
 def looked_for(engine, monkeypatch, now_s, made_s=None):
     """Make a picture at `made_s`, and a clock that goes on while somebody sleeps; return how long it did each time."""
     if made_s is not None:
-        monkeypatch.setattr("streamkit.serve.gallery.time", SimpleNamespace(monotonic=lambda: made_s))
+        monkeypatch.setattr("streamkit.runtime.preview.gallery.time", SimpleNamespace(monotonic=lambda: made_s))
         engine.gallery.put("cam", b"jpeg", 3, 0.1)
     slept = []
 
@@ -169,7 +169,7 @@ def looked_for(engine, monkeypatch, now_s, made_s=None):
         now_s[0] += seconds
 
     clock = SimpleNamespace(monotonic=lambda: now_s[0])
-    monkeypatch.setattr("streamkit.serve.gallery.time", clock)
+    monkeypatch.setattr("streamkit.runtime.preview.gallery.time", clock)
     monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(module, "anyio", SimpleNamespace(sleep=sleep))
     return slept

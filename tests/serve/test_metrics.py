@@ -9,8 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.servers import served
 
 from streamkit.core.counters import Counters
+from streamkit.core.data import Device
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.observe import nvml
+from streamkit.runtime.observe.nvml import GpuUtilization
 from streamkit.serve.engine import reconnects
 from streamkit.serve.metrics import BOUNDS_S, PipelineCollector, registry
 
@@ -79,7 +82,7 @@ def standing_still():
             SimpleNamespace(id="new", frames=0, failed=0),
         ],
         running=SimpleNamespace(
-            device=SimpleNamespace(kind="cpu", index=0),
+            devices=(Device("cpu"),),
             states={
                 "gate": SimpleNamespace(latency=latency(0.015, 0.4, 20.0)),
                 "yard": SimpleNamespace(latency=None),
@@ -138,7 +141,27 @@ def test_each_count_is_given_under_its_name():
 
 
 def test_a_pipeline_on_the_cpu_has_no_load_of_a_gpu():
-    assert PipelineCollector(standing_still())._nvml is None
+    collector = PipelineCollector(standing_still())
+    assert not collector._nvml
+    assert not [metric for metric in collector.collect() if "utilization" in metric.name]
+
+
+def test_each_gpu_of_a_pipeline_has_its_own_load(monkeypatch):
+    uses = {0: GpuUtilization(0.25, 0.5), 1: GpuUtilization(0.75, None)}
+    monkeypatch.setattr(nvml, "Nvml", lambda index: SimpleNamespace(use=lambda: uses[index]))
+    engine = standing_still()
+    engine.running.devices = (Device("cuda", 0), Device("cuda", 1))
+    found = {
+        (sample.name, sample.labels["device"]): sample.value
+        for metric in PipelineCollector(engine).collect()
+        for sample in metric.samples
+        if "utilization" in sample.name
+    }
+    assert found == {
+        ("streamkit_gpu_utilization_ratio", "cuda:0"): 0.25,
+        ("streamkit_gpu_utilization_ratio", "cuda:1"): 0.75,
+        ("streamkit_decoder_utilization_ratio", "cuda:0"): 0.5,
+    }
 
 
 def test_histograms_count_up_to_each_bound():
@@ -175,7 +198,6 @@ stages: {detect: {model: demo}}
     with served(text, root) as one:
         one.running("cam")
         for name in ("gpu", "decoder"):
-            (load,) = re.findall(
-                rf"^streamkit_{name}_utilization_ratio (\S+)$", one.open.get("/metrics").text, re.MULTILINE
-            )
+            sample = rf'^streamkit_{name}_utilization_ratio{{device="cuda:0"}} (\S+)$'
+            (load,) = re.findall(sample, one.open.get("/metrics").text, re.MULTILINE)
             assert 0 <= float(load) <= 1

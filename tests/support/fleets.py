@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from streamkit.runtime.multiprocess.children import CHILD_MODULE
+
 PATTERN = "test://?width=96&height=64&fps=10&frames={frames}"
 ENDLESS = "{{uri: 'test://?width=96&height=64&fps=20', pace: realtime}}"
 
@@ -89,11 +91,12 @@ class Runs:
         (folder / "odd.py").write_text(PLUGIN)
         self.running: list[subprocess.Popen[str]] = []
 
-    def start(self, text: str, *args: object, device: str = "cpu,cpu") -> subprocess.Popen[str]:
+    def start(self, text: str, *args: object, device: str = "cpu", processes: int = 2) -> subprocess.Popen[str]:
         path = self.folder / "p.yaml"
         path.write_text("plugins: [odd.py]\n" + text.replace("OUT", str(self.out)))
         line = [sys.executable, "-W", "error", str(self.root / "run.py"), str(path), "--device", device,
-                "--report", str(self.folder / "r.json"), *map(str, args)]  # fmt: skip
+                "--set", f"device.processes={processes}", "--report", str(self.folder / "r.json"),
+                *map(str, args)]  # fmt: skip
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         made = subprocess.Popen(
             line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.root, env=environment,
@@ -102,8 +105,10 @@ class Runs:
         self.running.append(made)
         return made
 
-    def run(self, text: str, *args: object, device: str = "cpu,cpu") -> subprocess.CompletedProcess[str]:
-        made = self.start(text, *args, device=device)
+    def run(
+        self, text: str, *args: object, device: str = "cpu", processes: int = 2
+    ) -> subprocess.CompletedProcess[str]:
+        made = self.start(text, *args, device=device, processes=processes)
         out, told = made.communicate(timeout=120)
         assert "Traceback" not in told
         assert "ResourceWarning" not in told
@@ -135,7 +140,7 @@ def shares_of(running: subprocess.Popen[str]) -> list[psutil.Process]:
     found = []
     for child in children_of(running.pid):
         with contextlib.suppress(psutil.Error):
-            if "spawn_main" in " ".join(child.cmdline()):
+            if CHILD_MODULE in child.cmdline():
                 found.append(child)
     return sorted(found, key=lambda child: child.pid)
 

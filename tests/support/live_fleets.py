@@ -65,7 +65,7 @@ class Live:
     def write(self, sources: dict[str, str], stages: str = STAGES) -> None:
         listed = "".join(f"  {id_}: {source}\n" for id_, source in sources.items())
         street = Path(__file__).parents[2] / "samples/street.mp4"
-        text = f"device: [cpu, cpu]\nplugins: [live.py]\n{self.head}sources:\n{listed}stages:{stages}"
+        text = f"device: {{use: cpu, processes: 2}}\nplugins: [live.py]\n{self.head}sources:\n{listed}stages:{stages}"
         self.path.write_text(text.replace("OUT", str(self.out)).replace("samples/street.mp4", str(street)))
 
     def graph(self) -> Graph:

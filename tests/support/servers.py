@@ -11,7 +11,7 @@ import httpx
 
 from streamkit.cli.serve import prepare
 from streamkit.config.graph import build
-from streamkit.config.pipeline_config import read_text
+from streamkit.config.pipeline_config import read
 from streamkit.serve.app import create_app
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.server import address, listen, serving
@@ -62,7 +62,8 @@ class Served:
 @contextmanager
 def served(text: str, root: Any, *, port: int = 0, allow_files: bool = False, **options: Any) -> Iterator[Served]:
     with collecting() as logged:
-        running, gallery = prepare(build(read_text(text, folder=root)))
+        path = root / "pipeline.yaml"
+        running, gallery = prepare(build(read(path, text=text)), path, {})
         engine = ServeEngine(running, gallery, allow_files=allow_files)
         listening = listen("127.0.0.1", port)
         url = address("127.0.0.1", listening)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from streamkit.core.text import did_you_mean
 from streamkit.models.families import detr, movenet, semantic, ssd, vectors, yolo, yunet
-from streamkit.models.families.base import Columns, Family, ReadOptions, Rest, unpack
+from streamkit.models.families.base import Columns, Family, ReadOptions, Rest, begin_table, unpack
 from streamkit.ops.nms import CAUSES, Packed
 
-__all__ = ["CAUSES", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "Rest", "family", "unpack"]
+__all__ = [
+    "CAUSES", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "Rest", "begin_table", "family", "unpack",
+]  # fmt: skip
 
 _ALL: tuple[Family, ...] = (
     *yolo.FAMILIES, *detr.FAMILIES, ssd.Ssd(), yunet.Yunet(), movenet.Movenet(), semantic.Semantic(), *vectors.FAMILIES,

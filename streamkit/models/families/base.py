@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from streamkit.core.data import Array, Detections
+from streamkit.core.data import Array, Detections, array_module
+from streamkit.core.lazy_column import LazyColumn
 from streamkit.ops.nms import Packed, select
+from streamkit.ops.transfer import LateArray, fetch
 
 T = TypeVar("T")
 
@@ -60,15 +64,15 @@ class ReadOptions:
 
 
 class Rest(NamedTuple):
-    """Parts of a table beyond its rows.
+    """Columns of a table that are made when they are read: box, score and class alone are copied to the host before.
 
     Attributes:
-        arrays: on the outputs' device; copied to the host together with the rows.
-        complete: completes the table, given these arrays on the host.
+        array: what they are made of, on the outputs' device.
+        columns: returns them for a table without them, and the number of its objects that get no value.
     """
 
-    arrays: Sequence[Array]
-    complete: Callable[[Detections, Sequence[np.ndarray]], Detections]
+    array: LateArray
+    columns: Callable[[Detections], tuple[dict[str, LazyColumn], int]]
 
 
 class Family:
@@ -167,8 +171,26 @@ class Family:
     def rest(
         self, outputs: Outputs, packed: Packed, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size
     ) -> Rest | None:
-        """Return parts of the objects of `read` beyond their rows, such as masks; arguments as in `read`."""
-        return None
+        """Return the columns of the objects of `read` that are made when they are read; arguments as in `read`.
+
+        These are masks, and on a GPU the values behind the class if keypoints are among them.
+        """
+        if "keypoints" not in self.columns or array_module(packed.rows) is np:
+            return None
+        late, columns = LateArray(packed.rows), self.columns
+
+        def made(table: Detections) -> tuple[dict[str, LazyColumn], int]:
+            frame = table.batch_row
+            rank = np.arange(len(table)) - np.searchsorted(frame, frame)
+            values = cache(lambda: late.read(np.s_[:, : rank.max(initial=-1) + 1, 6:])[frame, rank])
+            found = {}
+            for name, (first, shape) in _places(columns, late.shape[2]).items():
+                part = slice(first - 6, first - 6 + math.prod(shape))
+                make = partial(_part, values, part, shape)
+                found[name] = LazyColumn(make, np.arange(len(table)), np.float32, shape)
+            return found, 0
+
+        return Rest(late, made)
 
     # --------------------------------------------------------------------------------- lookup and check of the outputs
 
@@ -244,12 +266,10 @@ def unpack(rows: np.ndarray, counts: np.ndarray, labels: tuple[str, ...], column
     """
     kept = counts[:, 0]
     used = rows[np.arange(rows.shape[1]) < kept[:, None]]
-    extra, at = {}, 6
-    for name, shape in columns.items():
-        width = rows.shape[2] - at if -1 in shape else int(np.prod(shape))
-        shape = tuple(width // -int(np.prod(shape)) if size == -1 else size for size in shape)
-        extra[name] = used[:, at : at + width].reshape(len(used), *shape)
-        at += width
+    extra = {
+        name: used[:, at : at + math.prod(shape)].reshape(len(used), *shape)
+        for name, (at, shape) in _places(columns, rows.shape[2]).items()
+    }
     return Detections(
         np.ascontiguousarray(used[:, :4]),
         np.ascontiguousarray(used[:, 4]),
@@ -258,3 +278,49 @@ def unpack(rows: np.ndarray, counts: np.ndarray, labels: tuple[str, ...], column
         labels=labels,
         extra=extra,
     )
+
+
+def _places(columns: Columns, width: int) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Return for each extra column where its values begin in a row of that width, and the shape of one row's values."""
+    found, at = {}, 6
+    for name, shape in columns.items():
+        size = width - at if -1 in shape else math.prod(shape)
+        shape = tuple(size // -math.prod(shape) if one == -1 else one for one in shape)
+        found[name] = at, shape
+        at += size
+    return found
+
+
+def _part(values: Callable[[], np.ndarray], part: slice, shape: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
+    return values()[rows, part].reshape(len(rows), *shape)
+
+
+def begin_table(
+    family: Family,
+    outputs: Outputs,
+    geometry: np.ndarray,
+    sizes_wh: np.ndarray,
+    input_size: Size,
+    options: ReadOptions,
+    labels: tuple[str, ...],
+) -> tuple[Callable[[], tuple[Detections, np.ndarray, int]], LateArray | None]:
+    """Start to decode a batch's outputs on their device, and to copy the result to the host in one copy.
+
+    Returns:
+        A function that waits for the copy, and returns the table, the counts of `Packed`, and the number of objects
+        without a mask; and the array that stays on the device for columns that are read later.
+    """
+    packed = family.read(outputs, geometry, sizes_wh, input_size, options)
+    rest = family.rest(outputs, packed, geometry, sizes_wh, input_size)
+    wait = fetch([packed.buffer] if rest is None else [packed.rows[:, :, :6], packed.counts])
+
+    def table() -> tuple[Detections, np.ndarray, int]:
+        if rest is None:
+            rows, counts, _ = packed.over(wait()[0], packed.rows.shape)
+            return unpack(rows, counts, labels, family.columns), counts, 0
+        rows, counts = wait()
+        made = unpack(rows, counts, labels, {})
+        columns, lost = rest.columns(made)
+        return made.with_columns(**columns), counts, lost
+
+    return table, None if rest is None else rest.array

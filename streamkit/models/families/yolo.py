@@ -21,17 +21,18 @@ applied to their scores; a mask is the sum of the prototypes times the coefficie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from streamkit.core.data import Detections
+from streamkit.core.lazy_column import LazyColumn
 from streamkit.models.families.base import Columns, Family, Outputs, Rest, Shapes, Size
 from streamkit.ops import masks
 from streamkit.ops.candidates import Coding, best_class, best_pairs, given_class
 from streamkit.ops.nms import Packed
+from streamkit.ops.transfer import LateArray
 
 
 class Yolov8(Family):
@@ -125,19 +126,18 @@ class _Masked(Family):
     def rest(
         self, outputs: Outputs, packed: Packed, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size
     ) -> Rest | None:
-        """See `Family.rest`: the cropped coefficients and prototypes of the masks."""
+        """See `Family.rest`: the masks."""
         prototypes = self._prototypes(outputs)
-        found = masks.crop_logits(packed.rows, packed.counts, prototypes[: len(geometry)], geometry, input_size)
+        rows, counts = packed.rows, packed.counts
+        late = LateArray(masks.crop_logits(rows, counts, prototypes[: len(geometry)], geometry, input_size))
         map_size = prototypes.shape[3], prototypes.shape[2]
 
-        def complete(table: Detections, arrays: Sequence[np.ndarray]) -> Detections:
-            frame = table.batch_row
-            rank = np.arange(len(table)) - np.searchsorted(frame, frame)
-            here = masks.MaskCrops(*arrays)
-            made = masks.instance_masks(table.xyxy, frame, rank, here, map_size, geometry, sizes_wh, input_size)
-            return replace(table, extra={"mask": made})
+        def made(table: Detections) -> tuple[dict[str, LazyColumn], int]:
+            boxes, frame = table.xyxy, table.batch_row
+            found = masks.InstanceMasks(boxes, frame, late, map_size, geometry, sizes_wh, input_size)
+            return {"mask": LazyColumn(found.rows, np.arange(len(table)), object)}, found.lost
 
-        return Rest(found, complete)
+        return Rest(late, made)
 
     def _prototypes(self, outputs: Mapping[str, Any]) -> Any:
         return self._only(outputs, 4, "(N, coefficients, height, width)")[1]

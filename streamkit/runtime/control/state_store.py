@@ -12,7 +12,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,19 +99,31 @@ class StateStore:
 
     # ------------------------------------------------------------------------------------------------ from the file
 
+    def sources(self, graph: Graph, warn: Callable[[str], None] = lambda text: None) -> list[SourceConfig]:
+        """The sources of a graph after the stored changes.
+
+        Args:
+            graph: the graph as in the YAML.
+            warn: receives a message for each change that no longer fits the YAML; it is skipped.
+        """
+        known = {source.id: source for source in graph.sources}
+        for id_, value in self._rows("source"):
+            try:
+                found = [] if value is None else read_source(graph.config, id_, value)
+            except ConfigError as error:
+                warn(f"source {id_} is ignored: {error}")
+                continue
+            if value is None:
+                known.pop(id_, None)
+            known |= {source.id: source for source in found}
+        return list(known.values())
+
     def restore(self, graph: Graph) -> set[str]:
         """Apply the stored changes to a graph that does not run yet; return the ids of paused sources.
 
         A warning is logged for each change that no longer fits the YAML; it is skipped.
         """
-        for id_, value in self._rows("source"):
-            try:
-                found = [] if value is None else read_source(graph.config, id_, value)
-            except ConfigError as error:
-                logger.warning(mask(f"{self._path}: source {id_} is ignored: {error}"))
-                continue
-            known = {source.id: source for source in graph.sources if value is not None or source.id != id_}
-            graph.sources = list({**known, **{source.id: source for source in found}}.values())
+        graph.sources = self.sources(graph, lambda text: logger.warning(mask(f"{self._path}: {text}")))
         for id_, values in self._rows("stage"):
             try:
                 for node, new in checked(graph, id_, values):

@@ -16,6 +16,37 @@ class Aborted(Exception):
     """The run was aborted; raised in threads that wait on a channel."""
 
 
+class AwaitedCondition(threading.Condition):
+    """A condition that knows whether a thread waits.
+
+    `with lock` and `if awaited` make no Python call, `with condition` and `notify_all` of a `Condition` make five: at
+    each batch and each frame that is a quarter of the graph's own cost.
+
+    Args:
+        lock: a lock to share with other conditions.
+
+    Attributes:
+        lock: its lock.
+        awaited: whether a thread may be waiting that has not been notified.
+    """
+
+    def __init__(self, lock: threading.RLock | None = None) -> None:
+        self.lock = threading.RLock() if lock is None else lock
+        self.awaited = False
+        super().__init__(self.lock)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until another thread notifies this one."""
+        self.awaited = True
+        return super().wait(timeout)
+
+    def notify_all(self) -> None:
+        """Wake every thread that waits."""
+        if self.awaited:
+            self.awaited = False
+            super().notify_all()
+
+
 class Channel(Generic[_T]):
     """A bounded queue between threads, first in, first out.
 
@@ -31,21 +62,23 @@ class Channel(Generic[_T]):
         self._closed = self._aborted = False
         self._error: BaseException | None = None
         self._takers = 0  # threads that wait in `get`
-        self._changed = threading.Condition()
+        self._changed = AwaitedCondition()
+        self._lock = self._changed.lock
 
     def put(self, item: _T) -> None:
         """Add an item; wait while the queue is full. Raises Aborted."""
-        with self._changed:
+        with self._lock:
             while len(self._items) >= self._depth and not self._aborted:
                 self._changed.wait()
             if self._aborted:
                 raise Aborted
             self._items.append(item)
-            self._changed.notify_all()
+            if self._changed.awaited:
+                self._changed.notify_all()
 
     def push(self, item: _T) -> bool:
         """Add an item without waiting; if the queue is full, drop the oldest item and return True."""
-        with self._changed:
+        with self._lock:
             full = len(self._items) >= self._depth
             if full:
                 self._items.popleft()
@@ -63,7 +96,7 @@ class Channel(Generic[_T]):
         Raises:
             Aborted: the run was aborted.
         """
-        with self._changed:
+        with self._lock:
             while not self._aborted:
                 most = self._takers if taken else 1 if empty else self._depth
                 if len(self._items) < most:
@@ -72,31 +105,40 @@ class Channel(Generic[_T]):
             raise Aborted
 
     def get(self) -> _T | None:
-        """Wait for the next item and take it; None if the channel is closed and empty. Raises Aborted."""
-        items = self.get_many(1)
-        return items[0] if items else None
-
-    def get_many(self, most: int) -> list[_T]:
-        """Wait for items and take at most `most`; empty if the channel is closed and empty.
+        """Wait for the next item and take it; None if the channel is closed and empty.
 
         Raises:
             Aborted: the run was aborted.
             BaseException: the channel was closed with this error and is empty.
         """
-        with self._changed:
-            if not self._items and not self._closed and not self._aborted:
-                self._takers += 1
+        with self._lock:
+            if not self._items and not self._ready():
+                return None
+            item = self._items.popleft()
+            if self._changed.awaited:
                 self._changed.notify_all()
-                while not self._items and not self._closed and not self._aborted:
-                    self._changed.wait()
-                self._takers -= 1
-            if self._aborted:
-                raise Aborted
-            if self._error is not None and not self._items:
-                raise self._error
-            items = [self._items.popleft() for _ in range(min(most, len(self._items)))]
+            return item
+
+    def get_many(self, most: int) -> list[_T]:
+        """Wait for items and take at most `most`; empty if the channel is closed and empty. Raises as `get` does."""
+        with self._lock:
+            items = [self._items.popleft() for _ in range(min(most, len(self._items)))] if self._ready() else []
             self._changed.notify_all()
             return items
+
+    def _ready(self) -> bool:
+        """Wait for an item; return False if none will follow. Raises as `get` does."""
+        if not self._items and not self._closed and not self._aborted:
+            self._takers += 1
+            self._changed.notify_all()
+            while not self._items and not self._closed and not self._aborted:
+                self._changed.wait()
+            self._takers -= 1
+        if self._aborted:
+            raise Aborted
+        if self._error is not None and not self._items:
+            raise self._error
+        return bool(self._items)
 
     @property
     def waiting(self) -> int:
@@ -105,13 +147,13 @@ class Channel(Generic[_T]):
 
     def close(self, error: BaseException | None = None) -> None:
         """Close the channel: no item will follow; the reader gets `error` after the last item."""
-        with self._changed:
+        with self._lock:
             self._closed, self._error = True, error
             self._changed.notify_all()
 
     def abort(self) -> None:
         """Drop queued items and raise Aborted in every thread that waits here."""
-        with self._changed:
+        with self._lock:
             self._aborted = True
             self._items.clear()
             self._changed.notify_all()
@@ -130,22 +172,26 @@ class Outlet:
         self._next = 0
         self._early: dict[int, Batch] = {}  # by sequence number
         self._aborted = False
-        self._changed = threading.Condition()
+        self._changed = AwaitedCondition()
+        self._lock = self._changed.lock
 
     def put(self, batch: Batch) -> None:
         """Pass on a batch once all earlier ones have been; without readers, do nothing. Raises Aborted."""
         if not self._readers:
             return
-        with self._changed:
+        with self._lock:
             while batch.sequence > self._next and len(self._early) >= self._ahead and not self._aborted:
                 self._changed.wait()
             if self._aborted:
                 raise Aborted
             self._early[batch.sequence] = batch
             while (following := self._early.pop(self._next, None)) is not None:
-                self._deliver(following)
+                for reader in self._readers[1:]:  # first: the first reader may change the batch at once
+                    reader.put(following.fork())
+                self._readers[0].put(following)
                 self._next += 1
-            self._changed.notify_all()
+            if self._changed.awaited:
+                self._changed.notify_all()
 
     def wait_for_room(self, empty: bool = False) -> None:
         """Wait until every reader has room for another batch; for a single writer only. Raises Aborted.
@@ -161,18 +207,13 @@ class Outlet:
         """Abort the readers' channels, and raise Aborted in the workers that wait here."""
         for reader in self._readers:  # first: a worker may wait there while it holds the lock
             reader.abort()
-        with self._changed:
+        with self._lock:
             self._aborted = True
             self._changed.notify_all()
 
-    def _deliver(self, batch: Batch) -> None:
-        forks = [batch.fork() for _ in self._readers[1:]]
-        for reader, item in zip(self._readers, [batch, *forks], strict=False):
-            reader.put(item)
-
     def close(self) -> None:
         """Close for one worker; after the last one, close the readers' channels."""
-        with self._changed:
+        with self._lock:
             self._workers -= 1
             if self._workers == 0:
                 for reader in self._readers:

@@ -22,6 +22,7 @@ from streamkit.core.text import gpu_command
 logger = logging.getLogger(__name__)
 
 _IN_FLIGHT = 4
+_warned: set[str] = set()
 _LOST = re.compile(
     r"cudaError(IllegalAddress|LaunchFailure|LaunchTimeout|Assert|HardwareStackError|IllegalInstruction"
     r"|MisalignedAddress|InvalidAddressSpace|InvalidPc|ECCUncorrectable|Mps\w+|DevicesUnavailable)"
@@ -45,7 +46,8 @@ def lost_device(error: BaseException) -> DeviceLostError | None:
 def choose(wanted: str | list[str]) -> Device:
     """Select the device for a pipeline's `device:`.
 
-    `auto` selects the first GPU if it and all packages for it are available, else the CPU, and logs the reason.
+    `auto` selects the first GPU if it and all packages for it are available, else the CPU, and logs the reason: as a
+    warning once per process, since a notebook shows warnings under every cell.
 
     Raises:
         DeviceError: the GPU asked for does not exist, or a package is missing.
@@ -63,7 +65,8 @@ def choose(wanted: str | list[str]) -> Device:
         return Device("cuda", index)
     if wanted != "auto":
         raise DeviceError(f"device {wanted} cannot be used: {trouble}; `run.py doctor` shows details")
-    logger.warning(f"running on the CPU: {trouble}")
+    logger.log(logging.INFO if trouble in _warned else logging.WARNING, f"running on the CPU: {trouble}")
+    _warned.add(trouble)
     return Device("cpu")
 
 

@@ -113,11 +113,21 @@ class PeriodicTimer:
         self._thread.join()
 
 
+class WorkThread(threading.Thread):
+    """A thread of a run, which ends with Python."""
+
+
 def start(name: str, target: Callable[[], None]) -> threading.Thread:
     """Start a daemon thread."""
-    thread = threading.Thread(target=target, name=name, daemon=True)
+    thread = WorkThread(target=target, name=name, daemon=True)
     thread.start()
     return thread
+
+
+def in_program() -> bool:
+    """Whether the calling thread is the program's: neither one of a run nor one that Python did not start."""
+    thread = threading.current_thread()
+    return not isinstance(thread, WorkThread) and thread.name[:6] != "Dummy-"
 
 
 def join(thread: threading.Thread) -> None:

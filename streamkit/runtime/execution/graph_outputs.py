@@ -100,21 +100,28 @@ class GraphOutputs:
                 self.detections[table] += len(batch.table(table))
                 if self.by_source:
                     _count_objects(batch, batch.table(table))
-            self.events.update(event.kind for frame in frames for event in frame.events if event.stage in own)
             for frame in frames:
+                for event in frame.events:
+                    if event.stage in own:
+                        self.events[event.kind] += 1
                 if frame.due_s is not None:
                     self.latency.setdefault(name, Histogram()).add(now_s - frame.due_s)
             if id(lane) == self._first:
                 self._count_sources(frames, batch.ended, now_s)
                 self._batch_done(batch.sequence)
-            self._passed.update(batch.ended)
-            complete = [source for source in batch.ended if self._passed[source] == len(self._own)]
-            for source in complete:
-                del self._passed[source]
+            complete = self._pass(batch.ended) if batch.ended else ()
         for source in complete:
             self._source_complete(source)
         if self._listeners and frames:
             self._notify(batch, own, every=id(lane) == self._first)
+
+    def _pass(self, ended: Sequence[str]) -> list[str]:
+        """Note that these sources have ended at one end; return those that have ended at every end."""
+        self._passed.update(ended)
+        complete = [source for source in ended if self._passed[source] == len(self._own)]
+        for source in complete:
+            del self._passed[source]
+        return complete
 
     def count_event(self, time_s: float, event: Event) -> None:
         """Count an event that belongs to no frame in the graph."""

@@ -24,7 +24,6 @@ from streamkit.core.stage import Stage
 
 COPIED = "pixels copied: memory shared with a decoded frame"
 _MOST_S = 0.0005  # per batch, to copy the states: 5 % of Python's time at 100 batches per second
-_SAVED = ("tables", "events", "facts", "shown")
 _LEAST = 20  # batches before the time is checked
 
 
@@ -37,17 +36,21 @@ class BatchSnapshot:
     """
 
     def __init__(self, frames: Sequence[Frame], states: StateCopies | None = None) -> None:
-        self._frames = [(frame, pixels_of(frame), [getattr(frame, name).copy() for name in _SAVED]) for frame in frames]
-        self._skipped = [frame._state.skipped_detectors for frame in frames]
+        self._frames = [
+            (
+                frame, (frame.surface, frame.width, frame.height), frame._state.skipped_detectors,
+                frame.tables.copy(), frame.events.copy(), frame.facts.copy(), frame.shown.copy(),
+            )
+            for frame in frames
+        ]  # fmt: skip
         self._restore_states = None if states is None else states.copied({frame.source for frame in frames})
 
     def restore(self) -> None:
         """Restore everything; sources that had no state have none again."""
-        for (frame, pixels, values), skipped in zip(self._frames, self._skipped, strict=True):
+        for frame, pixels, skipped, tables, events, facts, shown in self._frames:
             frame.surface, frame.width, frame.height = pixels
             frame._state.skipped_detectors = skipped
-            for name, value in zip(_SAVED, values, strict=True):
-                setattr(frame, name, value)
+            frame.tables, frame.events, frame.facts, frame.shown = tables, events, facts, shown
         if self._restore_states is not None:
             self._restore_states()
 
@@ -175,7 +178,7 @@ def check_frame(frame: Frame) -> None:
             raise TypeError(
                 f"an Event's kind must be a str and its data a dict, got {event.kind!r} and {type_text(event.data)}"
             )
-    if not isinstance(frame.facts, dict) or not all(isinstance(name, str) for name in frame.facts):
+    if not isinstance(frame.facts, dict) or (frame.facts and not all(isinstance(name, str) for name in frame.facts)):
         raise TypeError(f"frame.facts must be a dict with str keys, got {type_text(frame.facts)}")
 
 
@@ -198,11 +201,6 @@ def type_text(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def pixels_of(frame: Frame) -> tuple[Surface | None, int, int]:
-    """Surface, width and height of a frame; `PixelGuard.restore` restores them."""
-    return frame.surface, frame.width, frame.height
-
-
 class PixelGuard:
     """The pixels of frames while a plugin stage runs.
 
@@ -217,11 +215,15 @@ class PixelGuard:
     """
 
     def __init__(self, frames: Sequence[Frame], *, freeze: bool = True, on_host: bool = True) -> None:
-        self._frames = [(frame, pixels_of(frame)) for frame in frames]
-        self._given = {
-            frame._state.position: (frame.surface, frame.surface.data) for frame in frames if frame.surface is not None
-        }
-        arrays = [data for _, data in self._given.values()]
+        self._frames = [(frame, (frame.surface, frame.width, frame.height)) for frame in frames]
+        self._given: dict[int, tuple[Surface, Any]] = {}
+        self._known: set[int] = set()  # the ids of the surfaces
+        arrays = []
+        for frame in frames:
+            if (surface := frame.surface) is not None:
+                self._given[frame._state.position] = surface, surface.data
+                self._known.add(id(surface))
+                arrays.append(surface.data)
         on_device = bool(arrays) and array_module(arrays[0]) is not np
         self._frozen = [] if on_device or not freeze else [data for data in arrays if data.flags.writeable]
         self._stream = array_module(arrays[0]).cuda.get_current_stream() if on_device and on_host else None
@@ -261,15 +263,16 @@ class PixelGuard:
             TypeError: a surface has the wrong type, or is on the wrong device.
             ValueError: a surface does not have the frame's size, or is not contiguous.
         """
-        known, copied = {id(surface) for surface, _ in self._given.values()}, 0
+        copied = 0
         for frame in frames:
             old, data = self._given.get(frame._state.position, (None, None))
             if old is not None and old.data is not data:
                 old.data = data
                 raise ValueError("surface.data must not be assigned to; write frame.surface = Surface(array, color)")
+            if (new := frame.surface) is None:
+                continue
             check_surface(frame, xp)
-            new = frame.surface
-            if new is None or id(new) in known:
+            if id(new) in self._known:
                 continue
             if any(xp.may_share_memory(new.data, data) for _, data in self._given.values()):
                 frame.surface = new = Surface(new.data.copy(), new.color)
@@ -280,13 +283,11 @@ class PixelGuard:
 
 
 def check_surface(frame: Frame, xp: Any) -> None:
-    """Validate the type, device and size of a frame's surface.
+    """Validate the type, device and size of a frame's surface, which is not None.
 
     Raises TypeError or ValueError as `PixelGuard.take` does.
     """
     surface = frame.surface
-    if surface is None:
-        return
     if not isinstance(surface, Surface):
         raise TypeError(
             f"frame.surface must be a Surface or None, got {type_text(surface)}; "

@@ -7,7 +7,6 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -111,6 +110,8 @@ class LaneThread:
         finished: Callable[[Lane, Batch], None], spans: Callable[[], Spans] = Spans,
     ) -> None:  # fmt: skip
         self.lane, self.runners = lane, runners
+        for runner, after in itertools.pairwise(runners):
+            runner.splits_outputs = after.node.type.spec.splits_outputs
         self._ready, self._fail, self._finished, self._spans = ready, fail, finished, spans
         self._device: LaneDevice = lane_device(device, lane.on_device)
         self._on, self._stream_on = device, device if lane.on_device else None
@@ -161,10 +162,12 @@ class LaneThread:
             del batch  # or this thread would hold the frames while it waits for the next batch
 
     def _next(self) -> Batch | None:
+        batches: list[Batch] = []
         with self.lane.input_lock:  # or two workers of one lane would each take a part of two batches
-            batches: list[Any] = [channel.get() for channel in self.lane.inputs]
-        if any(batch is None for batch in batches):
-            return None
+            for channel in self.lane.inputs:
+                if (batch := channel.get()) is None:
+                    return None
+                batches.append(batch)
         return batches[0] if len(batches) == 1 else merge_batches(batches)
 
     def _close(self, opened: Sequence[Runner]) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from streamkit.config.plan import Node
-from streamkit.core.crops import LazyRows
+from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import OutputError, StreamkitError, describe
 from streamkit.core.stage import BatchStage, FrameStage, Sink, Stage, StreamStage
@@ -59,13 +59,16 @@ class BatchRunner(Runner):
         spec = self.node.type.spec
         if isinstance(batch.tensor, LazyRows) and "tensor" in spec.reads and not spec.splits_tensor:
             batch.tensor = batch.tensor[:]  # the stage expects an array
-        return self._called(self.stage.process, batch)
+        made = self._called(self.stage.process, batch)
+        if isinstance(made, Batch) and isinstance(made.outputs, LazyOutputs) and not self.splits_outputs:
+            made.outputs = made.outputs.whole(made.xp)
+        return made
 
     def _called(self, process: Callable[[Batch], Batch], batch: Batch) -> Batch:
         """Call a stage on a batch; an isolated stage gets private tables, and its result is validated."""
         if not self.isolated:
             return process(batch)
-        before = BatchSnapshot(batch.frames)
+        before = BatchSnapshot(batch.frames) if len(batch.frames) == 1 else None  # `run` restores several itself
         own = replace(batch, frames=list(batch.frames), outputs=dict(batch.outputs), tables=dict(batch.tables))
         with PixelGuard(batch.frames, freeze=not self.node.in_place, on_host=not self.node.on_device) as pixels:
             try:
@@ -79,13 +82,14 @@ class BatchRunner(Runner):
             isolation.check_batch(made, batch, self.node.type)
             self.count_copies(pixels.take(made.frames, batch.xp))
         except (TypeError, ValueError):
-            before.restore()
+            if before is not None:
+                before.restore()
             raise
         return made
 
     def snapshot(self, batch: Batch) -> Callable[[], None] | None:
-        """Snapshot the frames, and the states of a stream stage; isolated stages only."""
-        return BatchSnapshot(batch.frames, self._copies).restore if self.isolated else None
+        """Snapshot the frames, and the states of a stream stage."""
+        return BatchSnapshot(batch.frames, self._copies).restore
 
     def close(self) -> None:
         """Close the instance."""
@@ -139,9 +143,10 @@ class FrameRunner(Runner):
     def _each(self, batch: Batch) -> dict[int, BaseException]:
         """Call the frames' instances; return the errors by row."""
         errors: dict[int, BaseException] = {}
+        instances = self._instances
         for row, frame in enumerate(batch.frames):
             try:
-                self.instance(frame.source).process(frame)
+                (instances.get(frame.source) or self.instance(frame.source)).process(frame)
             except StreamkitError:
                 raise
             except RAISED as error:
@@ -196,6 +201,7 @@ class SinkRunner(Runner):
         self._target = node.type.spec.target
         self._template = node.options.get(self._target)
         self._per_source = isinstance(self._template, str) and "{source}" in self._template
+        self._encodes = node.type.encode is not Sink.encode  # type: ignore[attr-defined]
 
     def open(self) -> None:
         """Open a shared output, so that a folder without write permission is detected before the first frame."""
@@ -207,7 +213,7 @@ class SinkRunner(Runner):
 
     def process(self, batch: Batch) -> Batch:
         """Write every frame of the batch in order, including failed ones."""
-        encoded = self._encoded(batch)
+        encoded = self._encoded(batch) if self._encodes else {}
         if not encoded:
             split(batch)
         frames = batch.frames
@@ -216,12 +222,12 @@ class SinkRunner(Runner):
             frames = sorted([*batch.frames, *batch.failed], key=lambda frame: frame._state.position)
         errors: dict[int, BaseException] = {}
         for frame in frames:
-            path = self._path(frame.source)
+            path = self._path(frame.source) if self._per_source else self._template
             if path in self._failed_paths:
                 continue
             try:
                 sink = self._instances.get(path) or self.instance(path, **self._options(path))
-                if id(frame) in encoded:
+                if encoded and id(frame) in encoded:
                     sink.write_encoded(frame, encoded[id(frame)])
                 else:
                     sink.write(frame)

@@ -27,6 +27,16 @@ def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:
     return sizes(largest or (_CPU_BATCH if device.kind == "cpu" else _GPU_BATCH), device)
 
 
+def live_batch_sizes(allowed: tuple[int, ...], expected: float) -> tuple[int, ...]:
+    """The single size for many live sources, which start only when their networks are tuned: 6 to 8 s for each size.
+
+    Args:
+        allowed: the sizes to choose from, ascending.
+        expected: number of frames that arrive while a batch waits.
+    """
+    return (next((size for size in allowed if size >= expected), allowed[-1]),)
+
+
 def files_at_once(device: Device) -> int:
     """Maximum number of sources without a pace that are read at the same time."""
     return FILES_PER_GPU if device.kind == "cuda" else max(4, 2 * cores())

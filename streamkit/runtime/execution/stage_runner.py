@@ -52,8 +52,11 @@ class Runner:
         opening: whether the stage is being opened, which may load a network or compile.
         dead: whether an output of the stage cannot be written; batches then skip the stage.
         isolated: whether the pipeline is protected from mistakes of the stage; see `isolation.py`.
+        splits_outputs: whether the next stage of the lane makes `LazyOutputs`; they stay in the lane.
         log: logs a message about the stage, once per text.
     """
+
+    splits_outputs = False
 
     def __init__(self, node: Node, context: MakeContext, fail: Fail) -> None:
         self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
@@ -135,15 +138,15 @@ class Runner:
             if self._changes:
                 self._change()
             if batch.frames and not self.dead:
-                begun = time.perf_counter()
+                begun, meter = time.perf_counter(), self.meter
                 self.mark(batch.frames)
-                self.meter.frames += len(batch.frames)
-                self.meter.batches += 1
+                meter.frames += len(batch.frames)
+                meter.batches += 1
                 try:
                     batch = self._guarded(batch)
                 except OutputError as error:
                     self._give_up(error)
-                self.meter.seconds += time.perf_counter() - begun
+                meter.seconds += time.perf_counter() - begun
             for source in batch.ended:
                 self.guard(partial(self.end, source), f" as the source {source} ended")
         finally:
@@ -179,8 +182,10 @@ class Runner:
 
     def mark(self, frames: Sequence[Frame]) -> None:
         """Set the current stage and its counters on the frames."""
+        id_, counters = self.node.id, self.counters
         for frame in frames:
-            frame._state.stage, frame._state.counters = self.node.id, self.counters
+            state = frame._state
+            state.stage, state.counters = id_, counters
 
     def end(self, source: str) -> None:
         """Release what belongs to `source`: it has no further frames."""
@@ -193,7 +198,7 @@ class Runner:
         raise NotImplementedError
 
     def _guarded(self, batch: Batch) -> Batch:
-        restore = self.snapshot(batch) if len(batch.frames) > 1 else None
+        restore = self.snapshot(batch) if self.isolated and len(batch.frames) > 1 else None
         try:
             return self._processed(batch)
         except StreamkitError:

@@ -11,10 +11,11 @@ from streamkit.core.data import Batch, Detections, Frame, merge
 
 def new_batch(frames: Sequence[Frame], xp: Any, *, sequence: int = 0, ended: tuple[str, ...] = ()) -> Batch:
     """Create a batch of decoded frames; those with an error have already failed."""
+    made = Batch([], xp, sequence=sequence, ended=ended)
     for position, frame in enumerate(frames):
         frame._state.position = position
-    failed = [frame for frame in frames if frame.error is not None]
-    return Batch([frame for frame in frames if frame.error is None], xp, sequence=sequence, failed=failed, ended=ended)
+        (made.frames if frame.error is None else made.failed).append(frame)
+    return made
 
 
 def split(batch: Batch) -> None:
@@ -27,7 +28,9 @@ def split(batch: Batch) -> None:
 
 def join(batch: Batch, before: list[dict[str, Detections]]) -> None:
     """Rebuild the batch's tables from those of the frames, where a stage replaced them."""
-    names = dict.fromkeys([*batch.tables, *(name for frame in batch.frames for name in frame.tables)])
+    names = {**batch.tables}
+    for frame in batch.frames:
+        names.update(frame.tables)
     for name in names:
         pairs = zip(batch.frames, before, strict=True)
         if any(frame.tables.get(name) is not old.get(name) for frame, old in pairs):

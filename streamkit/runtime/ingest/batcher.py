@@ -6,14 +6,13 @@ camera does not wait.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from typing import Any
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Event, Frame
-from streamkit.runtime.execution.channel import Aborted
+from streamkit.runtime.execution.channel import Aborted, AwaitedCondition
 from streamkit.runtime.execution.tables import new_batch
 
 TOO_OLD, QUEUE_FULL = "frames dropped: over age", "frames dropped: queue full"
@@ -38,7 +37,7 @@ class Inlet:
 
     __slots__ = ("_batcher", "drops", "ended", "events", "live", "room", "source", "taken", "waiting")
 
-    def __init__(self, batcher: Batcher, source: str, room: threading.Condition, drops: Counters) -> None:
+    def __init__(self, batcher: Batcher, source: str, room: AwaitedCondition, drops: Counters) -> None:
         self._batcher, self.source, self.room, self.drops = batcher, source, room, drops
         self.waiting: deque[tuple[float, Frame]] = deque()
         self.ended = self.live = False
@@ -51,31 +50,36 @@ class Inlet:
         Raises:
             Aborted: the run was aborted, or the source was ended by another thread.
         """
-        batcher, waiting = self._batcher, self.waiting
-        with batcher._changed:
-            self.live = frame.due_s is not None
-            if frame.due_s is None:
-                while len(waiting) >= batcher._share() and not batcher._aborted and not self.ended:
-                    self.room.wait()
+        batcher, waiting, live = self._batcher, self.waiting, frame.due_s is not None
+        with batcher._lock:
+            if live is not self.live and not self.ended:
+                self.live = live
+                batcher._live_inlets += 1 if live else -1
+            while not live and len(waiting) >= batcher._share and not batcher._aborted and not self.ended:
+                self.room.wait()
             if batcher._aborted or self.ended:
                 raise Aborted
-            while frame.due_s is not None and len(waiting) >= max(_LIVE_QUEUE, batcher._share()):
+            while live and len(waiting) >= max(_LIVE_QUEUE, batcher._share):
                 batcher._drop(self, QUEUE_FULL)
             waiting.append((time.monotonic(), frame))
             if len(waiting) == 1:
                 batcher._enqueue(self)
             batcher._queued += 1
-            if batcher._queued == 1 or batcher._queued >= batcher._size or len(waiting) >= batcher._share():
+            if batcher._changed.awaited and (
+                batcher._queued == 1 or batcher._queued >= batcher._size or len(waiting) >= batcher._share
+            ):
                 batcher._changed.notify_all()
 
     def end(self) -> None:
         """End the source: queued frames still leave in batches. Later calls have no effect."""
-        with self._batcher._changed:
+        batcher = self._batcher
+        with batcher._lock:
             if not self.ended:
                 self.ended = True
-                self._batcher._running -= 1
-                self._batcher._ended.append(self)
-                self._batcher._wake_all()  # the share of the other sources may be larger now
+                batcher._running -= 1
+                batcher._share = batcher._fair_share()
+                batcher._ended.append(self)
+                batcher._wake_all()  # the share of the other sources may be larger now
 
 
 class Batcher:
@@ -111,16 +115,17 @@ class Batcher:
         self._live: deque[Inlet] = deque()  # live sources with frames that wait, in turn
         self._files: deque[Inlet] = deque()  # likewise sources without due times
         self._ended: list[Inlet] = []
-        self._running = self._queued = self._expected = self._sequence = 0
+        self._running = self._queued = self._expected = self._sequence = self._live_inlets = 0
+        self._share = self._fair_share()
         self._aborted = self._over = False
         self._sent_s: dict[int, float] = {}
         self._transit_s = 0.0
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)  # for `next`, and for a source that waits for an id
+        self._changed = AwaitedCondition()  # for `next`, and for a source that waits for an id
+        self._lock = self._changed.lock
 
     def expect(self, sources: int) -> bool:
         """Announce `sources` more (or fewer) sources; `next` waits for them. Returns False if it has already ended."""
-        with self._changed:
+        with self._lock:
             if self._over:
                 return False
             self._expected += sources
@@ -136,38 +141,34 @@ class Batcher:
         Raises:
             Aborted: the run was aborted.
         """
-        with self._changed:
+        with self._lock:
             while source in self.inlets and not self._aborted:
                 self._changed.wait()
             if self._aborted:
                 raise Aborted
             self._running += 1
             self._expected -= 1
-            made = Inlet(self, source, threading.Condition(self._lock), Counters() if drops is None else drops)
+            self._share = self._fair_share()
+            made = Inlet(self, source, AwaitedCondition(self._lock), Counters() if drops is None else drops)
             self.inlets[source] = made
             return made
 
     def next(self) -> Batch | None:
         """Wait for the next batch and return it; None when all sources have ended. Raises Aborted."""
-        with self._changed:
+        with self._lock:
             while True:
                 while not self._due():
                     self._changed.wait(self._patience())
                 if self._aborted:
                     raise Aborted
                 frames = self._take()
-                ended = [inlet for inlet in self._ended if not inlet.waiting]
-                for inlet in ended:
-                    self._ended.remove(inlet)
-                    del self.inlets[inlet.source]
-                if ended:
-                    self._changed.notify_all()
+                ended = self._take_ended() if self._ended else ()
                 if frames or ended:
                     break
                 if self._idle() and not self._queued:
                     self._over = True
                     return None
-        batch = new_batch(frames, self._xp, sequence=self._sequence, ended=tuple(inlet.source for inlet in ended))
+        batch = new_batch(frames, self._xp, sequence=self._sequence, ended=ended)
         if len(self._sent_s) < _UNDER_WAY:
             self._sent_s[batch.sequence] = time.monotonic()
         self._sequence += 1
@@ -183,8 +184,7 @@ class Batcher:
     @property
     def live(self) -> bool:
         """Whether a live source sends frames: a batch is then made only when it can leave at once."""
-        with self._lock:
-            return any(inlet.live for inlet in self.inlets.values())
+        return self._live_inlets > 0
 
     @property
     def waiting(self) -> int:
@@ -193,7 +193,7 @@ class Batcher:
 
     def abort(self) -> None:
         """Raise Aborted in every thread that waits here."""
-        with self._changed:
+        with self._lock:
             self._aborted = True
             self._wake_all()
 
@@ -202,7 +202,18 @@ class Batcher:
         for inlet in self.inlets.values():
             inlet.room.notify_all()
 
-    def _share(self) -> int:
+    def _take_ended(self) -> tuple[str, ...]:
+        """Remove the sources that have ended and have no frame left; return their ids."""
+        ended = [inlet for inlet in self._ended if not inlet.waiting]
+        for inlet in ended:
+            self._ended.remove(inlet)
+            del self.inlets[inlet.source]
+            self._live_inlets -= inlet.live
+        if ended:
+            self._changed.notify_all()
+        return tuple(inlet.source for inlet in ended)
+
+    def _fair_share(self) -> int:
         """Maximum number of queued frames of one source."""
         least = self._size if self._per_source else 2
         return max(least, -(-self._ahead * self._size // max(1, self._running)))
@@ -224,7 +235,8 @@ class Batcher:
                     frames.append(self._take_one(inlet))
                 if waiting:
                     self._enqueue(inlet)
-                inlet.room.notify()
+                if inlet.room.awaited:
+                    inlet.room.notify_all()
         return frames
 
     def _enqueue(self, inlet: Inlet) -> None:
@@ -241,13 +253,14 @@ class Batcher:
         frames = [self._take_one(inlet) for _ in range(min(self._size, len(inlet.waiting)))]
         if inlet.waiting:
             self._enqueue(inlet)
-        inlet.room.notify()
+        inlet.room.notify_all()
         return frames
 
     def _take_one(self, inlet: Inlet) -> Frame:
         frame = inlet.waiting.popleft()[1]
         self._queued -= 1
-        frame.events[:0], inlet.events = inlet.events, []
+        if inlet.events:
+            frame.events[:0], inlet.events = inlet.events, []
         frame._state.ordinal, inlet.taken = inlet.taken, inlet.taken + 1
         return frame
 
@@ -274,7 +287,7 @@ class Batcher:
             return bool(self._ended)
         if self._per_source:
             return any(map(self._full, (*self._live, *self._files))) or any(not inlet.waiting for inlet in self._ended)
-        if self._running and all(inlet.ended or len(inlet.waiting) >= self._share() for inlet in self.inlets.values()):
+        if self._running and all(inlet.ended or len(inlet.waiting) >= self._share for inlet in self.inlets.values()):
             return True
         return time.monotonic() - self._oldest() >= self._max_wait_s
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from streamkit.config.plan import SourceConfig
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device, Frame
@@ -48,7 +50,11 @@ class PushSource:
     def __post_init__(self) -> None:
         for name in ("width", "height"):
             size = getattr(self, name)
-            if size is not None and (not isinstance(size, int) or size < 2):
+            if isinstance(size, np.integer):
+                object.__setattr__(self, name, size := int(size))
+            elif size is not None and not isinstance(size, int):
+                raise ValueError(f"{name} must be a whole number of pixels, got {size!r}")
+            if size is not None and size < 2:
                 raise ValueError(
                     f"{name} must be at least 2 pixels, got {size!r}; leave it out to take the first image's"
                 )
@@ -133,7 +139,9 @@ class PushQueue:
             raise TypeError(f"source {id_}: pts_s must be a number of seconds, got {pts_s!r}")
         else:
             found = float(pts_s)
-        if not math.isfinite(found) or found <= self._pts_s:
+        if not math.isfinite(found):
+            raise ValueError(f"source {id_}: pts_s must be a finite number of seconds, got {pts_s!r}")
+        if found <= self._pts_s:
             raise ValueError(
                 f"source {id_}: pts_s must rise from frame to frame, got {found:g} s after {self._pts_s:g} s; "
                 "push frames in order, and another video into a source of its own"

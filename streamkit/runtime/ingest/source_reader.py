@@ -219,41 +219,65 @@ class SourceReader:
 _PATIENCE_S = 1.0
 _OF_A_SOURCE_S = 0.1  # a decoder takes 60 to 70 ms to its first frame, and decoders are created one after the other
 _APART_S = 0.01
-_POLL_S = 0.05
+_POLL_S, _HELD_POLL_S = 0.05, 0.25
 
 
 class SynchronizedStart:
     """Start barrier for sources that begin together.
 
     Args:
-        sources: number of sources. Each calls `arrive` once: when it has its first frame, or will never have one.
-        patience_s: how long the first source waits for the last, in seconds; by default, it grows with their number.
+        patience_s: how long the first source waits for the last after the release, in seconds; by default, it grows
+            with their number.
     """
 
-    def __init__(self, sources: int, patience_s: float | None = None) -> None:
-        self._left = sources
-        self._patience_s = _PATIENCE_S + sources * _OF_A_SOURCE_S if patience_s is None else patience_s
-        self._until_s = time.monotonic() + self._patience_s
+    def __init__(self, patience_s: float | None = None) -> None:
+        self._left = self._sources = 0
+        self._given_s = patience_s
+        self._until_s: float | None = None  # None: not released
         self._changed = threading.Condition()
+
+    def join(self) -> int:
+        """Add a source, which calls `arrive` once: when it has its first frame, or will never have one.
+
+        Returns:
+            Its number, from 0.
+        """
+        with self._changed:
+            self._left += 1
+            self._sources += 1
+            return self._sources - 1
+
+    def release(self) -> None:
+        """Let the sources begin as soon as all have arrived."""
+        with self._changed:
+            patience_s = _PATIENCE_S + self._sources * _OF_A_SOURCE_S if self._given_s is None else self._given_s
+            self._until_s = time.monotonic() + patience_s
+            self._changed.notify_all()
 
     def arrive(self) -> None:
         """Count one source as ready."""
         with self._changed:
             self._left -= 1
-            self._changed.notify_all()
+            if self._left == 0:
+                self._changed.notify_all()
 
     def wait(self, number: int, over: Callable[[], bool]) -> float:
-        """Wait for the other sources, then for this source's turn; return the seconds waited.
+        """Wait for the release and the other sources, then for this source's turn; return the seconds waited.
 
         Args:
-            number: the source's index among those that start together.
+            number: the source's number.
             over: polled during the wait; True ends it.
         """
         begun_s = time.monotonic()
         with self._changed:
-            while self._left > 0 and not over() and (left_s := self._until_s - time.monotonic()) > 0:
+            while self._until_s is None and not over():
+                self._changed.wait(_HELD_POLL_S)
+            while self._left > 0 and not over() and (left_s := self._end_s() - time.monotonic()) > 0:
                 self._changed.wait(min(left_s, _POLL_S))
             turn_s = time.monotonic() + number * _APART_S
             while not over() and (left_s := turn_s - time.monotonic()) > 0:
                 self._changed.wait(min(left_s, _POLL_S))
         return time.monotonic() - begun_s
+
+    def _end_s(self) -> float:
+        return 0.0 if self._until_s is None else self._until_s

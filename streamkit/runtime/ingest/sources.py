@@ -21,6 +21,7 @@ from streamkit.core.stage import Sink, Source
 from streamkit.core.text import did_you_mean
 from streamkit.core.tracing import Spans
 from streamkit.media.ring import PacketRing
+from streamkit.media.uris import may_be_live
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.host import heap_trimmer, lower_priority
 from streamkit.runtime.execution.meters import Histogram
@@ -47,6 +48,12 @@ def is_unbounded(config: SourceConfig) -> bool:
     """Whether a source sets its own pace: a camera, or a paced file."""
     made = config.type(**config.options)
     return isinstance(made, Source) and made.unbounded
+
+
+def drops_late_frames(config: SourceConfig) -> bool:
+    """Whether a source's frames are dropped when they are late: a camera, or a paced recording; not an endless file."""
+    unpaced = config.type.spec.has_pace and config.options.get("pace") is None
+    return is_unbounded(config) and not (unpaced and not may_be_live(str(config.options.get("uri", ""))))
 
 
 class Sources:
@@ -84,6 +91,7 @@ class Sources:
         self._files: deque[SourceReader] = deque()  # files that wait for their turn
         self._running: set[SourceReader] = set()  # files that are read
         self._started = self.stopping = False
+        self._line, self._early = SynchronizedStart(), set[str]()  # ids of the sources that were started early
         # whether there are, or may be added, live sources
         self._has_live = keep_running if live_may_come is None else live_may_come
         # sources that are not yet in the totals of `removed`, by id: a removed source and its successor may share an id
@@ -101,6 +109,17 @@ class Sources:
         """Whether no source will produce another frame."""
         return self.stopping or (not self._keep_running and all(state.done for state in self.states.values()))
 
+    def start_early(self) -> None:
+        """Open the paced recordings and decode their first frames, while the stages are being opened.
+
+        They wait with that frame until `start`: creating a decoder on a GPU takes as long as loading a network, and
+        next to it. Cameras are not opened early: their frames would be old.
+        """
+        with self._lock:
+            for reader in self._readers.values():
+                if not self.stopping and reader.config.type.spec.has_pace and is_unbounded(reader.config):
+                    self._start_together(reader)
+
     def start(self) -> None:
         """Start reading."""
         with self._lock:
@@ -109,13 +128,19 @@ class Sources:
                 for reader in self._readers.values():
                     reader.finish()
                 return
-            self._batcher.expect(len(self._readers) + self._keep_running)
-            together = [reader for reader in self._readers.values() if is_unbounded(reader.config)]
-            line = SynchronizedStart(len(together))
-            for number, reader in enumerate(together):
-                reader.start_line, reader.start_number = line, number
-            for reader in sorted(self._readers.values(), key=lambda one: one.start_line is None):
+            self._batcher.expect(len(self._readers.keys() - self._early) + self._keep_running)
+            waiting = [reader for id_, reader in self._readers.items() if id_ not in self._early]
+            for reader in [one for one in waiting if is_unbounded(one.config)]:
+                reader.start_line, reader.start_number = self._line, self._line.join()
+            self._line.release()
+            for reader in sorted(waiting, key=lambda one: one.start_line is None):
                 self._start_reader(reader)
+
+    def _start_together(self, reader: SourceReader) -> None:
+        self._batcher.expect(1)
+        self._early.add(reader.config.id)
+        reader.start_line, reader.start_number = self._line, self._line.join()
+        self._start_reader(reader)
 
     def add(self, config: SourceConfig, after: LastFrame | None = None, paused: bool = False) -> None:
         """Add a source; its indices and times continue `after` the last frame that another process has read.
@@ -153,7 +178,7 @@ class Sources:
             del self._readers[id_]
             self.states = {name: state for name, state in self.states.items() if name != id_}
             reader.state.removed = True
-            if not self._started:
+            if not self._started and id_ not in self._early:
                 self._open.pop(id_, None)
             elif reader in self._files:
                 self._cancel(reader)

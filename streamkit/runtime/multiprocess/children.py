@@ -1,23 +1,28 @@
 """Child processes: start, orders, messages, supervision, and termination.
 
-A child is a fresh interpreter with a pipe. Ctrl-C and SIGTERM reach every process of a group; children ignore them, and
-the parent decides. A child whose parent is gone exits at once without partial files.
+A child is a fresh interpreter with a pipe, started with `python -m streamkit.runtime.multiprocess.child`: it does not
+import the user's `__main__`. Ctrl-C and SIGTERM reach every process of a group; children ignore them, and the parent
+decides. A child whose parent is gone exits at once without partial files.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
+import io
 import os
+import pickle
 import queue
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection, resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing import connection
+from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from streamkit.core import errors
 from streamkit.core.errors import ConfigError, Problem, StreamkitError, describe
@@ -25,14 +30,14 @@ from streamkit.core.logs import messages_to
 from streamkit.io.outputs import discard_all
 from streamkit.runtime.execution.channel import Channel
 
-SPAWN = multiprocessing.get_context("spawn")
+CHILD_MODULE = "streamkit.runtime.multiprocess.child"
+"""The main module of a child."""
 _MAILBOX = 1000
 
 
 @contextlib.contextmanager
 def signals_held_back() -> Iterator[None]:
     """Block Ctrl-C and SIGTERM on this thread and in processes that it starts; deliver them after the block."""
-    resource_tracker.ensure_running()  # would let signals through when the first process is started
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -56,38 +61,144 @@ def exit_text(exit_code: int | None) -> str:
     return f"was killed by signal {-exit_code}"
 
 
+@dataclass(frozen=True, slots=True)
+class ChildSetup:
+    """The first message to a child: the state of the parent's interpreter, and what to run.
+
+    Attributes:
+        path: `sys.path`.
+        argv: `sys.argv`.
+        variables: the environment variables whose names begin with `PYTHON`.
+        job: the main function and its arguments, pickled; `read_job` reads it.
+    """
+
+    path: list[str]
+    argv: list[str]
+    variables: dict[str, str]
+    job: bytes
+
+
+class _JobPickler(pickle.Pickler):
+    """Pickles a job for a child that inherits the descriptors of its connections under the same numbers."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.descriptors: list[int] = []
+
+    def persistent_id(self, value: Any) -> tuple[int, bool, bool] | None:
+        if not isinstance(value, Connection):
+            return None
+        self.descriptors.append(value.fileno())
+        return value.fileno(), value.readable, value.writable
+
+
+class _JobUnpickler(pickle.Unpickler):
+    def persistent_load(self, known: tuple[int, bool, bool]) -> Connection:
+        descriptor, readable, writable = known
+        os.set_inheritable(descriptor, False)
+        return Connection(descriptor, readable, writable)
+
+
+def read_job(job: bytes) -> tuple[Callable[..., None], tuple[Any, ...]]:
+    """In a child: the main function and its arguments."""
+    target, args = _JobUnpickler(io.BytesIO(job)).load()
+    return target, args
+
+
+def _interpreter() -> list[str]:
+    """Command line of an interpreter with the flags of this one; it finds packages in `PYTHONPATH` only.
+
+    `-P` keeps modules of the working folder from replacing others. `-E` and `-I` would make it ignore `PYTHONPATH`.
+    """
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    without = {"-E": [], "-I": ["-s"]}
+    return [sys.executable, *(part for flag in flags for part in without.get(flag, [flag])), "-P"]
+
+
+def _environment(env: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Environment variables to start a child with, and those for Python that it sets before it runs its job."""
+    wanted = {**os.environ, **env}
+    python = {name: value for name, value in wanted.items() if name.startswith("PYTHON")}
+    if sys.flags.ignore_environment:
+        wanted = {name: value for name, value in wanted.items() if name not in python}
+    wanted["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in sys.path)
+    return wanted, python
+
+
+class _Process(subprocess.Popen[bytes]):
+    """A process whose methods take no lock, unlike `Popen`'s: a signal handler may call one while another runs."""
+
+    def poll(self) -> int | None:
+        self.reap(os.WNOHANG)
+        return self.returncode
+
+    def reap(self, options: int = 0) -> None:
+        """Wait until it has exited; with `os.WNOHANG`, only look."""
+        if self.returncode is None:
+            with contextlib.suppress(ChildProcessError):  # the call that this one interrupts has its exit code
+                pid, status = os.waitpid(self.pid, options)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+
+
+_children: WeakSet[Child] = WeakSet()
+
+
+def kill_all() -> None:
+    """Kill all children that this process has started, for a process that is about to exit at once."""
+    for child in list(_children):
+        child.kill()
+
+
 class Child:
     """A child process, as seen by its parent.
 
+    The child has the working folder and `sys.path` of its parent. The last part of its command line is its name.
+
     Args:
         name: name of the process.
-        target: main function, called with a `ParentConnection` to the parent and `args`; the process exits when it
-        returns.
-        args: picklable arguments.
+        target: main function of an importable module, called with a `ParentConnection` to the parent and `args`; the
+            process exits when it returns.
+        args: picklable arguments. The child inherits a `Connection`; the parent may close its own afterwards.
+        env: environment variables to add.
     """
 
-    def __init__(self, name: str, target: Callable[..., None], *args: Any) -> None:
-        self._control, theirs = SPAWN.Pipe()
+    def __init__(
+        self, name: str, target: Callable[..., None], *args: Any, env: Mapping[str, str] | None = None
+    ) -> None:  # fmt: skip
+        job = io.BytesIO()
+        pickler = _JobPickler(job)
+        pickler.dump((target, args))
+        environment, python = _environment(env or {})
+        setup = ChildSetup(list(sys.path), list(sys.argv), python, job.getvalue())
+        self._control, theirs = Pipe()
+        self._sentinel, alive = Pipe(duplex=False)  # the child never closes its end, so this one ends when it exits
         self._closed = False
-        with signals_held_back():
-            self._process = SPAWN.Process(target=_main, args=(target, theirs, args), name=name)
-            self._process.start()
-        theirs.close()
+        with signals_held_back(), theirs, alive:
+            ends = theirs.fileno(), alive.fileno()
+            self._process = _Process(
+                [*_interpreter(), "-m", CHILD_MODULE, *map(str, ends), name],
+                env=environment, stdin=subprocess.DEVNULL, pass_fds=(*ends, *pickler.descriptors),
+            )  # fmt: skip
+            _children.add(self)
+            theirs.close()  # or a child that dies before it has read its job would block the next line
+            with contextlib.suppress(OSError):
+                self._control.send(setup)
 
     @property
-    def pid(self) -> int | None:
+    def pid(self) -> int:
         """The process id."""
         return self._process.pid
 
     @property
     def exited(self) -> bool:
         """Whether it has exited and all its messages were received."""
-        return self._closed and not self._process.is_alive()
+        return self._closed and self._process.poll() is not None
 
     @property
     def exit_text(self) -> str:
         """How it exited, as text for the user."""
-        return exit_text(self._process.exitcode)
+        return exit_text(self._process.poll())
 
     def send(self, kind: str, value: Any = None) -> None:
         """Send an order. Does nothing if the child has exited."""
@@ -108,16 +219,16 @@ class Child:
 
     def join(self, within_s: float) -> None:
         """Wait up to `within_s` seconds for it to exit, then kill it."""
-        self._process.join(within_s)
+        self._sentinel.poll(within_s)
         self._process.kill()
-        self._process.join()
+        self._process.reap()
         self._control.close()
         self._closed = True
 
 
 def wait(children: Sequence[Child], timeout_s: float) -> None:
     """Wait until a child sends a message or exits, for at most `timeout_s` seconds."""
-    awaited: list[Any] = [child._process.sentinel if child._closed else child._control for child in children]
+    awaited: list[Any] = [child._sentinel if child._closed else child._control for child in children]
     if awaited:
         connection.wait(awaited, timeout_s)
     else:
@@ -253,13 +364,6 @@ def end_at_once() -> None:
     """Exit this process without leaving partial files."""
     discard_all()
     os._exit(1)
-
-
-def _main(target: Callable[..., None], control: Connection, args: tuple[Any, ...]) -> None:
-    """Main function of a child process."""
-    ignore_signals()
-    ParentConnection(control).run(target, *args)
-    control.close()
 
 
 class Mailbox(ParentConnection):

@@ -14,6 +14,7 @@ import math
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,10 +25,12 @@ from streamkit.config.alarms import wanted
 from streamkit.config.plan import Graph, Node
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device, Event
-from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
+from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.core.logs import stage_log, worker_log
 from streamkit.core.stage import Context, RuntimeContext
+from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.graph_outputs import FrameListener
@@ -41,7 +44,9 @@ from streamkit.runtime.multiprocess.children import (
 )
 from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources, RestartedSource
 from streamkit.runtime.multiprocess.frame_ipc import SharedSinks, frame_pipe
+from streamkit.runtime.multiprocess.mps import MpsDaemon
 from streamkit.runtime.multiprocess.partition import assign_sources, shared_sinks
+from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
@@ -58,6 +63,9 @@ from streamkit.runtime.observe.report_merge import (
 )
 from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.preview.gallery import Gallery
+from streamkit.runtime.preview.remote import GalleryRelay
+from streamkit.runtime.preview.stage import preview_graph
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +93,7 @@ class WorkerHandle(SupervisedWorker):
         lost: why it could no longer use its GPU.
         order: the last order sent to it of those that end it.
         deadline_s: monotonic time in seconds at which it is killed.
+        additional: whether it was started for a source that was added; the run goes on if it cannot start.
     """
 
     device: str
@@ -99,7 +108,13 @@ class WorkerHandle(SupervisedWorker):
     lost: str = ""
     order: str = ""
     deadline_s: float = math.inf
+    additional: bool = False
     guard: threading.RLock = field(default_factory=threading.RLock)  # a signal may interrupt the main thread in `send`
+
+    @property
+    def name(self) -> str:
+        """Its name in the timeline."""
+        return f"worker {self.number}"
 
     def send(self, order: str, value: Any = None) -> None:
         """Send an order, from any thread. Does nothing if the process has not started or has exited."""
@@ -127,36 +142,46 @@ class WorkerHandle(SupervisedWorker):
 
 def prepare(
     graph: Graph, path: Path, set_: Mapping[str, str], *, limit: int | None = None, trace: Trace | None = None,
-    keep_running: bool = False, realtime: bool = False,
+    keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
 ) -> PipelineRun | WorkerFleet:  # fmt: skip
-    """Create the run of a graph: in this process, or in several worker processes.
+    """Create the run of a graph: in this process, or in several worker processes; see `process_count`.
 
     Args:
         graph: the graph to run.
         path: the YAML it was read from; each worker process reads its text again.
         set_: values that override the YAML.
         limit: maximum number of frames per source.
-        trace: records the timeline of the run; one process only.
+        trace: records the timeline of the run, of all its processes.
         keep_running: run until `stop`, even without sources: sources may be added later.
         realtime: play files at their own speed unless the YAML sets one.
+        gallery: receives images of watched sources, and events.
 
     Raises:
         DeviceError: a device does not exist.
-        ConfigError: a sink cannot be shared by several processes, or tracing is not possible.
+        ConfigError: a sink cannot be shared by several processes.
     """
-    shares = assign_sources(graph, keep_running=keep_running)
-    for name in graph.config.device[len(shares) :] if isinstance(graph.config.device, list) else ():
-        logger.warning(f"{name} is not used: there are more devices than sources")
-    devices = [choose(name) for name, _ in shares]
-    if len(shares) <= 1:
-        return PipelineRun(
-            graph, devices[0], limit=limit, trace=trace, keep_running=keep_running, realtime=realtime
-        )  # fmt: skip
-    if trace is not None:
-        raise ConfigError(
-            "--profile supports one process, but each device has its own; name one device, as in --device cuda:0"
-        )
-    return WorkerFleet(graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime)
+    stored = graph  # with the sources that the run will have
+    if graph.config.state is not None:
+        stored = replace(graph, sources=StateStore(graph.config.state).sources(graph))
+    plan = plan_here(stored, keep_running=keep_running, realtime=realtime)
+    shares = assign_sources(stored, plan.counts, keep_running=keep_running)
+    used = {name for name, _ in shares}
+    for name in graph.config.device if isinstance(graph.config.device, list) else ():
+        if name not in used:
+            logger.warning(f"{name} is not used: there are more devices than sources")
+    for one in plan.devices:
+        if one.device.kind == "cuda":
+            logger.info(one.reason)
+    limits = [one.limit if keep_running else one.processes for one in plan.devices]
+    if len(shares) == 1 and limits == [1]:
+        if gallery is not None:
+            graph = preview_graph(graph.config, gallery)
+        device = plan.devices[0].device
+        return PipelineRun(graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime)
+    return WorkerFleet(
+        graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
+        trace=trace, process_limits=limits,
+    )  # fmt: skip
 
 
 class WorkerFleet(Controls):
@@ -170,8 +195,13 @@ class WorkerFleet(Controls):
         limit: maximum number of frames per source.
         keep_running: run until `stop`, even without sources.
         realtime: play files at their own speed unless the YAML sets one.
+        gallery: receives images of watched sources, and events.
+        trace: records the timeline of the run, of all its processes.
+        process_limits: how many processes there may be on each device of the YAML when sources are added; by default,
+            those of `shares`.
 
     Attributes:
+        devices: the devices that are used; `device` is the first of them.
         ready: whether every stage of every process is open and frames are accepted.
         restarted: number of sources that were restarted because their process died.
     """
@@ -180,12 +210,14 @@ class WorkerFleet(Controls):
 
     def __init__(
         self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], *,
-        limit: int | None = None, keep_running: bool = False, realtime: bool = False,
+        limit: int | None = None, keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
+        trace: Trace | None = None, process_limits: Sequence[int] = (),
     ) -> None:  # fmt: skip
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
         super().__init__(graph)
         self._as_in_yaml = as_in_yaml
-        self.device = choose(shares[0][0])
+        self.devices = tuple(dict.fromkeys(choose(device) for device, _ in shares))
+        self.device = self.devices[0]
         self.limit = limit
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
@@ -195,6 +227,10 @@ class WorkerFleet(Controls):
         self.hung_threads: list[threading.Thread] = []
         self._shares, self._realtime, self._keep_running = shares, realtime, keep_running
         self._workers = [WorkerHandle(device=device, number=number) for number, (device, _) in enumerate(shares)]
+        self._limits = Counter(device for device, _ in shares)
+        devices = graph.config.device if isinstance(graph.config.device, list) else [graph.config.device]
+        self._limits |= Counter(dict(zip(devices, process_limits, strict=False)))
+        self._starting, self._closed = threading.Lock(), False
         self._supervisor = Supervisor(WorkerHandle.overdue)
         self._path, self._set = path, set_
         self._aborted = False
@@ -206,18 +242,24 @@ class WorkerFleet(Controls):
         self._worker_log, self._stage_log, self._lock = worker_log(), stage_log(), threading.Lock()
         self.sources = FleetSources(
             graph.sources, graph.config.sources, lambda: removed(worker.latest for worker in self._workers),
-            keep_running, self._paused,
+            keep_running, self._paused, source_loads(graph, realtime=realtime), self._start_another,
         )  # fmt: skip
+        self._mps: MpsDaemon | None = None
+        self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
         for worker, (_, ids) in zip(self._workers, shares, strict=True):
             self.sources.add_process(worker)
             self.sources.assign(worker, ids)
         self.sources.assign_rest()
-        runtime = RuntimeContext(addresses=self.addresses, streams=self.streams)
+        self._trace, self._spans = trace, Spans if trace is None else trace.current_track
+        self._trace_events = 0 if trace is None else trace.share(len(shares))
 
         def context(id_: str) -> Context:
+            runtime = RuntimeContext(spans=self._spans(), addresses=self.addresses, streams=self.streams)
             return Context(id_, Device("cpu"), (1,), 1, Counters(), self._stage_log, runtime)
 
-        self._sinks = SharedSinks(shared_sinks(graph), list(self.states), context, self.fail, self.sources.owner)
+        self._sinks = SharedSinks(
+            shared_sinks(graph), list(self.states), context, self.fail, self.sources.owner, self._spans
+        )
         alarms = graph.config.alarms
         runners = list(self._sinks.runners.values())
         self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
@@ -234,10 +276,15 @@ class WorkerFleet(Controls):
         try:
             for worker in list(self._workers):
                 self._start_worker(worker)
+            self._start_mps()  # while the workers import packages
+            for worker in list(self._workers):
+                self._begin(worker)
             self._supervise(lambda: self.fatal is not None or all(m.ready or m.over for m in self._workers))
             self._aborted = self._aborted or self.fatal is not None  # from the first "go" on, `fail` decides
             if not self._aborted:
                 self._sinks.open()
+                if self._trace is not None:
+                    self._trace.start(self._sinks.lanes)
             begun = self._begun_s = time.perf_counter()
             for worker in () if self._aborted else list(self._workers):
                 worker.send("go")
@@ -248,14 +295,18 @@ class WorkerFleet(Controls):
             self.seconds = time.perf_counter() - begun
         finally:
             self.ready = False
+            with self._starting:
+                self._closed = True
             self._end_now()
             self._sinks.abort()
+            if self._mps is not None:
+                self._mps.close()
         if self.fatal is not None:
             raise self.fatal
         if self.stopping:
             return 130
         failed = self.sources.removed.failed or any(state.error for state in self.states.values())
-        failed = failed or any(worker.code for worker in self._workers)
+        failed = failed or any(worker.code for worker in self._workers if worker.failure is None)
         failed = failed or all(worker.failure is not None for worker in self._workers)
         return int(
             bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._sinks.runners.values()))
@@ -300,7 +351,45 @@ class WorkerFleet(Controls):
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
         self.sources.send(source, "trigger", (id_, source, dict(data)))
 
+    def _watch(self, id_: str, until_s: float) -> None:
+        """Let the process of a source make images of it until a monotonic time in seconds."""
+        self.sources.send(id_, "watch", (id_, until_s))
+
     # --------------------------------------------------------------------------------------------- the processes
+
+    def _start_mps(self) -> None:
+        """Let processes that share a GPU use it at the same time."""
+        if self.device.kind == "cuda" and any(limit > 1 for limit in self._limits.values()):
+            self._mps = MpsDaemon()
+            self._mps.start()
+            logger.info(f"the pipeline {self._mps.reason}")
+
+    def _start_another(self) -> WorkerHandle | None:
+        """Start a process for a source that would overload the others; None if no more may run."""
+        with self._starting:
+            if not self.ready or self._closed or self._ending():
+                return None
+            running = Counter(worker.device for worker in self._workers if worker.takes_sources)
+            free = [device for device, limit in self._limits.items() if running[device] < limit]
+            if not free:
+                return None
+            device = min(free, key=lambda device: running[device])
+            worker = WorkerHandle(device=device, number=len(self._workers), additional=True)
+            self._add_worker(worker)
+        logger.info(f"a new source would overload the processes: process {running.total() + 1} starts on {device}")
+        return worker
+
+    def _give_up_starting(self, worker: WorkerHandle, error: StreamkitError) -> None:
+        """Go on without an additional process that could not start: others take its sources."""
+        worker.failure = f"another process on {worker.device} could not start: {error}"
+        self._limits[worker.device] = max(1, sum(one.takes_sources for one in self._workers))
+
+    def _add_worker(self, worker: WorkerHandle) -> None:
+        """Start a process, without sources, while others run or have died."""
+        self._workers.append(worker)
+        self.sources.add_process(worker)
+        self._start_worker(worker)
+        self._begin(worker)
 
     def _start_worker(self, worker: WorkerHandle) -> None:
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
@@ -310,12 +399,18 @@ class WorkerFleet(Controls):
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
                 tuple(self._sinks.runners), self._changed_settings(), self.limit, (share, shares), self._realtime,
-                self._keep_running,
+                self._keep_running, self._relay is not None, self._trace_events,
             )  # fmt: skip
+            if self._trace is not None:
+                self._trace.expect(worker.name)
             worker.child = Child(f"worker/{worker.device}/{worker.number}", work, job, frames)
             self._supervisor.workers.append(worker)
             frames.close()
         worker.receiver = start("receiver", partial(self._receive_frames, worker))
+
+    def _begin(self, worker: WorkerHandle) -> None:
+        """Let a process use its device."""
+        worker.send("begin", {} if self._mps is None else self._mps.environment)
 
     def _changed_settings(self) -> dict[str, dict[str, Any]]:
         """Options that were changed since the YAML was read, by stage."""
@@ -360,6 +455,8 @@ class WorkerFleet(Controls):
                 self._recover(ending)
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
+        if self._relay is not None and self._relay.handle(kind, value):
+            return
         if kind == "log":
             self._worker_log(*value)
         elif kind == "killed":
@@ -368,11 +465,15 @@ class WorkerFleet(Controls):
             worker.ready = True
             if self.ready:
                 worker.send("go")
+        elif kind == "fatal" and worker.additional and not worker.ready:
+            self._give_up_starting(worker, error_of(*value))
         elif kind == "fatal":
             self.fail(error_of(*value))
         elif kind == "report":
             worker.latest = value
             self.sources.update(worker, value)
+        elif kind == "trace" and self._trace is not None:
+            self._trace.receive(worker.name, value)
         elif kind == "set_refused":
             self._restore_options(value)
         elif kind == "lost":
@@ -420,6 +521,8 @@ class WorkerFleet(Controls):
             dead, self._dead = self._dead, []
             lost = [(worker, self.sources.remove_process(worker)) for worker in dead]
             if not ending and not any(worker.takes_sources for worker in self._workers):
+                if self._mps is not None:
+                    self._mps.restart()
                 self._replace(worker for worker, ids in lost if ids or (self._keep_running and worker.ready))
             for worker, ids in lost:
                 found = [] if ending else [self.sources.restart(id_, self._sinks) for id_ in ids]
@@ -435,10 +538,7 @@ class WorkerFleet(Controls):
     def _replace(self, dead: Iterable[WorkerHandle]) -> None:
         """Start a new process, without sources, for each of `dead`."""
         for worker in dead:
-            made = WorkerHandle(device=worker.device, number=len(self._workers))
-            self._workers.append(made)
-            self.sources.add_process(made)
-            self._start_worker(made)
+            self._add_worker(WorkerHandle(device=worker.device, number=len(self._workers)))
 
     def _give_up(self, worker: WorkerHandle, ids: Iterable[str]) -> None:
         """Mark sources of a process that has died as failed."""
@@ -511,7 +611,8 @@ class WorkerFleet(Controls):
 
     def queues(self) -> dict[str, int]:
         """See `PipelineRun.queues`; summed over all processes."""
-        return {**queued(self._reports()), **self._sinks.queues()}
+        alive = [worker.latest for worker in self._workers if not worker.over]
+        return {**queued(alive), **self._sinks.queues()}
 
     def listen(self, seen: FrameListener) -> None:
         """Pass the frames with events of the sinks that this process runs to `seen`."""

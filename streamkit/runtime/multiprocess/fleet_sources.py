@@ -17,12 +17,16 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
 from streamkit.media.uris import may_be_live
 from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
+from streamkit.runtime.multiprocess.process_count import SourceLoad
 from streamkit.runtime.multiprocess.worker import SourceOrder
 from streamkit.runtime.observe.report_merge import WorkerReport
 
 LOST = "frames dropped: process died"
 _MAX_RESTARTS, _RESTARTS_WITHIN_S = 3, 600.0
 _UNKNOWN_FPS = 30.0
+_UNKNOWN_LOAD = SourceLoad(_UNKNOWN_FPS, 1e-3)
+_FORMER = 1000
+"""Number of removed sources whose process is remembered."""
 
 
 class SourceProcess(Protocol):
@@ -71,7 +75,9 @@ class _Leaving:
 class FleetSources:
     """The sources of a run over several processes, by id.
 
-    A source keeps its process while that process lives. A new source goes to the process with the lowest frame rate.
+    A source keeps its process while that process lives, also when it is changed: the process writes its files. A new
+    source goes to the process with the lowest load; if that one would be overloaded, to a new process, if one may be
+    started.
 
     Args:
         sources: the sources at the start.
@@ -79,6 +85,8 @@ class FleetSources:
         removed: returns the totals of the removed sources that the processes have reported.
         keep_running: whether the run goes on without sources.
         paused: ids of the sources that are paused.
+        load: returns the expected load of a source; 1 is what a process can serve.
+        start_another: starts another process and adds it; returns None if no more may run.
 
     Attributes:
         states: state of each source; replaced, never mutated, when sources come and go.
@@ -89,6 +97,8 @@ class FleetSources:
     def __init__(
         self, sources: Sequence[SourceConfig], yaml_sources: Sequence[SourceConfig],
         removed: Callable[[], RemovedSources], keep_running: bool, paused: Iterable[str] = (),
+        load: Callable[[SourceConfig], SourceLoad] = lambda source: _UNKNOWN_LOAD,
+        start_another: Callable[[], SourceProcess | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.states: dict[str, SourceState] = {source.id: SourceState() for source in sources}
         self.stopping, self.lost = False, 0
@@ -102,6 +112,8 @@ class FleetSources:
         self._added: set[str] = set()  # ids that were added to the run
         self._passed_on: set[str] = set()  # ids whose last frame has passed every stage
         self._gone = RemovedSources()  # removed sources that no process has counted
+        self._former: dict[str, SourceProcess] = {}  # owners of removed sources, the oldest first
+        self._load, self._start_another = load, start_another
         self._paused = set(paused)
         self._after: dict[str, LastFrame] = {}
         self._earlier: dict[str, SourceState] = {}  # counts of processes that have ended
@@ -128,11 +140,11 @@ class FleetSources:
             raise ConfigError(f"there is a source {id_!r} already; remove it first, or choose another id")
 
     def add(self, config: SourceConfig, after: LastFrame | None = None, paused: bool = False) -> None:
-        """Add a source to the process with the lowest rate. Raises ConfigError: its id is taken, or the run is over."""
+        """Add a source to a process. Raises ConfigError: its id is taken, or the run is over."""
         with self._lock:
             self.check_free(config.id)
             # if all have died, the source restarts with those of the last one
-            process = None if self.over else self._least_loaded() or next(reversed(self._processes), None)
+            process = None if self.over else self._place(config) or next(reversed(self._processes), None)
             if process is None:
                 raise ConfigError(f"source {config.id} cannot be added: the run has ended")
             self._configs[config.id] = config
@@ -160,13 +172,22 @@ class FleetSources:
                 process.send("remove", id_)
             else:
                 self._count_gone(state)
+            self._former[id_] = process
+            if len(self._former) > _FORMER:
+                del self._former[next(iter(self._former))]
 
     def pause(self, id_: str, paused: bool = True) -> None:
         """Pause or resume a source. Raises ConfigError if the id is unknown."""
         with self._lock:
             process = self._owner(id_)
             (self._paused.add if paused else self._paused.discard)(id_)
+            self._show_pause(id_, self.states[id_])
             process.send("pause", (id_, paused))
+
+    def _show_pause(self, id_: str, state: SourceState) -> None:
+        """Show at once that a source was paused or resumed, before its process reports it."""
+        if not state.done and (id_ in self._paused) != (state.state == "paused"):
+            state.set_state("paused" if id_ in self._paused else "connecting")
 
     def send(self, id_: str, order: str, value: Any) -> None:
         """Send an order about a source to its process; does nothing if there is no such source."""
@@ -230,6 +251,7 @@ class FleetSources:
                     continue  # the process does not know yet that it was removed, or replaced
                 if (earlier := self._earlier.get(id_)) is not None:
                     state.add_earlier(earlier)
+                self._show_pause(id_, state)
                 found[id_] = state
             self.states = found
             leaving = self._processes[process]
@@ -278,7 +300,7 @@ class FleetSources:
             self._count_lost(state)
 
     def restart(self, id_: str, sinks: DeliveredFrames) -> RestartedSource | None:
-        """Move a source whose process has died to the process with the lowest rate.
+        """Move a source whose process has died to the process with the lowest load.
 
         A camera and a looped file continue their indices and times; a file is read from its beginning.
 
@@ -346,14 +368,27 @@ class FleetSources:
         """How often a source was restarted within the last ten minutes."""
         return len(self._restarts.get(id_, ()))
 
+    def _place(self, config: SourceConfig) -> SourceProcess | None:
+        """The process for a source that is added: the one that had it, the least loaded one, or a new one."""
+        former = self._former.pop(config.id, None)
+        if former is not None and former.takes_sources:
+            return former
+        found = self._least_loaded()
+        if found is not None and (load := self._load_of(found)) and load + self._load(config).load > 1:
+            return self._start_another() or found
+        return found
+
     def _least_loaded(self) -> SourceProcess | None:
-        rates = {id(process): 0.0 for process in self._processes if process.takes_sources}
-        for id_, owner in self._owners.items():
-            state = self.states[id_]
-            if id(owner) in rates and not state.done:
-                rates[id(owner)] += state.fps_in if state.rated and state.fps_in else _UNKNOWN_FPS
-        left = [process for process in self._processes if id(process) in rates]
-        return min(left, key=lambda process: rates[id(process)], default=None)
+        return min((one for one in self._processes if one.takes_sources), key=self._load_of, default=None)
+
+    def _load_of(self, process: SourceProcess) -> float:
+        """The load of a process: by the measured rates of its sources, or their expected rates where none is known."""
+        total = 0.0
+        for id_ in self.of(process):
+            if not (state := self.states[id_]).done:
+                expected = self._load(self._configs[id_])
+                total += expected.at(state.fps_in) if state.rated and state.fps_in else expected.load
+        return total
 
     def _count_gone(self, state: SourceState) -> None:
         """Count a removed source whose process has died."""

@@ -28,6 +28,7 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Event, Frame, FrameState
 from streamkit.core.detections import Detections
 from streamkit.core.stage import Sink
+from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.future import join, start
 from streamkit.runtime.execution.graph_outputs import FrameListener
@@ -200,13 +201,17 @@ class SharedSinks:
         context: creates the context of a sink.
         fail: receives an error that ends the run.
         owner: returns the process that reads a source now; None if the source was removed.
+        spans: returns the calling thread's track in the timeline of the run.
+
+    Attributes:
+        lanes: the lane of each sink.
     """
 
     def __init__(
         self, nodes: Sequence[Node], sources: Sequence[str], context: MakeContext, fail: Fail,
-        owner: Callable[[str], object] = lambda source: None,
+        owner: Callable[[str], object] = lambda source: None, spans: Callable[[], Spans] = Spans,
     ) -> None:  # fmt: skip
-        self._fail, self._owner = fail, owner
+        self._fail, self._owner, self._spans = fail, owner, spans
         self._listeners: list[FrameListener] = []
         # by sink, then by source and process: the index of the last frame, and that up to which frames are repeated;
         # infinite if the source has ended
@@ -216,12 +221,14 @@ class SharedSinks:
         self.latency: dict[str, Histogram] = {}
         self.runners = {node.id: runner(node, context, fail, sources) for node in nodes}
         self._lanes = {node.id: Lane([node], inputs=[Channel(node.run.queue)]) for node in nodes}
+        self.lanes = list(self._lanes.values())
 
     def open(self) -> None:
         """Open every sink, one after the other; return when all are open or one has failed."""
         for id_, lane in self._lanes.items():
             ready = threading.Event()
-            worker = LaneThread(lane, [self.runners[id_]], Device("cpu"), ready.set, self._fail, self._count)
+            runners = [self.runners[id_]]
+            worker = LaneThread(lane, runners, Device("cpu"), ready.set, self._fail, self._count, self._spans)
             lane.threads.append(start(id_, worker))
             ready.wait()
 

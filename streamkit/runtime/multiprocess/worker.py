@@ -1,17 +1,21 @@
 """One worker process: runs the graph for its sources on its device, and reports to the parent process.
 
-It opens every stage, sends `ready`, and waits for `go`. The parent then sends sources to add, remove and pause, options
-to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort` (drop frames in flight), or `now`
-(exit at once without partial files). A worker also exits at once if its parent is gone. The parent handles signals.
+It waits for `begin`, opens every stage, sends `ready`, and waits for `go`. The parent also sends sources to add, remove
+and pause, options to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort` (drop frames
+in flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is gone. The parent
+handles signals.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -28,7 +32,10 @@ from streamkit.runtime.ingest.source_status import LastFrame
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
 from streamkit.runtime.observe.report_merge import WorkerReport
+from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.preview.remote import RemoteGallery
+from streamkit.runtime.preview.stage import follow_sinks, preview_graph
 
 _REPORT_EVERY_S = 0.5
 
@@ -68,6 +75,8 @@ class WorkerConfig:
         part: index of the process, and number of processes.
         realtime: play recordings at their own speed unless their options set another one.
         live_may_come: whether live sources may be added.
+        preview: whether to make images and events for the parent's gallery.
+        trace: maximum number of events of the timeline; 0 records none.
     """
 
     path: Path
@@ -81,6 +90,8 @@ class WorkerConfig:
     part: tuple[int, int] = (0, 1)
     realtime: bool = False
     live_may_come: bool = False
+    preview: bool = False
+    trace: int = 0
 
 
 def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
@@ -91,26 +102,55 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         job: what to run.
         frames: frames to the parent, for its sinks.
     """
+    early = _begin(link, job)
     uplink, pipeline, code = Uplink(frames), None, 1
+    gallery = RemoteGallery(link.send) if job.preview else None
+    trace = Recorder(job.trace) if job.trace else None
     try:
         device = choose(job.device)
         pin_process(device, *job.part)
-        pipeline = WorkerPipeline(_graph(job, uplink), device, job, link, uplink)
+        pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery, early, trace)
         with PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report):
             code = pipeline.run()
     except BaseException as error:
         link.fatal(error)
     uplink.close()
+    if gallery is not None:
+        gallery.close()
     if pipeline is not None:
         link.send("report", pipeline.worker_report(code))
+    if trace is not None:
+        link.send("trace", trace.recording())
     link.send("end", code)
 
 
-def _graph(job: WorkerConfig, uplink: Uplink) -> Graph:
+def _begin(link: ParentConnection, job: WorkerConfig) -> list[tuple[str, Any]]:
+    """Import large packages, then wait for the order `begin` with the variables that the device needs.
+
+    The parent starts MPS meanwhile, which must be there before this process uses CUDA.
+
+    Returns:
+        The orders that came before `begin`.
+    """
+    for name in ("av", "cv2", "onnxruntime", *(() if job.device == "cpu" else ("cupy",))):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    early: list[tuple[str, Any]] = []
+    for order, value in link.orders():
+        if order == "begin":
+            os.environ.update(value)
+            break
+        if order == "now":
+            end_at_once()
+        early.append((order, value))
+    return early
+
+
+def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None = None) -> Graph:
     """Build the graph with the job's sources and settings, and with relays in place of the parent's sinks."""
     config = read(job.path, text=job.text, set_=job.set_, device=job.device, may_be_empty=True)
     config.state = None  # the parent keeps it
-    graph = build(config)
+    graph = build(config) if gallery is None else preview_graph(config, gallery)
     known = {source.id: source for source in graph.sources}
     wanted = {one.id for one in job.sources if one.entry is None}
     if gone := wanted - known.keys() | set(job.shared) - graph.nodes.keys():
@@ -134,13 +174,21 @@ def _source(config: Config, order: SourceOrder) -> Any:
 class WorkerPipeline(PipelineRun):
     """The pipeline of one worker process. It runs until the parent says that no further sources come."""
 
-    def __init__(self, graph: Graph, device: Device, job: WorkerConfig, link: ParentConnection, uplink: Uplink) -> None:
+    def __init__(
+        self, graph: Graph, device: Device, job: WorkerConfig, link: ParentConnection, uplink: Uplink,
+        gallery: RemoteGallery | None = None, early: Sequence[tuple[str, Any]] = (),
+        trace: Recorder | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(
-            graph, device, limit=job.limit, keep_running=True, realtime=job.realtime, live_may_come=job.live_may_come
-        )
+            graph, device, limit=job.limit, trace=trace, keep_running=True, realtime=job.realtime,
+            live_may_come=job.live_may_come,
+        )  # fmt: skip
         self.alarms.disable()  # the parent evaluates them for all processes
-        self._link, self._uplink = link, uplink
+        self._link, self._uplink, self._gallery = link, uplink, gallery
+        if gallery is not None:
+            follow_sinks(self, gallery)
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
+        self._early = early
         self._go = threading.Event()
         self._numbers = {one.id: one.number for one in job.sources}
         self._setting = 0
@@ -181,6 +229,8 @@ class WorkerPipeline(PipelineRun):
         """Report that every stage is open, wait until all processes are ready, and start."""
         self._link.send("ready")
         self._go.wait()
+        if self._trace is not None:  # its sums leave out the wait for the other processes
+            self._trace.start(self._lanes, self._batcher)
         if self.fatal is None:
             super()._start_sources()
 
@@ -194,6 +244,7 @@ class WorkerPipeline(PipelineRun):
         execute: dict[str, Callable[[Any], None]] = {
             "add": self._add_ordered,
             "remove": self._remove_ordered,
+            "watch": self._watch_ordered,
             "pause": lambda value: self.pause(*value),
             "set": lambda value: self._set_ordered(*value),
             "trigger": lambda value: self._trigger_stage(*value),
@@ -202,7 +253,7 @@ class WorkerPipeline(PipelineRun):
             "abort": lambda _: self.fail(StreamkitError("another process of the run failed")),
             "go": lambda _: None,
         }
-        for order, value in self._link.orders():
+        for order, value in chain(self._early, self._link.orders()):
             if order == "now":
                 end_at_once()
             try:
@@ -222,10 +273,16 @@ class WorkerPipeline(PipelineRun):
     def _remove_ordered(self, id_: str) -> None:
         self._numbers.pop(id_, None)
         self.remove(id_)
+        if self._gallery is not None:
+            self._gallery.forget(id_)
 
     def _set_ordered(self, number: int, id_: str, new: Mapping[str, Any]) -> None:
         self._setting = number  # this thread alone changes options
         self.apply(self.graph.nodes[id_], new)
+
+    def _watch_ordered(self, value: tuple[str, float]) -> None:
+        if self._gallery is not None:
+            self._gallery.request(dict([value]))
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
         super()._change_stage(node, new, partial(self._refused, self._setting, refused))

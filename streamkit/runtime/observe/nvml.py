@@ -61,10 +61,29 @@ class Nvml:
 
     def memory(self) -> float | None:
         """Share of the memory in use by all processes, 0 to 1; None if unknown."""
+        found = self._memory()
+        return found.used / found.total if found is not None and found.total else None
+
+    def free_bytes(self) -> int | None:
+        """Free memory in bytes; None if unknown."""
+        found = self._memory()
+        return None if found is None else found.free
+
+    def used_bytes(self) -> int | None:
+        """Memory in use by all processes, in bytes; None if unknown."""
+        found = self._memory()
+        return None if found is None else found.used
+
+    def total_bytes(self) -> int | None:
+        """All memory in bytes; None if unknown."""
+        found = self._memory()
+        return None if found is None else found.total
+
+    def _memory(self) -> _Memory | None:
         found = _Memory()
         if self._library is None or self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(found)) != 0:
             return None
-        return found.used / found.total if found.total else None
+        return found
 
     def close(self) -> None:
         """Release the library."""

@@ -1,8 +1,8 @@
-"""Timeline of a run (`--profile`): what each thread does and when, in bounded memory.
+"""Timeline of a run (`--profile`): what each thread of each process does and when, in bounded memory.
 
 Each thread writes spans to its own `ThreadTrack`. The first and the last events are kept and those in between only
 counted, so that even a run of a month shows how it began and how it ended. Sums of work and waiting cover the whole
-run.
+run. A worker process records a `Recorder`, and sends its `Recording` to the parent process, whose `Trace` writes all.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
@@ -94,7 +95,7 @@ class _OpenSpan:
 class ThreadTrack(Spans):
     """One thread's spans. Only that thread may use it."""
 
-    def __init__(self, trace: Trace, number: int, name: str, process: str = HOST) -> None:
+    def __init__(self, trace: Recorder, number: int, name: str, process: str = HOST) -> None:
         self.number, self.name, self.process, self.sums = number, name, process, Sums(name, process)
         self._trace, self._nvtx = trace, trace.nvtx
         self._open: list[_OpenSpan] = []
@@ -197,23 +198,33 @@ class ThreadTrack(Spans):
         return self._gpu
 
 
-class Trace:
-    """The timeline of one run, for `PipelineRun(..., trace=...)`. `finish` writes it.
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one process has recorded, to be sent to another one.
 
-    Args:
-        path: the output file, in Chrome's trace event format; it appears once it is complete.
-        keep: maximum number of events, half of them the first and half the last; about 300 bytes each.
-
-    Raises:
-        OutputError: the file cannot be written.
+    Attributes:
+        tracks: the sums of each track, by its number.
+        events: the first events, the last ones, and the number dropped in between. Their times have the same origin in
+            all processes of a machine.
+        roles: see `find_bottleneck`.
     """
 
-    def __init__(self, path: str | Path, *, keep: int = 200_000) -> None:
-        self._path, self._write = path, ReportFile(Path(path))
+    tracks: list[Sums]
+    events: tuple[list[TraceEvent], list[TraceEvent], int]
+    roles: dict[str, str]
+
+
+class Recorder:
+    """Records the timeline of the threads of this process, for `PipelineRun(..., trace=...)`.
+
+    Args:
+        keep: maximum number of events, half of them the first and half the last; about 300 bytes each.
+    """
+
+    def __init__(self, keep: int) -> None:
         self.log = Log(keep)
         self.tracks: list[ThreadTrack] = []
         self.nvtx = _nvtx()
-        self.epoch_s = time.perf_counter()
         self.started_s = self.sample_at_s = float("inf")
         self._mine = threading.local()
         self._lock = threading.Lock()
@@ -244,17 +255,17 @@ class Trace:
             self.tracks.append(track)
         return track
 
-    def start(self, lanes: Sequence[Lane], batcher: Batcher) -> None:
+    def start(self, lanes: Sequence[Lane], batcher: Batcher | None = None) -> None:
         """Start the sums; call it just before the first frame is read.
 
         Args:
             lanes: lanes whose queue lengths are sampled every 5 ms while there is activity.
-            batcher: the batcher, whose queue is sampled too.
+            batcher: the batcher, whose queue is sampled too; None in a process without one.
         """
         for node in (node for lane in lanes for node in lane.nodes):
             sink = issubclass(node.type, Sink)
             self._roles[node.id] = "output" if sink else "network" if "outputs" in node.type.spec.writes else ""
-        self._queues = {"frames in the batcher": (batcher, [0])}
+        self._queues = {} if batcher is None else {"frames in the batcher": (batcher, [0])}
         for lane in lanes:
             for name, channel in zip(lane.nodes[0].inputs, lane.inputs, strict=True):
                 self._queues[f"batches from {name} to {lane.nodes[0].id}"] = channel, [0]
@@ -269,24 +280,67 @@ class Trace:
                 last[0] = found
                 self.log.add(TraceEvent(0, "queue", name, now, now, None, {"waiting": found}))
 
+    def recording(self) -> Recording:
+        """What was recorded. All threads of the run must have ended."""
+        return Recording([track.sums for track in self.tracks], self.log.kept(), self._roles)
+
+
+class Trace(Recorder):
+    """The timeline of one run, of this process and of its worker processes. `finish` writes it.
+
+    Args:
+        path: the output file, in Chrome's trace event format; it appears once it is complete.
+        keep: maximum number of events of all processes; see `Recorder`.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+
+    def __init__(self, path: str | Path, *, keep: int = 200_000) -> None:
+        super().__init__(keep)
+        self._path, self._write, self._keep = path, ReportFile(Path(path)), keep
+        self.epoch_s = time.perf_counter()
+        self._recordings: dict[str, Recording | None] = {}
+
+    def share(self, processes: int) -> int:
+        """Share the maximum number of events evenly between this process and `processes` others; return a share."""
+        share = self._keep // (processes + 1)
+        self.log = Log(share)
+        return share
+
+    def expect(self, process: str) -> None:
+        """Expect the recording of another process."""
+        self._recordings[process] = None
+
+    def receive(self, process: str, recording: Recording) -> None:
+        """Take the recording of another process."""
+        self._recordings[process] = recording
+
     def finish(self) -> list[str]:
-        """Write the file; return messages for the user. All threads of the run must have ended.
+        """Write the file; return messages for the user. All threads and processes of the run must have ended.
 
         Raises:
             OutputError: the file cannot be written.
         """
-        found = lane_usages(track.sums for track in self.tracks)
-        text = find_bottleneck(found, self._roles)
-        first, last, dropped = self.log.kept()
-        about = {
+        recordings = {HOST: self.recording()} | {name: one for name, one in self._recordings.items() if one is not None}
+        missing = [name for name, one in self._recordings.items() if one is None]
+        found = lane_usages(sums for one in recordings.values() for sums in one.tracks)
+        text = find_bottleneck(found, {id_: role for one in recordings.values() for id_, role in one.roles.items()})
+        events = [one.events for one in recordings.values()]
+        kept, dropped = sum(len(first) + len(last) for first, last, _ in events), sum(one[2] for one in events)
+        about: dict[str, Any] = {
             "made by": f"streamkit {__version__}", "limit": text, "events omitted": dropped,
             "waits not shown": f"shorter than {_SHORT_S * 1e6:.0f} µs; they are in the shares",
             "shares of time": {use.name: use.summary() for use in found},
         }  # fmt: skip
-        self._write(_as_text(self.tracks, (first, last, dropped), self.epoch_s, about))
-        lines = [f"profile: {self._path}, {len(first) + len(last):,} events; ui.perfetto.dev opens it"]
+        if missing:
+            about["processes without events"] = missing
+        self._write(_as_text(recordings, self.epoch_s, about))
+        lines = [f"profile: {self._path}, {kept:,} events; ui.perfetto.dev opens it"]
         if dropped:
             lines.append(f"profile: {dropped:,} events in the middle are omitted, to bound memory and file size")
+        if missing:
+            lines.append(f"profile: no events of {', '.join(missing)}, which died")
         return [*lines, text] if text else lines
 
 
@@ -302,46 +356,62 @@ def _nvtx() -> ModuleType | None:
 # ------------------------------------------------------------------------------------------------------- Chrome format
 
 
-def _as_text(
-    tracks: Sequence[ThreadTrack], events: tuple[Sequence[TraceEvent], Sequence[TraceEvent], int], epoch_s: float,
-    about: Mapping[str, Any],
-) -> str:  # fmt: skip
+def _as_text(recordings: Mapping[str, Recording], epoch_s: float, about: Mapping[str, Any]) -> str:
     """Render the timeline in Chrome's trace event format, which Perfetto and chrome://tracing open.
 
     One object per line: `X` for a span, with `ts` and `dur` in µs, and the thread's CPU time as `tts` and `tdur`; `C`
     for the length of a queue; `M` for the names of tracks; `i` for a place where events are omitted.
 
     Args:
-        tracks: the tracks, by index.
-        events: the first events, the last ones, and the number omitted in between.
+        recordings: what each process has recorded, by its name.
         epoch_s: the origin of time, in seconds of `time.perf_counter`.
         about: information on the whole run, for `otherData`.
     """
     import orjson
 
-    processes = list(dict.fromkeys(track.process for track in tracks))
-    ids = [(1 + processes.index(track.process), 1 + track.number) for track in tracks]
-    first, last, dropped = events
-    gap = {"ph": "i", "s": "g", "name": f"{dropped:,} events are omitted here", "pid": 1, "tid": 1}
-    items = itertools.chain(
-        _names(tracks, processes, ids),
-        (_event(event, ids, epoch_s) for event in first),
-        [{**gap, "ts": _ns(first[-1].ended_s, epoch_s) / 1e3}] if dropped else [],
-        (_event(event, ids, epoch_s) for event in last),
-    )
+    names: list[str] = []
+    threads = 0
+    parts: list[Iterable[Any]] = []
+    for name, recording in recordings.items():
+        shown = [name if track.process == HOST else _device(name, track.process) for track in recording.tracks]
+        names += dict.fromkeys(shown or [name])
+        ids = [(1 + names.index(process), 1 + threads + number) for number, process in enumerate(shown)]
+        parts += [_names(recording.tracks, ids, threads), _events(recording, ids, epoch_s)]
+        threads += len(ids)
+    items = itertools.chain(_process_names(names), *parts)
     head = '{"displayTimeUnit":"ms","otherData":' + orjson.dumps(about).decode()
     return head + ',"traceEvents":[\n' + ",\n".join(orjson.dumps(item).decode() for item in items) + "\n]}\n"
 
 
-def _names(tracks: Sequence[ThreadTrack], processes: Sequence[str], ids: Sequence[tuple[int, int]]) -> Iterator[Any]:
-    for number, process in enumerate(processes):
-        yield {"ph": "M", "name": "process_name", "pid": 1 + number, "args": {"name": process}}
+def _device(process: str, device: str) -> str:
+    """The name of a device's group of tracks."""
+    return device if process == HOST else f"{process}, {device}"
+
+
+def _process_names(names: Sequence[str]) -> Iterator[Any]:
+    for number, name in enumerate(names):
+        yield {"ph": "M", "name": "process_name", "pid": 1 + number, "args": {"name": name}}
         yield {"ph": "M", "name": "process_sort_index", "pid": 1 + number, "args": {"sort_index": number}}
-    for track, (pid, tid) in zip(tracks, ids, strict=True):
+
+
+def _names(tracks: Sequence[Sums], ids: Sequence[tuple[int, int]], before: int) -> Iterator[Any]:
+    for number, (track, (pid, tid)) in enumerate(zip(tracks, ids, strict=True)):
         at = {"ph": "M", "pid": pid, "tid": tid}
         rank = 0 if track.name.startswith(READERS) else 1 if track.name == "batcher" else 2
         yield {**at, "name": "thread_name", "args": {"name": track.name}}
-        yield {**at, "name": "thread_sort_index", "args": {"sort_index": rank * len(tracks) + track.number}}
+        yield {**at, "name": "thread_sort_index", "args": {"sort_index": before + rank * len(tracks) + number}}
+
+
+def _events(recording: Recording, ids: Sequence[tuple[int, int]], epoch_s: float) -> Iterator[dict[str, Any]]:
+    first, last, dropped = recording.events
+    for event in first:
+        yield _event(event, ids, epoch_s)
+    if dropped:
+        pid, tid = ids[0]
+        gap = {"ph": "i", "s": "p", "name": f"{dropped:,} events are omitted here", "pid": pid, "tid": tid}
+        yield {**gap, "ts": _ns(first[-1].ended_s, epoch_s) / 1e3}
+    for event in last:
+        yield _event(event, ids, epoch_s)
 
 
 def _event(event: TraceEvent, ids: Sequence[tuple[int, int]], epoch_s: float) -> dict[str, Any]:

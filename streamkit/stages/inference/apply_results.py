@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Batch, Detections
+from streamkit.core.lazy_column import LazyColumn, read
 from streamkit.core.stage import StreamStage
 from streamkit.core.units import Of, Score, Seconds
 from streamkit.models.card import family_of
@@ -79,7 +80,12 @@ class ApplyMasks(ApplyDetails, writes=("mask",)):
 
     def attach(self, table: Detections, values: list[Any]) -> Detections:
         """See `ApplyDetails.attach`."""
-        return table.with_columns(mask=_objects([value and value["mask"] for value in values]))
+        found = [None if value is None else value["mask"] for value in values]
+
+        def masks(rows: np.ndarray) -> np.ndarray:
+            return _objects([None if (one := found[row]) is None else read(one)[0] for row in rows.tolist()])
+
+        return table.with_columns(mask=LazyColumn(masks, np.arange(len(table)), object))
 
 
 class ApplyPoints(ApplyDetails, writes=("keypoints",)):
@@ -92,9 +98,15 @@ class ApplyPoints(ApplyDetails, writes=("keypoints",)):
 
     def attach(self, table: Detections, values: list[Any]) -> Detections:
         """See `ApplyDetails.attach`."""
-        points = [None if value is None else value["keypoints"] for value in values]
-        k = self._points or max((len(one) for one in points if one is not None), default=0)
-        return table.with_columns(keypoints=_rows(points, (k, 3)), skeleton=self.model.skeleton)
+        found = [None if value is None else value["keypoints"] for value in values]
+        shape = (self._points or max((one.shape[1] for one in found if one is not None), default=0), 3)
+
+        def points(rows: np.ndarray) -> np.ndarray:
+            mine = (found[row] for row in rows.tolist())
+            return _rows([None if one is None else read(one)[0] for one in mine], shape)
+
+        column = LazyColumn(points, np.arange(len(table)), np.float32, shape)
+        return table.with_columns(keypoints=column, skeleton=self.model.skeleton)
 
 
 def _objects(values: list[Any]) -> np.ndarray:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from streamkit.core.batch_buckets import sizes, steps
+from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch
 from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.core.tasks import Future
@@ -30,9 +32,9 @@ Providers = Annotated[
 ]
 Threads = Annotated[Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."]
 CudaGraph = Annotated[
-    bool,
-    "replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first frame then "
-    "waits until the network is fully tuned.",
+    bool | None,
+    "replay a CUDA graph for each batch size, which is faster for small networks; by default, where all nodes of the "
+    "network run on the GPU. `true` makes it an error if they do not.",
 ]
 
 
@@ -46,7 +48,7 @@ class Infer(BatchStage):
     model: Annotated[Model, "the model card."]
     providers: Providers = ()
     threads: Threads = None
-    cuda_graph: CudaGraph = False
+    cuda_graph: CudaGraph = None
     batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
 
     def probe(self) -> None:
@@ -61,13 +63,16 @@ class Infer(BatchStage):
         background. The runtime tunes at once where many live sources would otherwise lose frames meanwhile.
         """
         self._card = check_model(self.model)
-        self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, self.context.device)
+        device, at_once = self.context.device, self.context.runtime.future.at_once
+        self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, device)
+        if self.batch is not None and device.kind == "cuda" and at_once:
+            self._sizes = self._sizes[:1]  # live sources wait for the tuning of each size, and have few objects a batch
         self._family = family_of(self._card)
-        device = self.context.device
         self._tuned: Future[Session] | None = None
+        self._graph_reported = False
         if "tensorrt" in self.providers:
             logger.warning(EXPERIMENTAL)
-        soon = device.kind == "cuda" and not self.cuda_graph and not self.context.runtime.future.at_once
+        soon = device.kind == "cuda" and not at_once
         soon = soon and "tensorrt" not in self.providers  # a quick session would build an engine of its own
         self._session = self._load(quick=soon)
         if soon:
@@ -127,18 +132,26 @@ class Infer(BatchStage):
                 self._session, self._tuned = self._tuned.result(), None
             else:
                 self.context.counters.add(UNTUNED)
-        parts = []
-        shapes, begin = self._shapes(batch), 0
-        for length in steps(len(batch.tensor), self._sizes):
-            rows = slice(begin, begin + length)
-            extra = self._family.extra_inputs(shapes[rows], batch.xp)
-            parts.append(self._session.run({self._session.image_input: batch.tensor[rows], **extra}))
-            begin += length
-        names = parts[0] if parts else ()
-        batch.outputs = {
-            name: parts[0][name] if len(parts) == 1 else batch.xp.concatenate([part[name] for part in parts])
-            for name in names
-        }
+        tensor, shapes, xp = batch.tensor, self._shapes(batch), batch.xp
+        lengths = steps(len(tensor), self._sizes)
+
+        def run(rows: Any) -> dict[str, Any]:
+            extra = self._family.extra_inputs(shapes[rows], xp)
+            return self._session.run({self._session.image_input: tensor[rows], **extra})
+
+        if isinstance(tensor, LazyRows):
+            assert batch.crops is not None
+            batch.outputs = LazyOutputs(run, lengths, len(batch.crops))
+        else:
+            ends = list(accumulate(lengths, initial=0))
+            parts = [run(slice(begin, end)) for begin, end in pairwise(ends)]
+            batch.outputs = {
+                name: parts[0][name] if len(parts) == 1 else xp.concatenate([part[name] for part in parts])
+                for name in (parts[0] if parts else ())
+            }
+        if (why := self._session.no_graph) is not None and not self._graph_reported:
+            self._graph_reported = True
+            logger.warning(f"{self._card.file.name} runs without a CUDA graph: {why}")
         batch.tensor = None
         return batch
 
@@ -190,4 +203,7 @@ def check_task(stage: Any) -> None:
     """Check that the card's task is the stage's; raise ValueError."""
     task, card = stage.name, stage.model
     if card.task != task:
-        raise ValueError(f"{task} needs a card with task: {task}; {card.name} has task: {card.task}")
+        raise ValueError(
+            f"{task} needs a card with task: {task}; "
+            f"{card.name} has task: {card.task}, which the stage {card.task} runs"
+        )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any
@@ -11,14 +12,16 @@ from typing import Annotated, Any
 import numpy as np
 
 from streamkit.analytics.shapes import Anchor, Polygons, Units
+from streamkit.core.crops import LazyOutputs
 from streamkit.core.data import Array, Batch, Detections
+from streamkit.core.detections import stored
 from streamkit.core.stage import BatchStage, Count, Pixels, Score, stage
 from streamkit.core.text import did_you_mean
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
-from streamkit.models.families import CAUSES, FAMILIES, ReadOptions, unpack
+from streamkit.models.families import CAUSES, FAMILIES, ReadOptions, begin_table
 from streamkit.ops.boxes import iou_matrix
-from streamkit.ops.transfer import fetch
+from streamkit.ops.transfer import LateArray, fetch
 from streamkit.stages.inference.inference_regions import InferenceRegions, Tiles, merge_regions
 
 NO_ROOM = "masks dropped: too large"
@@ -29,6 +32,8 @@ ON_HOST = "outputs copied to host: family without CUDA"
 _NO_RESULTS = np.zeros((0, 0), np.float32)
 _RESULTS_COPY = "the results go from device to host, one copy a batch"
 _CROP_COLUMNS = ("mask", "keypoints")
+_MOST_LATE = 64
+"""Batches whose masks or keypoints stay on the device while their tables are held, without being read."""
 _MakeTable = Callable[[], tuple[Detections, dict[str, int]]]
 """Returns a table, and how many boxes each cause removed."""
 
@@ -86,6 +91,7 @@ class DetectionOptions:
     "postprocess",
     reads="outputs",
     writes="detections",
+    splits_outputs=True,
     warms_up=True,
     changeable=("min_score", "iou", "class_agnostic", "multi_label", "labels", "top_k", "min_size", "max_size"),
 )
@@ -102,6 +108,7 @@ class Postprocess(DetectionOptions, BatchStage):
         self._family = family_of(self.model)
         self._table = self.context.id.split(".", 1)[0]
         self._removed: deque[Mapping[str, int]] = deque()
+        self._late: deque[weakref.ref[LateArray]] = deque()
         self.changed()
 
     def changed(self) -> None:
@@ -152,6 +159,17 @@ class Postprocess(DetectionOptions, BatchStage):
         assert batch.geometry is not None
         geometry, outputs = batch.geometry, batch.outputs
         sizes = sizes if batch.rows is None else sizes[batch.rows]
+        if isinstance(outputs, LazyOutputs):
+            parts = [
+                (rows.start, self._decode_run(batch, of_run, geometry[rows], sizes[rows]))
+                for rows, of_run in outputs.runs()
+            ]
+            return lambda: _joined(parts)
+        return self._decode_run(batch, outputs, geometry, sizes)
+
+    def _decode_run(
+        self, batch: Batch, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray
+    ) -> _MakeTable:
         if batch.xp is np or not self._family.host_only:
             return self._decode_outputs(outputs, geometry, sizes)
         self.context.counters.add(ON_HOST)
@@ -161,23 +179,23 @@ class Postprocess(DetectionOptions, BatchStage):
 
     def _decode_outputs(self, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray) -> _MakeTable:
         """Start to decode the outputs on their device; the returned function makes the table."""
-        reads, input_size = self._family, self.model.input.size
-        packed = reads.read(outputs, geometry, sizes, input_size, self._read)
-        rest = reads.rest(outputs, packed, geometry, sizes, input_size)
-        wait = fetch([packed.buffer, *(rest.arrays if rest else ())])
+        card = self.model
+        table, late = begin_table(self._family, outputs, geometry, sizes, card.input.size, self._read, card.labels)
+        if late is not None:
+            self._bound(late)
 
         def make() -> tuple[Detections, dict[str, int]]:
-            buffer, *arrays = wait()
-            rows, counts, _ = packed.over(buffer, packed.rows.shape)
-            made = unpack(rows, counts, self.model.labels, reads.columns)
-            made = made.with_columns(skeleton=self.model.skeleton)
+            made, counts, lost = table()
             causes = dict(zip(CAUSES, counts[:, 1:].sum(axis=0).tolist(), strict=True))
-            if rest:
-                made = rest.complete(made, arrays)
-                causes[NO_ROOM] = sum(mask is None for mask in made.extra.get("mask", ()))
-            return made, causes
+            return made.with_columns(skeleton=card.skeleton), causes | {NO_ROOM: lost}
 
         return make
+
+    def _bound(self, late: LateArray) -> None:
+        """Move what tables of earlier batches left on the device to the host, if many are still held."""
+        self._late.append(weakref.ref(late))
+        if len(self._late) > _MOST_LATE and (oldest := self._late.popleft()()) is not None:
+            oldest.to_host()
 
     def _empty(self) -> tuple[Detections, dict[str, int]]:
         """Make an empty table: the network did not run."""
@@ -207,6 +225,17 @@ class Postprocess(DetectionOptions, BatchStage):
             for cause, n in self._removed.popleft().items():
                 if n:
                     self.context.counters.add(cause if cause == NO_ROOM else f"boxes removed: {cause}", n)
+
+
+def _joined(parts: Sequence[tuple[int, _MakeTable]]) -> tuple[Detections, dict[str, int]]:
+    """Make one table of those of several runs, each given with its first row."""
+    tables, causes = [], Counter[str]()
+    for first, make in parts:
+        table, removed = make()
+        tables.append(table.with_columns(batch_row=table.batch_row + np.int32(first)))
+        causes.update(removed)
+    made = Detections.concat(tables)
+    return made.with_columns(row_id=np.arange(len(made), dtype=np.int32)), causes
 
 
 def _of_frames(rows: np.ndarray, make: _MakeTable) -> _MakeTable:
@@ -257,22 +286,28 @@ class DecodeCrops(Postprocess, name="postprocess", writes=("results",), device_c
 def best(table: Detections, rects: np.ndarray) -> np.ndarray:
     """Return for each crop the columns of the object that fills it best, as a mapping; None if nothing was found.
 
+    Each column has one row; lazy columns are not read.
+
     Args:
         table: the detections; `batch_row` is the crop.
         rects: (m, 4) the crops.
     """
     results = np.full(len(rects), None)
     fills = np.zeros(len(rects))
-    names = [name for name in _CROP_COLUMNS if name in table.extra]
+    columns = stored(table.extra)
+    names = [name for name in _CROP_COLUMNS if name in columns]
     for i, crop in enumerate(table.batch_row.tolist()):
         share = float(iou_matrix(table.xyxy[i : i + 1], rects[crop : crop + 1].astype(np.float32))[0, 0])
         if share > fills[crop]:
-            fills[crop], results[crop] = share, {name: table.extra[name][i] for name in names}
+            fills[crop], results[crop] = share, {name: columns[name][i : i + 1] for name in names}
     return results
 
 
 @dataclass(eq=False)
-class FetchVectors(BatchStage, name="postprocess", reads=("outputs",), writes=("results",), device_copy=_RESULTS_COPY):
+class FetchVectors(
+    BatchStage, name="postprocess", reads=("outputs",), writes=("results",), splits_outputs=True,
+    device_copy=_RESULTS_COPY,
+):  # fmt: skip
     """Start the copy of the network's results to the host, a vector per crop, and release the outputs."""
 
     model: Model
@@ -287,16 +322,22 @@ class FetchVectors(BatchStage, name="postprocess", reads=("outputs",), writes=("
         assert crops is not None
         results: Any = _NO_RESULTS
         if len(crops):
-            wait, finish = fetch([self.select(batch)[: len(crops)]]), self.finish
+            wait, finish = fetch([self._selected(batch, len(crops))]), self.finish
             results = cache(lambda: finish(wait()[0]))
         batch.crops = replace(crops, results=results)
         batch.tensor = None
         batch.outputs = {}
         return batch
 
-    def select(self, batch: Batch) -> Array:
+    def _selected(self, batch: Batch, count: int) -> Array:
+        if not isinstance(batch.outputs, LazyOutputs):
+            return self.select(batch.outputs)[:count]
+        runs = batch.outputs.runs()
+        return batch.xp.concatenate([self.select(outputs)[: rows.stop - rows.start] for rows, outputs in runs])
+
+    def select(self, outputs: Mapping[str, Array]) -> Array:
         """Return what is copied to the host, a row per crop."""
-        return self._family.vectors(batch.outputs)
+        return self._family.vectors(outputs)
 
     def finish(self, fetched: np.ndarray) -> np.ndarray:
         """Convert the copied rows to results, on the host."""
@@ -308,9 +349,9 @@ class FetchMaps(
 ):
     """Start the copy of the best class of each place to the host."""
 
-    def select(self, batch: Batch) -> Array:
+    def select(self, outputs: Mapping[str, Array]) -> Array:
         """Return the maps; the batch's geometry maps their places to the frame."""
-        return self._family.maps(batch.outputs, len(self.model.labels))
+        return self._family.maps(outputs, len(self.model.labels))
 
     def finish(self, fetched: np.ndarray) -> np.ndarray:
         """Return the maps unchanged."""

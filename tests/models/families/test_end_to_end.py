@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from streamkit.models.families import ReadOptions, family, unpack
-from streamkit.ops.transfer import fetch
+from streamkit.models.families import ReadOptions, begin_table, family
 
 SIZE = (320, 320)
 GEOMETRY = np.array([(0.5, 0.5, 0, 40)], np.float32)
@@ -14,12 +13,8 @@ SIZES = np.array([(640, 480)])
 def table_of(name, outputs, xp, classes):
     reads, options = family(name), ReadOptions(np.full(classes, 0.25, np.float32), iou=0.7, top_k=20)
     outputs = {key: xp.asarray(value) for key, value in outputs.items()}
-    packed = reads.read(outputs, GEOMETRY, SIZES, SIZE, options)
-    rest = reads.rest(outputs, packed, GEOMETRY, SIZES, SIZE)
-    buffer, *arrays = fetch([packed.buffer, *(rest.arrays if rest else ())])()
-    rows, counts, _ = packed.over(buffer, packed.rows.shape)
-    table = unpack(rows, counts, tuple(map(str, range(classes))), reads.columns)
-    return rest.complete(table, arrays) if rest else table
+    labels = tuple(map(str, range(classes)))
+    return begin_table(reads, outputs, GEOMETRY, SIZES, SIZE, options, labels)[0]()[0]
 
 
 def rows_of(anchors: np.ndarray, classes: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from streamkit.core.data import Batch, Event, Frame
-from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
+from streamkit.runtime.execution.channel import Aborted, AwaitedCondition, Channel, Outlet
 from streamkit.testing.kit import detections
 
 
@@ -419,3 +419,38 @@ def test_without_readers_nothing_is_kept():
 def test_a_channel_has_a_sole_reader_only_if_that_is_said():
     assert not Channel(1).sole
     assert Channel(1, sole=True).sole
+
+
+# ----------------------------------------------------------------------------------------------------------- conditions
+
+
+def test_a_condition_knows_whether_a_thread_waits_and_wakes_all_of_them():
+    condition, woken = AwaitedCondition(), []
+
+    def wait() -> None:
+        with condition.lock:
+            woken.append(condition.wait(10))
+
+    def rest() -> None:
+        while len(condition._waiters) < 2:
+            time.sleep(0.001)
+
+    threads = [in_thread(wait) for _ in range(2)]
+    rest()
+    with condition.lock:
+        assert condition.awaited
+        condition.notify_all()
+        assert not condition.awaited
+    for thread in threads:
+        thread.join(5)
+    assert woken == [True, True]
+
+
+def test_conditions_may_share_a_lock_and_one_wakes_no_waiter_of_the_other():
+    first = AwaitedCondition()
+    second = AwaitedCondition(first.lock)
+    with second.lock:
+        assert not second.wait(0.001)
+        assert (first.awaited, second.awaited) == (False, True)
+        first.notify_all()
+        assert second.awaited

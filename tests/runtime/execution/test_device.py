@@ -34,9 +34,18 @@ def test_one_pipeline_one_device(wanted):
 
 def test_auto_takes_the_cpu_and_says_why(monkeypatch):
     monkeypatch.setattr(devices, "gpu_trouble", lambda index: "the fan is off")
+    monkeypatch.setattr(devices, "_warned", set())
     logged = collect()
     assert choose("auto") == Device("cpu")
     assert logged == ["running on the CPU: the fan is off"]
+
+
+def test_the_reason_for_the_cpu_is_a_warning_once(monkeypatch, caplog):
+    monkeypatch.setattr(devices, "gpu_trouble", lambda index: "the fan has stopped")
+    monkeypatch.setattr(devices, "_warned", set())
+    choose("auto")
+    choose("auto")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 @pytest.mark.parametrize(("wanted", "index"), [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:3", 3), (["cuda:1"], 1)])

@@ -1,6 +1,7 @@
 """Each kind of runner step by step: states, instances, tables, encoded frames, the end of an emitter and of threads."""
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ from support.one_stage import Log, Numbers, OneEach, Rig, Writer, batch, frames,
 
 from streamkit.config.plan import Node, RunOptions
 from streamkit.core.counters import Counters
-from streamkit.core.crops import LazyRows
+from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch, Detections, Device
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import BatchStage, Collecting, Context, FrameStage, Registry, Sink, stage
@@ -114,16 +115,28 @@ def test_a_stage_that_expects_a_tensor_gets_an_array_and_others_the_rows_on_dema
     assert seen[0][:].tolist() == [0.0, 10.0, 20.0]
 
 
+@pytest.mark.parametrize("next_splits", [True, False])
+def test_outputs_that_are_not_yet_made_only_reach_a_stage_that_makes_them(next_splits):
+    rig = Rig(NoTensor)
+    rig.runner.isolated, rig.runner.splits_outputs = False, next_splits
+    outputs = LazyOutputs(lambda rows: {"a": rows * 10.0}, [2, 2], 3)
+    rig.runner.stage.process = lambda batch: replace(batch, outputs=outputs)
+    found = rig.runner.process(batch("a0 a1")).outputs
+    assert (found is outputs) is next_splits
+    assert next_splits or found["a"].tolist() == [0.0, 10.0, 20.0]
+
+
 @pytest.mark.parametrize("isolated", [True, False])
 def test_only_a_plugin_gets_tables_of_its_own(isolated):
     rig, given = Rig(NoTensor), batch("a0 a1")
     rig.runner.isolated = isolated
-    seen = []
+    seen, snapshots = [], []
     rig.runner.stage.process = lambda batch: (seen.append(batch), batch)[1]
-    rig.runner.process(given)
+    rig.runner.snapshot = snapshots.append
+    rig(given)
     (got,) = seen
     assert (got is given) is (got.tables is given.tables) is (got.frames is given.frames) is not isolated
-    assert (rig.runner.snapshot(given) is None) is not isolated
+    assert snapshots == [given] * isolated
 
 
 @pytest.mark.parametrize(("kind", "in_place", "freeze", "on_host"), [
@@ -155,10 +168,22 @@ def test_a_plugin_that_returns_no_batch_is_refused_and_one_that_breaks_it_restor
         return Batch([])
 
     rig.runner.stage.process = drops
-    given = batch("a0 a1")
+    given = batch("a0")
     with pytest.raises(ValueError, match="must return every frame"):
         rig.runner.process(given)
     assert given.frames[0].events == []
+
+
+def test_a_batch_that_a_plugin_breaks_is_restored_once_before_it_is_retried():
+    rig, given = Rig(NoTensor), batch("a0 a1")
+
+    def drops(batch):
+        for frame in batch.frames:
+            frame.emit("seen")
+        return batch if len(batch.frames) == 1 else Batch([])
+
+    rig.runner.stage.process = drops
+    assert [len(frame.events) for frame in rig(given).frames] == [1, 1]
 
 
 def test_a_batch_stage_is_closed_if_it_was_opened():

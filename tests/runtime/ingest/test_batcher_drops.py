@@ -9,6 +9,7 @@ import pytest
 from support.batches import LONG_S, frame, in_thread, names
 
 from streamkit.core.data import Batch, Event, Frame
+from streamkit.runtime.execution.channel import Aborted
 from streamkit.runtime.ingest.batcher import QUEUE_FULL, TOO_OLD, Batcher
 
 
@@ -228,6 +229,21 @@ def test_whether_any_source_is_live():
     gate.end()
     assert batcher.next().ended == ("gate",)
     assert not batcher.live
+
+
+def test_a_source_is_live_or_not_as_its_last_frame_until_it_has_ended():
+    batcher = Batcher(8, 0.01, np)
+    batcher.expect(1)
+    gate = batcher.begin("gate")
+    for made, expected in ((live("gate", 0), True), (frame("gate", 1), False), (frame("gate", 2), False)):
+        gate.put(made)
+        assert batcher.live is expected
+    gate.end()
+    for _ in range(2):  # a frame that comes too late
+        with pytest.raises(Aborted):
+            gate.put(live("gate", 3))
+        assert not batcher.live
+        batcher.next()
 
 
 @pytest.mark.alone

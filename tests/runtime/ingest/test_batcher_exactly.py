@@ -164,8 +164,8 @@ def test_a_waiting_taker_is_woken_when_a_batch_may_leave():
     batcher = Batcher(6, LONG_S, np, 1)
     film, other = begun(batcher, "film", "other")  # a share of three frames
     woken = []
-    wake = batcher._changed.notify_all
-    batcher._changed.notify_all = lambda: (woken.append(batcher.waiting), wake())
+    batcher._changed.awaited = True
+    batcher._changed.notify_all = lambda: woken.append(batcher.waiting)
     for index in range(2):
         film.put(frame("film", index))
     assert woken == [1], "the first frame has a time by which it leaves"
@@ -182,6 +182,7 @@ def test_a_full_batch_wakes_the_taker_before_any_source_is_out_of_room():
     batcher = Batcher(2, LONG_S, np, 4)
     film, other = begun(batcher, "film", "other")
     woken = []
+    batcher._changed.awaited = True
     batcher._changed.notify_all = lambda: woken.append(batcher.waiting)
     film.put(frame("film"))
     other.put(frame("other"))

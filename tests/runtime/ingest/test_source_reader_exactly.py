@@ -644,13 +644,21 @@ def test_a_pause_or_an_end_ends_the_wait_at_the_start(inlet, ends):
     assert not inlet.frames
 
 
+def start_line(sources, patience_s=None):
+    line = SynchronizedStart(patience_s)
+    for _ in range(sources):
+        line.join()
+    line.release()
+    return line
+
+
 def test_the_start_is_waited_for_in_small_steps(monkeypatch):
     clock = Clock(monkeypatch)
 
     def moved_on(timeout):
         clock.now_s += timeout
 
-    line = SynchronizedStart(2, patience_s=0.12)
+    line = start_line(2, 0.12)
     line._changed = waits = Waits(moved_on)
     assert line.wait(0, lambda: False) == pytest.approx(0.12)
     assert waits.timeouts == pytest.approx([0.05, 0.05, 0.02])
@@ -661,7 +669,7 @@ def test_the_start_is_waited_for_in_small_steps(monkeypatch):
 
 def test_the_start_comes_with_the_last_source(monkeypatch):
     clock = Clock(monkeypatch)
-    line = SynchronizedStart(3, patience_s=60.0)
+    line = start_line(3, 60.0)
 
     def arrived(timeout):
         clock.now_s += 0.25
@@ -674,9 +682,9 @@ def test_the_start_comes_with_the_last_source(monkeypatch):
 
 def test_a_start_without_others_is_at_once(monkeypatch):
     Clock(monkeypatch)
-    line = SynchronizedStart(1)
+    line = start_line(1)
     line._changed = waits = Waits(lambda _: None)
     line.arrive()
     assert line.wait(0, lambda: False) == 0.0
-    assert SynchronizedStart(1).wait(5, lambda: True) == 0.0
+    assert start_line(1).wait(5, lambda: True) == 0.0
     assert waits.timeouts == []

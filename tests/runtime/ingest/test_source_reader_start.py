@@ -33,6 +33,14 @@ def due_s() -> DueTimes:
     return DueTimes()
 
 
+def start_line(sources: int, patience_s: float | None = None) -> SynchronizedStart:
+    """A released start line of several sources."""
+    line = SynchronizedStart(patience_s)
+    assert [line.join() for _ in range(sources)] == list(range(sources))
+    line.release()
+    return line
+
+
 def waited(line: SynchronizedStart, over=lambda: False) -> tuple[threading.Thread, list[float]]:
     found: list[float] = []
     thread = threading.Thread(target=lambda: found.append(line.wait(0, over)))
@@ -41,7 +49,7 @@ def waited(line: SynchronizedStart, over=lambda: False) -> tuple[threading.Threa
 
 
 def test_the_first_waits_for_the_last():
-    line = SynchronizedStart(2, patience_s=60)
+    line = start_line(2, patience_s=60)
     line.arrive()
     thread, found = waited(line)
     time.sleep(0.15)
@@ -52,26 +60,26 @@ def test_the_first_waits_for_the_last():
 
 
 def test_nobody_waits_when_all_have_arrived():
-    line = SynchronizedStart(1, patience_s=60)
+    line = start_line(1, patience_s=60)
     line.arrive()
     assert line.wait(0, lambda: False) < 1
 
 
 def test_patience_is_bounded():
-    line = SynchronizedStart(2, patience_s=0.1)
+    line = start_line(2, patience_s=0.1)
     line.arrive()
     assert 0.09 <= line.wait(0, lambda: False) < 10
 
 
 def test_sources_start_ten_milliseconds_apart():
-    line = SynchronizedStart(1)
+    line = start_line(1)
     line.arrive()
     assert 0.29 <= line.wait(30, lambda: False) < 10
     assert line.wait(1000, lambda: True) < 5, "a source that is ended waits for no turn"
 
 
 def test_a_source_that_is_ended_does_not_wait():
-    line = SynchronizedStart(2, patience_s=60)
+    line = start_line(2, patience_s=60)
     over = threading.Event()
     thread, found = waited(line, over.is_set)
     over.set()
@@ -81,7 +89,27 @@ def test_a_source_that_is_ended_does_not_wait():
 
 @pytest.mark.parametrize(("sources", "patience_s"), [(1, 1.1), (100, 11.0)])
 def test_patience_grows_with_the_number_of_sources(sources, patience_s):
-    assert SynchronizedStart(sources)._patience_s == pytest.approx(patience_s)
+    before_s = time.monotonic()
+    line = start_line(sources)
+    assert line._end_s() - before_s == pytest.approx(patience_s, abs=0.5)
+
+
+def test_sources_that_are_opened_early_wait_for_the_release():
+    line = SynchronizedStart(patience_s=60)
+    assert line.join() == 0
+    line.arrive()
+    thread, found = waited(line)
+    time.sleep(0.5)
+    assert thread.is_alive(), "it may have to wait for longer than the patience: networks are loaded"
+    line.release()
+    thread.join(10)
+    assert 0.4 <= found[0] < 10
+
+
+def test_a_source_that_is_ended_waits_for_no_release():
+    line = SynchronizedStart()
+    line.join()
+    assert line.wait(0, lambda: True) < 5
 
 
 def test_clocks_of_paced_sources_start_when_the_slowest_has_its_first_frame(run_pipeline, due_s):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from multiprocessing.connection import Pipe
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,6 @@ from streamkit.core import errors
 from streamkit.core.errors import ConfigError, ModelError, Problem, SourceError, StreamkitError
 from streamkit.runtime.multiprocess import children as module
 from streamkit.runtime.multiprocess.children import (
-    SPAWN,
     Child,
     ParentConnection,
     SupervisedWorker,
@@ -42,26 +42,28 @@ class Process:
     """A process that is alive until the test says otherwise."""
 
     def __init__(self) -> None:
-        self.alive, self.calls = True, []
-        self.sentinel = object()
+        self.alive = True
+        self.calls: list[Any] = []
 
-    def is_alive(self) -> bool:
-        return self.alive
+    def poll(self, within_s: float | None = None) -> int | None:
+        if within_s is not None:  # it is its own sentinel
+            self.calls.append(within_s)
+        return None if self.alive else 0
 
     def kill(self) -> None:
         self.calls.append("kill")
         self.alive = False
 
-    def join(self, within_s: float | None = None) -> None:
-        self.calls.append(within_s)
+    def reap(self) -> None:
+        self.calls.append("reap")
 
 
 @pytest.fixture
 def played() -> Iterator[tuple[Child, Process, Any]]:
     """A child without a process, and the other end of its pipe."""
     child, process = Child.__new__(Child), Process()
-    child._control, theirs = SPAWN.Pipe()
-    child._closed, child._process = False, process  # type: ignore[assignment]
+    child._control, theirs = Pipe()
+    child._closed, child._process, child._sentinel = False, process, process  # type: ignore[assignment]
     yield child, process, theirs
     child._control.close()
     theirs.close()
@@ -95,7 +97,7 @@ def test_a_joined_child_has_exited_although_its_pipe_was_not_read(played: Any) -
     child, process, theirs = played
     theirs.send(("note", 1))
     child.join(2.5)
-    assert process.calls == [2.5, "kill", None]
+    assert process.calls == [2.5, "kill", "reap"]
     assert child.exited
     assert list(child.receive()) == []
     child.send("note")  # nobody hears it
@@ -111,7 +113,7 @@ def test_waiting_looks_at_the_pipe_and_then_at_the_process(played: Any, monkeypa
     child._closed = True
     wait([child], 2.5)
     wait([], 3.5)
-    assert awaited == [([child._control], 1.5), ([process.sentinel], 2.5), 3.5]
+    assert awaited == [([child._control], 1.5), ([process], 2.5), 3.5]
 
 
 # ------------------------------------------------------------------------------------------------------- supervision
@@ -224,7 +226,7 @@ def test_a_child_without_its_parent_exits_with_1(exits: list[Any]) -> None:
 
 
 def test_orders_come_until_the_parent_is_gone(exits: list[Any]) -> None:
-    here, there = SPAWN.Pipe()
+    here, there = Pipe()
     link = ParentConnection(there)
     here.send(("go", None))
     here.send(("stop", 2))

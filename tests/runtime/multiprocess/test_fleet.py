@@ -42,11 +42,11 @@ stages:
 
 def test_two_processes_give_what_one_gives(runs: Runs, tmp_path: Path) -> None:
     done = {}
-    for device in ("cpu", "cpu,cpu"):
-        runs.out = tmp_path / device.replace(",", "-")
-        done[device] = runs.run(WHOLE, "--limit", 30, device=device)
-        done[device].report = runs.report  # type: ignore[attr-defined]
-    one, two = tmp_path / "cpu", tmp_path / "cpu-cpu"
+    for processes in (1, 2):
+        runs.out = tmp_path / str(processes)
+        done[processes] = runs.run(WHOLE, "--limit", 30, processes=processes)
+        done[processes].report = runs.report  # type: ignore[attr-defined]
+    one, two = tmp_path / "1", tmp_path / "2"
     names = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(two) for path in two.rglob("*") if path.is_file())
     assert len(names) == 9
@@ -89,7 +89,10 @@ def test_two_processes_give_what_one_gives(runs: Runs, tmp_path: Path) -> None:
 def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -> None:
     """Messages of cameras that come and go carry the time, so that each is a new one."""
     graph = build(
-        read_text("device: [cpu, cpu]\nsources: {a: 'test://', b: 'test://'}\nstages: {jsonl: {path: all.jsonl}}")
+        read_text(
+            "device: {use: cpu, processes: 2}\nsources: {a: 'test://', b: 'test://'}\n"
+            "stages: {jsonl: {path: all.jsonl}}"
+        )
     )
     logged = collect()
     fleet = WorkerFleet(graph, assign_sources(graph), tmp_path / "p.yaml", {})
@@ -149,7 +152,7 @@ def test_devices_without_a_source_are_said_and_not_used(runs: Runs) -> None:
 def test_a_device_that_is_not_there_is_exit_2(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
     done = runs.run(f"device: [cpu, cuda:7]\nsources:\n{sources}stages:\n  jsonl: {{path: OUT/a.jsonl}}\n",
-                    device="cpu,cuda:7")  # fmt: skip
+                    device="cpu,cuda:7", processes=1)  # fmt: skip
     assert done.returncode == 2
     assert "device cuda:7 cannot be used" in done.stderr
     assert not runs.out.exists()
@@ -159,22 +162,25 @@ def test_a_shared_sink_that_needs_pixels_is_refused(runs: Runs, root: Path) -> N
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
     done = runs.run(f"sources:\n{sources}stages:\n  shots: {{}}\n")
     assert done.returncode == 2
-    assert "p.yaml:6:10: shots reads pixels of sources on several devices" in done.stderr
+    assert "p.yaml:6:10: shots reads pixels of sources in several processes" in done.stderr
     for command in ("check", "graph"):
-        line = [sys.executable, root / "run.py", command, runs.folder / "p.yaml", "--device", "cpu,cpu"]
+        line = [sys.executable, root / "run.py", command, runs.folder / "p.yaml", "--set", "device.processes=2"]
         told = subprocess.run(line, capture_output=True, text=True, cwd=root)
         assert (told.returncode, "shots reads pixels" in told.stderr) == (2, True)
 
 
-def test_a_timeline_is_of_one_device(runs: Runs) -> None:
-    done = runs.run(BOTH + OUTPUTS, "--profile", runs.folder / "profile.json")
-    assert done.returncode == 2
-    assert "--profile supports one process, but each device has its own; name one" in done.stderr
-
-
 def test_the_graph_says_which_process_has_which_sources(runs: Runs, root: Path) -> None:
     (runs.folder / "g.yaml").write_text(WHOLE.replace("OUT", "out").replace("  odd: {}\n", ""))
-    line = [sys.executable, root / "run.py", "graph", runs.folder / "g.yaml", "--device", "cpu,cpu"]
+    line = [
+        sys.executable,
+        root / "run.py",
+        "graph",
+        runs.folder / "g.yaml",
+        "--device",
+        "cpu",
+        "--set",
+        "device.processes=2",
+    ]
     told = subprocess.run(line, capture_output=True, text=True, cwd=root)
     assert told.returncode == 0, told.stderr
     assert told.stdout.splitlines()[-2:] == ["process on cpu: a, c/d", "process on cpu: b, gone"]
@@ -185,25 +191,28 @@ def test_the_graph_says_which_process_has_which_sources(runs: Runs, root: Path) 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("device", ["cuda:0,cuda:0", "cuda:0,cuda:1"])
-def test_gpus_share_the_sources(root: Path, tmp_path: Path, device: str) -> None:
+@pytest.mark.parametrize(("device", "processes"), [("cuda:0", 2), ("cuda:0,cuda:1", 1)])
+def test_gpus_share_the_sources(root: Path, tmp_path: Path, device: str, processes: int) -> None:
     import cupy
 
-    if "1" in device and cupy.cuda.runtime.getDeviceCount() < 2:
+    if "," in device and cupy.cuda.runtime.getDeviceCount() < 2:
         pytest.skip("there is one GPU only")
     found = {}
-    for name in ("cuda:0", device):
-        out = tmp_path / name.replace(",", "-")
+    for name, count in (("cuda:0", 1), (device, processes)):
+        out = tmp_path / f"{name}-{count}"
         path = tmp_path / "p.yaml"
         path.write_text(WHOLE.replace("OUT", str(out)).replace("  odd: {}\n", "").replace("  gone: nowhere.mp4\n", ""))
-        line = [sys.executable, root / "run.py", path, "--device", name, "--limit", "100", "--report", out / "r.json"]
+        line = [
+            sys.executable, root / "run.py", path, "--device", name, "--set", f"device.processes={count}",
+            "--limit", "100", "--report", out / "r.json",
+        ]  # fmt: skip
         done = subprocess.run(line, capture_output=True, text=True, cwd=root, timeout=170)
         assert done.returncode == 0, done.stderr
         lines = (out / "all.jsonl").read_text().splitlines()
         records: dict[str, list[tuple[int, int]]] = {}
         for one in map(json.loads, lines):
             records.setdefault(one["source"], []).append((one["frame"], len(one["objects"])))
-        found[name] = records, json.loads((out / "r.json").read_text())
+        found[name, count] = records, json.loads((out / "r.json").read_text())
     (one_records, one), (many_records, many) = found.values()
     assert {id_: [frame for frame, _ in rows] for id_, rows in one_records.items()} == {
         id_: [frame for frame, _ in rows] for id_, rows in many_records.items()
@@ -211,4 +220,4 @@ def test_gpus_share_the_sources(root: Path, tmp_path: Path, device: str) -> None
     counts = [sum(n for rows in records.values() for _, n in rows) for records in (one_records, many_records)]
     assert counts[0] == pytest.approx(counts[1], rel=0.02)
     assert one["frames"] == many["frames"]
-    assert [d["device"] for d in many["devices"]] == device.split(",")
+    assert [d["device"] for d in many["devices"]] == device.split(",") * processes

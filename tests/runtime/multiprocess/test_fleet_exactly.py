@@ -88,6 +88,10 @@ class Process:
         self.gone = True
 
     def send(self, order: str, value: Any = None) -> None:
+        if order == "begin":  # it comes once, before all that the tests are about
+            assert not self.orders
+            assert value == {}
+            return
         self.orders.append(order)
         self.values.append(value)
         if order == "add":
@@ -153,7 +157,7 @@ class Played:
                 def close(self) -> None:
                     me.closed += 1
 
-        text = f"{head}device: [cpu, cpu]\n{SOURCES}stages: {{{stages}}}"
+        text = f"{head}device: {{use: cpu, processes: 2}}\n{SOURCES}stages: {{{stages}}}"
         self.graph = build(read_text(text, registry=registry))
         self.clock = Clock()
         monkeypatch.setattr(module, "time", self.clock)
@@ -689,20 +693,20 @@ def graph_of(device: str, sources: int = 2) -> Any:
     return build(read_text(f"device: {device}\nsources: {{{listed}}}\nstages: {{jsonl: {{path: all.jsonl}}}}"))
 
 
-@pytest.mark.parametrize(("device", "sources", "unused"), [("cpu", 2, 0), ("[cpu]", 2, 0), ("[cpu, cpu, cpu]", 1, 2)])
+@pytest.mark.parametrize(
+    ("device", "sources", "unused"), [("cpu", 2, 0), ("[cpu]", 2, 0), ("[cpu, 'cuda:1', 'cuda:2']", 1, 2)]
+)
 def test_one_share_runs_in_this_process(device: str, sources: int, unused: int) -> None:
     logged = collect()
     trace: Any = SimpleNamespace(current_track=Spans)
     made = prepare(graph_of(device, sources), Path("p.yaml"), {}, limit=4, trace=trace)
     assert isinstance(made, PipelineRun)
     assert (str(made.device), made.limit, made._trace) == ("cpu", 4, trace)
-    assert logged == ["cpu is not used: there are more devices than sources"] * unused
+    assert logged == [f"cuda:{i + 1} is not used: there are more devices than sources" for i in range(unused)]
 
 
-def test_several_shares_are_a_fleet_without_a_timeline() -> None:
-    made = prepare(graph_of("[cpu, cpu]"), Path("p.yaml"), {"a": "1"}, limit=4)
+def test_several_shares_are_a_fleet() -> None:
+    made = prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {"a": "1"}, limit=4)
     assert isinstance(made, WorkerFleet)
     assert (made.limit, made._path, made._set) == (4, Path("p.yaml"), {"a": "1"})
     assert [(worker.device, made.sources.of(worker)) for worker in made._workers] == [("cpu", ["s0"]), ("cpu", ["s1"])]
-    with pytest.raises(ConfigError, match="--profile supports one process, but each device has its own"):
-        prepare(graph_of("[cpu, cpu]"), Path("p.yaml"), {}, trace=SimpleNamespace())  # type: ignore[arg-type]

@@ -50,6 +50,12 @@ def graph(device: str, stages: str, sources: int = 5, head: str = "") -> Graph:
         class Packets(Nothing):
             """Wants packets."""
 
+        @stage("across", scope="pipeline")
+        class Across(FrameStage):
+            """Compares sources."""
+
+            def process(self, frame: Frame) -> None: ...
+
         @stage("other")
         class Other(FrameStage):
             """Is no sink."""
@@ -70,26 +76,58 @@ def graph(device: str, stages: str, sources: int = 5, head: str = "") -> Graph:
         ("[cpu, 'cuda:1']", 2, [("cpu", ["s0"]), ("cuda:1", ["s1"])]),
         ("[cpu, 'cuda:1']", 5, [("cpu", ["s0", "s2", "s4"]), ("cuda:1", ["s1", "s3"])]),
         ("[cpu, 'cuda:1', 'cuda:2']", 2, [("cpu", ["s0"]), ("cuda:1", ["s1"])]),
+        ("{use: cpu, processes: 2}", 5, [("cpu", ["s0", "s2", "s4"]), ("cpu", ["s1", "s3"])]),
+        ("{use: cpu, processes: 3}", 2, [("cpu", ["s0"]), ("cpu", ["s1"])]),
+        ("{use: [cpu, 'cuda:1'], processes: 2}", 2, [("cpu", ["s0"]), ("cuda:1", ["s1"])]),
+        ("{use: [cpu, 'cuda:1'], processes: 2}", 3, [("cpu", ["s0"]), ("cuda:1", ["s1"]), ("cpu", ["s2"])]),
     ],
 )
 def test_devices_have_the_sources_in_turn_and_none_is_without(device: str, sources: int, expected: Any) -> None:
     assert assign_sources(graph(device, "plain: {}", sources)) == expected
 
 
-@pytest.mark.parametrize("device", ["cpu", "[cpu, cpu]"])
+@pytest.mark.parametrize("device", ["cpu", "{use: cpu, processes: 2}"])
 def test_without_any_source_the_first_device_is_there(device: str) -> None:
     made = graph(device, "plain: {}")
     made.sources = []
     assert assign_sources(made) == [("cpu", [])]
 
 
+def test_a_plan_says_how_many_processes_each_device_has() -> None:
+    made = graph("[cpu, 'cuda:1']", "plain: {}")
+    assert assign_sources(made, [1, 3]) == [
+        ("cpu", ["s0", "s4"]), ("cuda:1", ["s1"]), ("cuda:1", ["s2"]), ("cuda:1", ["s3"]),
+    ]  # fmt: skip
+
+
+def test_a_stage_that_looks_across_sources_is_refused_in_several_processes() -> None:
+    assert len(assign_sources(graph("cpu", "across: {}"))) == 1
+    with pytest.raises(
+        ConfigError, match=r"across looks across sources \(scope: pipeline\); name one device with processes: 1$"
+    ):
+        assign_sources(graph("[cpu, 'cuda:1']", "across: {}"))
+
+
+def test_stages_of_the_main_script_are_refused_on_several_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, several = graph("cpu", "other: {}"), graph("{use: cpu, processes: 2}", "other: {}, plain: {}")
+    for made in (one, several):
+        monkeypatch.setattr(made.nodes["other"].type, "__module__", "__main__")
+    assert len(assign_sources(one)) == 1
+    with pytest.raises(ConfigError, match=r"other is a stage of the main script, .*; move it to a file") as raised:
+        assign_sources(several)
+    assert "plain" not in str(raised.value)
+    several.sources[1].type = several.nodes["other"].type
+    with pytest.raises(ConfigError, match=r"s1 is a stage of the main script"):
+        assign_sources(several)
+
+
 def test_every_device_has_a_process_if_sources_may_come() -> None:
-    made = graph("[cpu, cpu]", "plain: {}", 1)
+    made = graph("{use: cpu, processes: 2}", "plain: {}", 1)
     assert assign_sources(made, keep_running=True) == [("cpu", ["s0"]), ("cpu", [])]
 
 
 def test_state_is_kept_with_several_devices(tmp_path: Any) -> None:
-    assert len(assign_sources(graph("[cpu, cpu]", "plain: {}", 2, f"state: {tmp_path}/state.db\n"))) == 2
+    assert len(assign_sources(graph("{use: cpu, processes: 2}", "plain: {}", 2, f"state: {tmp_path}/state.db\n"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -116,11 +154,12 @@ def test_every_shared_sink_that_needs_pixels_is_told_with_its_fix() -> None:
         "film: {path: a}, plain: {from: decode}, one: {stage: lines, path: b, crops: true, from: decode}, "
         "two: {stage: lines, path: c, from: decode}"
     )
-    assert len(assign_sources(graph("[cpu, cpu]", stages, 1))) == 1
+    assert len(assign_sources(graph("{use: cpu, processes: 2}", stages, 1))) == 1
     with pytest.raises(ConfigError) as caught:
-        assign_sources(graph("[cpu, cpu]", stages))
-    head = "reads pixels of sources on several devices, but pixels are never copied between devices; "
+        assign_sources(graph("{use: cpu, processes: 2}", stages))
+    head = "reads pixels of sources in several processes, but pixels are never copied between processes; "
+    tail = "or name one device with processes: 1"
     assert [problem.text for problem in caught.value.problems] == [
-        f'film {head}write "{{source}}" into its path, so that each source has its own, or name one device',
-        f"one {head}leave out crops, or name one device",
+        f'film {head}write "{{source}}" into its path, so that each source has its own, {tail}',
+        f"one {head}leave out crops, {tail}",
     ]

@@ -4,7 +4,7 @@ import dataclasses
 import queue
 import threading
 from collections.abc import Iterator
-from multiprocessing import Pipe
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "p.yaml"
 
 
+def begun(link: Link, job: WorkerConfig, frames: Connection) -> None:
+    """Run a job whose parent lets it begin after other orders."""
+    link.waiting.put(("begin", {}))
+    work(link, job, frames)
+
+
 def job_of(path: Path, **changes: Any) -> WorkerConfig:
     text = path.read_text() if path.exists() else None
     job = WorkerConfig(path, text, {}, "cpu", orders_of("a"), ("all",))
@@ -82,7 +88,7 @@ def made(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
     job = job_of(path, limit=3)
-    yield WorkerPipeline(_graph(job, uplink), Device("cpu"), job, link, uplink), link
+    yield WorkerPipeline(_graph(job, uplink, None), Device("cpu"), job, link, uplink), link
     uplink.close()
     here.close()
 
@@ -103,7 +109,7 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     monkeypatch.setattr(module, "pin_process", lambda device, *part: pinned.append((str(device), *part)))
     here, there = Pipe(duplex=False)
     link.waiting.put(("go", None))
-    work(link, job_of(path, limit=3, part=(1, 2)), there)
+    begun(link, job_of(path, limit=3, part=(1, 2)), there)
     assert (every, pinned) == ([0.5], [("cpu", 1, 2)])
     assert link.kinds("report") == ["ready", "end"]
     assert link.sent[-1] == ("end", 0)
@@ -130,7 +136,7 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
 
 def test_a_job_that_cannot_begin_ends_with_1(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
-    work(link, job_of(path, device="cuda:99"), there)
+    begun(link, job_of(path, device="cuda:99"), there)
     assert link.kinds() == ["fatal", "end"]
     assert link.sent[0][1][0] == "DeviceError"
     assert link.sent[1] == ("end", 1)
@@ -141,7 +147,7 @@ def test_a_job_that_cannot_begin_ends_with_1(path: Path, link: Link) -> None:
 def test_a_job_that_is_aborted_tells_its_counts(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
     link.waiting.put(("abort", None))
-    work(link, job_of(path), there)
+    begun(link, job_of(path), there)
     assert link.sent[-1] == ("end", 1)
     assert link.kinds("report")[-2:] == ["fatal", "end"]
     (kind, report) = link.sent[-2]
@@ -211,7 +217,7 @@ def test_facts_are_told_where_there_are_alarms(path: Path, link: Link) -> None:
     path.write_text(path.read_text() + "alarms: {away: down_s > 3}\n")
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
-    running = WorkerPipeline(_graph(job_of(path), uplink), Device("cpu"), job_of(path), link, uplink)
+    running = WorkerPipeline(_graph(job_of(path), uplink, None), Device("cpu"), job_of(path), link, uplink)
     facts = running.worker_report().facts
     assert facts is not None
     assert list(facts.sources) == ["a"]
@@ -305,7 +311,7 @@ def test_options_change_and_a_stage_that_rejects_them_is_told_with_the_number(pa
     path.write_text(path.read_text().replace("stages:", "stages:\n  detect: {model: demo, min_score: 0.3}"))
     here, there = Pipe(duplex=False)
     uplink, job = Uplink(there), job_of(path, settings={"detect.postprocess": {"min_score": 0.4}})
-    graph = _graph(job, uplink)
+    graph = _graph(job, uplink, None)
     assert graph.nodes["detect.postprocess"].options["min_score"] == 0.4
     running = WorkerPipeline(graph, Device("cpu"), job, link, uplink)
     changed: list[Any] = []

@@ -378,7 +378,7 @@ def test_emitters_take_alarms_by_their_when():
 
 def test_several_processes_have_one_set_of_alarms(tmp_path):
     (tmp_path / "p.yaml").write_text(
-        "device: [cpu, cpu]\n"
+        "device: {use: cpu, processes: 2}\n"
         "sources:\n"
         "  a: {uri: 'test://?width=96&height=64', pace: 20}\n"
         "  b: {uri: 'test://?width=96&height=64', pace: 20}\n"

@@ -112,3 +112,12 @@ def test_it_is_closed_once(opened):
     gpu.close()
     assert library.calls == ["init", "handle", "shutdown"]
     assert (gpu.use(), gpu.memory()) == (GpuUtilization(), None)
+
+
+def test_memory_is_in_bytes_and_unknown_without_the_library(opened):
+    made, _ = opened()
+    assert (made.free_bytes(), made.used_bytes(), made.total_bytes()) == (250, 750, 1000)
+    made, _ = opened(memory=3)
+    assert (made.free_bytes(), made.used_bytes(), made.total_bytes()) == (None, None, None)
+    made, _ = opened(init=1)
+    assert made.free_bytes() is None

@@ -1,6 +1,7 @@
 """What a timeline holds, number by number: by clocks that the tests set."""
 
 import json
+import pickle
 import threading
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ from streamkit import __version__
 from streamkit.core.data import Batch, Device
 from streamkit.core.stage import Sink, Stage
 from streamkit.runtime.observe import trace as module
-from streamkit.runtime.observe.trace import Log, Trace, TraceEvent
+from streamkit.runtime.observe.trace import Log, Recorder, Trace, TraceEvent
 
 
 class Clock:
@@ -344,13 +345,60 @@ def test_the_timeline_says_where_events_are_omitted(tmp_path, clock):
     assert [(event["ph"], event["ts"]) for event in events] == [
         ("X", 0.0), ("X", 1e6), ("X", 2e6), ("i", 2.25e6), ("X", 1204e6), ("X", 1205e6), ("X", 1206e6)
     ]  # fmt: skip
-    gap = {"ph": "i", "s": "g", "name": "1,201 events are omitted here", "pid": 1, "tid": 1, "ts": 2.25e6}
+    gap = {"ph": "i", "s": "p", "name": "1,201 events are omitted here", "pid": 1, "tid": 1, "ts": 2.25e6}
     assert events[3] == gap
     assert found["otherData"]["events omitted"] == 1201
     assert found["otherData"]["limit"] is None
     assert told == [
         f"profile: {trace._path}, 6 events; ui.perfetto.dev opens it",
         "profile: 1,201 events in the middle are omitted, to bound memory and file size",
+    ]
+
+
+def test_the_recordings_of_all_processes_are_one_timeline(tmp_path, clock):
+    trace = Trace(tmp_path / "t.json", keep=12)
+    assert trace.share(2) == 4
+    assert (trace.log._half, trace.log._last.maxlen) == (2, 2)
+    for name in ("worker 0", "worker 1", "worker 2"):
+        trace.expect(name)
+    trace.add("jsonl")
+    trace.log.add(TraceEvent(0, "stage", "jsonl", 105.0, 106.0, None, None))
+    for number, name in ((1, "worker 1"), (0, "worker 0")):
+        other = Recorder(4)
+        other.add("detect/0")
+        other.add("detect/0", "cuda:0")
+        other._roles = {"detect": "network"}
+        other.tracks[0].sums.work_s["detect"] = 9.0 + number
+        begun = 101.0 + number
+        other.log.add(TraceEvent(0, "queue", "frames in the batcher", begun, begun, None, {"waiting": number}))
+        other.log.add(TraceEvent(1, "gpu", "detect", begun, begun + 2.0, None, None))
+        for _ in range(4 * number):
+            other.log.add(TraceEvent(0, "stage", "detect", begun, begun + 3.0, None, None))
+        trace.receive(name, pickle.loads(pickle.dumps(other.recording())))
+    found, told = written(trace)
+    events = found["traceEvents"]
+    assert {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"} == {
+        1: "streamkit", 2: "worker 0", 3: "worker 0, cuda:0", 4: "worker 1", 5: "worker 1, cuda:0"
+    }  # fmt: skip
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert threads == {(1, 1): "jsonl", (2, 2): "detect/0", (3, 3): "detect/0", (4, 4): "detect/0", (5, 5): "detect/0"}
+    ranks = [e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"]
+    assert ranks == sorted(set(ranks)), "the threads of a process stand together"
+    assert [(e["ph"], e["name"], e["pid"], e["ts"]) for e in events if e["ph"] != "M"] == [
+        ("X", "jsonl", 1, 5e6),
+        ("C", "frames in the batcher", 2, 1e6), ("X", "detect", 3, 1e6),
+        ("C", "frames in the batcher", 4, 2e6), ("X", "detect", 5, 2e6), ("i", "2 events are omitted here", 4, 4e6),
+        ("X", "detect", 4, 2e6), ("X", "detect", 4, 2e6),
+    ]  # fmt: skip
+    about = found["otherData"]
+    assert (about["events omitted"], about["processes without events"]) == (2, ["worker 2"])
+    assert about["shares of time"]["detect"]["threads"] == 2
+    assert about["limit"] == told[-1]
+    assert told[-1].startswith("detect is busy 100 % of the time, on each of 2 threads: the network is the limit")
+    assert told[:-1] == [
+        f"profile: {trace._path}, 7 events; ui.perfetto.dev opens it",
+        "profile: 2 events in the middle are omitted, to bound memory and file size",
+        "profile: no events of worker 2, which died",
     ]
 
 

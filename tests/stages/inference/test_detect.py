@@ -186,7 +186,7 @@ def test_detect_is_its_three_parts_with_their_options(card):
         "preprocess": Preprocess, "infer": Infer, "postprocess": Postprocess,
     }  # fmt: skip
     assert parts["preprocess"].options == {"model": card}
-    assert parts["infer"].options == {"model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": False}
+    assert parts["infer"].options == {"model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": None}
     assert parts["postprocess"].options == {
         "model": card, "min_score": 0.5, "iou": None, "class_agnostic": False, "multi_label": False,
         "labels": None, "top_k": 7, "min_size": 0.0,
@@ -200,7 +200,7 @@ def test_detect_is_its_three_parts_with_their_options(card):
 
 
 def test_detect_refuses_a_card_of_another_task(card):
-    with pytest.raises(ValueError, match="detect needs a card with task: detect; demo has task: pose"):
+    with pytest.raises(ValueError, match="task: detect; demo has task: pose, which the stage pose runs"):
         Detect(model=dataclasses.replace(card, task="pose"))
 
 

@@ -74,3 +74,30 @@ def test_what_check_refuses(options, told, root):
     config = read_text(text, folder=root)
     with pytest.raises(ConfigError, match=told):
         build(config)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_size_of_a_run_changes_no_result(device, run_pipeline):
+    found = []
+    for size in (2, 32):
+        text = f"""
+sources: {{a: samples/street.mp4}}
+stages:
+  detect: {{model: demo}}
+  color: {{stage: classify, model: color, of: detect.car, min_size: 8, batch: {size}}}
+  who: {{stage: embed, model: look, of: detect.person, min_size: 8, record: true, batch: {size}}}
+  inside: {{stage: detect, model: demo, of: detect.car, pad: 0.5, batch: {size}}}
+  tiled: {{stage: detect, model: demo, tiles: {{size: [320, 240]}}}}
+  collect: {{}}
+"""
+        outcome = run_pipeline(text, device=device, limit=12)
+        assert outcome.code == 0
+        found.append(outcome.records["a"])
+    kinds = [one for record in found[0] for one in record["objects"]]
+    assert {"detect", "inside", "tiled"} <= {one["stage"] for one in kinds}
+    assert sum("attributes" in one for one in kinds) > 12
+    assert sum("embedding" in one for one in kinds) > 2
+    if device == "cpu":
+        assert found[0] == found[1]
+    else:
+        assert sum(len(one["objects"]) for one in found[1]) == pytest.approx(len(kinds), rel=0.02)

@@ -308,16 +308,16 @@ def test_models_check_passes(card, scene, device):
 
 @pytest.mark.parametrize("what", ["corners", "xyxy"])
 def test_models_check_sees_corners_or_boxes_that_are_off(card, scene, what, monkeypatch):
-    from streamkit.models import finder as module
+    from streamkit.models.families import base as module
 
-    real = module.families.unpack
+    real = module.unpack
 
     def off(*arguments):
         table = real(*arguments)
         value = table.xyxy if what == "xyxy" else table.extra["corners"]
         return table.with_columns(**{what: value + np.float32(2)})
 
-    monkeypatch.setattr(module.families, "unpack", off)
+    monkeypatch.setattr(module, "unpack", off)
     assert not check(card, scene).passed
 
 

@@ -1,18 +1,23 @@
 """Instance masks and classes of places, with real networks on real pictures, beside the authors' way."""
 
 import dataclasses
+import os
+import pickle
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cards import card_of
+from support.cards import card_of, tiny_pose
 
 from streamkit.core.data import Detections, Frame
 from streamkit.core.records import record
+from streamkit.core.stage import Collecting, Registry, Sink, stage
 from streamkit.models import reference
 from streamkit.models.check import frames_of
 from streamkit.models.network import check_model
 from streamkit.ops import rle
+from streamkit.ops.transfer import LateArray
 from streamkit.stages.inference.detectors import Segment
 from streamkit.stages.inference.inference_regions import Tiles
 from streamkit.stages.inference.postprocess import best
@@ -186,7 +191,7 @@ def test_of_two_in_a_crop_the_one_that_fills_it_is_meant():
         extra={"mask": np.array([{"size": 1}, {"size": 2}, {"size": 3}], object)},
     )
     answers = best(table, np.array([[0, 0, 100, 100], [0, 0, 9, 9], [200, 0, 210, 10]]))
-    assert [answer and answer["mask"]["size"] for answer in answers] == [2, None, 3]
+    assert [answer and answer["mask"][0]["size"] for answer in answers] == [2, None, 3]
 
 
 def test_masks_of_tiles_are_in_the_pictures_pixels(seg, pictures):
@@ -199,6 +204,112 @@ def test_masks_of_tiles_are_in_the_pictures_pixels(seg, pictures):
             middle = np.array([left + part.shape[1] / 2, top + part.shape[0] / 2])
             assert mask["size"] == [frame.height, frame.width]
             assert ((box[:2] - 1 <= middle) & (middle <= box[2:] + 1)).all() or not part.size
+
+
+@pytest.fixture
+def sampled(monkeypatch):
+    """How many masks were sampled, by call."""
+    from streamkit.ops import masks
+
+    asked, right = [], masks._run_ends
+
+    def counted(*given):
+        asked.append(len(given[1]))
+        return right(*given)
+
+    monkeypatch.setattr(masks, "_run_ends", counted)
+    return asked
+
+
+SEEN: list[int] = []
+
+
+with Collecting(Registry()):
+
+    @stage("boxes")
+    class Boxes(Sink):
+        """Reads what most sinks read, but no masks."""
+
+        def write(self, frame: Frame) -> None:
+            assert frame.detections.xyxy.shape == (len(frame.detections), 4)
+            assert "mask" in frame.detections.extra
+            SEEN.append(len(frame.detections))
+
+
+@pytest.mark.parametrize(
+    ("rest", "reads"),
+    [
+        ("line_counter: {line: [[0, 200], [480, 200]]}\n  boxes: {}", False),
+        ("draw: {masks: 0}\n  boxes: {}", False),
+        ("draw: {}\n  boxes: {}", True),
+        ("collect: {}", True),
+    ],
+)
+def test_only_masks_that_are_read_are_made(rest, reads, sampled, seg, test_data, folder, run_pipeline):
+    text = f"""
+sources: {{a: {test_data}/videos/vtest_480x360.mp4}}
+stages:
+  segment: {{model: {folder}/seg.yaml, labels: [person]}}
+  track: {{}}
+  {rest}
+"""
+    SEEN.clear()
+    outcome = run_pipeline(text, limit=8, extra=[Boxes])
+    assert outcome.code == 0
+    assert sum(SEEN) > 8 or "boxes" not in rest
+    assert bool(sampled) is reads
+
+
+def test_a_loop_makes_the_masks_of_the_frames_that_it_reads(sampled, seg, folder, test_data):
+    import streamkit
+
+    video, some = f"{test_data}/videos/vtest_480x360.mp4", {}
+    stages = {"segment": {"model": f"{folder}/seg.yaml"}}
+    for frame in streamkit.run(video, stages=stages, device="cpu", limit=6):
+        if frame.index == 3:
+            assert sampled == []
+            some = {"table": frame.detections, "sent": pickle.loads(pickle.dumps(frame.detections))}
+            assert sampled == [len(frame.detections)]
+    assert sampled == [len(some["table"])]
+    for mask, sent in zip(some["table"].extra["mask"], some["sent"].extra["mask"], strict=True):
+        assert mask == sent
+        assert mask["size"] == [360, 480]
+
+
+def test_outputs_of_crops_are_kept_one_run_at_a_time(seg, test_data, folder, run_pipeline, monkeypatch):
+    from streamkit.models.session import Session
+
+    card_of("nano", test_data, folder)
+    held, most, right = [], [0], Session.run
+
+    def run(self, feeds):
+        if len(self.outputs) == 2:  # of the network for masks
+            most[0] = max(most[0], sum(ref() is not None for ref in held))
+        outputs = right(self, feeds)
+        if len(self.outputs) == 2:
+            held.extend(weakref.ref(array) for array in outputs.values())
+        return outputs
+
+    monkeypatch.setattr(Session, "run", run)
+    found = []
+    for batch in (2, 32):
+        text = f"""
+sources: {{a: {test_data}/videos/vtest_480x360.mp4}}
+stages:
+  detect: {{model: {folder}/nano.yaml, min_score: 0.4}}
+  masks: {{stage: segment, model: {folder}/seg.yaml, of: detect.person, batch: {batch}}}
+  collect: {{}}
+"""
+        held.clear()
+        outcome = run_pipeline(text, limit=8)
+        assert outcome.code == 0
+        assert outcome.report["counts"]["objects inferred"] > 24
+        found.append(outcome.records["a"])
+        if batch == 2:
+            assert len(held) > 24
+            assert most[0] <= 2 * (os.cpu_count() or 1)  # two arrays for each thread of the lane
+    assert found[0] == found[1]
+    assert sum("mask" in o for r in found[0] for o in r["objects"]) > 16
 
 
 # ------------------------------------------------------------------------------------------------- classes of places
@@ -296,6 +407,78 @@ stages:
     assert missing <= 0.01 * len(overlaps)
     assert np.mean(np.array(overlaps) >= 0.98) > 0.99
     assert np.mean(np.array(places) >= 0.98) > 0.95
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("stage_name", "name", "column"), [("segment", "seg", "mask"), ("pose", "tiny", "keypoints")])
+def test_columns_that_nobody_reads_stay_on_the_gpu(stage_name, name, column, seg, folder, test_data):
+    import streamkit
+    from streamkit.ops import traffic
+
+    tiny_pose(folder)
+    video = f"{test_data}/videos/one-by-one-person-detection.mp4"
+    crossed, tables, objects = [], [], 0
+    for reads in (False, True):
+        before = traffic.so_far().to_host
+        for frame in streamkit.run(
+            video, stages={stage_name: {"model": f"{folder}/{name}.yaml"}}, device="cuda", limit=60
+        ):
+            table = frame.detections
+            objects += len(table)
+            if reads and len(table):
+                assert isinstance(table.extra[column], np.ndarray)
+            tables.append(table)
+        crossed.append(traffic.so_far().to_host - before)
+    assert objects > 60
+    assert crossed[0] < crossed[1]
+    one = next(table for table in tables if len(table))
+    assert len(one.extra[column]) == len(one)  # long after the run, from its device
+    assert len(pickle.loads(pickle.dumps(tables[-1])).extra[column]) == len(tables[-1])
+
+
+@pytest.mark.gpu
+def test_masks_of_many_batches_that_are_held_move_to_the_host(seg, folder, test_data, monkeypatch):
+    import streamkit
+    from streamkit.stages.inference import postprocess
+
+    monkeypatch.setattr(postprocess, "_MOST_LATE", 2)
+    moved, right = [], LateArray.to_host
+    monkeypatch.setattr(LateArray, "to_host", lambda self: (moved.append(self), right(self))[1])
+    video = f"{test_data}/videos/one-by-one-person-detection.mp4"
+    stages = {"segment": {"model": f"{folder}/seg.yaml"}}
+    tables = [frame.detections for frame in streamkit.run(video, stages=stages, device="cuda", limit=300)]
+    assert moved
+    assert all(isinstance(late.array, np.ndarray) for late in moved)
+    wanted = [frame.detections for frame in streamkit.run(video, stages=stages, device="cpu", limit=300)]
+    pairs = [
+        (mask, other)
+        for table, like in zip(tables, wanted, strict=True) if len(table) == len(like) == 1
+        for mask, other in zip(table.extra["mask"], like.extra["mask"], strict=True)
+    ]  # fmt: skip
+    assert len(pairs) > 20
+    assert np.mean([rle.iou(mask, other) for mask, other in pairs]) > 0.97
+
+
+@pytest.mark.gpu
+def test_the_gpu_gives_crops_the_same_masks_run_by_run(seg, test_data, folder, run_pipeline):
+    card_of("nano", test_data, folder)
+    found = []
+    for batch in (4, 64):
+        text = f"""
+sources: {{a: {test_data}/videos/vtest_480x360.mp4}}
+stages:
+  detect: {{model: {folder}/nano.yaml, min_score: 0.4}}
+  masks: {{stage: segment, model: {folder}/seg.yaml, of: detect.person, batch: {batch}}}
+  collect: {{}}
+"""
+        outcome = run_pipeline(text, device="cuda", limit=24)
+        assert outcome.code == 0
+        found.append([o for r in outcome.records["a"] for o in r["objects"] if "mask" in o])
+    assert len(found[0]) == pytest.approx(len(found[1]), rel=0.02)
+    assert len(found[0]) > 48
+    pairs = [(one, other) for one, other in zip(*found, strict=False) if one["box"] == other["box"]]
+    assert len(pairs) > 0.9 * len(found[0])
+    assert np.mean([rle.iou(one["mask"], other["mask"]) for one, other in pairs]) > 0.98
 
 
 def close(a, b) -> bool:

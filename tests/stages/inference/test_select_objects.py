@@ -196,11 +196,11 @@ def problems(text, root):
         ),
         (
             "  c: {stage: classify, model: demo, of: detect}",
-            ["4:6: c: classify needs a card with task: classify; demo has task: detect"],
+            ["4:6: c: classify needs a card with task: classify; demo has task: detect, which the stage detect runs"],
         ),
         (
             "  c: {stage: embed, model: color, of: detect}",
-            ["4:6: c: embed needs a card with task: embed; color has task: classify"],
+            ["4:6: c: embed needs a card with task: embed; color has task: classify, which the stage classify runs"],
         ),
         (
             "  c: {stage: classify, model: color, of: detect, requery_ratio: 0.5}",

@@ -1,16 +1,19 @@
 """What `snapshot` has saved is the picture of its event on the page."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 from streamkit import FrameStage
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
-from streamkit.core.data import Frame
+from streamkit.core.data import Event, Frame
 from streamkit.core.stage import Collecting, default_registry, stage
 from streamkit.runtime.execution.device import choose
+from streamkit.runtime.multiprocess.frame_ipc import RelaySink
 from streamkit.runtime.pipeline import PipelineRun
-from streamkit.serve.gallery import Gallery
-from streamkit.serve.preview import follow_sinks, tap
+from streamkit.runtime.preview.gallery import Gallery
+from streamkit.runtime.preview.stage import follow_sinks, tap
+from streamkit.testing.kit import frames
 
 PIPELINE = """
 sources: {street: samples/street.mp4}
@@ -83,3 +86,22 @@ def test_a_saved_picture_is_its_events(root, tmp_path):
         path = Path(seen.event.data["path"])
         assert seen.jpeg == path.read_bytes()
         assert seen.jpeg[:3] == b"\xff\xd8\xff"
+
+
+def test_each_process_follows_the_sinks_that_it_runs(root):
+    """The parent of worker processes listens to its sinks; a worker has relays in their place."""
+    line = "line: {stage: line_counter, line: [[320, 60], [320, 360]]}"
+    text = (
+        "plugins: [plugins]\nsources: {cam: samples/street.mp4}\nstages:\n  detect: {model: demo}\n"
+        f"  track: {{stage: simple_track}}\n  {line}\n  snapshot: {{when: line, path: 'out/{{source}}/{{time}}.jpg'}}"
+    )
+    parent, worker = (build(read_text(text, folder=root)) for _ in range(2))
+    worker.nodes["snapshot"].type = RelaySink
+    gallery, heard = Gallery(), []
+    follow_sinks(SimpleNamespace(graph=worker, listen=heard.append), gallery)
+    assert heard == []
+    follow_sinks(SimpleNamespace(graph=parent, listen=heard.append), gallery)
+    frame = frames(1, source="cam")[0]
+    events = [Event("saved", stage, "cam", 0, 0.0, None, {"path": "gone.jpg"}) for stage in ("line", "snapshot")]
+    heard[0]([(frame, events)])
+    assert [one.event.stage for one in gallery.events(10)] == ["snapshot"]

@@ -16,9 +16,9 @@ from streamkit.core.stage import Collecting, Context, Sink, default_registry, st
 from streamkit.ops.thumbnail import small_spec
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import PipelineRun
-from streamkit.serve import preview as module
-from streamkit.serve.gallery import Gallery
-from streamkit.serve.preview import HEIGHT, WIDTH, Preview, hidden_elsewhere, tap
+from streamkit.runtime.preview import stage as module
+from streamkit.runtime.preview.gallery import Gallery
+from streamkit.runtime.preview.stage import HEIGHT, WIDTH, Preview, hidden_elsewhere, tap
 from streamkit.testing.kit import detections, frames
 
 TRACKED = """

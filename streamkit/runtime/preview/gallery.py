@@ -1,22 +1,25 @@
 """Image store of the preview: the newest small image of each watched source, and the latest events.
 
-The pipeline's threads write, the server's threads read. Every hand-over is one assignment or one append, so no thread
-waits; memory is bounded by the number of sources and events.
+The pipeline's threads write, or the thread that receives from worker processes; the server's threads read. Every
+hand-over is one assignment or one append, so no thread waits; memory is bounded by the number of sources and events.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from streamkit.core.data import Event
-from streamkit.serve.api_models import EventView
+from streamkit.runtime.preview.demand import EVENT_IMAGES_PER_S, IMAGES_PER_S, PreviewDemand
 
 REQUESTED_FOR_S = 3.0
 """Seconds for which images of a source are still made after the last request."""
+KEEP = 200
+"""Number of events that are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,63 +57,55 @@ class GalleryEvent:
     event: Event
     jpeg: bytes | None
 
-    def view(self) -> EventView:
-        """The event as the API returns it."""
-        event, pts_s = self.event, round(self.event.pts_s, 6)
-        return EventView(
-            self.number, self.time_s, event.source, event.frame, pts_s, event.kind, event.stage, event.track_id,
-            event.data, self.jpeg is not None,
-        )  # fmt: skip
 
-
-@dataclass(slots=True)
-class Gallery:
+class Gallery(PreviewDemand):
     """The newest images and events.
 
     Args:
         images_per_s: maximum number of images made of a watched source per second.
         event_images_per_s: maximum number of images made for events of one source per second.
         keep: maximum number of events stored.
+
+    Attributes:
+        on_request: called for each request with the source and the monotonic time until which it is watched.
     """
 
-    images_per_s: float = 5.0
-    event_images_per_s: float = 4.0
-    keep: int = 200
-    _requested: dict[str, float] = field(default_factory=dict)
-    _newest: dict[str, Thumbnail] = field(default_factory=dict)
-    _last_event: dict[str, float] = field(default_factory=dict)
-    _events: deque[GalleryEvent] = field(default_factory=deque)
-    _images: int = 0
-    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    def __init__(
+        self, images_per_s: float = IMAGES_PER_S, event_images_per_s: float = EVENT_IMAGES_PER_S, keep: int = KEEP
+    ) -> None:  # fmt: skip
+        super().__init__(images_per_s, event_images_per_s)
+        self.keep = keep
+        self.on_request: Callable[[str, float], None] | None = None
+        self._newest: dict[str, Thumbnail] = {}
+        self._events: deque[GalleryEvent] = deque()
+        self._images = 0
+        self._numbers = itertools.count(1)
 
     def request(self, source: str) -> None:
         """Request images of `source` for the next `REQUESTED_FOR_S` seconds."""
-        self._requested[source] = time.monotonic() + REQUESTED_FOR_S
+        until_s = time.monotonic() + REQUESTED_FOR_S
+        self.watch(source, until_s)
+        if self.on_request is not None:
+            self.on_request(source, until_s)
 
-    def wants(self, source: str, now_s: float) -> bool:
-        """Whether an image of `source` should be made now; cheap while it is not watched."""
-        until = self._requested.get(source)
-        if until is None:
-            return False
-        if until < now_s:
-            self._requested.pop(source, None)
-            self._newest.pop(source, None)
-            return False
-        newest = self._newest.get(source)
-        return newest is None or now_s - newest.made_s >= 1 / self.images_per_s
+    def watched(self, source: str, now_s: float) -> bool:
+        """Whether images of `source` are requested at this monotonic time."""
+        return self._requested.get(source, -math.inf) >= now_s
 
-    def wants_event(self, source: str, now_s: float) -> bool:
-        """Whether an image should be made for an event of `source` now; returning True counts as one made."""
-        last = self._last_event.get(source)
-        if last is not None and now_s - last < 1 / self.event_images_per_s:
-            return False
-        self._last_event[source] = now_s
-        return True
+    def discard_unwatched(self, now_s: float) -> None:
+        """Discard the images of all sources that are not watched at this monotonic time.
+
+        `wants` does so for its source. If the stages run in other processes, call this periodically instead.
+        """
+        for source in list(self._newest):
+            if not self.watched(source, now_s):
+                self._unwatch(source)
 
     def put(self, source: str, jpeg: bytes, frame: int, pts_s: float) -> None:
         """Store an image as the newest of `source`."""
         self._images += 1
-        self._newest[source] = Thumbnail(jpeg, self._images, frame, pts_s, time.monotonic())
+        now_s = self._made_s[source] = time.monotonic()
+        self._newest[source] = Thumbnail(jpeg, self._images, frame, pts_s, now_s)
 
     def add_events(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:
         """Store the events of one frame, with its image."""
@@ -123,10 +118,9 @@ class Gallery:
         """The newest image of `source`; None if there is none, or none was requested lately."""
         return self._newest.get(source)
 
-    def forget(self, source: str) -> None:
-        """Discard the images of a removed source; its events are kept."""
-        for kept in (self._requested, self._newest, self._last_event):
-            kept.pop(source, None)  # type: ignore[attr-defined]
+    def _unwatch(self, source: str) -> None:
+        super()._unwatch(source)
+        self._newest.pop(source, None)
 
     def events(self, limit: int, source: str | None = None, after: int = 0) -> list[GalleryEvent]:
         """The latest events, newest first: at most `limit`, of one source or all, with a number above `after`."""

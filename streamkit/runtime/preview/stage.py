@@ -9,22 +9,21 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
 from streamkit.config.checks.hiding import frame_ancestors, hiding
-from streamkit.config.plan import DECODE, Graph, Node, RunOptions, StageConfig, stages_above
+from streamkit.config.graph import build
+from streamkit.config.plan import DECODE, Config, Graph, Node, RunOptions, StageConfig, stages_above
 from streamkit.core.data import Batch, Event, Frame, array_module
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
 from streamkit.core.stage import BatchStage, Sink
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.io.still_images import jpeg
-from streamkit.serve.gallery import Gallery
-
-if TYPE_CHECKING:
-    from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.execution.graph_outputs import FrameListener
+from streamkit.runtime.preview.demand import PreviewReceiver
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +32,19 @@ WIDTH, HEIGHT = 640, 480
 
 _QUALITY = 75
 _MAX_BYTES = 200_000
+
+
+class Listenable(Protocol):
+    """A run whose frames can be listened to, such as `PipelineRun`.
+
+    Attributes:
+        graph: the graph that runs.
+    """
+
+    graph: Graph
+
+    def listen(self, seen: FrameListener, /) -> Any:
+        """See `GraphOutputs.listen`."""
 
 
 class Preview(BatchStage, name="preview"):
@@ -45,7 +57,7 @@ class Preview(BatchStage, name="preview"):
             here; `follow_sinks` delivers all of them instead.
     """
 
-    def __init__(self, gallery: Gallery, draw: tuple[str, ...] = (), sinks: tuple[str, ...] = ()) -> None:
+    def __init__(self, gallery: PreviewReceiver, draw: tuple[str, ...] = (), sinks: tuple[str, ...] = ()) -> None:
         self.gallery, self.draw, self.sinks = gallery, draw, sinks
         self._warn = LogOnce(logger.warning)
 
@@ -116,7 +128,25 @@ class Preview(BatchStage, name="preview"):
         return made
 
 
-def tap(graph: Graph, gallery: Gallery) -> StageConfig:
+def preview_graph(config: Config, gallery: PreviewReceiver) -> Graph:
+    """Add a `Preview` stage to a configuration, and make its graph. Objects that it does not hide are logged.
+
+    Args:
+        config: the pipeline's configuration.
+        gallery: receives images and events: a `Gallery`, or a `RemoteGallery` in a worker process.
+
+    Raises:
+        ConfigError: with every problem of the configuration.
+    """
+    graph = build(config)
+    if elsewhere := hidden_elsewhere(graph):
+        names = ", ".join(elsewhere)
+        logger.warning(f"the page shows another branch than {names}: objects hidden there are visible on the page")
+    config.stages.append(tap(graph, gallery))
+    return build(config)
+
+
+def tap(graph: Graph, gallery: PreviewReceiver) -> StageConfig:
     """The `Preview` stage to add to a graph's configuration.
 
     It reads from the last stages that are not sinks, and shows the pixels of the first: a stage with hidden objects
@@ -155,7 +185,7 @@ def hidden_elsewhere(graph: Graph) -> list[str]:
     return _not_hidden(graph, ends[0]) if ends else []
 
 
-def follow_sinks(running: PipelineRun, gallery: Gallery) -> None:
+def follow_sinks(running: Listenable, gallery: PreviewReceiver) -> None:
     """Send the events that sinks emit, such as a finished clip, to the gallery: the preview skips them.
 
     An image that a sink has saved is used as the event's image.

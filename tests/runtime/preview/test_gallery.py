@@ -2,12 +2,11 @@
 
 import time
 from collections import deque
-from dataclasses import asdict
 from types import SimpleNamespace
 
 from streamkit.core.data import Event
-from streamkit.serve import gallery as module
-from streamkit.serve.gallery import Gallery
+from streamkit.runtime.preview import gallery as module
+from streamkit.runtime.preview.gallery import Gallery
 
 
 def event(kind="crossed", source="gate", frame=3):
@@ -87,15 +86,6 @@ def test_a_source_that_is_gone_keeps_its_events_only():
     assert len(gallery.events(10)) == 1
 
 
-def test_an_event_as_the_api_tells_it():
-    gallery = Gallery()
-    gallery.add_events(1.5, [event()], b"jpeg")
-    assert asdict(gallery.events(1)[0].view()) == {
-        "number": 1, "time_s": 1.5, "source": "gate", "frame": 3, "pts_s": 0.12, "kind": "crossed", "stage": "line",
-        "track_id": 7, "data": {"direction": "in"}, "image": True,
-    }  # fmt: skip
-
-
 def test_what_is_made_and_kept_where_nothing_is_said():
     gallery = Gallery()
     assert (gallery.images_per_s, gallery.event_images_per_s, gallery.keep) == (5.0, 4.0, 200)
@@ -133,7 +123,32 @@ def test_events_that_come_while_somebody_reads_are_waited_for():
                 raise RuntimeError("deque mutated during iteration")
             return super().__iter__()
 
-    gallery = Gallery(_events=Busy())
+    gallery = Gallery()
+    gallery._events = Busy()
     gallery.add_events(1.0, [event()], None)
     assert [one.number for one in gallery.events(10)] == [1]
-    assert gallery.event(1).view().image is False
+    assert gallery.event(1).event.kind == "crossed"
+
+
+def test_each_request_is_passed_on(monkeypatch):
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    gallery, passed = Gallery(), []
+    gallery.on_request = lambda *given: passed.append(given)
+    gallery.request("gate")
+    assert passed == [("gate", 103.0)]
+    assert gallery.watched("gate", 103.0)
+    assert not gallery.watched("gate", 103.01)
+    assert not gallery.watched("door", 100.0)
+
+
+def test_images_that_nobody_watches_are_discarded(monkeypatch):
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    gallery = Gallery()
+    for source in ("gate", "door"):
+        gallery.put(source, b"one", 1, 0.04)
+    gallery.watch("gate", 103.0)
+    gallery.watch("door", 101.0)
+    gallery.discard_unwatched(102.0)
+    assert gallery.newest("gate").jpeg == b"one"
+    assert gallery.newest("door") is None
+    assert "door" not in gallery._requested

@@ -1,0 +1,45 @@
+"""Main module of a child process: `python -m streamkit.runtime.multiprocess.child CONTROL ALIVE NAME`.
+
+`Child` in `children.py` starts it. CONTROL is the descriptor of the pipe to the parent, ALIVE one that stays open until
+the process exits.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from multiprocessing.connection import Connection
+
+from streamkit.runtime.multiprocess.children import ChildSetup, ParentConnection, ignore_signals, read_job
+
+
+def main(control: int, alive: int, name: str) -> None:
+    """Read the job from the pipe and run it. Exit at once if the parent is gone."""
+    ignore_signals()
+    for descriptor in (control, alive):
+        os.set_inheritable(descriptor, False)  # a process that outlives this one must not hold them open
+    multiprocessing.current_process().name = name
+    with Connection(control) as connection:
+        try:
+            setup: ChildSetup = connection.recv()
+        except (EOFError, OSError):
+            os._exit(1)
+        _set_up(setup)
+        ParentConnection(connection).run(_run, setup.job)
+
+
+def _set_up(setup: ChildSetup) -> None:
+    sys.path[:], sys.argv[:] = setup.path, setup.argv
+    for name in [name for name in os.environ if name.startswith("PYTHON")]:
+        del os.environ[name]
+    os.environ.update(setup.variables)
+
+
+def _run(link: ParentConnection, job: bytes) -> None:
+    target, args = read_job(job)
+    target(link, *args)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

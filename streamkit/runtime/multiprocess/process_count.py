@@ -1,0 +1,454 @@
+"""Chooses how many processes share each GPU.
+
+Python's global interpreter lock (GIL) limits one process: every frame costs some time with the lock held. The number
+of processes is the load, in seconds of lock time per second, over the share of the time that one process may hold it,
+within what the cores, the device memory and the sources allow.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
+
+from streamkit.config.plan import Graph, Node, SourceConfig
+from streamkit.core.data import Device
+from streamkit.core.errors import StreamkitError
+from streamkit.core.stage import FrameStage, Sink, scope_of
+from streamkit.emit.emitter import Emitter
+from streamkit.media.uris import is_path
+from streamkit.runtime.execution.device import choose, gpu_trouble
+from streamkit.runtime.execution.sizes import FILES_PER_GPU, cores
+from streamkit.runtime.multiprocess.partition import OF_MAIN, fix, pixel_sinks, stages_of_main
+from streamkit.runtime.observe.nvml import Nvml
+from streamkit.stages.sources.source import PacedSource, VideoSource
+
+# Measured on an H200 with 16 cores, `bench gpu`, YOLOX-nano f16, 1080p, `detect` and `jsonl`; see docs/performance.md.
+
+BASE_US = {"h264": 112.0, "hevc": 138.0}
+"""Lock time per frame in microseconds: the lock is free 44 % of the time at 5,000 H.264 frames/s, and held 90 % of the
+time at 6,000 to 7,000 HEVC frames/s."""
+READ_US = 64.0
+"""The part of it for reading and decoding: four calls per frame that release the lock, 16 us each."""
+DECODERS_FPS = {"h264": 5000.0, "hevc": 9000.0}
+"""What the decoders of a GPU reach together."""
+DECODER_FPS = {"h264": 700.0, "hevc": 1350.0}
+"""What one decoder reaches; one file uses one, unless `decoders` is set."""
+DECODERS = 7
+"""Decoders of a GPU that `decoders: auto` uses."""
+
+EMITTER_US = 45.0
+"""More lock time per frame with an emitter: MQTT took the lock's free share from 44 to 22 % at 4,745 H.264 frames/s."""
+MODEL_US = 20.0
+"""The same for each model after the first. With 204 HEVC cameras, a tracker and two classifiers, four processes dropped
+nothing."""
+TRACKING_US = 2.0
+"""The same for a stage that processes a whole batch in one call: `track` and `zone` together cost 1.6 us."""
+DRAWING_US = 30.0
+"""The same for a stage that draws or encodes frames, and for a stage that is called for each frame. An estimate: some
+ten calls."""
+
+LIVE_LOCK, FILES_LOCK = 0.30, 0.60
+"""The share of the time that a process may hold the lock. Cameras need the lower one for their latency: 100 H.264
+cameras at 30 frames/s in one process hold it 34 % of the time by the figures above, and dropped frames in one of two
+runs. 14 H.264 files in one process hold it 56 % of the time and reach 0.994 of the decoders."""
+
+CORES_PER_PROCESS = 4
+"""Four processes shared 16 cores without a drop; fewer cores each were not measured."""
+PROCESS_BYTES = 2 << 30
+"""Device memory of a process: CUDA context, weights, buffers. Four sources took 1,891 to 2,065 MiB without surfaces in
+flight; see docs/gpu-report.md."""
+SOURCE_BYTES = 84 << 20
+"""Device memory of each 1080p source."""
+
+CAMERA_FPS = 30.0
+"""The rate of a camera, which is unknown before it is connected."""
+HOST_FPS = 200.0
+"""The rate of a source that no decoder limits, such as images without a pace. An estimate."""
+KEYFRAME_EVERY = 30
+"""Frames from one keyframe to the next, where only keyframes are taken. An estimate."""
+
+_PROBE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """What is known of a source's video before it is opened.
+
+    Attributes:
+        codec: FFmpeg's name, such as `h264`; empty if unknown.
+        fps: its frames per second; None if unknown.
+    """
+
+    codec: str = ""
+    fps: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """The processes of one device.
+
+    Attributes:
+        device: the device.
+        processes: how many processes to start.
+        limit: how many there may be when sources are added.
+        reason: the choice and its reason, in one line.
+    """
+
+    device: Device
+    processes: int
+    limit: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPlan:
+    """The processes of all devices.
+
+    Attributes:
+        devices: one entry per device, in the order of the YAML.
+        loads: the load of each source by its id; 1 is what one process can serve.
+        one_process: why the pipeline must run in one process per device; empty if it need not.
+    """
+
+    devices: tuple[DevicePlan, ...]
+    loads: Mapping[str, float]
+    one_process: str = ""
+
+    @property
+    def counts(self) -> list[int]:
+        """Processes of each device, for `assign_sources`."""
+        return [one.processes for one in self.devices]
+
+    @property
+    def reasons(self) -> list[str]:
+        """One line per device."""
+        return [one.reason for one in self.devices]
+
+
+def plan_processes(
+    graph: Graph,
+    devices: Sequence[Device],
+    *,
+    cores: int,
+    keep_running: bool = False,
+    realtime: bool = False,
+    facts: Mapping[str, SourceFacts] | None = None,
+    free_bytes: Sequence[int | None] = (),
+    one_process: str = "",
+    independent: bool = False,
+    extra_us: float = 0.0,
+) -> ProcessPlan:
+    """Choose the number of processes on each device. Reads no file and no device.
+
+    Args:
+        graph: the pipeline.
+        devices: its devices.
+        cores: CPU cores that the pipeline may use.
+        keep_running: sources may be added; the limit then does not depend on the number of sources.
+        realtime: files without a `pace` are played at their own rate, as `serve` does.
+        facts: what is known of the sources, by id; see `probe_sources`.
+        free_bytes: free memory of each device; None if unknown.
+        one_process: why the caller needs one process, such as `frames go to a Python loop`.
+        independent: whether the results of each source stand alone, so that no stage forces one process.
+        extra_us: more lock time per frame, in microseconds.
+    """
+    known, stages_us = facts or {}, extra_us + sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
+    usual = Counter(one.codec for one in known.values() if one.codec).most_common(1)
+    file_codec = usual[0][0] if usual else "h264"
+    demands = {
+        source.id: _demand(source, known.get(source.id, SourceFacts()), stages_us, realtime, file_codec)
+        for source in graph.sources
+    }
+    forced = one_process or ("" if independent else _one_process(graph))
+    gpus = max(1, sum(device.kind == "cuda" for device in devices))
+    plans: list[DevicePlan] = []
+    loads: dict[str, float] = {}
+    for i, device in enumerate(devices):
+        share = _within_decoders([demands[source.id] for source in graph.sources[i :: len(devices)]])
+        loads |= {one.source: one.load for one in share}
+        free = free_bytes[i] if i < len(free_bytes) else None
+        limits = _limits(len(share), cores // gpus, free, keep_running)
+        plans.append(_device_plan(device, share, limits, graph.config.processes, forced))
+    return ProcessPlan(tuple(plans), loads, forced)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLoad:
+    """The load of one source, as if it had the decoders alone.
+
+    Attributes:
+        fps: frames per second that it is expected to produce.
+        load: its load at that rate; 1 is what one process can serve.
+    """
+
+    fps: float
+    load: float
+
+    def at(self, fps: float) -> float:
+        """The load at a measured rate."""
+        return self.load * fps / self.fps
+
+
+def source_loads(graph: Graph, *, realtime: bool = False) -> Callable[[SourceConfig], SourceLoad]:
+    """A function that returns the load of a source that is added to a pipeline, before it is opened.
+
+    Args:
+        graph: the pipeline.
+        realtime: files without a `pace` are played at their own rate.
+    """
+    stages_us = sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
+
+    def load(source: SourceConfig) -> SourceLoad:
+        found = _demand(source, SourceFacts(), stages_us, realtime, "h264")
+        return SourceLoad(found.fps, found.load)
+
+    return load
+
+
+def plan_here(
+    graph: Graph, *, keep_running: bool = False, realtime: bool = False, one_process: str = "",
+    facts: Mapping[str, SourceFacts] | None = None, independent: bool = False, extra_us: float = 0.0,
+) -> ProcessPlan:  # fmt: skip
+    """Choose the number of processes on this machine: probes files, cores and free device memory; see
+    `plan_processes`. Creates no CUDA context.
+
+    Raises:
+        DeviceError: a device does not exist.
+    """
+    wanted = graph.config.device
+    names = wanted if isinstance(wanted, list) else [wanted]
+    if not keep_running:  # each process needs a source
+        names = names[: max(1, len(graph.sources))]
+    devices = [choose(name) for name in names]
+    on_gpu = any(device.kind == "cuda" for device in devices)
+    free = [_free_bytes(device) for device in devices]
+    return plan_processes(
+        graph, devices, cores=cores(), keep_running=keep_running, realtime=realtime,
+        facts=probe_sources(graph) if on_gpu and facts is None else facts, free_bytes=free, one_process=one_process,
+        independent=independent, extra_us=extra_us,
+    )  # fmt: skip
+
+
+def gpu_reasons(graph: Graph) -> list[str]:
+    """The choice and its reason for each GPU, one line each; empty on the CPU and where there is no GPU."""
+    wanted = graph.config.device
+    names = [name for name in (wanted if isinstance(wanted, list) else [wanted]) if name != "cpu"]
+    if not names or any(gpu_trouble(int(name.partition(":")[2] or 0)) for name in names):
+        return []
+    return [one.reason for one in plan_here(graph).devices if one.device.kind == "cuda"]
+
+
+def probe_sources(graph: Graph, within_s: float = _PROBE_S) -> dict[str, SourceFacts]:
+    """Read the headers of the video files among the sources, for at most `within_s` seconds.
+
+    Addresses are not opened, nor are files that cannot be read reported: the run reports them.
+    """
+    from streamkit.media.demux import Demuxer
+
+    found: dict[str, SourceFacts] = {}
+    of_file: dict[str, SourceFacts] = {}
+    until_s = time.monotonic() + within_s
+    for source in graph.sources:
+        uri = str(source.options.get("uri", ""))
+        if not issubclass(source.type, VideoSource) or not is_path(uri):
+            continue
+        if uri not in of_file:
+            if time.monotonic() > until_s:
+                continue
+            try:
+                with closing(Demuxer(uri)) as demuxer:
+                    of_file[uri] = SourceFacts(demuxer.info.codec, demuxer.info.average_rate)
+            except (StreamkitError, OSError):
+                of_file[uri] = SourceFacts()
+        found[source.id] = of_file[uri]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ the load
+
+
+@dataclass(slots=True)
+class _Demand:
+    """What a source needs: frames per second, seconds of the lock per second, and its share of the decoders."""
+
+    source: str
+    kind: Literal["camera", "paced source", "file"]
+    fps: float
+    lock: float
+    decoders: float
+
+    @property
+    def live(self) -> bool:
+        return self.kind != "file"
+
+    @property
+    def load(self) -> float:
+        return self.lock / (LIVE_LOCK if self.live else FILES_LOCK)
+
+    def scale(self, by: float) -> None:
+        self.fps, self.lock, self.decoders = self.fps * by, self.lock * by, self.decoders * by
+
+
+def _demand(source: SourceConfig, facts: SourceFacts, stages_us: float, realtime: bool, file_codec: str) -> _Demand:
+    """The demand of one source, as if it had the decoders alone."""
+    options, video = source.options, issubclass(source.type, VideoSource)
+    uri, pace = str(options.get("uri", "")), options.get("pace")
+    recorded = issubclass(source.type, PacedSource) and (not video or is_path(uri))
+    if pace is None and realtime:
+        pace = "realtime"
+    live = not recorded or pace not in (None, "unpaced")
+    # the costlier codec for cameras: theirs is unknown before they are connected
+    codec = facts.codec or (file_codec if recorded else "hevc")
+    codec = codec if codec in BASE_US else "h264"
+    own_fps = facts.fps or CAMERA_FPS
+    if live:
+        read_fps = float(pace) if recorded and isinstance(pace, int | float) else own_fps
+    elif video:
+        decoders = options.get("decoders", 1)
+        count = DECODERS if decoders == "auto" else min(int(decoders), DECODERS)
+        read_fps = min(DECODER_FPS[codec] * count, DECODERS_FPS[codec])
+    else:
+        read_fps = HOST_FPS
+    fps = read_fps / int(options.get("every", 1)) if live else read_fps
+    if options.get("fps") and live:
+        fps = min(fps, float(options["fps"]))
+    if options.get("keyframes") and live:
+        fps /= KEYFRAME_EVERY
+    # every frame of a camera is read and decoded; what a file leaves out is not
+    read = read_fps if live and not recorded and not options.get("keyframes") else fps
+    lock = (read * READ_US + fps * (BASE_US[codec] - READ_US + stages_us)) / 1e6
+    kind: Literal["camera", "paced source", "file"] = "file" if not live else "paced source" if recorded else "camera"
+    return _Demand(source.id, kind, fps, lock, read / DECODERS_FPS[codec] if video else 0.0)
+
+
+def _within_decoders(demands: Sequence[_Demand]) -> list[_Demand]:
+    """The demands on one GPU: files share what its decoders have left beside cameras; not all are read at once."""
+    live, files = [one for one in demands if one.live], [one for one in demands if not one.live]
+    at_once = min(1.0, FILES_PER_GPU / max(1, len(files)))
+    left, wanted = max(0.0, 1 - sum(one.decoders for one in live)), sum(one.decoders for one in files) * at_once
+    for one in files:
+        one.scale(at_once * (min(1.0, left / wanted) if wanted and one.decoders else 1.0))
+    return [*demands]
+
+
+def _after_base(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes that `BASE_US` does not contain: all but one model and one sink without pixels."""
+    left, seen = [], set()
+    for node in nodes:
+        kind = "model" if "outputs" in node.type.spec.writes else "sink" if _is_plain_sink(node) else ""
+        if not kind or kind in seen:
+            left.append(node)
+        seen.add(kind)
+    return left
+
+
+def _is_plain_sink(node: Node) -> bool:
+    return issubclass(node.type, Sink) and not issubclass(node.type, Emitter) and "pixels" not in node.reads
+
+
+def _stage_us(node: Node) -> float:
+    """Lock time of a stage per frame, in microseconds."""
+    kind, spec = node.type, node.type.spec
+    if issubclass(kind, Emitter):
+        return EMITTER_US
+    if "outputs" in spec.writes:
+        return MODEL_US
+    if spec.draws_in_place or issubclass(kind, FrameStage) or (issubclass(kind, Sink) and "pixels" in node.reads):
+        return DRAWING_US
+    return TRACKING_US if not node.on_device else 0.0
+
+
+# ---------------------------------------------------------------------------------------------------------- the bounds
+
+
+def _one_process(graph: Graph) -> str:
+    """Why the graph must run in one process; empty if it need not."""
+    from streamkit.runtime.ingest.push_source import PushedFrames
+
+    for node in pixel_sinks(graph):
+        return f"{node.id} reads pixels of several sources; {fix(node)}"
+    for id_, _ in stages_of_main(graph):
+        return f"{id_} {OF_MAIN}"
+    if any(issubclass(source.type, PushedFrames) for source in graph.sources):
+        return "a program pushes frames"
+    for node in graph.nodes.values():
+        scope = scope_of(node.type)
+        if scope == "pipeline":
+            return f"{node.id} looks across sources (scope: pipeline)"
+        if scope is None:
+            return (
+                f"{node.id} may keep state across sources: its class declares no scope; add scope='source' to its "
+                "@stage(...) if it keeps none"
+            )
+    return ""
+
+
+def _limits(sources: int, cores: int, free_bytes: int | None, keep_running: bool) -> list[tuple[int, str]]:
+    """The upper bounds of the number of processes, each with its reason; the lowest first."""
+    bounds = [(max(1, cores // CORES_PER_PROCESS), f"{cores} CPU cores, {CORES_PER_PROCESS} per process")]
+    if free_bytes is not None:
+        room = (free_bytes - sources * SOURCE_BYTES) // PROCESS_BYTES
+        bounds.append((max(1, room), f"{free_bytes / 2**30:.1f} GiB of free device memory"))
+    if not keep_running:
+        bounds.append((max(1, sources), "one process per source"))
+    return sorted(bounds, key=lambda bound: bound[0])
+
+
+def _device_plan(
+    device: Device, share: Sequence[_Demand], bounds: Sequence[tuple[int, str]], asked: int | None, forced: str
+) -> DevicePlan:
+    """The plan of one device with the sources of `share`."""
+    most, bound = bounds[0]
+    wanted = max(1, math.ceil(sum(one.load for one in share) - 1e-9))
+    if asked is not None:
+        return _chosen(device, asked, asked, "set by device.processes")
+    if device.kind == "cpu":
+        return _chosen(device, 1, 1, "on the CPU, one process uses all cores")
+    if forced and (wanted > 1 or not share):
+        return _chosen(device, 1, 1, forced)
+    text = _need(share)
+    if wanted > most:
+        text += f"; limited by {bound}"
+    return _chosen(device, min(wanted, most), 1 if forced else most, text)
+
+
+def _chosen(device: Device, count: int, limit: int, reason: str) -> DevicePlan:
+    return DevicePlan(device, count, limit, f"{_several(count, 'process')} on {device}: {reason}")
+
+
+def _need(share: Sequence[_Demand]) -> str:
+    """The sources' demand, and what one process serves."""
+    if not share:
+        return "there is no source yet"
+    parts = []
+    for kind in dict.fromkeys(one.kind for one in share):
+        mine = [one for one in share if one.kind == kind]
+        same = len({round(one.fps, 1) for one in mine}) == 1
+        at = " at full speed" if kind == "file" else f" at {mine[0].fps:g} frames/s" if same else ""
+        parts.append(f"{_several(len(mine), kind)}{at}")
+    fps, load = sum(one.fps for one in share), sum(one.load for one in share)
+    need = "give" if not any(one.live for one in share) else "need"
+    said = f"{' and '.join(parts)} {need}{'s' * (len(share) == 1)} about {_about(fps)} frames/s"
+    return f"{said}, one process serves about {_about(fps / load)}"
+
+
+def _several(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 'es' if word.endswith('s') else 's'}"
+
+
+def _about(number: float) -> str:
+    """A number with two significant digits."""
+    digits = 1 - math.floor(math.log10(number)) if number > 0 else 0
+    return f"{round(number, min(digits, 0)):,.0f}"
+
+
+def _free_bytes(device: Device) -> int | None:
+    if device.kind == "cpu":
+        return None
+    with closing(Nvml(device.index)) as nvml:
+        return nvml.free_bytes()

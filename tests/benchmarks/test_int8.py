@@ -1,0 +1,48 @@
+import statistics
+
+import pytest
+
+from benchmarks.int8 import RATIOS, SIDES, rates, ratios
+from streamkit.core.data import Device
+from streamkit.media.spread_frames import spread_frames
+from streamkit.models.card import find_card, load_card
+from streamkit.models.int8 import int8_instructions
+from streamkit.models.network import check_model
+from streamkit.models.precision import PrecisionRequest, quantize_card
+
+pytest.importorskip("onnx")
+
+
+def int8_card(card, clips, folder):
+    frames = spread_frames([], clips, 24)
+    report = quantize_card(PrecisionRequest(card, folder / "int8.yaml", frames[::2], frames[1::2], Device(), None, 0.1))
+    assert report.card is not None
+    return report.card
+
+
+def test_it_measures_every_side(root, tmp_path):
+    street = root / "samples" / "street.mp4"
+    made = int8_card(load_card(root / "models" / "demo.yaml"), [street], tmp_path)
+    found = rates(root / "models" / "demo.yaml", made, street, frames=4, rounds=2)
+    assert [(side, len(values)) for side, values in found.items()] == [(side, 2) for side in SIDES]
+    assert all(value > 0 for values in found.values() for value in values)
+    assert ratios(found).keys() == RATIOS.keys()
+    assert ratios(found)["network, int8 to f32"][1] == found["network, int8"][1] / found["network, f32"][1]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.alone
+def test_yolov8_in_int8_keeps_its_speed(test_data, tmp_path):
+    """docs/quantize.md has the figures."""
+    if int8_instructions() == "no VNNI":
+        pytest.skip("the figures are of processors with VNNI")
+    card = check_model(load_card(find_card("yolov8n")).with_file(test_data / "models" / "yolov8n_640_deq_dyn.onnx"))
+    text = card.path.read_text().replace("file: yolov8n.onnx", f"file: {card.file}")
+    (tmp_path / "f32.yaml").write_text(text)
+    video = test_data / "videos" / "vtest_480x360.mp4"
+    made = int8_card(card, [video, test_data / "videos" / "carnd_test_video.mp4"], tmp_path)
+    found = rates(tmp_path / "f32.yaml", made, video, frames=80, rounds=3)
+    known = {name: statistics.median(values) for name, values in ratios(found).items()}
+    assert known["network, int8 to f32"] >= 1.6
+    assert known["pipeline int8 to plain loop f32"] >= 1.5

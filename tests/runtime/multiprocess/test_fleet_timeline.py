@@ -1,0 +1,113 @@
+"""`--profile` over several processes: one timeline of all, in which every process has its tracks."""
+
+import json
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+from support.fleets import PATTERN, Runs, runs_fixture, shares_of, until  # noqa: F401  a fixture
+from support.timelines import check, spans
+
+from streamkit.runtime.multiprocess.children import ParentConnection
+from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
+
+PIPELINE = """
+sources:
+  a: {uri: samples/street.mp4, pace: realtime}
+  b: {uri: samples/street.mp4, pace: realtime}
+stages:
+  detect: {model: demo}
+  all: {stage: jsonl, path: OUT/all.jsonl}
+  one: {stage: jsonl, path: "OUT/{source}.jsonl"}
+"""
+
+
+def timeline(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, list[dict[str, Any]]]]]:
+    """The file, once it keeps the format's rules; and its spans, by process and name."""
+    found = check(json.loads(path.read_text()))
+    names = {e["pid"]: e["args"]["name"] for e in found["traceEvents"] if e["name"] == "process_name"}
+    by_process: dict[str, dict[str, list[dict[str, Any]]]] = {name: defaultdict(list) for name in names.values()}
+    for one in spans(found):
+        by_process[names[one["pid"]]][one["name"]].append(one)
+    return found, by_process
+
+
+def times(some: list[dict[str, Any]]) -> tuple[float, float]:
+    """When the first of these spans begins, and when the last one ends, in seconds."""
+    return min(one["ts"] for one in some) / 1e6, max(one["ts"] + one["dur"] for one in some) / 1e6
+
+
+def test_all_processes_are_on_one_timeline(runs: Runs) -> None:
+    done = runs.run(PIPELINE, "--limit", 40, "--profile", runs.folder / "p.json")
+    assert done.returncode == 0, done.stderr
+    found, processes = timeline(runs.folder / "p.json")
+    assert list(processes) == ["streamkit", "worker 0", "worker 1"]
+    for source, name in (("a", "worker 0"), ("b", "worker 1")):
+        worker = processes[name]
+        assert [one["args"]["source"] for one in worker["decode"]] == [source] * len(worker["decode"])
+        assert len(worker["decode"]) >= 40
+        for stage in ("detect.infer", "all", "one"):
+            frames = sum(one["args"]["frames"] for one in worker[stage])
+            assert frames == runs.report["sources"][source]["frames"]
+    parent = processes["streamkit"]
+    assert sum(one["args"]["frames"] for one in parent["all"]) == runs.report["frames"]
+    assert not parent["decode"]
+    (begun_a, ended_a), (begun_b, ended_b) = (times(processes[f"worker {n}"]["decode"]) for n in range(2))
+    together_s = min(ended_a, ended_b) - max(begun_a, begun_b)
+    assert together_s > 0.5 * (max(ended_a, ended_b) - min(begun_a, begun_b)), "the clock is the same"
+    assert times(parent["all"])[0] > min(begun_a, begun_b)
+    assert found["otherData"]["shares of time"]["source"]["threads"] == 2
+    assert "processes without events" not in found["otherData"]
+    assert f"profile: {runs.folder / 'p.json'}, " in done.stderr
+
+
+class Late(ParentConnection):
+    """A parent that waits for other processes before it sends `go`."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any]] = []
+        self.ready = threading.Event()
+
+    def send(self, kind: str, value: Any = None) -> None:
+        self.sent.append((kind, value))
+        if kind == "ready":
+            self.ready.set()
+
+    def orders(self) -> Iterator[tuple[str, Any]]:
+        assert self.ready.wait(60)
+        time.sleep(0.3)
+        yield "go", None
+        yield "finish", None
+
+
+def test_the_sums_of_a_worker_begin_when_all_processes_are_ready(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(f"sources: {{a: '{PATTERN.format(frames=3)}'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}")
+    link, (here, there) = Late(), Pipe(duplex=False)
+    work(link, WorkerConfig(path, None, {}, "cpu", (SourceOrder("a"),), (), trace=100), there)
+    here.close()
+    recording = dict(link.sent)["trace"]
+    assert [kind for kind, _ in link.sent][-2:] == ["trace", "end"], "the parent does not wait longer after the end"
+    (lane,) = (one for one in recording.tracks if one.name == "jsonl/0")
+    assert lane.wait_s["wait for input"] < 0.3, "it has waited longer, but for the others"
+
+
+def test_a_process_that_dies_leaves_the_timeline_of_the_others_whole(runs: Runs) -> None:
+    running = runs.start(PIPELINE, "--limit", 60, "--profile", runs.folder / "p.json")
+    until(lambda: (runs.out / ".all.jsonl.part").exists() and (runs.out / ".all.jsonl.part").stat().st_size)
+    shares_of(running)[0].kill()
+    _, told = running.communicate(timeout=60)
+    assert "Traceback" not in told
+    found, processes = timeline(runs.folder / "p.json")
+    assert list(processes) == ["streamkit", "worker 1"]
+    assert found["otherData"]["processes without events"] == ["worker 0"]
+    assert "profile: no events of worker 0, which died" in told
+    decoded = defaultdict(int)
+    for one in processes["worker 1"]["decode"]:
+        decoded[one["args"]["source"]] += 1
+    assert decoded["b"] >= 60, "from its beginning to its end"
+    assert decoded["a"] >= 60, "which was restarted there"

@@ -1,0 +1,260 @@
+"""The MPS daemon of a run: started in its own folders, reused where there is one, and never left behind.
+
+A stand-in for NVIDIA's program shows this without a GPU; see `support/mps_control.py`.
+"""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+from support import mps_control
+
+from streamkit.runtime.multiprocess import mps, mps_guard
+from streamkit.runtime.multiprocess.mps import MpsDaemon, client_trouble, find_control
+
+PARENT = """
+import sys, time
+from streamkit.runtime.multiprocess.mps import MpsDaemon
+made = MpsDaemon(check=None)
+made.start()
+print(made._folder, made._pid, made._guard.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The stand-in on PATH; folders of daemons in `tmp_path`; nothing is left running."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    path = folder / "nvidia-cuda-mps-control"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {mps_control.__file__} "$@"\n')
+    path.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    monkeypatch.setattr(mps, "_DEFAULT_PIPES", str(tmp_path / "default"))
+    yield path
+    left = [one for one in psutil.process_iter() if _runs(one, mps_control.__file__)]
+    for one in left:
+        one.kill()
+    assert not left
+
+
+def _runs(process: psutil.Process, what: str) -> bool:
+    try:
+        return any(what in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _until_gone(*pids: int, within_s: float = 20) -> bool:
+    until_s = time.monotonic() + within_s
+    while any(map(_alive, pids)) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    return not any(map(_alive, pids))
+
+
+def _server(environment: Mapping[str, str]) -> int:
+    return int((Path(environment["CUDA_MPS_LOG_DIRECTORY"]) / "control.log").read_text().split()[1])
+
+
+def test_a_daemon_of_its_own_ends_with_the_run(control: Path) -> None:
+    with MpsDaemon(check=None) as made:
+        assert (made.active, made.own, made.running) == (True, True, True)
+        assert made.reason == "started an MPS daemon for this run"
+        assert sorted(made.environment) == ["CUDA_MPS_LOG_DIRECTORY", "CUDA_MPS_PIPE_DIRECTORY"]
+        folder = Path(made.environment["CUDA_MPS_PIPE_DIRECTORY"]).parent
+        for one in (folder, folder / "pipe", folder / "log"):
+            assert stat.S_IMODE(one.stat().st_mode) == 0o700
+        pid, server = made._pid, _server(made.environment)
+        assert pid is not None
+        assert mps_guard.ask(str(control), "get_server_list", {**os.environ, **made.environment}) == f"{server}\n"
+        assert os.getsid(pid) == pid, "Ctrl-C of a terminal does not reach it"
+    assert (made.active, made.own, made.running, made.environment) == (False, False, False, {})
+    assert not folder.exists()
+    assert not _alive(pid)
+    assert not _alive(server)
+    made.close()  # again does nothing
+
+
+def test_nothing_is_left_when_the_run_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    folder, daemon, guard = parent.stdout.readline().split()
+    server = _server(mps_guard.variables(Path(folder)))
+    assert all(map(_alive, (int(daemon), int(guard), server)))
+    for number in (signal.SIGINT, signal.SIGTERM):  # as a service manager sends it to every process of a service
+        os.kill(int(guard), number)
+        os.kill(int(daemon), number)
+    time.sleep(0.3)
+    assert all(map(_alive, (int(daemon), int(guard)))), "the parent decides when they end"
+    parent.kill()
+    parent.communicate()
+    assert _until_gone(int(daemon), int(guard), server)
+    assert not Path(folder).exists()
+
+
+def test_a_daemon_that_ignores_quit_is_killed_with_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPS_STAND_IN", "deaf")
+    with MpsDaemon(check=None) as made:
+        folder, pid, server = made._folder, made._pid, _server(made.environment)
+    assert folder is not None
+    assert pid is not None
+    assert not folder.exists()
+    assert _until_gone(pid, server, within_s=0)
+
+
+def test_a_guard_that_hangs_is_killed_with_its_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MpsDaemon(check=None)
+    made.start()
+    monkeypatch.setattr(mps, "_GUARD_S", 0.5)
+    assert made._guard is not None
+    assert made._pid is not None
+    assert made._folder is not None
+    guard, pid, folder = made._guard.pid, made._pid, made._folder
+    os.kill(guard, signal.SIGSTOP)
+    made.close()
+    assert _until_gone(guard, pid)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("fails", "its daemon does not start (Failed to start control daemon: operation not permitted)"),
+        ("silent", "its daemon does not start (it does not answer)"),
+    ],
+)
+def test_where_it_cannot_start_the_run_goes_on_without(how: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPS_STAND_IN", how)
+    made = MpsDaemon(check=None)
+    with made:
+        assert made.reason == f"runs without MPS, processes take turns on the GPU: {reason}"
+        assert (made.active, made.own, made.environment) == (False, False, {})
+    assert made._folder is None
+
+
+def test_without_the_program_the_run_goes_on_without(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mps, "_PLACES", ())
+    control.unlink()
+    with MpsDaemon(check=None) as made:
+        assert made.reason.endswith("processes take turns on the GPU: nvidia-cuda-mps-control is not installed")
+        assert not made.active
+
+
+def test_where_no_client_can_use_it_the_daemon_ends() -> None:
+    seen: list[Mapping[str, str]] = []
+
+    def check(environment: Mapping[str, str]) -> str:
+        seen.append(environment)
+        assert _alive(_server(environment))
+        return "CUDA fails with it (error 805)"
+
+    with MpsDaemon(check) as made:
+        assert made.reason == "runs without MPS, processes take turns on the GPU: CUDA fails with it (error 805)"
+        assert (made.active, made.environment, len(seen)) == (False, {}, 1)
+        assert not Path(seen[0]["CUDA_MPS_PIPE_DIRECTORY"]).exists()
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_a_daemon_that_is_there_is_reused_and_left_alone(
+    default: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with MpsDaemon(check=None) as other:
+        pipes = other.environment["CUDA_MPS_PIPE_DIRECTORY"]
+        if default:
+            monkeypatch.setattr(mps, "_DEFAULT_PIPES", pipes)
+            monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))  # nobody is there
+        else:
+            monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", pipes)
+        with MpsDaemon(check=None) as made:
+            assert (made.active, made.own, made.running) == (True, False, True)
+            assert made.environment == {"CUDA_MPS_PIPE_DIRECTORY": pipes}
+            assert made.reason == f"uses the MPS daemon of {pipes}"
+            assert made.restart()
+        assert other.running
+
+
+def test_an_abandoned_folder_of_a_daemon_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "control").touch()
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    with MpsDaemon(check=None) as made:
+        assert (made.active, made.own) == (True, True)
+
+
+def test_a_host_s_daemon_is_used_where_nothing_can_ask_it(
+    control: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(mps, "_PLACES", ())
+    control.unlink()
+    (tmp_path / "control").touch()
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    with MpsDaemon(check=None) as made:
+        assert (made.active, made.own) == (True, False)
+
+
+def test_a_restart_gives_a_new_daemon() -> None:
+    with MpsDaemon(check=None) as made:
+        before, pid = dict(made.environment), made._pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        until_s = time.monotonic() + 20
+        while made.running and time.monotonic() < until_s:
+            time.sleep(0.05)
+        assert not made.running, "a daemon that has died is noticed"
+        assert made.restart()
+        assert made.running
+        assert made.environment != before
+        assert made._pid != pid
+
+
+def test_a_long_temporary_folder_is_avoided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(mps.tempfile, "gettempdir", lambda: str(long))
+    with MpsDaemon(check=None) as made:
+        assert made.active, made.reason
+
+
+def test_a_client_tells_whether_cuda_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    if (why := client_trouble({})) is not None:
+        assert why.startswith("CUDA fails with it (error ")
+    monkeypatch.setattr(mps, "_CLIENT", "print(805)")
+    assert client_trouble({}) == "CUDA fails with it (error 805)"
+    monkeypatch.setattr(mps, "_CLIENT", "import os; print(int(os.environ['ONE'] != '1'))")
+    assert client_trouble({"ONE": "1"}) is None
+
+
+@pytest.mark.gpu
+def test_a_real_daemon_serves_a_client(monkeypatch: pytest.MonkeyPatch, control: Path) -> None:
+    control.unlink()
+    if find_control() is None:
+        pytest.skip("nvidia-cuda-mps-control is not installed")
+    with MpsDaemon() as made:
+        if not made.active:
+            pytest.skip(made.reason)
+        environment = {**os.environ, **made.environment}
+        servers = mps_guard.ask(str(find_control()), "get_server_list", environment)
+        pid, folder = made._pid, made._folder
+        assert made.own
+        assert servers
+        assert servers.split(), "the check has started a server"
+        assert made.restart()
+    assert pid is not None
+    assert folder is not None
+    assert _until_gone(pid, *map(int, servers.split()))
+    assert not folder.exists()

@@ -1,0 +1,295 @@
+"""How many processes share a GPU, as a table: the loads that were measured, the bounds, and what needs one process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.config.plan import Graph
+from streamkit.core.data import Batch, Device, Frame
+from streamkit.core.stage import BatchStage, Collecting, FrameStage, Sink, default_registry, stage
+from streamkit.runtime.ingest.push_source import PushSource
+from streamkit.runtime.multiprocess import process_count
+from streamkit.runtime.multiprocess.process_count import (
+    SourceFacts,
+    gpu_reasons,
+    plan_here,
+    plan_processes,
+    probe_sources,
+)
+
+GPU = [Device("cuda", 0)]
+GIB = 2**30
+CAMERA, FILE, PACED = "'rtsp://h/#'", "'#.mp4'", "{uri: '#.mp4', pace: 30}"
+DETECT = "detect: {model: demo}, "
+FULL = (
+    DETECT + "track: {}, one: {stage: classify, model: models/color.yaml, of: detect}, "
+    "two: {stage: classify, model: models/color.yaml, of: detect}, "
+)
+
+
+def graph(sources: int, source: str = CAMERA, stages: str = DETECT, device: str = "cuda", head: str = "") -> Graph:
+    registry = default_registry()
+    with Collecting(registry):
+
+        @stage("whole", reads="tensor")
+        class Whole(BatchStage):
+            """Declares no scope."""
+
+            def process(self, batch: Batch) -> Batch:
+                return batch
+
+        @stage("each", reads="tensor", scope="source")
+        class Each(Whole):
+            """Treats each source on its own."""
+
+        @stage("across", scope="pipeline")
+        class Across(FrameStage):
+            """Compares sources."""
+
+            def process(self, frame: Frame) -> None: ...
+
+        @stage("odd")
+        class Odd(FrameStage):
+            """Keeps state per source by contract."""
+
+            def process(self, frame: Frame) -> None: ...
+
+        @stage("film", reads="pixels")
+        class Film(Sink):
+            """Reads the pixels of all sources."""
+
+            path: str
+
+            def write(self, frame: Frame) -> None: ...
+
+    listed = ", ".join(f"s{i}: {source.replace('#', str(i))}" for i in range(sources))
+    text = f"device: {device}\n{head}sources: {{{listed}}}\nstages: {{{stages}jsonl: {{path: 'o/{{source}}.jsonl'}}}}"
+    return build(read_text(text, registry=registry))
+
+
+def planned(made: Graph, codec: str = "", fps: float | None = None, **options: Any) -> Any:
+    options.setdefault("cores", 16)
+    facts = {source.id: SourceFacts(codec, fps) for source in made.sources}
+    return plan_processes(made, GPU, facts=facts, **options).devices[0]
+
+
+@pytest.mark.parametrize(
+    ("sources", "source", "codec", "stages", "count"),
+    [
+        (1, CAMERA, "", DETECT, 1),
+        (70, CAMERA, "", DETECT, 1),
+        (80, CAMERA, "h264", DETECT, 1),
+        (100, CAMERA, "h264", DETECT, 2),
+        (100, CAMERA, "", DETECT, 2),
+        (100, PACED, "h264", DETECT, 2),
+        (200, CAMERA, "h264", DETECT, 3),
+        (200, CAMERA, "hevc", DETECT, 3),
+        (154, CAMERA, "h264", FULL, 3),
+        (204, CAMERA, "hevc", FULL, 4),
+        (14, FILE, "h264", DETECT, 1),
+        (100, FILE, "h264", DETECT, 1),
+        (14, FILE, "hevc", DETECT, 3),
+        (7, FILE, "hevc", DETECT, 3),
+        (4, FILE, "hevc", DETECT, 2),
+        (1, FILE, "hevc", DETECT, 1),
+        (2, "{uri: '#.mp4', decoders: 7}", "hevc", DETECT, 2),
+        (14, FILE, "av1", DETECT, 1),
+        (14, FILE, "", DETECT, 1),
+        (14, FILE, "h264", DETECT + "mqtt: {url: 'mqtt://h', topic: a}, ", 2),
+        (80, CAMERA, "h264", DETECT + "draw: {}, video: {path: 'o/{source}.mp4'}, ", 2),
+    ],
+)
+def test_the_loads_that_were_measured(sources: int, source: str, codec: str, stages: str, count: int) -> None:
+    assert planned(graph(sources, source, stages), codec).processes == count
+
+
+@pytest.mark.parametrize(
+    ("source", "fps", "count"),
+    [
+        (PACED, 30.0, 3),
+        ("{uri: '#.mp4', pace: 10}", 30.0, 1),
+        ("{uri: '#.mp4', pace: realtime}", 15.0, 2),
+        ("{uri: '#.mp4', pace: realtime, every: 3}", 30.0, 1),
+        (CAMERA, 15.0, 2),
+        ("{uri: 'rtsp://h/#', fps: 5}", None, 2),  # every frame of a camera is decoded
+        ("{uri: 'rtsp://h/#', every: 6}", None, 2),
+        ("{uri: 'rtsp://h/#', keyframes: true}", None, 1),
+        ("{uri: 'test://?frames=#', pace: 30}", None, 3),
+        ("{uri: 'test://?frames=#'}", None, 2),
+    ],
+)
+def test_a_source_s_rate_is_that_of_its_options(source: str, fps: float | None, count: int) -> None:
+    made = graph(200, source.replace("frames=#", "frames=9"))
+    assert planned(made, "hevc", fps).processes == count
+
+
+def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
+    served = "one process serves about"
+    assert planned(graph(200)).reason == (
+        f"3 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, {served} 2,200"
+    )
+    assert (
+        planned(graph(1)).reason
+        == f"1 process on cuda:0: 1 camera at 30 frames/s needs about 30 frames/s, {served} 2,200"
+    )
+    assert planned(graph(14, FILE), "hevc").reason == (
+        f"3 processes on cuda:0: 14 files at full speed give about 9,000 frames/s, {served} 4,300"
+    )
+    mixed = graph(50, PACED)
+    mixed.sources += graph(14, "'f#.mp4'").sources
+    mixed.sources[0].options["pace"] = 10
+    for source in mixed.sources[50:]:
+        source.id += "f"
+    assert planned(mixed, "h264").reason == (
+        f"2 processes on cuda:0: 50 paced sources and 14 files at full speed need about 5,000 frames/s, {served} 4,100"
+    )
+    assert planned(graph(1, FILE), "h264", realtime=True).reason.startswith(
+        "1 process on cuda:0: 1 paced source at 30 frames/s needs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sources", "options", "count", "limit", "by"),
+    [
+        (400, {}, 4, 4, "16 CPU cores, 4 per process"),
+        (400, {"cores": 32}, 6, 8, ""),
+        (400, {"cores": 3}, 1, 1, "3 CPU cores, 4 per process"),
+        (200, {"free_bytes": [140 * GIB]}, 3, 4, ""),
+        (200, {"free_bytes": [21 * GIB]}, 2, 2, "21.0 GiB of free device memory"),
+        (200, {"free_bytes": [GIB]}, 1, 1, "1.0 GiB of free device memory"),
+        (200, {"free_bytes": [None]}, 3, 4, ""),
+        (3, {"cores": 64}, 1, 3, ""),
+        (3, {"cores": 64, "keep_running": True}, 1, 16, ""),
+    ],
+)
+def test_cores_memory_and_sources_bound_it(
+    sources: int, options: dict[str, Any], count: int, limit: int, by: str
+) -> None:
+    found = planned(graph(sources), **options)
+    assert (found.processes, found.limit) == (count, limit)
+    assert found.reason.endswith(f"; limited by {by}" if by else "2,200")
+
+
+def test_one_file_over_all_decoders_is_one_process() -> None:
+    found = planned(graph(1, "{uri: '#.mp4', decoders: auto}"), "hevc")
+    assert (found.processes, found.reason.partition("; ")[2]) == (1, "limited by one process per source")
+
+
+def test_devices_share_the_sources_and_the_cores() -> None:
+    made = graph(200, device="['cuda:0', 'cuda:1', cpu]")
+    devices = [Device("cuda", 0), Device("cuda", 1), Device("cpu")]
+    found = plan_processes(made, devices, cores=32)
+    assert found.counts == [1, 1, 1]
+    assert [one.limit for one in found.devices] == [4, 4, 1]
+    assert found.reasons[1].startswith("1 process on cuda:1: 67 cameras at 30 frames/s need about 2,000")
+    assert found.reasons[2] == "1 process on cpu: on the CPU, one process uses all cores"
+    assert plan_processes(graph(400, device="['cuda:0', 'cuda:1']"), devices[:2], cores=32).counts == [3, 3]
+    assert plan_processes(graph(400, device="['cuda:0', 'cuda:1']"), devices[:2], cores=16).counts == [2, 2]
+
+
+def test_a_number_of_processes_that_is_set_is_taken() -> None:
+    found = planned(graph(2, device="{use: cuda, processes: 3}"), cores=1)
+    assert (found.processes, found.limit, found.reason) == (3, 3, "3 processes on cuda:0: set by device.processes")
+    made = graph(2, device="{use: cpu, processes: 2}")
+    assert plan_processes(made, [Device("cpu")], cores=1).counts == [2]
+
+
+ONE_PROCESS = [
+    (DETECT + "film: {path: a.mp4}, ", "", 'film reads pixels of several sources; write "{source}" into its path, so '
+     "that each source has its own"),
+    (DETECT + "sqlite: {path: r.db, send: objects, crops: true}, ", "",
+     "sqlite reads pixels of several sources; leave out crops"),
+    (DETECT + "across: {}, ", "", "across looks across sources (scope: pipeline)"),
+    ("detect: {model: demo, insert: {after: preprocess, stage: whole}}, ", "",
+     "detect.whole may keep state across sources: its class declares no scope; add scope='source' to its @stage(...) "
+     "if it keeps none"),
+    (DETECT, "state: s.db\n", "state supports one process"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stages", "head", "reason"), ONE_PROCESS)
+def test_what_needs_one_process_gets_one_and_says_why(stages: str, head: str, reason: str) -> None:
+    found = planned(graph(200, stages=stages, head=head))
+    assert (found.processes, found.limit, found.reason) == (1, 1, f"1 process on cuda:0: {reason}")
+    few = planned(graph(2, stages=stages, head=head), keep_running=True)
+    assert (few.processes, few.limit) == (1, 1), "also later"
+    assert plan_processes(graph(2, stages=stages, head=head), GPU, cores=16).one_process == reason
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        DETECT + "film: {path: 'o/{source}.mp4'}, ",
+        DETECT + "odd: {}, ",
+        "detect: {model: demo, insert: {after: preprocess, stage: each}}, ",
+        "snapshot",
+    ],
+)
+def test_what_keeps_state_per_source_runs_in_several(stages: str) -> None:
+    if "snapshot" in stages:
+        zone = "z: {stage: zone, polygon: [[0, 0], [9, 0], [9, 9]]}"
+        stages = f"{DETECT}track: {{}}, {zone}, snapshot: {{when: z.entered}}, "
+    found = plan_processes(graph(200, stages=stages), GPU, cores=16)
+    assert found.one_process == ""
+    assert found.counts[0] >= 3
+
+
+def test_no_built_in_stage_looks_across_sources() -> None:
+    assert {process_count.scope_of(kind) for kind in default_registry().values() if kind.spec.built_in} == {"source"}
+
+
+def test_frames_of_a_program_need_one_process() -> None:
+    made = graph(200)
+    made.sources.append(PushSource().config("mine", GPU[0]))
+    assert planned(made).reason == "1 process on cuda:0: a program pushes frames"
+    assert planned(graph(200), one_process="frames go to a Python loop").reason == (
+        "1 process on cuda:0: frames go to a Python loop"
+    )
+
+
+def test_without_a_source_there_is_one_process_and_room_for_more() -> None:
+    made = graph(1)
+    made.sources = []
+    found = planned(made, keep_running=True)
+    assert (found.processes, found.limit, found.reason) == (1, 4, "1 process on cuda:0: there is no source yet")
+
+
+def test_loads_add_up_to_the_number_of_processes() -> None:
+    found = plan_processes(graph(200), GPU, cores=16)
+    assert set(found.loads) == {f"s{i}" for i in range(200)}
+    assert found.loads["s0"] == pytest.approx(30 * 138e-6 / 0.30)
+    assert sum(found.loads.values()) == pytest.approx(2.76)
+
+
+def test_files_get_what_cameras_leave_of_the_decoders() -> None:
+    made = graph(150, PACED)
+    made.sources += [source for source in graph(170, FILE).sources if source.id not in {one.id for one in made.sources}]
+    facts = {source.id: SourceFacts("h264", 30.0) for source in made.sources}
+    found = plan_processes(made, GPU, cores=64, facts=facts)
+    files = [load for id_, load in found.loads.items() if int(id_[1:]) >= 150]
+    assert len(files) == 20
+    assert sum(files) == pytest.approx((5000 - 4500) * 112e-6 / 0.60)
+
+
+def test_files_are_probed_and_what_cannot_be_read_is_left_to_the_run(root: Path) -> None:
+    street = str(root / "samples" / "street.mp4")
+    made = graph(1, f"'{street}'")
+    made.sources += graph(2, "'nowhere#.mp4'").sources[1:]
+    made.sources += graph(3, "'rtsp://h/#'").sources[2:]
+    assert probe_sources(made) == {"s0": SourceFacts("h264", pytest.approx(25, abs=10)), "s1": SourceFacts()}
+    assert probe_sources(made, within_s=-1) == {}
+
+
+def test_nothing_changes_on_the_cpu(root: Path) -> None:
+    made = graph(300, device="cpu")
+    assert plan_here(made).counts == [1]
+    assert gpu_reasons(made) == []
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_planned_with_its_memory() -> None:
+    (line,) = gpu_reasons(graph(2))
+    assert line.startswith("1 process on cuda:0: 2 cameras at 30 frames/s need about 60 frames/s")

@@ -1,0 +1,362 @@
+"""The gallery of a worker process: images and events reach the parent, requests reach the worker."""
+
+import enum
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from support.messages import collect
+
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Event
+from streamkit.runtime.execution.device import choose
+from streamkit.runtime.multiprocess.children import Child, ParentConnection, wait
+from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.preview import remote as module
+from streamkit.runtime.preview.gallery import REQUESTED_FOR_S, Gallery
+from streamkit.runtime.preview.remote import GalleryRelay, RemoteGallery
+from streamkit.runtime.preview.stage import follow_sinks, preview_graph
+
+LOOP = "{uri: samples/street.mp4, pace: realtime, loop: true}"
+PIPELINE = f"""
+plugins: [plugins]
+sources: {{street: {LOOP}, gate: {LOOP}}}
+stages:
+  detect: {{model: demo}}
+  track: {{stage: simple_track}}
+  line: {{stage: line_counter, line: [[320, 60], [320, 360]]}}
+  snapshot: {{when: line, capture: frame, max_size: 320, path: "OUT/{{source}}-{{time}}.jpg"}}
+"""
+
+
+def event(frame=0, source="gate", **data):
+    return Event("crossed", "line", source, frame, frame / 25, 7, data)
+
+
+def until(true, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.02)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------- two processes
+
+
+def work(link: ParentConnection, text: str, root: Any) -> None:
+    """A worker process: run a pipeline with a remote gallery, and execute orders."""
+    remote = RemoteGallery(link.send)
+    graph = preview_graph(read_text(text, folder=root), remote)
+    running = PipelineRun(graph, choose("cpu"), keep_running=True, realtime=True)
+    follow_sinks(running, remote)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    until(lambda: running.frames)
+    link.send("ready")
+    for kind, value in link.orders():
+        if kind == "request":
+            remote.request(value)
+        elif kind == "frames":
+            link.send("frames", running.frames)
+        elif kind == "stop":
+            break
+    running.stop()
+    thread.join()
+    remote.close()
+    link.send("end", running.report(0))
+
+
+@dataclass
+class Parent:
+    """The parent of one worker process.
+
+    Attributes:
+        got: the messages, each with the monotonic time of its arrival in seconds.
+        orders: the orders, in the same form.
+    """
+
+    child: Child
+    gallery: Gallery = field(default_factory=Gallery)
+    got: list[tuple[float, str, Any]] = field(default_factory=list)
+    orders: list[tuple[float, str, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.relay = GalleryRelay(self.gallery, self._order)
+
+    def _order(self, source: str, until_s: float) -> None:
+        self.orders.append((time.monotonic(), source, until_s))
+        self.child.send("request", {source: until_s})
+
+    def receive(self, seconds: float, *watched: str, end: str = "") -> Any:
+        """Receive messages for a time or until one of kind `end`, whose value is returned; watch sources meanwhile."""
+        until_s = time.monotonic() + seconds
+        while (now_s := time.monotonic()) < until_s:
+            for source in watched:
+                self.gallery.request(source)
+            wait([self.child], min(0.05, until_s - now_s))
+            for kind, value in self.child.receive():
+                assert kind != "fatal", value
+                self.got.append((time.monotonic(), kind, value))
+                assert self.relay.handle(kind, value) == (kind in ("preview", "gallery_events"))
+                if kind == end:
+                    return value
+        assert not end, f"no {end} within {seconds} s"
+        return None
+
+    def ask(self, kind: str, answer: str) -> Any:
+        self.child.send(kind)
+        return self.receive(60, end=answer)
+
+    def images(self, since_s: float = 0.0) -> list[tuple[float, Any]]:
+        return [(at_s, value) for at_s, kind, value in self.got if kind == "preview" and at_s >= since_s]
+
+
+@contextmanager
+def parent(root, text):
+    made = Parent(Child("worker", work, text, root))
+    try:
+        made.receive(60, end="ready")
+        yield made
+    finally:
+        made.child.join(0.0)
+
+
+def looked_at(jpeg):
+    assert jpeg[:3] == b"\xff\xd8\xff"
+    return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+
+
+def frame_of_sample(root, index):
+    video = cv2.VideoCapture(str(root / "samples" / "street.mp4"))
+    try:
+        for _ in range(index % int(video.get(cv2.CAP_PROP_FRAME_COUNT))):
+            assert video.grab()
+        return video.read()[1]
+    finally:
+        video.release()
+
+
+@pytest.mark.alone
+def test_images_of_a_worker_reach_its_parents_viewers(root, tmp_path):
+    with parent(root, PIPELINE.replace("OUT", str(tmp_path))) as one:
+        enough = one.ask("frames", "frames") + 25
+        until(lambda: one.ask("frames", "frames") > enough)
+        assert one.images() == []  # nobody watches
+
+        begun_s = time.monotonic()
+        one.receive(2.5, "street")
+        first_s, (source, jpeg, frame, pts_s) = one.images()[0]
+        assert first_s - begun_s < 2.0
+        assert {value[0] for _, value in one.images()} == {source} == {"street"}
+        shown = looked_at(jpeg)
+        assert shown.shape == (360, 640, 3)
+        assert pts_s == pytest.approx(frame / 25, abs=1e-3)
+        changed = np.abs(shown.astype(int) - frame_of_sample(root, frame)).max(2) > 60
+        assert 0.001 < changed.mean() < 0.3  # boxes and labels on that frame
+
+        images = one.images()
+        assert 2 <= len(images) <= 5 * 2.5 + 1
+        assert all(late[1][2] > early[1][2] for early, late in pairwise(images))
+        newest = one.gallery.newest("street")
+        assert (newest.jpeg, newest.frame) == images[-1][1][1:3]
+        assert len(one.orders) >= 2
+        assert all(late[2] - early[2] >= 1.0 - 1e-3 for early, late in pairwise(one.orders))
+
+        one.receive(REQUESTED_FOR_S + 2.5)  # nobody watches any more
+        one.ask("frames", "frames")  # a worker also sends reports, twice a second
+        assert one.images(one.orders[-1][2] + 1.5) == []
+        assert one.gallery.newest("street") is None
+
+
+def test_events_of_a_worker_reach_its_parent_in_order_with_their_images(root, tmp_path):
+    with parent(root, PIPELINE.replace("OUT", str(tmp_path))) as one:
+        one.receive(6)
+        report = one.ask("stop", "end")
+    assert one.images() == []
+    found = one.gallery.events(500)[::-1]
+    assert {each.event.source for each in found} == {"street", "gate"}
+    assert sum(each.event.stage == "line" for each in found) == sum(
+        count for kind, count in report["events"].items() if kind != "saved"
+    )
+    saved = [each for each in found if each.event.kind == "saved"]
+    assert len(saved) == report["events"]["saved"] > 0
+    assert {looked_at(each.jpeg).shape for each in saved} == {(180, 320, 3)}
+    with_image = set()
+    for source in ("street", "gate"):
+        own = [each for each in found if (each.event.source, each.event.stage) == (source, "line")]
+        assert [each.event.frame for each in own] == sorted(each.event.frame for each in own)
+        pictured = [each for each in own if each.jpeg]
+        assert pictured
+        assert {looked_at(each.jpeg).shape for each in pictured} == {(360, 640, 3)}
+        with_image |= {(source, each.event.frame) for each in pictured}
+    left_out = report["counts"].get("event images left out", 0)
+    line = {(each.event.source, each.event.frame) for each in found if each.event.stage == "line"}
+    assert len(with_image) + left_out == len(line)
+
+
+# --------------------------------------------------------------------------------------------------------- the worker
+
+
+class Busy:
+    """A parent that receives a message only when it is allowed to."""
+
+    def __init__(self):
+        self.got, self.waiting, self.free = [], threading.Event(), threading.Event()
+
+    def send(self, kind, value):
+        self.waiting.set()
+        self.free.wait(30)
+        self.got.append((kind, value))
+
+
+def test_a_request_ends_at_its_time():
+    remote = RemoteGallery(lambda *_: None)
+    assert not remote.wants("gate", 10.0)
+    remote.request({"gate": 12.0, "door": 11.0})
+    assert remote.wants("gate", 12.0)
+    assert remote.wants("door", 11.0)
+    assert not remote.wants("door", 11.01)
+    assert "door" not in remote._requested
+    remote.close()
+
+
+def test_a_worker_makes_no_more_images_than_the_rates_allow(monkeypatch):
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    remote = RemoteGallery(lambda *_: None, images_per_s=4, event_images_per_s=2)
+    remote.request({"gate": 103.0})
+    remote.put("gate", b"one", 1, 0.04)
+    assert not remote.wants("gate", 100.24)
+    assert remote.wants("gate", 100.25)
+    assert remote.wants_event("gate", 10.0)
+    assert not remote.wants_event("gate", 10.49)
+    assert remote.wants_event("gate", 10.5)
+    remote.forget("gate")
+    assert remote.wants_event("gate", 10.6)
+    remote.close()
+
+
+def test_a_slow_parent_delays_nobody_and_gets_what_is_new():
+    slow = Busy()
+    remote = RemoteGallery(slow.send, keep=3)
+    remote.put("gate", b"0", 0, 0.0)
+    assert slow.waiting.wait(30)
+    for frame in range(1, 9):
+        remote.put("gate", b"%d" % frame, frame, frame / 25)
+        remote.add_events(100.0 + frame, [event(frame)], b"%d" % frame)
+    remote.put("door", b"1", 1, 0.04)
+    slow.free.set()
+    remote.close()
+    assert slow.got == [
+        ("preview", ("gate", b"0", 0, 0.0)),
+        ("preview", ("gate", b"8", 8, 8 / 25)),
+        ("preview", ("door", b"1", 1, 0.04)),
+        ("gallery_events", [(100.0 + frame, event(frame), b"%d" % frame) for frame in (6, 7, 8)]),
+    ]
+
+
+def test_many_events_make_few_messages():
+    got = []
+    remote = RemoteGallery(lambda kind, value: got.append(value))
+    for frame in range(20):
+        remote.add_events(1.0, [event(frame)], None)
+        time.sleep(0.01)
+    remote.close()
+    assert [one.frame for value in got for _, one, _ in value] == list(range(20))
+    assert len(got) <= 8
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Silent:
+    def __str__(self):
+        raise ValueError("no text")
+
+
+def test_events_are_sent_in_values_that_every_process_has():
+    logged, got = collect(), []
+    remote = RemoteGallery(lambda kind, value: got.extend(value))
+    data = {"at": np.float32(0.5), "colour": Colour.RED, "own": [SimpleNamespace(x=1)]}
+    given = Event(Colour.RED, "line", "gate", 0, 0.0, Colour.RED, data)
+    remote.add_events(1.0, [given, event(3, bad=Silent())], None)
+    remote.close()
+    (_, sent, _), (_, other, _) = got
+    assert sent.data == {"at": np.float32(0.5), "colour": "red", "own": ["namespace(x=1)"]}
+    assert [type(one) for one in (sent.kind, sent.track_id, sent.data["colour"])] == [str] * 3
+    assert sent.key is None
+    assert (other.frame, other.data) == (3, {})
+    assert "the data of an event of line cannot be shown: ValueError: no text" in logged[0]
+
+
+# --------------------------------------------------------------------------------------------------------- the parent
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = SimpleNamespace(now_s=100.0)
+    fake = SimpleNamespace(monotonic=lambda: made.now_s)
+    monkeypatch.setattr(module, "time", fake)
+    monkeypatch.setattr("streamkit.runtime.preview.gallery.time", fake)
+    return made
+
+
+def test_requests_are_passed_on_once_a_second_for_each_source(clock):
+    gallery, orders = Gallery(), []
+    relay = GalleryRelay(gallery, lambda *given: orders.append(given))
+    for step in range(25):
+        clock.now_s = 100.0 + step * 0.125
+        gallery.request("gate")
+        if step == 4:
+            gallery.request("door")
+    assert orders == [("gate", 103.0), ("door", 103.5), ("gate", 104.0), ("gate", 105.0), ("gate", 106.0)]
+    assert list(relay._ordered_s) == ["gate"]  # not every source that was ever watched
+
+
+def test_images_that_nobody_asked_for_are_not_kept(clock):
+    gallery = Gallery()
+    relay = GalleryRelay(gallery, lambda *_: None)
+    assert relay.handle("preview", ("gate", b"jpeg", 3, 0.12))
+    assert gallery.newest("gate") is None
+    gallery.request("gate")
+    assert relay.handle("preview", ("gate", b"jpeg", 3, 0.12))
+    assert (gallery.newest("gate").jpeg, gallery.newest("gate").frame, gallery.newest("gate").pts_s) == (
+        b"jpeg",
+        3,
+        0.12,
+    )
+    gallery.forget("gate")  # removed
+    assert relay.handle("preview", ("gate", b"late", 4, 0.16))
+    assert gallery.newest("gate") is None
+
+
+def test_any_message_lets_go_of_images_whose_viewers_left(clock):
+    gallery = Gallery()
+    relay = GalleryRelay(gallery, lambda *_: None)
+    gallery.request("gate")
+    relay.handle("preview", ("gate", b"jpeg", 3, 0.12))
+    clock.now_s = 103.0
+    assert not relay.handle("report", {})
+    assert gallery.newest("gate") is not None
+    clock.now_s = 104.0
+    assert not relay.handle("report", {})
+    assert gallery.newest("gate") is None
+
+
+def test_events_get_their_numbers_in_the_parent():
+    gallery = Gallery()
+    relay = GalleryRelay(gallery, lambda *_: None)
+    gallery.add_events(1.0, [event(0, "pipeline")], None)
+    assert relay.handle("gallery_events", [(2.0, event(1), b"jpeg"), (3.0, event(2), None)])
+    found = gallery.events(10)
+    assert [(one.number, one.time_s, one.event.frame, one.jpeg) for one in found] == [
+        (3, 3.0, 2, None), (2, 2.0, 1, b"jpeg"), (1, 1.0, 0, None),
+    ]  # fmt: skip

@@ -1,0 +1,18 @@
+"""Bodies of the API that are made from the pipeline's values."""
+
+from dataclasses import asdict
+
+import pytest
+
+from streamkit.core.data import Event
+from streamkit.runtime.preview.gallery import GalleryEvent
+from streamkit.serve.api_models import EventView
+
+
+@pytest.mark.parametrize("jpeg", [b"jpeg", None])
+def test_an_event_as_the_api_tells_it(jpeg):
+    event = Event("crossed", "line", "gate", 3, 3 / 25, 7, {"direction": "in"})
+    assert asdict(EventView.of(GalleryEvent(1, 1.5, event, jpeg))) == {
+        "number": 1, "time_s": 1.5, "source": "gate", "frame": 3, "pts_s": 0.12, "kind": "crossed", "stage": "line",
+        "track_id": 7, "data": {"direction": "in"}, "image": jpeg is not None,
+    }  # fmt: skip

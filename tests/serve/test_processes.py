@@ -1,0 +1,391 @@
+"""The API of a pipeline that runs in two processes, over a real server; and what it does when one of them is killed."""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.servers import SECRET, served
+
+PLUGIN = '''
+from typing import Annotated
+from streamkit import FrameStage, stage
+
+@stage("tick", writes="events", changeable=("every", "only"))
+class Tick(FrameStage):
+    """Emits an event on each n-th frame, with the process that made it."""
+
+    every: Annotated[int, "how often"] = 5
+    only: Annotated[str, "a word"] = "all"
+
+    def changed(self):
+        if self.every == 13:
+            raise ArithmeticError("thirteen is unlucky")
+
+    def process(self, frame):
+        import os
+        if frame.index % self.every == 0:
+            frame.emit("ticked", pid=os.getpid(), every=self.every)
+'''
+
+TEXT = """
+device: {{use: cpu, processes: 2}}
+plugins: [{folder}/tick.py]
+{head}
+sources:
+{sources}
+stages:
+  tick: {{}}
+  clip: {{stage: record, before: 1s, after: 1s, path: "{folder}/clips/{{source}}-{{time}}.mp4"}}
+  all: {{stage: jsonl, path: "{folder}/all.jsonl"}}
+  each: {{stage: jsonl, path: "{folder}/{{source}}.jsonl"}}
+alarms:
+  camera_down: {{when: "down_s > 0.5 && cause == 'refused'"}}
+"""
+STREET = "{uri: samples/street.mp4, pace: realtime, loop: true}"
+SOURCES = f"""
+  street: {STREET}
+  lane: {STREET}
+  bars: {{uri: "test://?width=320&height=240&fps=10", pace: realtime}}
+  gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1"}}
+"""
+TEST = "test://"
+
+
+def text(folder: Path, sources: str = SOURCES, head: str = "") -> str:
+    (folder / "tick.py").write_text(PLUGIN)
+    return TEXT.format(folder=folder, sources=sources, head=head)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("processes")
+
+
+@pytest.fixture(scope="module")
+def server(root, folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        with served(text(folder), root) as made:
+            for id_ in ("street", "lane", "bars"):
+                made.running(id_)
+            yield made
+
+
+@pytest.fixture
+def camera(server):
+    """A source that is added for one test, and removed afterwards where the test did not."""
+    answer = server.client.post("/sources", json={"id": "cam", "uri": TEST, "options": {"pace": 10}})
+    assert answer.status_code == 201, answer.text
+    server.running("cam")
+    yield "cam"
+    server.client.delete("/sources/cam")
+
+
+def picture(answer):
+    assert answer.status_code == 200, answer.text
+    return cv2.imdecode(np.frombuffer(answer.content, np.uint8), cv2.IMREAD_COLOR)
+
+
+def workers(server):
+    return [one for one in server.engine.running.pids[1:] if psutil.pid_exists(one)]
+
+
+def owner(server, source):
+    """The process that reads a source, as its events say."""
+    events = server.until(lambda: server.open.get("/events", params={"source": source, "limit": 5}).json())
+    return next(one["data"]["pid"] for one in events if one["kind"] == "ticked")
+
+
+def samples(server):
+    found = text_string_to_metric_families(server.open.get("/metrics").text)
+    return {(s.name, *sorted(s.labels.items())): s.value for family in found for s in family.samples}
+
+
+# -------------------------------------------------------------------------------------------------------- what it tells
+
+
+def test_the_sources_are_read_by_two_processes_which_are_not_the_server(server):
+    owners = {id_: owner(server, id_) for id_ in ("street", "lane", "bars")}
+    assert set(owners.values()) == set(workers(server))
+    assert owners["street"] == owners["bars"] != owners["lane"]
+    assert os.getpid() not in owners.values()
+    assert server.open.get("/ready").json() == {"ready": True}
+
+
+def test_status_stages_and_metrics_are_sums_of_all_processes(server):
+    def done():
+        rows = {row["id"]: row["frames"] for row in server.open.get("/stages").json()}
+        return rows if min(rows.values()) > 20 else None
+
+    rows = server.until(done)
+    assert list(rows) == ["tick", "clip", "all", "each"]
+    status = server.open.get("/status").json()
+    assert status["ready"]
+    assert (status["device"], status["records"]) == ("cpu", ["clip"])
+    assert status["frames"] > 20
+    assert status["events"]["ticked"] > 4
+    assert server.until(lambda: server.source("street")["latency"])["p50_ms"] > 0
+    found = samples(server)
+    for id_ in ("street", "lane", "bars"):
+        assert found["streamkit_frames_total", ("source", id_)] > 0
+        assert found["streamkit_source_state", ("source", id_), ("state", "running")] == 1
+        assert found["streamkit_source_latency_seconds_count", ("source", id_)] > 0
+        server.until(lambda id_=id_: samples(server)["streamkit_source_frames_per_second", ("source", id_)] > 0)
+    of_all = sum(found["streamkit_frames_total", ("source", id_)] for id_ in ("street", "lane", "bars"))
+    assert 0.5 * of_all < found["streamkit_stage_frames_total", ("stage", "tick")] <= of_all
+    assert found["streamkit_stage_frames_total", ("stage", "all")] > 0.5 * of_all  # it runs in the server's process
+    for id_ in ("all", "each", "clip"):
+        assert found["streamkit_stage_latency_seconds_count", ("stage", id_)] > 0.4 * of_all
+    queues = {labels[0][1] for name, *labels in found if name == "streamkit_stage_queue_batches"}
+    assert {"tick", "all", "each"} <= queues
+    assert found["streamkit_events_total", ("kind", "ticked")] > 4
+    assert found["streamkit_sources",] == 4
+    assert found["streamkit_ready",] == 1
+    assert any(name == "streamkit_counts_total" for name, *_ in found)
+
+
+def test_an_alarm_is_raised_once_by_the_parent(server):
+    server.until(lambda: server.open.get("/status").json()["alarms"])
+    (alarm,) = server.open.get("/alarms").json()
+    assert (alarm["name"], alarm["count"]) == ("camera_down", 1)
+    assert alarm["raised"][0]["source"] == "gate"
+    raised = [one for one in server.open.get("/events", params={"source": "gate"}).json() if one["kind"] == "raised"]
+    assert len(raised) == 1
+    found = samples(server)
+    assert found["streamkit_alarm", ("alarm", "camera_down"), ("source", "gate")] == 1
+    assert found["streamkit_alarms_raised_total", ("alarm", "camera_down")] == 1
+    gate = server.source("gate")
+    assert gate["cause"] == "refused"
+    assert SECRET not in server.client.get("/sources").text
+
+
+# ------------------------------------------------------------------------------------------------------------ pictures
+
+
+@pytest.mark.parametrize("source", ["street", "lane", "bars"])
+def test_a_snapshot_comes_from_the_process_of_the_source(server, source):
+    first = server.client.get(f"/sources/{source}/snapshot.jpg")
+    assert picture(first).shape[:2] == ((240, 320) if source == "bars" else (360, 640))
+    time.sleep(0.7)
+    second = server.client.get(f"/sources/{source}/snapshot.jpg")
+    assert int(second.headers["x-frame"]) > int(first.headers["x-frame"])
+
+
+def test_live_pictures_of_both_processes_come_at_the_same_time(server):
+    for source in ("street", "lane"):
+        parts = b""
+        with server.client.stream("GET", f"/sources/{source}/live.mjpg") as answer:
+            for chunk in answer.iter_bytes():
+                parts += chunk
+                if parts.count(b"--frame\r\n") > 3:
+                    break
+    gallery = server.engine.gallery
+    server.until(lambda: gallery.newest("street") is None and gallery.newest("lane") is None)  # nobody looks any more
+
+
+def test_events_of_both_processes_come_with_their_picture(server):
+    for source in ("street", "lane"):
+        found = server.until(
+            lambda source=source: [
+                one for one in server.open.get("/events", params={"source": source}).json() if one["image"]
+            ]
+        )
+        assert picture(server.client.get(f"/events/{found[0]['number']}/image.jpg")).shape == (360, 640, 3)
+    every = server.open.get("/events").json()
+    assert [one["number"] for one in every] == sorted((one["number"] for one in every), reverse=True)
+
+
+# ------------------------------------------------------------------------------------------------------- what it does
+
+
+def test_a_source_is_added_paused_resumed_changed_and_removed(server, camera, folder):
+    assert picture(server.client.get("/sources/cam/snapshot.jpg")).shape[2] == 3
+    assert server.client.post("/sources/cam/pause").json()["state"] == "paused"
+    time.sleep(1.2)
+    assert server.source("cam")["state"] == "paused"
+    frames = server.source("cam")["frames"]
+    time.sleep(1.2)
+    assert server.source("cam")["frames"] == frames
+    assert server.client.post("/sources/cam/resume").json()["state"] != "paused"
+    server.until(lambda: server.source("cam")["frames"] > frames + 3)
+    assert server.running("cam")["state"] == "running"
+    before = owner(server, "cam")
+    changed = server.client.put("/sources/cam", json={"uri": TEST, "options": {"pace": 20}})
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["frames"] == 0
+    assert server.running("cam")["options"] == {"pace": 20}
+    time.sleep(1)
+    assert owner(server, "cam") == before, "its process writes its files"
+    assert server.client.delete("/sources/cam").status_code == 204
+    assert server.source("cam") == {}
+    assert server.client.post("/sources/cam/pause").status_code == 404
+    time.sleep(1.2)
+    assert server.source("cam") == {}, "a late report does not bring it back"
+    assert server.running("street")["state"] == "running"
+    assert (folder / "cam.jsonl").read_text().count("\n") > 3
+
+
+def test_what_is_wrong_is_refused_and_changes_nothing(server):
+    twice = server.client.post("/sources", json={"id": "street", "uri": TEST})
+    assert twice.status_code == 409
+    assert server.client.post("/sources", json={"id": "x", "uri": "samples/street.mp4"}).status_code == 403
+    wrong = server.client.post("/sources", json={"id": "x", "uri": TEST, "options": {"pase": 3}})
+    assert wrong.status_code == 422
+    assert server.client.delete("/sources/nobody").status_code == 404
+    assert server.open.post("/sources/street/pause").status_code == 401
+
+
+def test_a_clip_is_recorded_in_the_process_of_the_source(server, folder):
+    for source in ("street", "lane"):
+        assert server.client.post(f"/sources/{source}/record").status_code == 200
+    for source in ("street", "lane"):
+        (path,) = server.until(lambda source=source: list((folder / "clips").glob(f"{source}-*.mp4")))
+        with av.open(str(path)) as clip:
+            pictures = list(clip.decode(video=0))
+        assert pictures[0].key_frame
+        assert len(pictures) > 20
+    recorded = server.until(lambda: [one for one in server.open.get("/events").json() if one["kind"] == "recorded"])
+    assert Path(recorded[0]["data"]["clip"]).exists()
+    refused = server.client.post("/sources/bars/record")
+    assert (refused.status_code, refused.json()["error"].partition(";")[0]) == (
+        409, "bars is a test_pattern, which has no packets to record",
+    )  # fmt: skip
+
+
+def values(server):
+    (tick,) = [one for one in server.open.get("/stages").json() if one["id"] == "tick"]
+    return {one["name"]: one["value"] for one in tick["settings"]}
+
+
+def every(server):
+    """The value that the stage has in each process, by its latest event."""
+    found = {}
+    for one in server.open.get("/events").json():
+        if one["kind"] == "ticked":
+            found.setdefault(one["data"]["pid"], one["data"]["every"])
+    return [found.get(pid) for pid in workers(server)]
+
+
+def test_a_setting_reaches_all_processes_and_one_that_the_stage_rejects_is_taken_back(server):
+    answer = server.client.patch("/stages/tick", json={"every": 3})
+    assert answer.status_code == 200, answer.text
+    server.until(lambda: every(server) == [3, 3])
+    assert server.client.patch("/stages/tick", json={"every": 13}).status_code == 200
+    server.until(lambda: values(server)["every"] == 3)
+    time.sleep(0.5)
+    assert every(server) == [3, 3]
+    assert server.client.patch("/stages/tick", json={"every": "often"}).status_code == 422
+    assert server.client.patch("/stages/tick", json={"never": 1}).status_code == 422
+    assert server.client.patch("/stages/tick", json={"every": 4}).status_code == 200
+    server.until(lambda: every(server) == [4, 4])
+    assert values(server)["every"] == 4
+
+
+def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, monkeypatch):
+    """Each records its own sources; the oldest clips of both are removed."""
+    monkeypatch.chdir(root)
+    two = f"\n  street: {STREET}\n  lane: {STREET}\n"
+    limit = 200_000
+    yaml = text(tmp_path, two).replace(
+        "before: 1s, after: 1s,", f"when: tick.ticked, before: 0s, after: 0s, retention: {{size: {limit}}},"
+    )
+    seen: dict[Path, tuple[float, int]] = {}
+
+    def clips():
+        found = {}
+        for path in (tmp_path / "clips").glob("*.mp4"):
+            with contextlib.suppress(FileNotFoundError):
+                about = path.stat()
+                found[path] = about.st_mtime, about.st_size
+        seen.update(found)
+        return found
+
+    def removed():
+        now = clips()
+        return {path for path in seen if path not in now}
+
+    with served(yaml, root) as server:
+        server.client.patch("/stages/tick", json={"every": 30})
+        for source in ("street", "lane"):
+            server.until(lambda source=source: any(path.name.startswith(source) for path in removed()), 60)
+        server.until(lambda: sum(size for _, size in clips().values()) <= limit, 20)
+        gone, left = removed(), clips()
+        oldest_left_s = min(at_s for at_s, _ in left.values())
+        assert max(seen[path][0] for path in gone) <= oldest_left_s
+        assert server.open.get("/status").json()["counts"]["clips removed: over size"] >= len(gone) - 2
+
+
+# ------------------------------------------------------------------------------------------------ deaths and restarts
+
+
+def test_sources_of_a_killed_process_run_again_within_five_seconds(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    with served(text(tmp_path), root) as server:
+        for id_ in ("street", "lane", "bars"):
+            server.running(id_)
+        assert server.client.patch("/stages/tick", json={"every": 2}).status_code == 200
+        server.client.post("/sources/lane/pause")
+        server.until(lambda: every(server) == [2, 2])
+        victim = owner(server, "street")
+        frames = server.source("street")["frames"]
+        killed_s = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        server.until(lambda: server.source("street")["state"] == "reconnecting", 5)
+        for id_ in ("street", "bars"):
+            server.until(
+                lambda id_=id_: (one := server.source(id_))["state"] == "running" and one["frames"] > frames, 10
+            )
+        back_s = time.monotonic() - killed_s
+        assert back_s < 5, f"{back_s:.1f} s"
+        events = server.open.get("/events", params={"limit": 200}).json()
+        restarted = [one for one in events if one["kind"] == "restarted"]
+        assert sorted(one["source"] for one in restarted) == ["bars", "street"]
+        assert "killed" in restarted[0]["data"]["cause"].lower()
+        assert server.open.get("/status").json()["events"]["restarted"] == 2
+        found = samples(server)
+        assert found["streamkit_events_total", ("kind", "restarted")] == 2
+        assert found["streamkit_source_state", ("source", "street"), ("state", "running")] == 1
+        (left,) = workers(server)
+        assert left != victim
+        assert owner(server, "street") == left
+        server.until(lambda: every(server) == [2])  # settings hold
+        assert picture(server.client.get("/sources/street/snapshot.jpg")).shape == (360, 640, 3)
+        assert server.source("lane")["state"] == "paused"
+        assert server.client.post("/sources/lane/resume").status_code == 200
+        server.running("lane")
+        assert server.client.post("/sources", json={"id": "new", "uri": TEST}).status_code == 201
+        server.running("new")
+        assert server.open.get("/ready").json() == {"ready": True}
+
+
+def test_changes_are_there_after_a_restart_of_the_server(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    two = f"\n  street: {STREET}\n  lane: {STREET}\n"
+    yaml = text(tmp_path, two, head=f"state: {tmp_path}/state.db")
+    with served(yaml, root) as server:
+        for id_ in ("street", "lane"):
+            server.running(id_)
+        for id_ in ("one", "two"):
+            new = {"id": id_, "uri": TEST, "options": {"pace": 10}}
+            assert server.client.post("/sources", json=new).status_code == 201
+            server.running(id_)
+        assert server.client.delete("/sources/lane").status_code == 204
+        assert server.client.post("/sources/one/pause").status_code == 200
+        assert server.client.patch("/stages/tick", json={"every": 3}).status_code == 200
+    with served(yaml, root) as server:
+        assert {one["id"] for one in server.client.get("/sources").json()} == {"street", "one", "two"}
+        server.running("street")
+        server.running("two")
+        server.until(lambda: server.source("one")["state"] == "paused")
+        assert server.client.post("/sources/one/resume").status_code == 200
+        server.running("one")
+        server.until(lambda: every(server) == [3, 3])
+        assert {owner(server, id_) for id_ in ("street", "one", "two")} == set(workers(server))

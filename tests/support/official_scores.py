@@ -1,0 +1,52 @@
+"""Scores by the official evaluators, from files that they read themselves."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+
+
+def trackeval_scores(tmp_path, sequences):
+    """What TrackEval's own reader and evaluator make of rows as files: name, truth, tracks, number of frames."""
+    import trackeval
+
+    for name, truth, found, _ in sequences:
+        gt = tmp_path / "gt" / name / "gt"
+        gt.mkdir(parents=True)
+        np.savetxt(gt / "gt.txt", np.hstack([truth, np.ones((len(truth), 3))]), delimiter=",", fmt="%.10g")
+        data = tmp_path / "trackers" / "mine" / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        np.savetxt(data / f"{name}.txt", np.hstack([found, np.ones((len(found), 1)), -np.ones((len(found), 3))]),
+                   delimiter=",", fmt="%.10g")  # fmt: skip
+    quiet = {"PRINT_CONFIG": False}
+    with contextlib.redirect_stdout(io.StringIO()):
+        dataset = trackeval.datasets.MotChallenge2DBox(quiet | {
+            "GT_FOLDER": str(tmp_path / "gt"), "TRACKERS_FOLDER": str(tmp_path / "trackers"), "SKIP_SPLIT_FOL": True,
+            "SEQ_INFO": {name: count for name, _, _, count in sequences}, "DO_PREPROC": False,
+            "OUTPUT_FOLDER": str(tmp_path / "out"),
+        })  # fmt: skip
+        evaluator = trackeval.Evaluator(quiet | {
+            "PRINT_RESULTS": False, "OUTPUT_SUMMARY": False, "OUTPUT_DETAILED": False, "PLOT_CURVES": False,
+            "TIME_PROGRESS": False, "LOG_ON_ERROR": None, "BREAK_ON_ERROR": True,
+        })  # fmt: skip
+        metrics = [trackeval.metrics.HOTA(), trackeval.metrics.CLEAR(quiet), trackeval.metrics.Identity(quiet)]
+        results, _ = evaluator.evaluate([dataset], metrics)
+    return results["MotChallenge2DBox"]["mine"]["COMBINED_SEQ"]["pedestrian"]
+
+
+def coco_stats(tmp_path, truth, results, categories=None):
+    """COCO's twelve numbers by pycocotools, from the content of an instances file and of a file of results."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    (tmp_path / "gt.json").write_text(json.dumps(truth))
+    (tmp_path / "dt.json").write_text(json.dumps(results))
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco = COCO(str(tmp_path / "gt.json"))
+        run = COCOeval(coco, coco.loadRes(str(tmp_path / "dt.json")), "bbox")
+        run.params.catIds = categories or run.params.catIds
+        run.evaluate()
+        run.accumulate()
+        run.summarize()
+    return run.stats
