@@ -47,7 +47,7 @@ STAGES = """
   tag: {}
   all: {stage: jsonl, path: OUT/all.jsonl}
   own: {stage: jsonl, path: "OUT/{source}.jsonl"}
-  db: {stage: sqlite, path: OUT/events.db, send: events}
+  db: {stage: sqlite, path: OUT/events.db, send: events, spool: {path: OUT/spool}}
 """
 SLOW = STAGES.replace("tag: {}", "tag: {pause_s: 0.02}")
 

@@ -429,7 +429,8 @@ class WorkerFleet(Controls):
             while True:
                 items = worker.frames.recv()
                 self._sinks.put([item for item in items if item[0]], worker)
-                self.sources.passed_on(worker, [source for sink, _, source in items if not sink])
+                if ended := [source for sink, _, source in items if not sink]:
+                    self.sources.passed_on(worker, ended)
         except (EOFError, OSError):
             pass
         except BaseException as error:
