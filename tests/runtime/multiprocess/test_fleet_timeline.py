@@ -70,7 +70,7 @@ class Late(ParentConnection):
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any]] = []
-        self.ready = threading.Event()
+        self.ready, self.begun = threading.Event(), False
 
     def send(self, kind: str, value: Any = None) -> None:
         self.sent.append((kind, value))
@@ -78,6 +78,9 @@ class Late(ParentConnection):
             self.ready.set()
 
     def orders(self) -> Iterator[tuple[str, Any]]:
+        if not self.begun:
+            self.begun = True
+            yield "begin", {}
         assert self.ready.wait(60)
         time.sleep(0.3)
         yield "go", None
