@@ -71,7 +71,7 @@ def plan_workers(
             _with_sources(graph, sample, selection), facts=facts, independent=True, extra_us=FILE_US / frames
         )
         turns = range(max(plan.counts))
-        devices = [name for turn in turns for name, count in zip(names, plan.counts, strict=True) if turn < count]
+        devices = [str(one.device) for turn in turns for one in plan.devices if turn < one.processes]
         devices, reasons = devices[:most], plan.reasons[:most]
     else:
         devices = [names[number % len(names)] for number in range(min(workers, most))]
