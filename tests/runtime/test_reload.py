@@ -12,7 +12,7 @@ from support.messages import collect
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
 from streamkit.config.plan import Graph
-from streamkit.core.errors import ConfigError
+from streamkit.core.errors import DeviceError
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.reload import ReloadingPipeline, _alike, watching
 
@@ -141,7 +141,11 @@ def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
 
 @pytest.mark.parametrize(
     ("device", "words"),
-    [("[cpu, 'cuda:1']", "got 2; name one device"), ("cuda:99", "device cuda:99 cannot be")],
+    [
+        ("[cpu, 'cuda:99']", "device cuda:99 cannot be"),
+        ("cuda:99", "device cuda:99 cannot be"),
+        ("[cpu, cpu]", "device must list each device once"),
+    ],
 )
 def test_a_device_that_cannot_be_had_is_refused_before_anything_stops(tmp_path, device, words):
     path = tmp_path / "p.yaml"
@@ -250,10 +254,10 @@ def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
         more("c")
 
 
-def test_several_devices_are_refused(tmp_path):
+def test_a_device_that_is_missing_is_refused_at_the_start(tmp_path):
     path = tmp_path / "p.yaml"
-    path.write_text(f"device: [cpu, 'cuda:1']\n{SOURCES}{STAGES}")
-    with pytest.raises(ConfigError, match=r"--watch supports one device, got 2; name one device"):
+    path.write_text(f"device: [cpu, 'cuda:99']\n{SOURCES}{STAGES}")
+    with pytest.raises(DeviceError, match="device cuda:99 cannot be used"):
         watching(path, lambda: build(read(path, registry=registry())), None)
 
 

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.servers import SECRET, served
 
 PLUGIN = '''
+import os
 from typing import Annotated
 from streamkit import FrameStage, stage
 
@@ -28,9 +29,10 @@ class Tick(FrameStage):
     def changed(self):
         if self.every == 13:
             raise ArithmeticError("thirteen is unlucky")
+        if self.every == 11:  # the first process accepts it, the second does not
+            os.close(os.open(__file__ + ".eleven", os.O_CREAT | os.O_EXCL))
 
     def process(self, frame):
-        import os
         if frame.index % self.every == 0:
             frame.emit("ticked", pid=os.getpid(), every=self.every)
 '''
@@ -282,6 +284,10 @@ def test_a_setting_reaches_all_processes_and_one_that_the_stage_rejects_is_taken
     server.until(lambda: values(server)["every"] == 3)
     time.sleep(0.5)
     assert every(server) == [3, 3]
+    assert server.client.patch("/stages/tick", json={"every": 11}).status_code == 200
+    server.until(lambda: values(server)["every"] == 3)
+    time.sleep(2)
+    assert every(server) == [3, 3], "one process has rejected it, the other has accepted it"
     assert server.client.patch("/stages/tick", json={"every": "often"}).status_code == 422
     assert server.client.patch("/stages/tick", json={"never": 1}).status_code == 422
     assert server.client.patch("/stages/tick", json={"every": 4}).status_code == 200

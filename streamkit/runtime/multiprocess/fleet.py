@@ -320,9 +320,17 @@ class WorkerFleet(Controls):
         if node.id in self._sinks.runners:
             self._sinks.runners[node.id].change(new, refused)
             return
-        self._refused[node.id, tuple(new)] = refused
-        for worker in list(self._workers):
-            worker.send("set", (node.id, dict(new)))
+
+        def send() -> None:
+            for worker in list(self._workers):
+                worker.send("set", (node.id, {name: node.options[name] for name in new}))
+
+        def refused_by_one() -> None:
+            refused()
+            send()  # the other processes may have accepted it
+
+        self._refused[node.id, tuple(new)] = refused_by_one
+        send()
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
         self.sources.send(source, "trigger", (id_, source, dict(data)))
