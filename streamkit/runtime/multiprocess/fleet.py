@@ -164,10 +164,12 @@ def prepare(
     for name in graph.config.device if isinstance(graph.config.device, list) else ():
         if name not in used:
             logger.warning(f"{name} is not used: there are more devices than sources")
-    for one in plan.devices:
-        if one.device.kind == "cuda":
-            logger.info(one.reason)
     limits = [one.limit if keep_running else one.processes for one in plan.devices]
+    for one, most in zip(plan.devices, limits, strict=True):
+        if most > one.processes:
+            logger.info(f"{one.reason}; up to {most} as sources are added")
+        elif one.device.kind == "cuda":
+            logger.info(one.reason)
     if len(shares) == 1 and limits == [1]:
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
