@@ -339,8 +339,8 @@ def test_sources_of_a_killed_process_run_again_within_five_seconds(root, tmp_pat
         for id_ in ("street", "lane", "bars"):
             server.running(id_)
         assert server.client.patch("/stages/tick", json={"every": 2}).status_code == 200
-        server.client.post("/sources/lane/pause")
         server.until(lambda: every(server) == [2, 2])
+        server.client.post("/sources/lane/pause")
         victim = owner(server, "street")
         frames = server.source("street")["frames"]
         killed_s = time.monotonic()
