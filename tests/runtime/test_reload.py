@@ -12,6 +12,7 @@ from support.messages import collect
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
 from streamkit.config.plan import Graph
+from streamkit.core.errors import DeviceError
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.multiprocess.fleet import WorkerFleet
 from streamkit.runtime.reload import ReloadingPipeline, _alike, watching
@@ -141,7 +142,11 @@ def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
 
 @pytest.mark.parametrize(
     ("device", "words"),
-    [("[cpu, 'cuda:99']", "device cuda:99 cannot be"), ("cuda:99", "device cuda:99 cannot be")],
+    [
+        ("[cpu, 'cuda:99']", "device cuda:99 cannot be"),
+        ("cuda:99", "device cuda:99 cannot be"),
+        ("[cpu, cpu]", "device must list each device once"),
+    ],
 )
 def test_a_device_that_cannot_be_had_is_refused_before_anything_stops(tmp_path, device, words):
     path = tmp_path / "p.yaml"
@@ -256,6 +261,13 @@ def test_several_devices_have_a_process_each_even_without_sources(tmp_path):
     made = watching(path, lambda: build(read(path, may_be_empty=True)), 5, {"batch.size": "2"})._running
     assert isinstance(made, WorkerFleet)
     assert (len(made._workers), made._keep_running, made._set, made.limit) == (2, True, {"batch.size": "2"}, 5)
+
+
+def test_a_device_that_is_missing_is_refused_at_the_start(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text(f"device: [cpu, 'cuda:99']\n{SOURCES}{STAGES}")
+    with pytest.raises(DeviceError, match="device cuda:99 cannot be used"):
+        watching(path, lambda: build(read(path, registry=registry())), None)
 
 
 PLUGIN = """from streamkit import FrameStage, stage

@@ -169,10 +169,12 @@ def prepare(
     for name in graph.config.device if isinstance(graph.config.device, list) else ():
         if name not in used:
             logger.warning(f"{name} is not used: there are more devices than sources")
-    for one in plan.devices:
-        if one.device.kind == "cuda":
-            logger.info(one.reason)
     limits = [one.limit if keep_running else one.processes for one in plan.devices]
+    for one, most in zip(plan.devices, limits, strict=True):
+        if most > one.processes:
+            logger.info(f"{one.reason}; up to {most} as sources are added")
+        elif one.device.kind == "cuda":
+            logger.info(one.reason)
     if len(shares) == 1 and limits == [1]:
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
@@ -337,10 +339,19 @@ class WorkerFleet(Controls):
         if node.id in self._sinks.runners:
             self._sinks.runners[node.id].change(new, refused)
             return
-        number = next(self._settings)
-        self._refused[node.id, tuple(new)] = number, refused
-        for worker in self._workers:
-            worker.send("set", (number, node.id, dict(new)))
+        key = node.id, tuple(new)
+
+        def send(undo: Callable[[], None]) -> None:
+            number = next(self._settings)
+            self._refused[key] = number, undo
+            for worker in self._workers:
+                worker.send("set", (number, node.id, {name: node.options[name] for name in new}))
+
+        def refused_by_one() -> None:
+            refused()
+            send(lambda: None)  # the other processes may have accepted it
+
+        send(refused_by_one)
 
     def remove(self, id_: str) -> None:
         """See `Controls.remove`."""

@@ -263,7 +263,9 @@ def flows(running: Any, *ids: str) -> bool:
 def test_a_live_addition_starts_a_process_up_to_the_limit(tmp_path, monkeypatch):
     planned(monkeypatch, limit=2)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
+    with collecting() as before:
+        running = prepare(build(read(path)), path, {}, keep_running=True)
+    assert before == ["1 process; up to 2 as sources are added"]
     assert isinstance(running, WorkerFleet)
     with going(running) as logged:
         until(lambda: flows(running, "a"))
