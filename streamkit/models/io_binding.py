@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.core.errors import describe
 from streamkit.models.network import ModelInfo
 from streamkit.ops import traffic
 
@@ -28,15 +27,6 @@ class IoBinding:
     accumulate until the session is destroyed, are then freed in a CUDA callback, and the process crashes (cudaFreeHost
     returns 800, not permitted in a callback). Therefore every 1,024 runs, and before destruction, a run waits: see
     `drain`.
-
-    With `cuda_graph`, the session must have been opened with ONNX Runtime's option of that name, which checks that all
-    nodes run on the GPU and keeps what a graph refers to. The graph itself is captured here, by the thread that runs
-    it, in its first run of shapes that were warmed: ONNX Runtime's own capture fails if another thread allocates memory
-    meanwhile, so it would have to come before all other work on the GPU.
-
-    Attributes:
-        graphs: by the shapes of the inputs; None if they could not be captured.
-        no_graph: why a graph could not be captured, or None.
     """
 
     def __init__(self, session: Any, info: ModelInfo, index: int, cuda_graph: bool) -> None:
@@ -46,12 +36,10 @@ class IoBinding:
         self.session, self.info, self.index, self.cuda_graph = session, info, index, cuda_graph
         self.stream = cupy.cuda.get_current_stream()
         _streams[id(self)] = self.stream
-        graph = -1 if cuda_graph else None  # -1: ONNX Runtime itself neither captures nor replays
+        graph = -1 if cuda_graph else None  # -1: neither capture nor replay, for shapes that were not warmed
         self.options, self._waiting = _run_options(graph), _run_options(graph, wait=True)
         self._runs, self._last_feeds = 0, dict[str, tuple[tuple[int, ...], Any]]()  # since a run waited
-        self.graphs: dict[tuple[tuple[int, ...], ...], _Graph | None] = {}
-        self.no_graph: str | None = None
-        self._warmed: set[tuple[tuple[int, ...], ...]] = set()
+        self.graphs: dict[tuple[tuple[int, ...], ...], _Graph] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """See `Session.run`; the outputs are complete once the stream reaches this point."""
@@ -62,26 +50,16 @@ class IoBinding:
                 "this session belongs to another CUDA stream: run it with the stream that it was created with"
             )
         there = {name: self._on_device(name, feeds[name]) for name in self.info.inputs}
-        graph = self._graph(there) if self._warmed else None
+        graph = self.graphs.get(_shapes(there)) if self.graphs else None
         return graph.run(there) if graph else self._run(there)
 
     def warm(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run these shapes, and wait; return the outputs. With `cuda_graph`, a later run captures a graph of them."""
+        """Run these shapes, wait, and capture a graph of them if graphs are enabled; return the outputs."""
         outputs = self.run(feeds)
+        if self.cuda_graph and _shapes(feeds) not in self.graphs:
+            self.graphs[_shapes(feeds)] = _Graph(self, feeds, outputs, number=len(self.graphs) + 1)
         self.stream.synchronize()
-        if self.cuda_graph:
-            self._warmed.add(_shapes(feeds))
         return outputs
-
-    def _graph(self, feeds: Mapping[str, Array]) -> _Graph | None:
-        """The graph of these shapes, captured at its first use; None if they were not warmed, or cannot be captured."""
-        shapes = _shapes(feeds)
-        if shapes not in self.graphs and shapes in self._warmed:
-            try:
-                self.graphs[shapes] = _Graph(self, feeds)
-            except Exception as error:  # of CuPy or ONNX Runtime; the network runs without a graph
-                self.graphs[shapes], self.no_graph = None, describe(error)
-        return self.graphs.get(shapes)
 
     def drain(self) -> None:
         """Wait for the stream, and make ONNX Runtime free its buffers for work in flight, by a run that waits."""
@@ -113,7 +91,14 @@ class IoBinding:
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once. Outputs with a known shape go to arrays of CuPy's pool, others to ONNX Runtime's arena."""
-        outputs = self.known_outputs(feeds)
+        import cupy
+
+        sizes = self._sizes(feeds)
+        outputs: dict[str, Array] = {}
+        for name, info in self.info.outputs.items():
+            shape = [sizes.get(dim) if isinstance(dim, str) else dim for dim in info.dims]
+            if None not in shape and 0 not in shape:
+                outputs[name] = cupy.empty(shape, info.dtype)
         self.bind(self.binding, feeds, outputs)
         self._runs += 1
         waits = self._runs > _DRAIN_EVERY
@@ -139,18 +124,6 @@ class IoBinding:
             else:
                 binding.bind_output(name, "cuda", self.index)
 
-    def known_outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """New arrays for the outputs whose shapes follow from those of the inputs."""
-        import cupy
-
-        sizes = self._sizes(feeds)
-        outputs: dict[str, Array] = {}
-        for name, info in self.info.outputs.items():
-            shape = [sizes.get(dim) if isinstance(dim, str) else dim for dim in info.dims]
-            if None not in shape and 0 not in shape:
-                outputs[name] = cupy.empty(shape, info.dtype)
-        return outputs
-
     def _sizes(self, feeds: Mapping[str, Array]) -> dict[str, int]:
         """Return the size of every named dimension of the inputs."""
         pairs = ((self.info.inputs[name].dims, feed.shape) for name, feed in feeds.items())
@@ -169,38 +142,27 @@ class IoBinding:
 
 
 class _Graph:
-    """A CUDA graph for one set of shapes, with its fixed buffers.
+    """A CUDA graph for one set of shapes, with its fixed buffers."""
 
-    Only calls of the capturing thread count as part of the capture: other threads may allocate meanwhile.
-    """
-
-    def __init__(self, bound: IoBinding, feeds: Mapping[str, Array]) -> None:
-        import cupy
-
+    def __init__(self, bound: IoBinding, feeds: Mapping[str, Array], outputs: Mapping[str, Array], number: int) -> None:
         self.binding = bound.session.io_binding()  # first, as in IoBinding
-        self.session, self.stream = bound.session, bound.stream
+        self.session = bound.session
         self.feeds = {name: feed.copy() for name, feed in feeds.items()}
-        self.outputs = bound.known_outputs(feeds)
-        if missing := bound.info.outputs.keys() - self.outputs.keys():
-            raise ValueError(f"the shape of the output {min(missing)} is known after a run only")
+        self.outputs = {name: output.copy() for name, output in outputs.items()}
         bound.bind(self.binding, self.feeds, self.outputs)
-        self.session.run_with_iobinding(self.binding, bound.options)
-        self.stream.begin_capture(cupy.cuda.runtime.streamCaptureModeThreadLocal)
-        try:
-            self.session.run_with_iobinding(self.binding, bound.options)
-        finally:
-            self.graph = self.stream.end_capture()
-        self.graph.upload(self.stream)
+        self.options = _run_options(number)
+        # ONNX Runtime runs once, captures in a second run, and replays from then on.
+        self.session.run_with_iobinding(self.binding, self.options)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         for name, buffer in self.feeds.items():
             buffer[...] = feeds[name]
-        self.graph.launch(self.stream)
+        self.session.run_with_iobinding(self.binding, self.options)
         return {name: output.copy() for name, output in self.outputs.items()}
 
 
 def _run_options(graph: int | None, *, wait: bool = False) -> Any:
-    """ONNX Runtime's options of a run: the id of its own CUDA graph, and whether the run waits for its completion."""
+    """ONNX Runtime's options of a run: the id of its CUDA graph, and whether the run waits for its completion."""
     import onnxruntime as ort
 
     options = ort.RunOptions()

@@ -43,7 +43,7 @@ class Session:
         *,
         providers: Sequence[str] = (),
         threads: int = 1,
-        cuda_graph: bool | None = None,
+        cuda_graph: bool = False,
         tf32: bool = False,
         quick: bool = False,
         batch_sizes: Sequence[int] = (),
@@ -59,8 +59,8 @@ class Session:
                 Each must load. Without `cpu` at the end, a network with a node that only the CPU can run is rejected.
             threads: CPU threads for one run.
             cuda_graph: replay a CUDA graph for each batch size that was warmed (about a tenth faster for small
-                networks). Inputs and outputs are then copied through buffers at fixed addresses on the device. None
-                does so on a GPU if all nodes of the network run on it.
+                networks). Inputs and outputs are then copied through buffers at fixed addresses on the device.
+                Warm before other threads use the GPU: an allocation elsewhere breaks a capture.
             tf32: let the GPU round f32 products to 10 bits of mantissa: faster, but results differ from the CPU's.
             quick: on a GPU, warm in a tenth of the time but run slowly, to bridge the tuning of another session.
                 Batches run in steps of the smallest size, each waited for.
@@ -83,25 +83,12 @@ class Session:
         self._one_engine = "tensorrt" in names
         tensorrt = None
         if self._one_engine and device.kind == "cuda":
-            tensorrt = tensorrt_options(self.info, bool(cuda_graph), self._profile(batch_sizes, size))
-
-        def options(graph: bool) -> list[dict[str, str]]:
-            return provider_options(names, device, stream, graph, tf32, quick, tensorrt)
-
-        options(False)  # a session that is shared on the CPU is not opened again
-
-        # TensorRT captures its own graphs
-        self._cuda_graph = device.kind == "cuda" and not (quick or self._one_engine) and cuda_graph is not False
-        self._open: Callable[[], Any] = lambda: open_session(file, names, options(self._cuda_graph), threads)
-        try:
-            self._session = self._shared(file, threads) if device.kind == "cpu" else self._open()
-        except DeviceError:
-            if cuda_graph or not self._cuda_graph:
-                raise
-            self._cuda_graph = False
-            self._session = self._open()
+            tensorrt = tensorrt_options(self.info, cuda_graph, self._profile(batch_sizes, size))
+        options = provider_options(names, device, stream, cuda_graph, tf32, quick, tensorrt)
+        self._open: Callable[[], Any] = lambda: open_session(file, names, options, threads)
+        self._session = self._shared(file, threads) if device.kind == "cpu" else self._open()
         self.nodes = nodes_by_provider(self._session)
-        self._quick, self._step = quick, self.fixed_batch
+        self._cuda_graph, self._quick, self._step = cuda_graph, quick, self.fixed_batch
         self._gpu = self._bind(self._session) if device.kind == "cuda" else None
         self._by_batch: dict[int, IoBinding] = {}
 
@@ -178,12 +165,6 @@ class Session:
                 except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
                     raise not_run(self.info.file, size, error) from None
         return {name: output.shape for name, output in outputs.items()}
-
-    @property
-    def no_graph(self) -> str | None:
-        """Why a batch runs without a CUDA graph although the network allows one; None if there is no such batch."""
-        found = (bound.no_graph for bound in [self._gpu, *self._by_batch.values()] if bound is not None)
-        return next((why for why in found if why is not None), None)
 
     def _shared(self, file: Path, threads: int) -> Any:
         """Return the ONNX Runtime session shared by all users of this file on the CPU, so they share its weights."""

@@ -151,7 +151,7 @@ class PipelineRun(Controls):
         configure_process()
         if self._faults:
             logger.warning(faults_message(self._faults))
-        if self.device.kind == "cuda" and os.environ.get("STREAMKIT_X_EARLY", "1") == "1":
+        if self.device.kind == "cuda":
             self.sources.start_early()
         self._open_lanes()
         if self._trace is not None:

@@ -217,7 +217,7 @@ class SourceReader:
 
 
 _PATIENCE_S = 1.0
-_OF_A_SOURCE_S = 0.1  # a decoder takes 60 to 70 ms to its first frame, and decoders are created one after the other
+_OF_A_SOURCE_S = 0.3  # a decoder takes 60 to 75 ms to its first frame; those of all processes come one after the other
 _APART_S = 0.01
 _POLL_S, _HELD_POLL_S = 0.05, 0.25
 
@@ -247,11 +247,21 @@ class SynchronizedStart:
             self._sources += 1
             return self._sources - 1
 
+    def wait_for_all(self, over: Callable[[], bool]) -> None:
+        """Wait until all sources have arrived, as long as `wait` would after a release.
+
+        Args:
+            over: polled during the wait; True ends it.
+        """
+        with self._changed:
+            until_s = time.monotonic() + self._allowed_s()
+            while self._left > 0 and not over() and (left_s := until_s - time.monotonic()) > 0:
+                self._changed.wait(min(left_s, _HELD_POLL_S))
+
     def release(self) -> None:
         """Let the sources begin as soon as all have arrived."""
         with self._changed:
-            patience_s = _PATIENCE_S + self._sources * _OF_A_SOURCE_S if self._given_s is None else self._given_s
-            self._until_s = time.monotonic() + patience_s
+            self._until_s = time.monotonic() + self._allowed_s()
             self._changed.notify_all()
 
     def arrive(self) -> None:
@@ -278,6 +288,9 @@ class SynchronizedStart:
             while not over() and (left_s := turn_s - time.monotonic()) > 0:
                 self._changed.wait(min(left_s, _POLL_S))
         return time.monotonic() - begun_s
+
+    def _allowed_s(self) -> float:
+        return _PATIENCE_S + self._sources * _OF_A_SOURCE_S if self._given_s is None else self._given_s
 
     def _end_s(self) -> float:
         return 0.0 if self._until_s is None else self._until_s

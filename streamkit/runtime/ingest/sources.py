@@ -110,15 +110,17 @@ class Sources:
         return self.stopping or (not self._keep_running and all(state.done for state in self.states.values()))
 
     def start_early(self) -> None:
-        """Open the paced recordings and decode their first frames, while the stages are being opened.
+        """Open the paced recordings and decode their first frames, before the stages are opened.
 
-        They wait with that frame until `start`: creating a decoder on a GPU takes as long as loading a network, and
-        next to it. Cameras are not opened early: their frames would be old.
+        Returns when all have done so. They wait with that frame until `start`. Decoders are created one by one; beside
+        networks that are tuned in the same process, both take longer than in turn. Cameras are not opened early: their
+        frames would be old.
         """
         with self._lock:
             for reader in self._readers.values():
-                if not self.stopping and reader.config.type.spec.has_pace and is_unbounded(reader.config):
+                if not self.stopping and reader.config.type.spec.has_pace and drops_late_frames(reader.config):
                     self._start_together(reader)
+        self._line.wait_for_all(lambda: self.stopping)
 
     def start(self) -> None:
         """Start reading."""

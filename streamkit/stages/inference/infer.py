@@ -32,9 +32,9 @@ Providers = Annotated[
 ]
 Threads = Annotated[Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."]
 CudaGraph = Annotated[
-    bool | None,
-    "replay a CUDA graph for each batch size, which is faster for small networks; by default, where all nodes of the "
-    "network run on the GPU. `true` makes it an error if they do not.",
+    bool,
+    "replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first frame then "
+    "waits until the network is fully tuned.",
 ]
 
 
@@ -48,7 +48,7 @@ class Infer(BatchStage):
     model: Annotated[Model, "the model card."]
     providers: Providers = ()
     threads: Threads = None
-    cuda_graph: CudaGraph = None
+    cuda_graph: CudaGraph = False
     batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
 
     def probe(self) -> None:
@@ -69,10 +69,9 @@ class Infer(BatchStage):
             self._sizes = self._sizes[:1]  # live sources wait for the tuning of each size, and have few objects a batch
         self._family = family_of(self._card)
         self._tuned: Future[Session] | None = None
-        self._graph_reported = False
         if "tensorrt" in self.providers:
             logger.warning(EXPERIMENTAL)
-        soon = device.kind == "cuda" and not at_once
+        soon = device.kind == "cuda" and not self.cuda_graph and not at_once
         soon = soon and "tensorrt" not in self.providers  # a quick session would build an engine of its own
         self._session = self._load(quick=soon)
         if soon:
@@ -149,9 +148,6 @@ class Infer(BatchStage):
                 name: parts[0][name] if len(parts) == 1 else xp.concatenate([part[name] for part in parts])
                 for name in (parts[0] if parts else ())
             }
-        if (why := self._session.no_graph) is not None and not self._graph_reported:
-            self._graph_reported = True
-            logger.warning(f"{self._card.file.name} runs without a CUDA graph: {why}")
         batch.tensor = None
         return batch
 

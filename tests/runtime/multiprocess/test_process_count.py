@@ -89,15 +89,15 @@ def planned(made: Graph, codec: str = "", fps: float | None = None, **options: A
         (200, CAMERA, "hevc", DETECT, 3),
         (154, CAMERA, "h264", FULL, 3),
         (204, CAMERA, "hevc", FULL, 4),
-        (14, FILE, "h264", DETECT, 1),
-        (100, FILE, "h264", DETECT, 1),
+        (14, FILE, "h264", DETECT, 2),
+        (100, FILE, "h264", DETECT, 2),
         (14, FILE, "hevc", DETECT, 3),
         (7, FILE, "hevc", DETECT, 3),
         (4, FILE, "hevc", DETECT, 2),
         (1, FILE, "hevc", DETECT, 1),
         (2, "{uri: '#.mp4', decoders: 7}", "hevc", DETECT, 2),
-        (14, FILE, "av1", DETECT, 1),
-        (14, FILE, "", DETECT, 1),
+        (14, FILE, "av1", DETECT, 2),
+        (14, FILE, "", DETECT, 2),
         (14, FILE, "h264", DETECT + "mqtt: {url: 'mqtt://h', topic: a}, ", 2),
         (80, CAMERA, "h264", DETECT + "draw: {}, video: {path: 'o/{source}.mp4'}, ", 2),
     ],
@@ -136,7 +136,7 @@ def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
         == f"1 process on cuda:0: 1 camera at 30 frames/s needs about 30 frames/s, {served} 2,200"
     )
     assert planned(graph(14, FILE), "hevc").reason == (
-        f"3 processes on cuda:0: 14 files at full speed give about 9,000 frames/s, {served} 4,300"
+        f"3 processes on cuda:0: 14 files at full speed give about 9,000 frames/s, {served} 3,600"
     )
     mixed = graph(50, PACED)
     mixed.sources += graph(14, "'f#.mp4'").sources
@@ -270,7 +270,7 @@ def test_files_get_what_cameras_leave_of_the_decoders() -> None:
     found = plan_processes(made, GPU, cores=64, facts=facts)
     files = [load for id_, load in found.loads.items() if int(id_[1:]) >= 150]
     assert len(files) == 20
-    assert sum(files) == pytest.approx((5000 - 4500) * 112e-6 / 0.60)
+    assert sum(files) == pytest.approx((5000 - 4500) * 112e-6 / 0.50)
 
 
 def test_files_are_probed_and_what_cannot_be_read_is_left_to_the_run(root: Path) -> None:

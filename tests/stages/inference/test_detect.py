@@ -186,7 +186,7 @@ def test_detect_is_its_three_parts_with_their_options(card):
         "preprocess": Preprocess, "infer": Infer, "postprocess": Postprocess,
     }  # fmt: skip
     assert parts["preprocess"].options == {"model": card}
-    assert parts["infer"].options == {"model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": None}
+    assert parts["infer"].options == {"model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": False}
     assert parts["postprocess"].options == {
         "model": card, "min_score": 0.5, "iou": None, "class_agnostic": False, "multi_label": False,
         "labels": None, "top_k": 7, "min_size": 0.0,
