@@ -249,7 +249,7 @@ def _settings(old: Graph, new: Graph) -> dict[str, dict[str, Any]]:
 def _whole(graph: Graph) -> tuple[Any, ...]:
     """Everything that defines a pipeline, except for its sources and changeable options."""
     config, shapes = graph.config, [_shape(node) for node in graph.nodes.values()]
-    return config.device, config.batch, config.watchdog_s, config.state, config.alarms, shapes
+    return config.device, config.processes, config.batch, config.watchdog_s, config.state, config.alarms, shapes
 
 
 def _shape(node: Node) -> tuple[Any, ...]:

@@ -327,3 +327,12 @@ def test_a_new_file_in_a_folder_of_plugins_is_noticed(tmp_path):
         (tmp_path / "nowhere.py").write_text(PLUGIN.format("x"))
         until(lambda: len(logged) == 3)
         assert logged[2] == f"{path}: no change that affects the pipeline"
+
+
+def test_another_number_of_processes_is_another_pipeline():
+    two, three = (
+        build(read_text(f"device: {{use: cpu, processes: {n}}}\nsources: {{a: 'test://'}}\nstages: {{jsonl: {{path: a.jsonl}}}}"))
+        for n in (2, 3)
+    )
+    assert _alike(two, two)
+    assert not _alike(two, three)

@@ -52,8 +52,11 @@ def is_unbounded(config: SourceConfig) -> bool:
 
 def drops_late_frames(config: SourceConfig) -> bool:
     """Whether a source's frames are dropped when they are late: a camera, or a paced recording; not an endless file."""
-    unpaced = config.type.spec.has_pace and config.options.get("pace") is None
-    return is_unbounded(config) and not (unpaced and not may_be_live(str(config.options.get("uri", ""))))
+    return is_unbounded(config) and (_may_be_camera(config) or config.options.get("pace") not in (None, "unpaced"))
+
+
+def _may_be_camera(config: SourceConfig) -> bool:
+    return not config.type.spec.has_pace or may_be_live(str(config.options.get("uri", "")))
 
 
 class Sources:
@@ -118,7 +121,8 @@ class Sources:
         """
         with self._lock:
             for reader in self._readers.values():
-                if not self.stopping and reader.config.type.spec.has_pace and drops_late_frames(reader.config):
+                recorded = drops_late_frames(reader.config) and not _may_be_camera(reader.config)
+                if recorded and not reader.paused and not self.stopping:
                     self._start_together(reader)
         self._line.wait_for_all(lambda: self.stopping)
 
@@ -132,7 +136,7 @@ class Sources:
                 return
             self._batcher.expect(len(self._readers.keys() - self._early) + self._keep_running)
             waiting = [reader for id_, reader in self._readers.items() if id_ not in self._early]
-            for reader in [one for one in waiting if is_unbounded(one.config)]:
+            for reader in [one for one in waiting if is_unbounded(one.config) and not one.paused]:
                 reader.start_line, reader.start_number = self._line, self._line.join()
             self._line.release()
             for reader in sorted(waiting, key=lambda one: one.start_line is None):
@@ -184,6 +188,7 @@ class Sources:
                 self._open.pop(id_, None)
             elif reader in self._files:
                 self._cancel(reader)
+            self._early.discard(id_)  # a successor has not been started
         reader.end()
         self.count_removed(id_)
 

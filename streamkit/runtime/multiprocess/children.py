@@ -257,7 +257,7 @@ class Supervisor(Generic[_W]):
     """Receives the messages of worker processes, kills those that are overdue, and reports those that have exited.
 
     The owner handles the messages, decides when a worker is overdue, and replaces workers by adding new ones to
-    `workers`. `WorkerFleet` has one worker per device and replaces none. A pool of batch workers
+    `workers`. `WorkerFleet` replaces them if all have died. A pool of batch workers
 
     - derives its state of a worker from `SupervisedWorker`, and has a `Supervisor` with the function that returns
       `no frame of clip.mp4 for 600 s: its worker was stopped` for a worker with a stuck file;

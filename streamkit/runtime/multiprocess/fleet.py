@@ -276,8 +276,11 @@ class WorkerFleet(Controls):
             StreamkitError: the run could not start, or could not continue.
         """
         try:
-            for worker in list(self._workers):
-                self._start_worker(worker)
+            try:
+                for worker in list(self._workers):
+                    self._start_worker(worker)
+            except OSError as error:
+                raise _not_started(error) from error
             self._start_mps()  # while the workers import packages
             for worker in list(self._workers):
                 self._begin(worker)
@@ -296,7 +299,6 @@ class WorkerFleet(Controls):
                 self._sinks.close()
             self.seconds = time.perf_counter() - begun
         finally:
-            self.ready = False
             with self._starting:
                 self._closed = True
             self._end_now()
@@ -370,7 +372,7 @@ class WorkerFleet(Controls):
 
     def _start_mps(self) -> None:
         """Let processes that share a GPU use it at the same time."""
-        if self.device.kind == "cuda" and any(limit > 1 for limit in self._limits.values()):
+        if any(device.kind == "cuda" for device in self.devices) and max(self._limits.values()) > 1:
             self._mps = MpsDaemon()
             self._mps.start()
             logger.info(f"the pipeline {self._mps.reason}")
@@ -386,20 +388,26 @@ class WorkerFleet(Controls):
                 return None
             device = min(free, key=lambda device: running[device])
             worker = WorkerHandle(device=device, number=len(self._workers), additional=True)
-            self._add_worker(worker)
+            try:
+                self._add_worker(worker)
+            except OSError as error:  # no memory, or too many files or processes
+                self._limits[device] = max(1, running[device])
+                logger.warning(f"another process on {device} cannot be started: {describe(error)}")
+                return None
         logger.info(f"a new source would overload the processes: process {running.total() + 1} starts on {device}")
         return worker
 
     def _give_up_starting(self, worker: WorkerHandle, error: StreamkitError) -> None:
         """Go on without an additional process that could not start: others take its sources."""
         worker.failure = f"another process on {worker.device} could not start: {error}"
-        self._limits[worker.device] = max(1, sum(one.takes_sources for one in self._workers))
+        running = sum(one.takes_sources for one in self._workers if one.device == worker.device)
+        self._limits[worker.device] = max(1, running)
 
     def _add_worker(self, worker: WorkerHandle) -> None:
-        """Start a process, without sources, while others run or have died."""
+        """Start a process, without sources, while others run or have died. Raises OSError."""
+        self._start_worker(worker)
         self._workers.append(worker)
         self.sources.add_process(worker)
-        self._start_worker(worker)
         self._begin(worker)
 
     def _start_worker(self, worker: WorkerHandle) -> None:
@@ -537,6 +545,8 @@ class WorkerFleet(Controls):
                     self._mps.restart()
                 self._replace(worker for worker, ids in lost if ids or (self._keep_running and worker.ready))
             for worker, ids in lost:
+                if not ids and not ending:
+                    logger.error(str(worker.failure))
                 found = [] if ending else [self.sources.restart(id_, self._sinks) for id_ in ids]
                 again = [one for one in found if one is not None]
                 self._give_up(worker, [id_ for id_ in ids if id_ not in {one.id for one in again}])
@@ -549,8 +559,11 @@ class WorkerFleet(Controls):
 
     def _replace(self, dead: Iterable[WorkerHandle]) -> None:
         """Start a new process, without sources, for each of `dead`."""
-        for worker in dead:
-            self._add_worker(WorkerHandle(device=worker.device, number=len(self._workers)))
+        try:
+            for worker in dead:
+                self._add_worker(WorkerHandle(device=worker.device, number=len(self._workers)))
+        except OSError as error:
+            self.fail(_not_started(error))
 
     def _give_up(self, worker: WorkerHandle, ids: Iterable[str]) -> None:
         """Mark sources of a process that has died as failed."""
@@ -682,3 +695,7 @@ class WorkerFleet(Controls):
                 facts = replace(known, sources=own_facts, pipeline=pipeline)
                 parts.append(facts.aged(age_s, gone=gone))
         return merge_snapshots(parts)
+
+
+def _not_started(error: OSError) -> StreamkitError:
+    return StreamkitError(f"a process of the run cannot be started: {describe(error)}; check memory and `ulimit -n -u`")

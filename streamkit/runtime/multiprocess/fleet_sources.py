@@ -46,8 +46,11 @@ class DeliveredFrames(Protocol):
     def delivered(self, source: str, process: Any) -> int:
         """Index of the last frame of a source that a process has passed on; -1 if there is none."""
 
-    def skip_repeated(self, source: str, before: Any, process: Any) -> None:
-        """Skip what `before` has passed on of a source, which `process` reads from its beginning again."""
+    def skip_repeated(self, source: str, before: Any, process: Any, *, replaced: bool = False) -> None:
+        """Skip what `before` has passed on of a source, which `process` reads from its beginning again.
+
+        The source may have `replaced` one with the same id.
+        """
 
 
 class RestartedSource(NamedTuple):
@@ -330,7 +333,7 @@ class FleetSources:
                 state = replace(old, done=False)
             else:
                 state = SourceState()
-                sinks.skip_repeated(id_, before, target)
+                sinks.skip_repeated(id_, before, target, replaced=id_ in self._added)
             state.set_state("reconnecting", "process", "its process died")
             self.states = {**self.states, id_: state}
             self._owners[id_] = target

@@ -272,11 +272,14 @@ class SharedSinks:
         found = [last.get((source, process), -1) for last in self._last.values()]
         return int(max((index for index in found if index < math.inf), default=-1))
 
-    def skip_repeated(self, source: str, before: object, process: object) -> None:
-        """Skip what the process `before` has passed of a source, which `process` reads from its beginning again."""
+    def skip_repeated(self, source: str, before: object, process: object, *, replaced: bool = False) -> None:
+        """Skip what the process `before` has passed of a source, which `process` reads from its beginning again.
+
+        An end that has come may be that of an earlier source with the same id, if the source has `replaced` one.
+        """
         for sink, last in self._last.items():
             had = max(last.get((source, before), -1), self._repeated[sink].get((source, before), -1))
-            if had >= 0:
+            if had >= 0 and not (replaced and had == math.inf):
                 self._repeated[sink][source, process] = had
 
     def forget_source(self, source: str) -> None:

@@ -65,8 +65,6 @@ class Infer(BatchStage):
         self._card = check_model(self.model)
         device, at_once = self.context.device, self.context.runtime.future.at_once
         self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, device)
-        if self.batch is not None and device.kind == "cuda" and at_once:
-            self._sizes = self._sizes[:1]  # live sources wait for the tuning of each size, and have few objects a batch
         self._family = family_of(self._card)
         self._tuned: Future[Session] | None = None
         if "tensorrt" in self.providers:

@@ -42,7 +42,7 @@ class Sinks:
     def delivered(self, source: str, process: Any) -> int:
         return self.had
 
-    def skip_repeated(self, source: str, before: Any, process: Any) -> None:
+    def skip_repeated(self, source: str, before: Any, process: Any, *, replaced: bool = False) -> None:
         self.skipped.append((source, before, process))
 
 

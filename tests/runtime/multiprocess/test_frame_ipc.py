@@ -386,3 +386,13 @@ def test_little_waits_in_the_pipe() -> None:
     assert reader.recv() == "there"
     reader.close()
     writer.close()
+
+
+def test_a_changed_source_is_written_though_the_end_of_the_former_one_came_last(shared: Shared) -> None:
+    shared.sinks._owner = {"a": "first"}.get  # type: ignore[assignment]
+    shared.sinks.open()
+    shared.sinks.put([("one", batch_of("a", 0, 1), ""), ("one", None, "a")], "first")  # of the source before the change
+    shared.sinks.skip_repeated("a", "first", "second", replaced=True)
+    shared.sinks.put([("one", batch_of("a", 0, 1), "")], "second")
+    shared.sinks.close()
+    assert [index for _, index, _ in shared.wrote["one"]] == [0, 1, 0, 1]

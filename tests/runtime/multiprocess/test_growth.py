@@ -14,7 +14,7 @@ from support.messages import collecting
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_source
 from streamkit.core.data import Device
-from streamkit.core.errors import ConfigError
+from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 from streamkit.runtime.multiprocess import fleet as module
 from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
@@ -350,3 +350,29 @@ def test_no_process_starts_in_a_run_that_ends_or_has_not_begun(tmp_path, monkeyp
     assert running._start_another() is None
     with pytest.raises(ConfigError, match="the run has ended"):
         added(running, "b")
+
+
+def test_a_process_that_the_system_refuses_leaves_its_source_to_the_others(tmp_path, monkeypatch):
+    planned(monkeypatch, limit=3)
+    path = yaml(tmp_path, "a")
+    running = prepare(build(read(path)), path, {}, keep_running=True)
+    with going(running) as logged:
+        until(lambda: flows(running, "a"))
+
+        def refuse(*given: Any) -> Any:
+            raise OSError(11, "no more processes")
+
+        monkeypatch.setattr(module, "Child", refuse)
+        added(running, "b", "c")
+        until(lambda: flows(running, "a", "b", "c"))
+        assert len(running._workers) == 1
+        assert sum("another process on cpu cannot be started" in text for text in logged) == 1
+
+
+def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path, monkeypatch):
+    planned(monkeypatch, limit=3)
+    path = yaml(tmp_path, "a")
+    running = prepare(build(read(path)), path, {}, keep_running=True)
+    monkeypatch.setattr(module, "Child", lambda *given: (tmp_path / "nothing").read_bytes())
+    with pytest.raises(StreamkitError, match=r"a process of the run cannot be started: .*check memory and `ulimit"):
+        running.run()

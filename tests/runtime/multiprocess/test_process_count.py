@@ -144,7 +144,7 @@ def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
     for source in mixed.sources[50:]:
         source.id += "f"
     assert planned(mixed, "h264").reason == (
-        f"2 processes on cuda:0: 50 paced sources and 14 files at full speed need about 5,000 frames/s, {served} 4,100"
+        f"2 processes on cuda:0: 50 paced sources and 14 files at full speed need about 5,000 frames/s, {served} 3,700"
     )
     assert planned(graph(1, FILE), "h264", realtime=True).reason.startswith(
         "1 process on cuda:0: 1 paced source at 30 frames/s needs"
