@@ -331,7 +331,11 @@ def test_a_new_file_in_a_folder_of_plugins_is_noticed(tmp_path):
 
 def test_another_number_of_processes_is_another_pipeline():
     two, three = (
-        build(read_text(f"device: {{use: cpu, processes: {n}}}\nsources: {{a: 'test://'}}\nstages: {{jsonl: {{path: a.jsonl}}}}"))
+        build(
+            read_text(
+                f"device: {{use: cpu, processes: {n}}}\nsources: {{a: 'test://'}}\nstages: {{jsonl: {{path: a.jsonl}}}}"
+            )
+        )
         for n in (2, 3)
     )
     assert _alike(two, two)

@@ -24,6 +24,7 @@ def restarts_in(path: Path) -> list[tuple[str, str]]:
     return [(source, data) for source, data in found]
 
 
+@pytest.mark.alone
 def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_do_not_notice(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": LOOP, "b": LOOP})
     with live.running():

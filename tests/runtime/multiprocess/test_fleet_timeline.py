@@ -50,9 +50,10 @@ def test_all_processes_are_on_one_timeline(runs: Runs) -> None:
         worker = processes[name]
         assert [one["args"]["source"] for one in worker["decode"]] == [source] * len(worker["decode"])
         assert len(worker["decode"]) >= 40
+        report = runs.report["sources"][source]
+        dropped = sum(report.get("dropped", {}).values())  # on a busy machine
         for stage in ("detect.infer", "all", "one"):
-            frames = sum(one["args"]["frames"] for one in worker[stage])
-            assert frames == runs.report["sources"][source]["frames"]
+            assert sum(one["args"]["frames"] for one in worker[stage]) == report["frames"] - dropped
     parent = processes["streamkit"]
     assert sum(one["args"]["frames"] for one in parent["all"]) == runs.report["frames"]
     assert not parent["decode"]
