@@ -74,7 +74,7 @@ def unpack(packed: bytes) -> Batch:
 def _columns(frame: Frame) -> tuple[Any, ...]:
     """The values of a frame that another process needs, in the order of `_frame`."""
     state = frame._state
-    events = [replace(event, data=_portable(event.data), key=None) for event in frame.events] if frame.events else ()
+    events = [replace(event, data=portable(event.data), key=None) for event in frame.events] if frame.events else ()
     return (
         frame.source, frame.index, frame.pts_s, frame.width, frame.height, frame.time_s, frame.due_s, frame.facts,
         frame.error, frame.damaged, events, state.position, state.ordinal, state.epoch, state.skipped_detectors,
@@ -93,15 +93,16 @@ def _frame(
     )  # fmt: skip
 
 
-def _portable(value: Any) -> Any:
+def portable(value: Any) -> Any:
+    """A value of an event as one that every process can load: classes of plugins become what a record would contain."""
     if type(value) in _PLAIN or (isinstance(value, (np.ndarray, np.generic)) and value.dtype != object):
         return value
     if isinstance(value, dict):
-        return {key if type(key) in _PLAIN else str(key): _portable(item) for key, item in value.items()}
+        return {key if type(key) in _PLAIN else str(key): portable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_portable(item) for item in value]
+        return [portable(item) for item in value]
     if isinstance(value, (set, frozenset)):
-        return {_portable(item) for item in value}
+        return {portable(item) for item in value}
     try:
         return orjson.loads(orjson.dumps(value))
     except TypeError:

@@ -140,7 +140,6 @@ def plan_processes(
     realtime: bool = False,
     facts: Mapping[str, SourceFacts] | None = None,
     free_bytes: Sequence[int | None] = (),
-    one_process: str = "",
     independent: bool = False,
     extra_us: float = 0.0,
 ) -> ProcessPlan:
@@ -154,7 +153,6 @@ def plan_processes(
         realtime: files without a `pace` are played at their own rate, as `serve` does.
         facts: what is known of the sources, by id; see `probe_sources`.
         free_bytes: free memory of each device; None if unknown.
-        one_process: why the caller needs one process, such as `frames go to a Python loop`.
         independent: whether the results of each source stand alone, so that no stage forces one process.
         extra_us: more lock time per frame, in microseconds.
     """
@@ -165,7 +163,7 @@ def plan_processes(
         source.id: _demand(source, known.get(source.id, SourceFacts()), stages_us, realtime, file_codec)
         for source in graph.sources
     }
-    forced = one_process or ("" if independent else _one_process(graph))
+    forced = "" if independent else _one_process(graph)
     gpus = max(1, sum(device.kind == "cuda" for device in devices))
     plans: list[DevicePlan] = []
     loads: dict[str, float] = {}
@@ -212,7 +210,7 @@ def source_loads(graph: Graph, *, realtime: bool = False) -> Callable[[SourceCon
 
 
 def plan_here(
-    graph: Graph, *, keep_running: bool = False, realtime: bool = False, one_process: str = "",
+    graph: Graph, *, keep_running: bool = False, realtime: bool = False,
     facts: Mapping[str, SourceFacts] | None = None, independent: bool = False, extra_us: float = 0.0,
 ) -> ProcessPlan:  # fmt: skip
     """Choose the number of processes on this machine: probes files, cores and free device memory; see
@@ -230,7 +228,7 @@ def plan_here(
     free = [_free_bytes(device) for device in devices]
     return plan_processes(
         graph, devices, cores=cores(), keep_running=keep_running, realtime=realtime,
-        facts=probe_sources(graph) if on_gpu and facts is None else facts, free_bytes=free, one_process=one_process,
+        facts=probe_sources(graph) if on_gpu and facts is None else facts, free_bytes=free,
         independent=independent, extra_us=extra_us,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from streamkit.core.data import Event
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
 from streamkit.runtime.execution.future import start
-from streamkit.runtime.multiprocess.frame_ipc import _portable
+from streamkit.runtime.multiprocess.frame_ipc import portable
 from streamkit.runtime.preview.demand import EVENT_IMAGES_PER_S, IMAGES_PER_S, PreviewDemand
 from streamkit.runtime.preview.gallery import KEEP, Gallery
 
@@ -84,7 +84,7 @@ class RemoteGallery(PreviewDemand):
     def _plain(self, event: Event) -> Event:
         """The event with data that another process can read."""
         try:
-            kind, track_id, data = _portable(event.kind), _portable(event.track_id), _portable(event.data)
+            kind, track_id, data = portable(event.kind), portable(event.track_id), portable(event.data)
         except Exception as error:  # a plugin's object that has no text
             self._warn(f"preview: the data of an event of {event.stage} cannot be shown: {describe(error)}")
             kind, track_id, data = str(event.kind), None, {}

@@ -244,9 +244,6 @@ def test_frames_of_a_program_need_one_process() -> None:
     made = graph(200)
     made.sources.append(PushSource().config("mine", GPU[0]))
     assert planned(made).reason == "1 process on cuda:0: a program pushes frames"
-    assert planned(graph(200), one_process="frames go to a Python loop").reason == (
-        "1 process on cuda:0: frames go to a Python loop"
-    )
 
 
 def test_without_a_source_there_is_one_process_and_room_for_more() -> None:
