@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from streamkit.config.alarms import wanted
@@ -175,6 +176,10 @@ def prepare(
             logger.info(f"{one.reason}; up to {most} as sources are added")
         elif one.device.kind == "cuda":
             logger.info(one.reason)
+    by_device = {str(one.device): most for one, most in zip(plan.devices, limits, strict=True)}
+    names = graph.config.device if isinstance(graph.config.device, list) else [graph.config.device]
+    chosen = dict(zip(names, by_device, strict=False))  # `auto` is chosen here, for all processes
+    shares = [(chosen[name], ids) for name, ids in shares]
     if len(shares) == 1 and limits == [1]:
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
@@ -182,7 +187,7 @@ def prepare(
         return PipelineRun(graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime)
     return WorkerFleet(
         graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
-        trace=trace, process_limits=limits,
+        trace=trace, process_limits=by_device,
     )  # fmt: skip
 
 
@@ -199,8 +204,8 @@ class WorkerFleet(Controls):
         realtime: play files at their own speed unless the YAML sets one.
         gallery: receives images of watched sources, and events.
         trace: records the timeline of the run, of all its processes.
-        process_limits: how many processes there may be on each device of the YAML when sources are added; by default,
-            those of `shares`.
+        process_limits: how many processes there may be on each device when sources are added; by default, those of
+            `shares`.
 
     Attributes:
         devices: the devices that are used; `device` is the first of them.
@@ -213,7 +218,7 @@ class WorkerFleet(Controls):
     def __init__(
         self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], *,
         limit: int | None = None, keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
-        trace: Trace | None = None, process_limits: Sequence[int] = (),
+        trace: Trace | None = None, process_limits: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
         super().__init__(graph)
@@ -230,8 +235,7 @@ class WorkerFleet(Controls):
         self._shares, self._realtime, self._keep_running = shares, realtime, keep_running
         self._workers = [WorkerHandle(device=device, number=number) for number, (device, _) in enumerate(shares)]
         self._limits = Counter(device for device, _ in shares)
-        devices = graph.config.device if isinstance(graph.config.device, list) else [graph.config.device]
-        self._limits |= Counter(dict(zip(devices, process_limits, strict=False)))
+        self._limits |= Counter(process_limits)
         self._starting, self._closed = threading.Lock(), False
         self._supervisor = Supervisor(WorkerHandle.overdue)
         self._path, self._set = path, set_
@@ -423,9 +427,9 @@ class WorkerFleet(Controls):
             if self._trace is not None:
                 self._trace.expect(worker.name)
             worker.child = Child(f"worker/{worker.device}/{worker.number}", work, job, frames)
-            self._supervisor.workers.append(worker)
             frames.close()
         worker.receiver = start("receiver", partial(self._receive_frames, worker))
+        self._supervisor.workers.append(worker)
 
     def _begin(self, worker: WorkerHandle) -> None:
         """Let a process use its device."""
@@ -526,7 +530,8 @@ class WorkerFleet(Controls):
         """Mark a process that has exited as over; if it died, its unfinished sources are restarted soon."""
         worker.over = True
         if worker.failure is not None:
-            worker.child = worker.receiver = None  # releases the process's handles
+            with worker.guard:
+                worker.child = worker.receiver = None  # releases the process's handles
             if not self._dead:
                 self._died_at_s = time.monotonic()
             self._dead.append(worker)
@@ -646,7 +651,8 @@ class WorkerFleet(Controls):
     @property
     def pids(self) -> tuple[int, ...]:
         """The process ids: this process and the workers."""
-        return os.getpid(), *(worker.child.pid for worker in self._workers if worker.child is not None)
+        children = [worker.child for worker in self._workers]  # a process that dies sets it to None
+        return os.getpid(), *(child.pid for child in children if child is not None)
 
     def frame_counts(self) -> list[tuple[int, float]]:
         """See `PipelineRun.frame_counts`; one entry per worker process."""
