@@ -1,4 +1,4 @@
-"""A truth with other frame numbers or sizes than its video is told with the fix; one of another video is noted."""
+"""Ground truth must match its video: wrong frame numbers or sizes are errors, another video is a note."""
 
 import json
 

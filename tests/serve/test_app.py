@@ -140,7 +140,7 @@ def test_live_pictures_come_one_after_the_other(server):
     assert cv2.imdecode(np.frombuffer(jpeg[: int(size)], np.uint8), cv2.IMREAD_COLOR).shape == (360, 640, 3)
 
 
-def test_when_nobody_looks_any_more_no_picture_is_made(server):
+def test_no_picture_is_made_without_a_viewer(server):
     server.client.get("/sources/street/snapshot.jpg")
     gallery = server.engine.gallery
     server.until(lambda: gallery.newest("street") is None)

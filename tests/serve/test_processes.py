@@ -190,7 +190,7 @@ def test_live_pictures_of_both_processes_come_at_the_same_time(server):
                 if parts.count(b"--frame\r\n") > 3:
                     break
     gallery = server.engine.gallery
-    server.until(lambda: gallery.newest("street") is None and gallery.newest("lane") is None)  # nobody looks any more
+    server.until(lambda: gallery.newest("street") is None and gallery.newest("lane") is None)  # no viewer is left
 
 
 def test_events_of_both_processes_come_with_their_picture(server):

@@ -112,7 +112,7 @@ def test_connections_in_its_arguments_are_inherited(start):
     for n, mine in enumerate((first, second, sending)):
         mine.send(n)
     assert [answers.recv() for _ in range(3)] == [(0, True), (1, True), (2, False)]
-    with pytest.raises(EOFError):  # nobody else has the other end
+    with pytest.raises(EOFError):  # no other process holds the other end
         answers.recv()
     assert heard(child) == []
     for mine in (first, second, sending, answers):

@@ -178,7 +178,7 @@ def test_a_daemon_that_is_there_is_reused_and_left_alone(
         pipes = other.environment["CUDA_MPS_PIPE_DIRECTORY"]
         if default:
             monkeypatch.setattr(mps, "_DEFAULT_PIPES", pipes)
-            monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))  # nobody is there
+            monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))  # no daemon listens here
         else:
             monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", pipes)
         with MpsDaemon(check=None) as made:

@@ -149,7 +149,7 @@ def test_images_of_a_worker_reach_its_parents_viewers(root, tmp_path):
     with parent(root, PIPELINE.replace("OUT", str(tmp_path))) as one:
         enough = one.ask("frames", "frames") + 25
         until(lambda: one.ask("frames", "frames") > enough)
-        assert one.images() == []  # nobody watches
+        assert one.images() == []  # no viewer
 
         begun_s = time.monotonic()
         one.receive(2.5, "street")
@@ -170,7 +170,7 @@ def test_images_of_a_worker_reach_its_parents_viewers(root, tmp_path):
         assert len(one.orders) >= 2
         assert all(late[2] - early[2] >= 1.0 - 1e-3 for early, late in pairwise(one.orders))
 
-        one.receive(REQUESTED_FOR_S + 2.5)  # nobody watches any more
+        one.receive(REQUESTED_FOR_S + 2.5)  # no viewer is left
         one.ask("frames", "frames")  # a worker also sends reports, twice a second
         assert one.images(one.orders[-1][2] + 1.5) == []
         assert one.gallery.newest("street") is None
