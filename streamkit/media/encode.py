@@ -16,7 +16,7 @@ import numpy as np
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Surface, array_module
-from streamkit.ops.transfer import host_pixels
+from streamkit.ops.transfer import empty_pinned, host_pixels
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -127,9 +127,7 @@ class CpuEncoder:
         from av import VideoFrame
 
         if self._pinned is None and array_module(surface.data) is not np:
-            import cupyx
-
-            self._pinned = cupyx.empty_pinned(surface.data.shape, np.uint8)
+            self._pinned = empty_pinned(surface.data.shape)
         frame = VideoFrame.from_ndarray(host_pixels(surface, self.counters, self._pinned), format="nv12")
         frame = frame.reformat(format=self._stream.codec_context.pix_fmt)  # which only moves the samples
         frame.pts, frame.time_base = ticks, TIME_BASE

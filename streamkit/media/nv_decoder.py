@@ -189,9 +189,7 @@ class NvDecoder:
 
     def _run(self, data: Any) -> list[DecodedFrame]:
         try:
-            if self._session is None:
-                self._session = self._new_session()
-            frames = self._session.Decode(data)
+            frames = self._begin_session(data) if self._session is None else self._session.Decode(data)
             if nv_report.damaged and (damaged := nv_report.take()):
                 self._counters.add(CONCEALED, damaged)
                 self._concealed = True
@@ -214,6 +212,12 @@ class NvDecoder:
         concealed, self._concealed = self._concealed, False
         made = [self._converted(frame, concealed) for frame in frames]
         return [frame for frame in made if frame is not None]
+
+    def _begin_session(self, data: Any) -> list[Any]:
+        """Decode the first packet of a session, in which the driver creates the decoder of a new one."""
+        with nv_sessions.creation_lock:
+            self._session = self._new_session()
+            return list(self._session.Decode(data))
 
     def _new_session(self) -> Any:
         """Get the decoder of an idle or a new session."""

@@ -8,6 +8,7 @@ memory; beyond that, those that have been idle longest are closed.
 from __future__ import annotations
 
 import atexit
+import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,6 +53,13 @@ class NvdecSession:
         self.decoder = None
         self.stream = None
 
+
+creation_lock = threading.Lock()
+"""Held while a session is made and decodes its first packet, in which the driver creates the decoder: 45 ms.
+
+The driver creates the decoders of all processes one after the other. Many threads that wait for it slow down every
+other CUDA call, such as those that load a network.
+"""
 
 _idle: deque[NvdecSession] = deque()  # in the order in which they became idle; its ends and `remove` are atomic
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate
@@ -46,6 +47,16 @@ def to_device(*tables: np.ndarray) -> list[Array]:
     return [sent[end - part.size : end] for part, end in zip(parts, accumulate(map(len, parts)), strict=True)]
 
 
+def empty_pinned(shape: tuple[int, ...]) -> np.ndarray:
+    """A host array of uint8 in pinned memory, which CUDA copies to and from without waiting.
+
+    `cupyx.empty_pinned` is the same, but its package takes up to a second to import.
+    """
+    import cupy
+
+    return np.ndarray(shape, np.uint8, buffer=cupy.cuda.alloc_pinned_memory(math.prod(shape)))
+
+
 def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:
     """Begin to copy arrays to the host; return a function that waits for them and returns them.
 
@@ -58,13 +69,11 @@ def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:
     xp = array_module(arrays[0])
     if xp is np:
         return lambda: list(arrays)
-    import cupyx
-
     from streamkit.ops.cuda import driver
 
     flat = [xp.ascontiguousarray(a).reshape(-1).view(xp.uint8) for a in arrays]
     packed = flat[0] if len(flat) == 1 else xp.concatenate(flat)
-    pinned = cupyx.empty_pinned(packed.shape, np.uint8)
+    pinned = empty_pinned(packed.shape)
     packed.get(out=pinned, blocking=False)
     traffic.fetched(packed.nbytes)
     done = xp.cuda.Event(block=True, disable_timing=True)

@@ -114,7 +114,8 @@ class PipelineRun(Controls):
             self._sizes = live_batch_sizes(self._sizes, rate * config.batch.max_wait)
         latency_s = LIVE_LATENCY_S if config.batch.max_latency is None else config.batch.max_latency
         self._batcher = Batcher(
-            self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, per_source=per_source
+            self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, per_source=per_source,
+            first_size=self._sizes[0] if device.kind == "cuda" else None,
         )  # fmt: skip
         self.sources = Sources(
             graph.sources, self._batcher, self._make, limit=limit,

@@ -316,3 +316,29 @@ def test_an_opened_session_is_kept_from_keyframe_to_keyframe(fake, tmp_path):
     assert [n for n, *_ in found] == [0, 10, 20, 30, 40]
     assert len(given) == 5
     assert counters["decoders made"] == fake._Session.made == 1
+
+
+def test_sessions_are_created_one_after_the_other(fake, tmp_path, monkeypatch):
+    path = write(tmp_path / "clip.mp4", 64, 48, 6)
+    decode, lock, creating, most = fake_gpu._Session.Decode, threading.Lock(), [0], [0]
+
+    def slow(self, packet):
+        if self.__dict__.setdefault("begun", False):
+            return decode(self, packet)
+        self.begun = True
+        with lock:
+            creating[0] += 1
+            most[0] = max(most[0], creating[0])
+        threading.Event().wait(0.05)  # the driver creates the decoder
+        with lock:
+            creating[0] -= 1
+        return decode(self, packet)
+
+    monkeypatch.setattr(fake_gpu._Session, "Decode", slow)
+    threads = [threading.Thread(target=read, args=(path, GPU)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert fake_gpu._Session.made >= 2, "the sessions of readers that run beside each other"
+    assert most == [1]

@@ -14,8 +14,8 @@ def frame(source: str, index: int = 0, error: str | None = None) -> Frame:
     return Frame(source, index, index / 25, 64, 48, error=error)
 
 
-def made(size: int, max_wait_s: float, *sources: str, ahead: int = 2) -> Batcher:
-    batcher = Batcher(size, max_wait_s, np, ahead)
+def made(size: int, max_wait_s: float, *sources: str, ahead: int = 2, first_size: int | None = None) -> Batcher:
+    batcher = Batcher(size, max_wait_s, np, ahead, first_size=first_size)
     batcher.expect(len(sources))
     for source in sources:
         batcher.begin(source)

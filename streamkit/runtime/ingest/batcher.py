@@ -21,6 +21,7 @@ LIVE_LATENCY_S = 1.0
 
 _LEAST_SHARE = 0.1  # minimum share of the allowed latency for waiting here, however long the graph takes
 _UNDER_WAY = 1000  # batches in the graph whose time is measured
+_FIRST_BATCHES = 2
 _LIVE_QUEUE = 4  # frames of a live source that may always wait, so that a short stall drops none
 
 
@@ -100,6 +101,8 @@ class Batcher:
         max_latency_s: maximum age in seconds of a frame with a due time at the end of the graph.
         per_source: make batches of one source each, all full but the last of a source, however long that takes; batches
             then do not depend on the clock. Only for sources that end.
+        first_size: the same as `size` for the first two batches, whose records would otherwise wait for two full
+            batches of a network that is still being tuned; by default, `size`.
 
     Attributes:
         inlets: the sources that still have frames to come, by id.
@@ -107,9 +110,10 @@ class Batcher:
 
     def __init__(
         self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S,
-        per_source: bool = False,
+        per_source: bool = False, first_size: int | None = None,
     ) -> None:  # fmt: skip
         self._size, self._max_wait_s, self._xp, self._ahead = size, max_wait_s, xp, ahead
+        self._wanted = size if first_size is None else first_size
         self._max_latency_s, self._per_source = max_latency_s, per_source
         self.inlets: dict[str, Inlet] = {}
         self._live: deque[Inlet] = deque()  # live sources with frames that wait, in turn
@@ -172,6 +176,8 @@ class Batcher:
         if len(self._sent_s) < _UNDER_WAY:
             self._sent_s[batch.sequence] = time.monotonic()
         self._sequence += 1
+        if self._sequence == _FIRST_BATCHES:
+            self._wanted = self._size
         return batch
 
     def batch_done(self, sequence: int) -> None:
@@ -226,7 +232,7 @@ class Batcher:
         allowed_s = max(self._max_latency_s - self._transit_s, _LEAST_SHARE * self._max_latency_s)
         oldest = time.monotonic() - allowed_s
         for ready in (self._live, self._files):
-            while ready and len(frames) < self._size:
+            while ready and len(frames) < self._wanted:
                 inlet = ready.popleft()
                 waiting = inlet.waiting
                 while waiting and (due_s := waiting[0][1].due_s) is not None and due_s < oldest:
@@ -281,7 +287,7 @@ class Batcher:
         return min(inlet.waiting[0][0] for ready in (self._live, self._files) for inlet in ready)
 
     def _due(self) -> bool:
-        if self._aborted or self._idle() or (self._queued >= self._size and not self._per_source):
+        if self._aborted or self._idle() or (self._queued >= self._wanted and not self._per_source):
             return True
         if self._queued == 0:
             return bool(self._ended)

@@ -247,17 +247,6 @@ class SynchronizedStart:
             self._sources += 1
             return self._sources - 1
 
-    def wait_for_all(self, over: Callable[[], bool]) -> None:
-        """Wait until all sources have arrived, as long as `wait` would after a release.
-
-        Args:
-            over: polled during the wait; True ends it.
-        """
-        with self._changed:
-            until_s = time.monotonic() + self._allowed_s()
-            while self._left > 0 and not over() and (left_s := until_s - time.monotonic()) > 0:
-                self._changed.wait(min(left_s, _HELD_POLL_S))
-
     def release(self) -> None:
         """Let the sources begin as soon as all have arrived."""
         with self._changed:

@@ -113,18 +113,15 @@ class Sources:
         return self.stopping or (not self._keep_running and all(state.done for state in self.states.values()))
 
     def start_early(self) -> None:
-        """Open the paced recordings and decode their first frames, before the stages are opened.
+        """Open the recordings and decode their first frames while the stages are opened.
 
-        Returns when all have done so. They wait with that frame until `start`. Decoders are created one by one; beside
-        networks that are tuned in the same process, both take longer than in turn. Cameras are not opened early: their
-        frames would be old.
+        Decoders are created one after the other, which takes seconds for many sources. Paced recordings wait with their
+        first frame until `start`. Cameras are not opened early: their frames would be old.
         """
         with self._lock:
             for reader in self._readers.values():
-                recorded = drops_late_frames(reader.config) and not _may_be_camera(reader.config)
-                if recorded and not reader.paused and not self.stopping:
-                    self._start_together(reader)
-        self._line.wait_for_all(lambda: self.stopping)
+                if not reader.paused and not self.stopping and not _may_be_camera(reader.config):
+                    self._start_early(reader)
 
     def start(self) -> None:
         """Start reading."""
@@ -142,10 +139,11 @@ class Sources:
             for reader in sorted(waiting, key=lambda one: one.start_line is None):
                 self._start_reader(reader)
 
-    def _start_together(self, reader: SourceReader) -> None:
+    def _start_early(self, reader: SourceReader) -> None:
         self._batcher.expect(1)
         self._early.add(reader.config.id)
-        reader.start_line, reader.start_number = self._line, self._line.join()
+        if drops_late_frames(reader.config):
+            reader.start_line, reader.start_number = self._line, self._line.join()
         self._start_reader(reader)
 
     def add(self, config: SourceConfig, after: LastFrame | None = None, paused: bool = False) -> None:

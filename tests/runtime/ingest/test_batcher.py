@@ -316,3 +316,11 @@ def test_nothing_begins_when_all_is_over():
     assert batcher.expect(-1)
     assert batcher.next() is None
     assert not batcher.expect(1)
+
+
+def test_the_first_two_batches_may_be_smaller():
+    batcher = made(4, LONG_S, "a", "b", ahead=4, first_size=2)
+    for index in range(4):
+        batcher.inlets["a"].put(frame("a", index))
+        batcher.inlets["b"].put(frame("b", index))
+    assert [len(batcher.next().frames) for _ in range(3)] == [2, 2, 4]

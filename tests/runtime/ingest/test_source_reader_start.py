@@ -106,18 +106,6 @@ def test_sources_that_are_opened_early_wait_for_the_release():
     assert 0.4 <= found[0] < 10
 
 
-def test_networks_are_loaded_once_all_early_sources_have_their_first_frame():
-    line = SynchronizedStart(patience_s=60)
-    line.join()
-    arrived = threading.Timer(0.2, line.arrive)
-    arrived.start()
-    begun_s = time.monotonic()
-    line.wait_for_all(lambda: False)
-    assert 0.15 < time.monotonic() - begun_s < 10
-    line.join()
-    line.wait_for_all(lambda: True)  # the run is over
-
-
 def test_a_source_that_is_ended_waits_for_no_release():
     line = SynchronizedStart()
     line.join()

@@ -1,4 +1,4 @@
-"""Paced recordings are opened before the stages, as on a GPU, and begin with them."""
+"""Recordings are opened beside the stages, as on a GPU; paced ones begin once the stages are open."""
 
 import time
 
@@ -45,7 +45,7 @@ def test_recordings_that_are_opened_early_begin_with_the_stages_and_drop_nothing
     seen: list[tuple[str, int, float]] = []
     run = made(f"{{a: {PACED}, b: {PACED}, file: 'test://?width=64&height=48&frames=5'}}", seen)
     assert run.run() == 0
-    assert sorted(run.begun) == ["source/a", "source/b"]
+    assert sorted(run.begun) == ["source/0", "source/a", "source/b"]
     assert run.counts() == {}
     for id_, frames in (("a", 10), ("b", 10), ("file", 5)):
         assert [index for source, index, _ in seen if source == id_] == list(range(frames))
