@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -63,8 +63,17 @@ class LimitsSpec:
     seconds: float
 
 
-def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> float:
+def decode_alone(
+    clip: str, device: Device, sources: int, seconds: float, started: Callable[[], None] = lambda: None
+) -> float:
     """Frames per second of `sources` parallel readers of one clip, from when all have started.
+
+    Args:
+        clip: a video; readers read it again from its start.
+        device: where to decode.
+        sources: number of readers, a thread each.
+        seconds: duration of the measurement.
+        started: called when all have started, before the measurement; may wait for other processes.
 
     Raises:
         SourceError: the clip cannot be read.
@@ -89,6 +98,7 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
             if time.monotonic() > until:
                 raise StreamkitError(f"{counts.count(0)} of {sources} readers of {clip} delivered no frame in a minute")
             time.sleep(0.005)
+        started()
         time.sleep(min(0.3, seconds / 5))
         begun, before = time.monotonic(), sum(counts)
         time.sleep(seconds)

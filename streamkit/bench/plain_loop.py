@@ -1,11 +1,12 @@
-"""The plain loop without streamkit, as the other side of `bench cpu`.
+"""The plain loop without streamkit, as the other side of `bench cpu` and of `benchmarks/performance.py`.
 
 OpenCV decodes and resizes, ONNX Runtime runs one frame at a time with its default options, OpenCV runs NMS, and
 `json.dumps` writes one line per frame. It is efficient of its kind: no unnecessary copies, vectorized postprocessing.
 
-    python -m streamkit.bench.plain_loop VIDEO CARD OUT.jsonl LIMIT
+    python -m streamkit.bench.plain_loop VIDEO CARD OUT.jsonl LIMIT [STREAMS [PROVIDER]]
 
-prints a JSON object: frames, seconds of the loop, seconds before it.
+prints a JSON object: frames, seconds of the loop, seconds before it, CPU seconds of the loop. With several streams, a
+thread for each runs the loop; PROVIDER is `CPUExecutionProvider` (the default) or `CUDAExecutionProvider`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from streamkit.core.errors import StreamkitError
+from streamkit.runtime.execution.future import Stopped, side_by_side
+
 STRIDES = (8, 16, 32)
+_CPU = "CPUExecutionProvider"
 
 
 def letterbox(image: np.ndarray, size: tuple[int, int], anchor: str) -> tuple[np.ndarray, float, int, int]:
@@ -57,18 +64,39 @@ def read_yolov8(output: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, 
 READERS = {"yolox": read_yolox, "yolov8": read_yolov8}
 
 
-def run(video: Path, card: Any, out: Path, limit: int) -> dict[str, float]:
-    """Run the loop; `card` is a `streamkit.models.card.Card` of one of `READERS`."""
+def run(
+    video: Path, card: Any, out: Path, limit: int, provider: str = _CPU, ready: Callable[[], None] = lambda: None
+) -> dict[str, float]:
+    """Run the loop.
+
+    Args:
+        video: what to read.
+        card: a `streamkit.models.card.Card` of one of `READERS`.
+        out: the file to write.
+        limit: maximum number of frames.
+        provider: ONNX Runtime's.
+        ready: called when the network is loaded; may wait for other loops.
+
+    Raises:
+        StreamkitError: ONNX Runtime does not load the provider.
+    """
     import cv2
     import onnxruntime
 
     suppress: Any = cv2.dnn.NMSBoxesBatched  # its type stub asks for lists; it takes arrays, and faster
     begun = time.perf_counter()
-    session = onnxruntime.InferenceSession(card.file, providers=["CPUExecutionProvider"])
+    if provider != _CPU:
+        onnxruntime.preload_dlls()
+    session = onnxruntime.InferenceSession(card.file, providers=[provider])
+    if session.get_providers()[0] != provider:
+        raise StreamkitError(f"ONNX Runtime does not load {provider}")
     name = session.get_inputs()[0].name
     size, read = card.input.size, READERS[card.family]
+    if provider != _CPU:  # it searches for the fastest convolutions, which takes seconds
+        session.run(None, {name: np.zeros((1, 3, size[1], size[0]), np.float32)})
     capture = cv2.VideoCapture(str(video))
-    looped = time.perf_counter()
+    ready()
+    looped, used = time.perf_counter(), time.process_time()
     frames = 0
     with out.open("w", encoding="utf-8") as file:
         while frames < limit:
@@ -100,15 +128,51 @@ def run(video: Path, card: Any, out: Path, limit: int) -> dict[str, float]:
                 objects.append({**one, "class_id": int(class_id[i]), "label": card.labels[class_id[i]]})
             file.write(json.dumps({"frame": frames, "width": width, "height": height, "objects": objects}) + "\n")
             frames += 1
-    return {"frames": frames, "seconds": time.perf_counter() - looped, "start_s": looped - begun}
+    seconds, cpu_s = time.perf_counter() - looped, time.process_time() - used
+    return {"frames": frames, "seconds": seconds, "start_s": looped - begun, "cpu_s": cpu_s}
+
+
+def run_streams(video: Path, card: Any, out: Path, limit: int, streams: int, provider: str) -> dict[str, float]:
+    """Run the loop for several streams of a video at the same time, a thread each.
+
+    Args:
+        video: what each reads.
+        card: as in `run`.
+        out: the file to write, with the stream's number in its name.
+        limit: maximum number of frames of each.
+        streams: number of streams.
+        provider: ONNX Runtime's.
+
+    Returns:
+        Frames of all, and seconds until the last loop has ended.
+    """
+    loaded: list[int] = []
+    found: list[dict[str, float]] = []
+
+    def loop(number: int, stopped: Stopped) -> None:
+        def ready() -> None:
+            loaded.append(number)
+            while len(loaded) < streams and not stopped():
+                time.sleep(0.001)
+
+        found.append(run(video, card, out.with_stem(f"{out.stem}-{number}"), limit, provider, ready))
+
+    with side_by_side(*(partial(loop, number) for number in range(streams))) as stopped:
+        while len(found) < streams and not stopped():
+            time.sleep(0.01)
+    frames = sum(one["frames"] for one in found)
+    return {name: max(one[name] for one in found) for name in ("seconds", "start_s", "cpu_s")} | {"frames": frames}
 
 
 def main(arguments: list[str]) -> None:
     """Run the loop with the command line's arguments."""
     from streamkit.models.card import load_card
 
-    video, card, out, limit = arguments
-    print(json.dumps(run(Path(video), load_card(Path(card)), Path(out), int(limit))))
+    video, card, out, limit, *rest = arguments
+    streams, provider = int(rest[0]) if rest else 1, rest[1] if len(rest) > 1 else _CPU
+    given = Path(video), load_card(Path(card)), Path(out), int(limit)
+    found = run(*given, provider) if streams == 1 else run_streams(*given, streams, provider)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,683 @@
+"""The figures of docs/performance.md: whole pipelines against their limits, cameras, and what users would write.
+
+    python benchmarks/performance.py --data DATA --out docs/figures/DATE-CARD.json [--rows files-hevc,cameras-200]
+    python benchmarks/performance_page.py        # then writes the tables and plots of docs/performance.md
+
+Each row is measured several times (`--repeat` replaces its number) within its own time limit, and appended to the JSON
+file as it comes. Values that are compared are measured in turn: decoders alone, then the whole, again and again.
+docs/figures/README.md describes the file. With `--device cpu`, small versions of the rows run, which shows that they
+work; their figures are not for the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+
+from benchmarks.decoders_alone import decoders_fps, variables
+from benchmarks.killed_process import KillSpec
+from streamkit.bench import limits, trial
+from streamkit.bench.child import environment, results
+from streamkit.bench.inputs import clip_of, half, lengthen, network, scratch_folder
+from streamkit.core.errors import StreamkitError
+from streamkit.doctor.machine import driver
+from streamkit.runtime.execution.device import gpu_trouble
+
+_ROOT = Path(__file__).resolve().parents[1]
+SCHEMA = "streamkit-performance/1"
+_OF_DECODERS = 0.95  # of the decoders' rate, which a load's streams take
+_CLASSIFIER = """
+{task: classify, family: logits, file: FILE, labels: names.txt, score: 0,
+input: {size: [224, 224], resize: stretch, scale: 1/255, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}
+"""
+
+Found = dict[str, float | None]
+"""The values of one repetition, by name; the name ends in the unit."""
+
+
+class LeftOut(Exception):
+    """A row cannot be measured on this machine; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large the rows are.
+
+    Attributes:
+        files: number of files at full speed.
+        many, few: numbers of cameras.
+        pace: frames per second of a camera.
+        clip_frames: minimum length of the file that each source reads.
+        seconds, live_s: duration of a measurement, of files and of cameras.
+        warmup_s: how long cameras run before their measurement.
+        plain_frames: frames of each stream of the plain loop.
+        plain_streams: streams of the plain loop at the same time.
+    """
+
+    files: int
+    many: int
+    few: int
+    pace: float
+    clip_frames: int
+    seconds: float
+    live_s: float
+    warmup_s: float
+    plain_frames: int
+    plain_streams: int
+
+
+GPU = Size(14, 200, 100, 30, 6000, 4.0, 10.0, 2.0, 450, 8)
+CPU = Size(2, 4, 3, 2, 300, 1.0, 2.0, 0.5, 12, 2)
+
+
+@dataclass
+class Bench:
+    """What rows measure with: the machine's device, clips and networks.
+
+    Attributes:
+        data: the folder with videos/ and models/.
+        folder: where clips, cards and records are written.
+        device: `cpu`, `cuda` or `cuda:N`.
+        size: how large the rows are.
+        most_streams: the largest number of streams of a load; None for no limit.
+        until_s: when the current row must end, in monotonic seconds.
+        conditions: of the current row, for its figures.
+        raw: what the current row's runs returned.
+    """
+
+    data: Path
+    folder: Path
+    device: str
+    size: Size
+    most_streams: int | None = None
+    until_s: float = math.inf
+    conditions: dict[str, Any] = field(default_factory=dict)
+    raw: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device != "cpu"
+
+    def clip(self, codec: str) -> Path:
+        """The clip of a codec, repeated without encoding, in memory if there is room."""
+        given = clip_of(codec, self.data)
+        out = self.folder / f"{codec}{given.suffix}"
+        if not out.exists():
+            lengthen(given, out, self.size.clip_frames)
+        return out
+
+    def detector(self, dtype: str = "") -> str:
+        """The card of YOLOX-nano, in f16 on a GPU."""
+        chosen: Any = dtype or ("f16" if self.on_gpu else "f32")
+        card = self.folder / f"yolox-nano-{chosen}.yaml"
+        return str(card) if card.exists() else network(None, self.data, self.folder, chosen)[0]
+
+    def classifier(self) -> str:
+        """The card of MobileNetV2, in f16 on a GPU."""
+        card, models = self.folder / "mobilenetv2.yaml", self.data / "models"
+        if not card.exists():
+            file = (models / "mobilenetv2_imagenet_deq.onnx").resolve()
+            names = (models / "imagenet_labels.txt").read_text(encoding="utf-8").splitlines()
+            (self.folder / "names.txt").write_text("\n".join(names[-1000:]) + "\n", encoding="utf-8")
+            if self.on_gpu:
+                half(file, self.folder / "mobilenetv2_f16.onnx")
+                file = self.folder / "mobilenetv2_f16.onnx"
+            card.write_text(_CLASSIFIER.replace("FILE", str(file)), encoding="utf-8")
+        return str(card)
+
+    def stages(self, *, load: bool = False) -> dict[str, Any]:
+        """`detect` and `jsonl`; with `load`, a tracker and two classifiers of tracks between them."""
+        classify = {"stage": "classify", "of": "detect", "model": self.classifier(), "every": "1s"} if load else {}
+        return {
+            "detect": {"model": self.detector()},
+            **({"track": {}, "kind": classify, "make": classify} if load else {}),
+            "jsonl": {"path": str(self.folder / "out" / "{source}.jsonl")},
+        }
+
+    def pipeline(self, codec: str, sources: int, stages: dict[str, Any], **source: Any) -> Path:
+        """Write a pipeline of endless sources that read the codec's clip."""
+        one = {"uri": str(self.clip(codec)), "loop": True, **source}
+        plan = {"sources": {f"s{number:03d}": one for number in range(sources)}, "stages": stages}
+        path = self.folder / "pipeline.yaml"
+        path.write_text(json.dumps(plan), encoding="utf-8")
+        return path
+
+    def decoders(self, codec: str, seconds: float | None = None) -> Found:
+        """The decoders alone, in one process and in three."""
+        found: Found = {}
+        for processes in (1, 3):
+            fps = decoders_fps(
+                self.clip(codec), self.device, self.size.files, seconds or self.size.seconds, processes, self.until_s
+            )
+            found[f"decoders_{processes}_fps"] = round(fps, 1)
+        found["decoders_fps"] = max(value for value in found.values() if value is not None)
+        return found
+
+    def network_fps(self, codec: str) -> float:
+        """The network alone at batch 64, on one CUDA stream."""
+        path = self.pipeline(codec, 1, self.stages())
+        clips = {codec: str(self.clip(codec))}
+        spec = limits.LimitsSpec(clips, [], [64 if self.on_gpu else 4], str(path), {}, self.device, self.size.seconds)
+        for found in results(spec, self.until_s):
+            if "error" in found:
+                raise StreamkitError(found["error"])
+            if found.get("what") == "infer":
+                return float(found["fps"])
+        raise StreamkitError("the network alone was not measured")
+
+    def run(self, path: Path, *, live: bool = False, device: str = "", seconds: float | None = None) -> dict[str, Any]:
+        """Run a pipeline in its own processes, and check that every frame has its record.
+
+        Raises:
+            StreamkitError: it failed.
+            TimeoutError: the row's time is up.
+        """
+        size = self.size
+        spec = trial.TrialSpec(str(path), device=device or self.device, seconds=seconds or size.seconds)
+        if live:
+            spec.seconds, spec.warmup_s, spec.start_s = seconds or size.live_s, size.warmup_s, 120.0
+        shutil.rmtree(self.folder / "out", ignore_errors=True)
+        found = trial.measure(spec, self.until_s)
+        written = sum(one.read_bytes().count(b"\n") for one in (self.folder / "out").glob("*.jsonl"))
+        self.raw.append(asdict(found))
+        if not found.error and written != found.frames_in_all:
+            found.error = f"{written} records of {found.frames_in_all} frames were written"
+        if found.error:
+            raise StreamkitError(found.error)
+        return asdict(found)
+
+
+def _live(found: dict[str, Any]) -> Found:
+    """What a run of cameras gives."""
+    in_all = sum(n for name, n in found["counts"].items() if "dropped" in name)
+    values = {name: found[name] for name in ("fps", "dropped", "processes", "cores_used", "gpu", "decoder")}
+    first = {"first_record_s": found["start_s"], "all_sources_s": found["all_sources_s"]}
+    return {**values, "dropped_in_all": in_all, **first, **found["latency"]}
+
+
+# ------------------------------------------------------------------------------------------------------------- the rows
+# Each is a generator that yields the values of one repetition after the other.
+
+
+def files(bench: Bench, codec: str) -> Iterator[Found]:
+    """Files at full speed, against the decoders alone and the network alone."""
+    bench.conditions |= {"streams": bench.size.files, "codec": codec}
+    infer: float | None = None
+    while True:
+        alone = bench.decoders(codec)
+        infer = infer or bench.network_fps(codec)
+        found = bench.run(bench.pipeline(codec, bench.size.files, bench.stages()))
+        limit = min(alone["decoders_fps"] or 0, infer)
+        values = {name: found[name] for name in ("fps", "processes", "cores_used", "gpu", "decoder")}
+        yield {**alone, "network_fps": infer, **values, "of_limit": round(found["fps"] / limit, 4)}
+
+
+def cameras(bench: Bench, codec: str, streams: int) -> Iterator[Found]:
+    """Cameras at 30 frames per second."""
+    bench.conditions |= {"streams": streams, "codec": codec, "pace_fps": bench.size.pace}
+    while True:
+        path = bench.pipeline(codec, streams, bench.stages(), pace=bench.size.pace)
+        yield _live(bench.run(path, live=True))
+
+
+def _streams(bench: Bench, alone: Found) -> int:
+    """How many streams of a load the decoders serve."""
+    rate = _OF_DECODERS * (alone["decoders_fps"] or 0)
+    fit = max(1, math.floor(rate / bench.size.pace))
+    streams = min(fit, bench.most_streams or fit, fit if bench.on_gpu else bench.size.many)
+    bench.conditions |= {"streams": streams, "pace_fps": bench.size.pace}
+    return streams
+
+
+def load(bench: Bench, codec: str) -> Iterator[Found]:
+    """A detector, a tracker and two classifiers, with as many streams as the decoders serve."""
+    bench.conditions |= {"codec": codec}
+    alone = bench.decoders(codec)
+    streams = _streams(bench, alone)
+    while True:
+        path = bench.pipeline(codec, streams, bench.stages(load=True), pace=bench.size.pace)
+        yield {**alone, **_live(bench.run(path, live=True))}
+        alone = bench.decoders(codec)
+
+
+def load_serve(bench: Bench) -> Iterator[Found]:
+    """The same through `run.py serve`, with a client that watches a source and asks for the page each second."""
+    bench.conditions |= {"codec": "hevc"}
+    streams = _streams(bench, bench.decoders("hevc"))
+    while True:
+        path = bench.pipeline("hevc", streams, bench.stages(load=True), pace=bench.size.pace)
+        yield _served(bench, path, streams)
+
+
+def one_file(bench: Bench) -> Iterator[Found]:
+    """One HEVC file on one decoder, and on all."""
+    bench.conditions |= {"streams": 1, "codec": "hevc"}
+    while True:
+        one, every = (
+            bench.run(bench.pipeline("hevc", 1, bench.stages(), decoders=decoders))["fps"] for decoders in (1, "auto")
+        )
+        yield {"one_decoder_fps": one, "auto_fps": every, "times": round(every / one, 3)}
+
+
+def first_record(bench: Bench) -> Iterator[Found]:
+    """Files, until the first record; the first start finds no compiled kernels."""
+    bench.conditions |= {"streams": bench.size.files, "codec": "hevc"}
+    path = bench.pipeline("hevc", bench.size.files, bench.stages())
+    with tempfile.TemporaryDirectory() as empty, variables({"CUPY_CACHE_DIR": empty, "CUDA_CACHE_PATH": empty}):
+        yield {"cold_first_record_s": bench.run(path, seconds=0.5)["start_s"]}
+        while True:
+            yield {"first_record_s": bench.run(path, seconds=0.5)["start_s"]}
+
+
+def two_gpus(bench: Bench) -> Iterator[Found]:
+    """Twice the files on two devices, against one."""
+    if not bench.on_gpu or (why := gpu_trouble(1)) is not None:
+        raise LeftOut("it needs two GPUs" + (f": {why}" if bench.on_gpu else ""))
+    bench.conditions |= {"streams": 2 * bench.size.files, "codec": "hevc"}
+    while True:
+        one = bench.run(bench.pipeline("hevc", bench.size.files, bench.stages()), device="cuda:0")["fps"]
+        two = bench.run(bench.pipeline("hevc", 2 * bench.size.files, bench.stages()), device="cuda:0,cuda:1")["fps"]
+        yield {"one_gpu_fps": one, "two_gpus_fps": two, "times": round(two / one, 3)}
+
+
+def emitters(bench: Bench) -> Iterator[Found]:
+    """Files without and with records to MQTT."""
+    from support.broker_servers import MosquittoServer
+
+    if (why := MosquittoServer.missing()) is not None:
+        raise LeftOut(why)
+    bench.conditions |= {"streams": bench.size.files, "codec": "hevc", "emitter": "mqtt, batch 50"}
+    bench.folder.chmod(0o755)  # it reads its files as a user of its own
+    broker = MosquittoServer(bench.folder / "broker")
+    broker.start()
+    try:
+        while True:
+            without = bench.run(bench.pipeline("hevc", bench.size.files, bench.stages()))["fps"]
+            options = {"url": f"mqtt://streamkit:{_quoted(broker.password)}@127.0.0.1:{broker.port}", "batch": 50}
+            spool = {"path": str(bench.folder / "spool")}
+            stages = {**bench.stages(), "mqtt": {"from": "detect", **options, "spool": spool}}
+            found = bench.run(bench.pipeline("hevc", bench.size.files, stages))["fps"]
+            yield {"without_fps": without, "with_fps": found, "ratio": round(found / without, 4)}
+    finally:
+        broker.kill()
+
+
+def _quoted(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")
+
+
+def plain_loop(bench: Bench) -> Iterator[Found]:
+    """The loop that people write: OpenCV and ONNX Runtime, one frame at a time, one stream and several."""
+    size = bench.size
+    bench.conditions |= {"codec": "h264", "streams": size.plain_streams, "network": "YOLOX-nano f32, batch 1"}
+    card, out = bench.detector("f32"), bench.folder / "plain.jsonl"
+    providers = {"cpu": "CPUExecutionProvider"} | ({"gpu": "CUDAExecutionProvider"} if bench.on_gpu else {})
+    while True:
+        found: Found = {}
+        for (name, provider), streams in ((one, n) for one in providers.items() for n in (1, size.plain_streams)):
+            words = [bench.clip("h264"), card, out, size.plain_frames, streams, provider]
+            done = _output([sys.executable, "-m", "streamkit.bench.plain_loop", *map(str, words)], bench.until_s)
+            one = json.loads(done.splitlines()[-1])
+            bench.raw.append({"provider": provider, "streams": streams, **one})
+            kind = f"{name}_{'one' if streams == 1 else 'many'}"
+            found[f"{kind}_fps"] = round(one["frames"] / one["seconds"], 1)
+            found[f"{kind}_cores"] = round(one["cpu_s"] / one["seconds"], 2)
+        yield found
+
+
+def kill(bench: Bench) -> Iterator[Found]:
+    """Cameras over three processes, one of which is killed."""
+    size = bench.size
+    bench.conditions |= {"streams": size.many, "codec": "hevc", "pace_fps": size.pace, "processes": 3}
+    while True:
+        path = bench.pipeline("hevc", size.many, bench.stages(), pace=size.pace)
+        found = list(results(KillSpec(str(path), bench.device, 3, size.warmup_s, 120.0), bench.until_s))[-1]
+        shutil.rmtree(bench.folder / "out", ignore_errors=True)
+        bench.raw.append(found)
+        if "error" in found:
+            raise StreamkitError(found["error"])
+        yield {name: value for name, value in found.items() if name != "counts"}
+
+
+def _output(command: list[str], until_s: float) -> str:
+    try:
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, cwd=_ROOT, env=environment(),
+            timeout=max(0.1, until_s - time.monotonic()) if until_s < math.inf else None,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(str(error)) from error
+    except subprocess.CalledProcessError as error:
+        raise StreamkitError(f"{command[2]} ended with {error.returncode}: {error.stderr[-2000:]}") from error
+    return done.stdout
+
+
+# ----------------------------------------------------------------------------------------------------------- the server
+
+
+def _served(bench: Bench, path: Path, streams: int) -> Found:
+    """Serve a pipeline, measure it by its own API while a client uses it, and end it."""
+    from support.broker_servers import free_port
+
+    port, token = free_port(), secrets.token_urlsafe(18)
+    client = _Client(f"http://127.0.0.1:{port}", token)
+    command = [sys.executable, str(_ROOT / "run.py"), "serve", str(path), "--device", bench.device, "--port", str(port)]
+    began_s = time.monotonic()
+    with (bench.folder / "serve.log").open("w") as log:
+        server = subprocess.Popen(
+            command, cwd=_ROOT, env={**environment(), "STREAMKIT_TOKEN": token}, stdout=log, stderr=log
+        )
+    try:
+        _wait_until(bench, server, lambda: client.running() == streams, "all sources")
+        started_s = time.monotonic() - began_s
+        with client.viewing("s000"):
+            time.sleep(2 * bench.size.warmup_s)
+            before, requests, took_s, begun_s = client.metrics(), 0, [], time.monotonic()
+            while (now_s := time.monotonic()) < begun_s + bench.size.live_s:
+                for one in ("/", "/status", "/sources", "/events", "/metrics", "/sources/s001/snapshot.jpg"):
+                    asked_s = time.monotonic()
+                    client.get(one if streams > 1 else one.replace("s001", "s000"))
+                    took_s.append(time.monotonic() - asked_s)
+                    requests += 1
+                time.sleep(max(0.0, now_s + 1 - time.monotonic()))
+            after, seconds = client.metrics(), time.monotonic() - begun_s
+            received = client.received
+    finally:
+        server.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(20)
+        server.kill()
+        server.wait()
+        shutil.rmtree(bench.folder / "out", ignore_errors=True)
+    found: Found = {
+        "fps": round((after.frames - before.frames) / seconds, 1), "dropped": after.dropped - before.dropped,
+        "dropped_in_all": after.dropped, "all_sources_s": round(started_s, 2), "requests": requests,
+        "slowest_request_s": round(max(took_s), 3), "live_bytes": received, **after.latency_since(before),
+    }  # fmt: skip
+    bench.raw.append(dict(found))
+    return found
+
+
+@dataclass(slots=True)
+class _Metrics:
+    """Counters of `/metrics`: frames, drops, and the latency histogram as cumulative counts by bound in seconds."""
+
+    frames: float
+    dropped: float
+    buckets: dict[float, float]
+
+    def latency_since(self, before: _Metrics) -> Found:
+        """p50 and p95 in milliseconds, each the bound of a bucket interpolated linearly, as Prometheus does."""
+        counts = {bound: n - before.buckets.get(bound, 0) for bound, n in sorted(self.buckets.items())}
+        return {f"p{q}_ms": _quantile(counts, q / 100) for q in (50, 95)}
+
+
+def _quantile(counts: dict[float, float], share: float) -> float | None:
+    """A quantile in milliseconds of cumulative counts by bound in seconds; None without counts."""
+    total, low, under = max(counts.values(), default=0), 0.0, 0.0
+    if not total:
+        return None
+    for bound, n in counts.items():
+        if n >= share * total:
+            if math.isinf(bound):
+                return round(low * 1e3, 1)
+            return round((low + (bound - low) * (share * total - under) / (n - under)) * 1e3, 1)
+        low, under = bound, n
+    return None
+
+
+class _Client:
+    """A client of `run.py serve` that is signed in."""
+
+    def __init__(self, base: str, token: str) -> None:
+        self._base, self._headers = base, {"Authorization": f"Bearer {token}"}
+        self.received = 0
+
+    def get(self, path: str) -> bytes:
+        """The body of a request; empty if the server has none now."""
+        try:
+            with self._open(path) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                raise
+            return b""
+
+    def _open(self, path: str) -> Any:
+        return urllib.request.urlopen(urllib.request.Request(self._base + path, headers=self._headers), timeout=20)
+
+    def running(self) -> int:
+        """Number of sources that run and have given frames; -1 while the server does not answer."""
+        try:
+            found = json.loads(self.get("/sources"))
+        except (OSError, ValueError):
+            return -1
+        return sum(one["state"] == "running" and one["frames"] > 0 for one in found)
+
+    @contextmanager
+    def viewing(self, source: str) -> Iterator[None]:
+        """Read the live stream of a source while the block runs."""
+        answer = self._open(f"/sources/{source}/live.mjpg")
+        over = False
+
+        def read() -> None:
+            with suppress(OSError, ValueError, AttributeError):  # it is closed meanwhile
+                while not over and (chunk := answer.read1(1 << 16)):
+                    self.received += len(chunk)
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(read)
+            try:
+                yield
+            finally:
+                over = True
+                time.sleep(0.3)
+
+    def metrics(self) -> _Metrics:
+        text = self.get("/metrics").decode()
+        frames = dropped = 0.0
+        buckets: dict[float, float] = defaultdict(float)
+        for name, labels, value in re.findall(r"^(\w+)\{?(.*?)\}? ([0-9.e+]+)$", text, re.MULTILINE):
+            if name == "streamkit_frames_total":
+                frames += float(value)
+            elif name == "streamkit_frames_dropped_total":
+                dropped += float(value)
+            elif name == "streamkit_source_latency_seconds_bucket":
+                (bound,) = re.findall(r'le="([^"]+)"', labels)
+                buckets[float(bound)] += float(value)
+        return _Metrics(frames, dropped, dict(buckets))
+
+
+def _wait_until(bench: Bench, server: subprocess.Popen[bytes], done: Callable[[], bool], what: str) -> None:
+    while not done():
+        if server.poll() is not None:
+            raise StreamkitError(f"serve ended: {(bench.folder / 'serve.log').read_text()[-2000:]}")
+        if time.monotonic() > bench.until_s:
+            raise TimeoutError(f"{what} did not run in time")
+        time.sleep(0.2)
+
+
+# --------------------------------------------------------------------------------------------------- measuring the rows
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row: its repetitions, how many by default, and its time limit in seconds."""
+
+    work: Callable[[Bench], Iterator[Found]]
+    repeat: int
+    limit_s: float
+
+
+ROWS: dict[str, Row] = {
+    "files-h264": Row(lambda bench: files(bench, "h264"), 3, 240),
+    "files-hevc": Row(lambda bench: files(bench, "hevc"), 3, 240),
+    "cameras-200": Row(lambda bench: cameras(bench, "hevc", bench.size.many), 1, 150),
+    "cameras-100": Row(lambda bench: cameras(bench, "h264", bench.size.few), 5, 240),
+    "load-h264": Row(lambda bench: load(bench, "h264"), 1, 180),
+    "load-hevc": Row(lambda bench: load(bench, "hevc"), 1, 180),
+    "load-serve": Row(load_serve, 1, 180),
+    "one-file": Row(one_file, 3, 180),
+    "first-record": Row(first_record, 3, 120),
+    "two-gpus": Row(two_gpus, 2, 180),
+    "emitters": Row(emitters, 3, 240),
+    "plain-loop": Row(plain_loop, 3, 200),
+    "kill": Row(kill, 1, 180),
+}
+"""The rows, in the order in which they are measured."""
+
+
+def measure(name: str, bench: Bench, repeat: int | None, max_s: float) -> dict[str, Any]:
+    """Measure a row.
+
+    Args:
+        name: of `ROWS`.
+        bench: what to measure with.
+        repeat: number of repetitions; None for the row's own.
+        max_s: time limit in seconds, if lower than the row's own.
+
+    Returns:
+        Its entry in the file. What was measured before an error or the time limit is kept.
+    """
+    row, begun_s = ROWS[name], time.monotonic()
+    wanted, limit_s = repeat or row.repeat, min(row.limit_s, max_s)
+    bench.until_s, bench.conditions, bench.raw = begun_s + limit_s, {"device": bench.device}, []
+    values: dict[str, list[float]] = defaultdict(list)
+    error, longest_s, done, work = None, 0.0, 0, row.work(bench)
+    try:
+        while done < wanted:
+            started_s = time.monotonic()
+            if started_s + longest_s > bench.until_s:
+                error = f"{done} of {wanted} repetitions fitted into {limit_s:g} s"
+                break
+            for key, value in next(work).items():
+                if value is not None:
+                    values[key].append(value)
+            done, longest_s = done + 1, max(longest_s, time.monotonic() - started_s)
+    except TimeoutError:
+        error = f"stopped at its time limit of {limit_s:g} s, after {done} of {wanted} repetitions"
+    except LeftOut as why:
+        error = f"left out: {why}"
+    except (StreamkitError, RuntimeError, OSError) as failure:
+        error = f"after {done} of {wanted} repetitions: {failure}"
+    finally:
+        work.close()  # type: ignore[attr-defined]
+    now, took_s = datetime.now(UTC).isoformat(timespec="seconds"), round(time.monotonic() - begun_s, 1)
+    return {
+        "row": name, "at": now, "took_s": took_s,
+        "repetitions": done, "error": error, "conditions": bench.conditions,
+        "figures": {key: summary(found) for key, found in values.items()}, "raw": bench.raw,
+    }  # fmt: skip
+
+
+def summary(values: list[float]) -> dict[str, Any]:
+    """Median and range of a value's repetitions, and all of them."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values), "values": values}
+
+
+def machine(bench: Bench) -> dict[str, Any]:
+    """Describe the machine: names of GPU and CPU, number of cores, driver, versions."""
+    clip = {"h264": str(bench.clip("h264"))}
+    path = bench.pipeline("h264", 1, bench.stages())
+    found = list(results(limits.LimitsSpec(clip, [], [], str(path), {}, bench.device, 0.1)))[-1]
+    if "error" in found:
+        raise StreamkitError(found["error"])
+    known = found["machine"]
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        known["cpu"] = next(iter(re.findall(r"model name\s*:\s*(.+)", text)), None)
+    gpu = known["gpu"] or {}
+    known |= {"gpu": gpu.get("name"), "cuda": gpu.get("runtime"), "driver": driver()[1] if bench.on_gpu else None}
+    return dict(known)
+
+
+def opened(out: Path, known: dict[str, Any]) -> dict[str, Any]:
+    """The file's content so far, to which rows are appended.
+
+    Raises:
+        SystemExit: it is of another kind, or of another machine.
+    """
+    if not out.exists():
+        return {"schema": SCHEMA, "date": datetime.now(UTC).date().isoformat(), "machine": known, "rows": []}
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    same = ("gpu", "cpu", "cores", "driver")
+    if found.get("schema") != SCHEMA or any(found["machine"].get(key) != known.get(key) for key in same):
+        raise SystemExit(f"{out} has figures of another machine or of another kind; name another file with --out")
+    return found
+
+
+def told(entry: dict[str, Any]) -> str:
+    """A measured row as a line of text."""
+    parts = [
+        f"{key} {found['median']:g}" + (f" ({found['low']:g} to {found['high']:g})" if len(found["values"]) > 1 else "")
+        for key, found in entry["figures"].items()
+    ]
+    error = f"; {entry['error']}" if entry["error"] else ""
+    return f"{entry['row']}, {entry['repetitions']} times in {entry['took_s']:g} s: {', '.join(parts)}{error}"
+
+
+def main() -> int:
+    """Measure the rows, and append each to the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("STREAMKIT_TEST_DATA"), help="videos/ and models/")
+    parser.add_argument("--out", type=Path, required=True, help="a JSON file; rows are appended")
+    parser.add_argument("--rows", default=",".join(ROWS), help=f"of {', '.join(ROWS)}; by default all")
+    parser.add_argument("--repeat", type=int, help="repetitions of each row")
+    parser.add_argument("--streams", type=int, help="the largest number of streams of a load")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu")
+    parser.add_argument(
+        "--max", type=float, default=math.inf, help="seconds in all; rows that do not fit are cut short"
+    )
+    given = parser.parse_args()
+    names = given.rows.split(",")
+    if unknown := [name for name in names if name not in ROWS]:
+        parser.error(f"no rows {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    if given.data is None or not given.data.is_dir():
+        parser.error("--data must be a folder with videos/ and models/")
+    until_s, failed = time.monotonic() + given.max, False
+    with scratch_folder() as folder:
+        size = CPU if given.device == "cpu" else GPU
+        bench = Bench(given.data.resolve(), Path(folder), given.device, size, given.streams)
+        content = opened(given.out, machine(bench))
+        for name in names:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                print(f"{name}: skipped, the time is up", flush=True)
+                continue
+            entry = measure(name, bench, given.repeat, left_s)
+            content["rows"].append(entry)
+            part = given.out.with_suffix(".part")
+            part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            part.replace(given.out)
+            failed |= bool(entry["error"]) and not entry["figures"]
+            print(told(entry), flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
