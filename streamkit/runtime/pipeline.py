@@ -22,7 +22,7 @@ from streamkit.core.tasks import Future
 from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.execution.channel import Aborted, Outlet
-from streamkit.runtime.execution.device import lost_device
+from streamkit.runtime.execution.device import LaneDevice, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import configure_process, heap_trimmer, pin_to_shared_cores
@@ -96,6 +96,7 @@ class PipelineRun(Controls):
         super().__init__(graph)
         self._faults = faults_of(graph.sources)
         self._runners: list[Runner] = []
+        self._lane_devices: list[LaneDevice] = []
         self.device, self.devices, self.limit = device, (device,), limit
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
@@ -252,6 +253,7 @@ class PipelineRun(Controls):
                 self._runners.extend(runners)
                 ready = threading.Event()
                 worker = LaneThread(lane, runners, self.device, ready.set, self.fail, self.outputs.count, self._spans)
+                self._lane_devices.append(worker.device)
                 lane.threads.append(start(f"{lane.nodes[0].id}/{number}", worker))
                 ready.wait()
                 if self.fatal is not None:

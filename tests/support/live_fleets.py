@@ -1,11 +1,12 @@
-"""A run over two processes on the CPU that a test changes, and whose processes it kills."""
+"""A run over several processes that a test changes, and whose processes it kills."""
 
 import json
 import os
 import signal
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,11 @@ SLOW = STAGES.replace("tag: {}", "tag: {pause_s: 0.02}")
 class Live:
     """A `WorkerFleet`, or what follows the YAML with one, on a thread."""
 
+    DEVICE, PLUGIN = "{use: cpu, processes: 2}", PLUGIN
+
     def __init__(self, folder: Path, sources: dict[str, str], stages: str = STAGES, head: str = "") -> None:
         self.folder, self.out, self.path = folder, folder / "out", folder / "p.yaml"
-        (folder / "live.py").write_text(PLUGIN)
+        (folder / "live.py").write_text(self.PLUGIN)
         self.head, self.logged, self.codes = head, collect(), list[int]()
         self.write(sources, stages)
         self.run: Any = None
@@ -65,7 +68,7 @@ class Live:
     def write(self, sources: dict[str, str], stages: str = STAGES) -> None:
         listed = "".join(f"  {id_}: {source}\n" for id_, source in sources.items())
         street = Path(__file__).parents[2] / "samples/street.mp4"
-        text = f"device: {{use: cpu, processes: 2}}\nplugins: [live.py]\n{self.head}sources:\n{listed}stages:{stages}"
+        text = f"device: {self.DEVICE}\nplugins: [live.py]\n{self.head}sources:\n{listed}stages:{stages}"
         self.path.write_text(text.replace("OUT", str(self.out)).replace("samples/street.mp4", str(street)))
 
     def graph(self) -> Graph:
@@ -141,3 +144,10 @@ class Live:
         """Wait until ten more frames of a source have come to the shared sink."""
         before = len(self.indices(source))
         until(lambda: len(self.indices(source)) >= before + 10, seconds)
+
+
+def restarts_in(path: Path) -> list[tuple[str, str]]:
+    """Source and record of each event `restarted` in a table of events."""
+    with closing(sqlite3.connect(path)) as made:
+        found = made.execute("SELECT source, record FROM events WHERE kind = 'restarted' ORDER BY rowid").fetchall()
+    return [(source, data) for source, data in found]

@@ -28,7 +28,7 @@ _LOST = re.compile(
     r"|MisalignedAddress|InvalidAddressSpace|InvalidPc|ECCUncorrectable|Mps\w+|DevicesUnavailable)"
     r"|CUDA_ERROR_(ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|ASSERT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
     r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|ECC_UNCORRECTABLE|MPS_\w+|DEVICE_UNAVAILABLE)"
-    r"|CUDA failure (700|702|710|71[4-9]|805|80[6-9]|214)\b"
+    r"|CUDA failure (700|702|710|71[4-9]|80[5-9]|810|214)\b"
 )
 """Errors after which a CUDA context cannot be used, as CuPy, the driver and ONNX Runtime write them; see
 https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html ("the process must be terminated")."""
@@ -119,6 +119,14 @@ class LaneDevice:
     def synchronize(self) -> None:
         """Wait for all work of the lane."""
 
+    def stuck_s(self, now_s: float) -> float:
+        """For how many seconds the device has not finished work that was queued.
+
+        One thread calls this at intervals, which need not be the lane's; `now_s` is the monotonic time. On a GPU it
+        raises what CUDA raises once the GPU cannot be used.
+        """
+        return 0.0
+
 
 class HostLane(LaneDevice):
     """A lane of host stages in a GPU pipeline; waits on its thread.
@@ -157,6 +165,7 @@ class CudaLane(LaneDevice):
         self._kept: deque[tuple[Any, Any]] = deque()
         self._reading: Any = None
         self._stream: Any = None
+        self._probe: tuple[Any, float] | None = None
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
@@ -189,6 +198,17 @@ class CudaLane(LaneDevice):
         while self._kept and (self._kept[0][0].done or len(self._kept) > _IN_FLIGHT):
             self._kept[0][0].synchronize()
             self._kept.popleft()
+
+    def stuck_s(self, now_s: float) -> float:
+        """See `LaneDevice.stuck_s`: the age of an event behind the work that the stream had at an earlier call."""
+        if self._stream is None:
+            return 0.0
+        if self._probe is None or self._probe[0].done:
+            with self._cupy.cuda.Device(self._device.index):
+                event = self._cupy.cuda.Event(disable_timing=True)
+                event.record(self._stream)
+            self._probe = event, now_s
+        return now_s - self._probe[1]
 
     def synchronize(self) -> None:
         """Wait for the stream and release everything kept."""

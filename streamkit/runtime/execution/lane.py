@@ -103,6 +103,9 @@ class LaneThread:
         fail: receives an error that ends the run.
         finished: called with each batch that has passed the lane.
         spans: returns the calling thread's track in the timeline of the run.
+
+    Attributes:
+        device: synchronises the lane with the device.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class LaneThread:
         for runner, after in itertools.pairwise(runners):
             runner.splits_outputs = after.node.type.spec.splits_outputs
         self._ready, self._fail, self._finished, self._spans = ready, fail, finished, spans
-        self._device: LaneDevice = lane_device(device, lane.on_device)
+        self.device: LaneDevice = lane_device(device, lane.on_device)
         self._on, self._stream_on = device, device if lane.on_device else None
 
     def __call__(self) -> None:
@@ -122,7 +125,7 @@ class LaneThread:
         if self.lane.mostly_waits:
             pin_to_shared_cores(self._on)
         try:
-            with self._device.activate():
+            with self.device.activate():
                 try:
                     for runner in self.runners:
                         opened.append(runner)
@@ -148,9 +151,9 @@ class LaneThread:
     def _loop(self) -> None:
         spans = self._spans()
         take = spans.call("wait for input", self._next, waiting=True)
-        acquire = spans.call("wait for the GPU", self._device.acquire, waiting=True)
+        acquire = spans.call("wait for the GPU", self.device.acquire, waiting=True)
         stages = [spans.stage(runner.node.id, runner.run, self._stream_on) for runner in self.runners]
-        release = spans.call("wait for the GPU", self._device.release, waiting=True)
+        release = spans.call("wait for the GPU", self.device.release, waiting=True)
         put = spans.call("wait for output", self.lane.outlet.put, waiting=True)
         while (batch := take()) is not None:
             acquire(batch)
@@ -171,7 +174,7 @@ class LaneThread:
         return batches[0] if len(batches) == 1 else merge_batches(batches)
 
     def _close(self, opened: Sequence[Runner]) -> None:
-        self._device.synchronize()
+        self.device.synchronize()
         self._spans().close()
         for runner in opened:
             try:

@@ -75,6 +75,13 @@ _GRACE_S = 10.0
 """Time for a process to exit after the order to drop everything, or after it reports its end."""
 _INCIDENT_S = 0.5
 """Time after the death of a process in which others may die of the same cause, such as a fault of a shared GPU."""
+SILENT_S = 15.0
+"""Time without a report after which a process hangs. It reports every 0.5 s on a thread of its own, also while its
+stages wait. That thread can be late because the machine is overloaded, which is a matter of seconds, or because a
+library holds the GIL: ONNX Runtime does while it loads a network, at most a few seconds for several GB. Before a
+process is ready there is no limit: TensorRT builds its engines then, for minutes."""
+_LONGEST_STEP_S = 1.0
+"""If the parent itself did not run for longer, the processes were perhaps stopped with it, as Ctrl-Z does."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -91,7 +98,9 @@ class WorkerHandle(SupervisedWorker):
         over: whether its frames were processed, too.
         code: its exit code, once it has reported its end.
         failure: how it died, if it exited without reporting its end.
+        silent_s: seconds without a message, as far as this process ran.
         lost: why it could no longer use its GPU.
+        hangs: why it must be killed, as it has reported.
         order: the last order sent to it of those that end it.
         deadline_s: monotonic time in seconds at which it is killed.
         additional: whether it was started for a source that was added; the run goes on if it cannot start.
@@ -106,7 +115,9 @@ class WorkerHandle(SupervisedWorker):
     over: bool = False
     code: int | None = None
     failure: str | None = None
+    silent_s: float = 0.0
     lost: str = ""
+    hangs: str = ""
     order: str = ""
     deadline_s: float = math.inf
     additional: bool = False
@@ -138,7 +149,11 @@ class WorkerHandle(SupervisedWorker):
 
     def overdue(self, now_s: float) -> str | None:
         """The reason to kill it at this monotonic time; see `Supervisor`."""
-        return f"the process of {self.device} does not end and is killed" if now_s > self.deadline_s else None
+        if now_s > self.deadline_s:
+            return f"its process on {self.device} does not end and was killed"
+        if self.ready and self.silent_s > SILENT_S:
+            return f"its process on {self.device} has not reported for {SILENT_S:g} s and was killed"
+        return f"its process on {self.device} {self.hangs}" if self.hangs else None
 
 
 def prepare(
@@ -391,13 +406,13 @@ class WorkerFleet(Controls):
             if not free:
                 return None
             device = min(free, key=lambda device: running[device])
-            worker = WorkerHandle(device=device, number=len(self._workers), additional=True)
             try:
-                self._add_worker(worker)
+                worker = self._add_worker(device, additional=True)
             except OSError as error:  # no memory, or too many files or processes
                 self._limits[device] = max(1, running[device])
                 logger.warning(f"another process on {device} cannot be started: {describe(error)}")
                 return None
+            self._begin(worker)
         logger.info(f"a new source would overload the processes: process {running.total() + 1} starts on {device}")
         return worker
 
@@ -407,12 +422,13 @@ class WorkerFleet(Controls):
         running = sum(one.takes_sources for one in self._workers if one.device == worker.device)
         self._limits[worker.device] = max(1, running)
 
-    def _add_worker(self, worker: WorkerHandle) -> None:
-        """Start a process, without sources, while others run or have died. Raises OSError."""
+    def _add_worker(self, device: str, *, additional: bool = False) -> WorkerHandle:
+        """Start a process, without sources, while others run or have died; it waits for `_begin`. Raises OSError."""
+        worker = WorkerHandle(device=device, number=len(self._workers), additional=additional)
         self._start_worker(worker)
         self._workers.append(worker)
         self.sources.add_process(worker)
-        self._begin(worker)
+        return worker
 
     def _start_worker(self, worker: WorkerHandle) -> None:
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
@@ -463,7 +479,12 @@ class WorkerFleet(Controls):
 
     def _supervise(self, done: Callable[[], bool]) -> None:
         """Receive messages of the processes, end them and restart their sources, until `done`."""
+        before_s = time.monotonic()
         while not done():
+            now_s = time.monotonic()
+            step_s, before_s = min(now_s - before_s, _LONGEST_STEP_S), now_s
+            for worker in self._supervisor.workers:
+                worker.silent_s += step_s
             order = "abort" if self._aborted else "stop" if self.stopping or self.fatal else ""
             if not order and self.sources.over and not self._dead:
                 order = "finish"
@@ -479,6 +500,7 @@ class WorkerFleet(Controls):
                 self._recover(ending)
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
+        worker.silent_s = 0.0
         if self._relay is not None and self._relay.handle(kind, value):
             return
         if kind == "log":
@@ -502,6 +524,10 @@ class WorkerFleet(Controls):
             self._restore_options(value)
         elif kind == "lost":
             worker.lost = value
+        elif kind == "hangs" and not worker.hangs:
+            if self._mps is not None and worker.child is not None:
+                self._mps.terminate_client(worker.child.pid)
+            worker.hangs = value
         elif kind == "refused":
             self._refuse(worker, *value)
         elif kind == "end":
@@ -509,7 +535,8 @@ class WorkerFleet(Controls):
         elif kind == "exited":
             worker.exited = True
             if worker.code is None:
-                worker.failure = f"its process on {worker.device} {worker.lost or value}"
+                how = worker.hangs or worker.lost or value
+                worker.failure = worker.killed or f"its process on {worker.device} {how}"
 
     def _restore_options(self, number: int) -> None:
         """Restore the options that a stage has rejected, unless they were changed again."""
@@ -546,8 +573,6 @@ class WorkerFleet(Controls):
             dead, self._dead = self._dead, []
             lost = [(worker, self.sources.remove_process(worker)) for worker in dead]
             if not ending and not any(worker.takes_sources for worker in self._workers):
-                if self._mps is not None:
-                    self._mps.restart()
                 self._replace(worker for worker, ids in lost if ids or (self._keep_running and worker.ready))
             for worker, ids in lost:
                 if not ids and not ending:
@@ -563,12 +588,17 @@ class WorkerFleet(Controls):
             self._report_restarts(failure, sources)
 
     def _replace(self, dead: Iterable[WorkerHandle]) -> None:
-        """Start a new process, without sources, for each of `dead`."""
+        """Start a new process, without sources, for each of `dead`, which were all."""
+        new: list[WorkerHandle] = []
         try:
             for worker in dead:
-                self._add_worker(WorkerHandle(device=worker.device, number=len(self._workers)))
+                new.append(self._add_worker(worker.device))
         except OSError as error:
             self.fail(_not_started(error))
+        if self._mps is not None:
+            self._mps.restart()  # while the processes import packages
+        for worker in new:
+            self._begin(worker)
 
     def _give_up(self, worker: WorkerHandle, ids: Iterable[str]) -> None:
         """Mark sources of a process that has died as failed."""

@@ -27,6 +27,7 @@ _DEFAULT_PIPES = "/tmp/nvidia-mps"
 _LONGEST_FOLDER = 60
 """A socket's path has at most 107 bytes."""
 _GUARD_S = 15.0
+_TERMINATE_S = 3.0
 _CLIENT_S = 20.0
 _CLIENT = """
 import ctypes
@@ -121,6 +122,18 @@ class MpsDaemon:
             self.close()
             self.start()
         return self.active
+
+    def terminate_client(self, pid: int) -> None:
+        """Terminate the GPU work of a process that is about to be killed.
+
+        Killing a client with work in flight may leave the server, and with it the other clients, unusable; work that
+        never ends is in flight for ever. See "terminate_client" in NVIDIA's documentation of MPS.
+        """
+        control, environment = find_control(), {**os.environ, **self.environment}
+        if not self.active or control is None:
+            return
+        for server in (mps_guard.ask(control, "get_server_list", environment, _TERMINATE_S) or "").split():
+            mps_guard.ask(control, f"terminate_client {server} {pid}", environment, _TERMINATE_S)
 
     def close(self) -> None:
         """End a daemon that was started here, with its folders. Workers must have ended before."""

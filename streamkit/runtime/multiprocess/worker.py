@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -111,10 +112,14 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         pin_process(device, *job.part)
         pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery, early, trace)
         with PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report):
-            code = pipeline.run()
+            try:
+                code = pipeline.run()
+            except BaseException as error:
+                link.fatal(error)
+            uplink.close()  # waits for the parent's sinks, which may take long: the reports go on meanwhile
     except BaseException as error:
         link.fatal(error)
-    uplink.close()
+        uplink.close()
     if gallery is not None:
         gallery.close()
     if pipeline is not None:
@@ -221,9 +226,27 @@ class WorkerPipeline(PipelineRun):
         return WorkerReport(report, finished, latency, states, numbers, self.sources.removed, self.queues(), facts)
 
     def send_report(self) -> None:
-        """Send the counts so far to the parent."""
+        """Send the counts so far to the parent, which kills a process without reports; check the GPU."""
         with contextlib.suppress(RuntimeError):  # a counter was added during the copy; sent next time
             self._link.send("report", self.worker_report())
+        if self.ready:
+            self._check_device()
+
+    def _check_device(self) -> None:
+        """Tell the parent if the GPU does not finish its work; end the process if it has lost its GPU.
+
+        A kernel that never ends does not keep this process from reporting. The parent ends it: the GPU work of a
+        client of MPS must be terminated before its process is.
+        """
+        limit_s, now_s = self.graph.config.watchdog_s, time.monotonic()
+        try:
+            stuck_s = max((one.stuck_s(now_s) for one in self._lane_devices), default=0.0)
+        except Exception as error:
+            if lost_device(error) is not None:
+                self.fail(error)
+            return
+        if stuck_s > limit_s:
+            self._link.send("hangs", f"has not finished work on its GPU for {limit_s:g} s (watchdog) and was killed")
 
     def _start_sources(self) -> None:
         """Report that every stage is open, wait until all processes are ready, and start."""

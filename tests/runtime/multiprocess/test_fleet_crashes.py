@@ -4,24 +4,27 @@ import contextlib
 import itertools
 import os
 import signal
-import sqlite3
 import subprocess
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from support.fleets import OUTPUTS, PATTERN, Runs, children_of, runs_fixture, shares_of, until  # noqa: F401  a fixture
-from support.live_fleets import CAMERA, FILE, LOOP, SLOW, Live
+from support.fleets import (  # noqa: F401  a fixture
+    OUTPUTS,
+    PATTERN,
+    Runs,
+    children_of,
+    runs_fixture,
+    shares_of,
+    until,
+)
+from support.live_fleets import CAMERA, FILE, LOOP, SLOW, Live, restarts_in
+
+from streamkit.runtime.multiprocess import fleet as module
+from streamkit.runtime.multiprocess.fleet import SILENT_S, WorkerHandle
 
 FAILURE = "its process on cpu was killed by SIGKILL"
-
-
-def restarts_in(path: Path) -> list[tuple[str, str]]:
-    """Source and record of each event `restarted` in a table of events."""
-    with contextlib.closing(sqlite3.connect(path)) as made:
-        found = made.execute("SELECT source, record FROM events WHERE kind = 'restarted' ORDER BY rowid").fetchall()
-    return [(source, data) for source, data in found]
 
 
 @pytest.mark.alone
@@ -208,6 +211,37 @@ def test_a_worker_that_is_killed_while_it_starts_is_made_up_for(tmp_path: Path) 
     for source in "ab":
         assert live.indices(source) == live.indices(source, source) == list(range(40))
     assert [who for who, _ in restarts_in(live.out / "events.db")] == ["a"]
+
+
+def test_a_process_that_hangs_is_killed_and_its_sources_go_on_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENT_S", 3.0)
+    live = Live(tmp_path, {"a": LOOP, "b": LOOP})
+    with live.running():
+        for source in "ab":
+            live.more(source)
+        pid = live.worker_of("a").child.pid
+        live.kill("a", number=signal.SIGSTOP)
+        begun_s = time.monotonic()
+        until(lambda: live.run.restarted == 1, 10)
+        assert 2 < time.monotonic() - begun_s < 6
+        live.more("a")
+        live.more("b")
+        assert not psutil.pid_exists(pid)
+    failure = "its process on cpu has not reported for 3 s and was killed"
+    assert failure in live.logged
+    assert any(text.startswith(f"{failure}: its sources restart in another process (a);") for text in live.logged)
+
+
+def test_only_a_process_that_is_ready_and_silent_is_killed() -> None:
+    handle = WorkerHandle(device="cpu")
+    handle.silent_s = 1e6
+    assert handle.overdue(0.0) is None  # it may tune networks
+    handle.ready, handle.silent_s = True, SILENT_S
+    assert handle.overdue(0.0) is None
+    handle.silent_s = SILENT_S + 0.1
+    assert handle.overdue(0.0) == "its process on cpu has not reported for 15 s and was killed"
 
 
 @pytest.mark.alone

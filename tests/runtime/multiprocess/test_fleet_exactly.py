@@ -313,6 +313,29 @@ def test_the_sources_of_a_worker_that_dies_before_it_is_ready_go_to_another(play
     assert played.fleet.frame_counts()[0][0] == 0
 
 
+def test_a_worker_without_reports_is_killed_but_not_for_the_time_that_the_parent_slept(played: Played) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        made.obey = lambda order: None if order == "go" else made.work(order)
+
+    def pass_s(seconds: float) -> None:
+        assert not played.processes[0].killed
+        played.clock.now_s += seconds
+        played.processes[1].tell(1, {"b": SourceState(1)})
+
+    played.begin = begin
+    played.then[3] = lambda: pass_s(1000.0)  # counts as one second
+    played.then |= dict.fromkeys(range(4, 18), lambda: pass_s(1.0))
+    played.then[18] = lambda: pass_s(0.5)
+    assert played.fleet.run() == 0
+    first, second = played.processes
+    assert (first.killed, second.killed, len(played.waits)) == (True, False, pytest.approx(28, abs=5))
+    failure = "its process on cpu has not reported for 15 s and was killed"
+    assert played.logged == [
+        failure, f"{failure}: its sources restart in another process (a, c); 0 frames are lost"
+    ]  # fmt: skip
+
+
 def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(played: Played) -> None:
     def begin(made: Process) -> None:
         made.say("ready")
@@ -516,7 +539,7 @@ def test_a_worker_that_does_not_end_is_killed_and_it_is_said(played: Played) -> 
     module_clock = played.clock
     played.fleet._supervisor._overdue = lambda worker, now_s: WorkerHandle.overdue(worker, module_clock.now_s)
     assert played.fleet.run() == 0  # each has reported its end
-    assert played.logged == ["the process of cpu does not end and is killed"] * 2
+    assert played.logged == ["its process on cpu does not end and was killed"] * 2
     assert all(one.killed for one in played.processes)
     assert len(played.waits) >= 4
     assert [worker.failure for worker in played.fleet._workers] == [None, None]
@@ -569,7 +592,7 @@ def test_a_handle_has_a_deadline_once_it_is_to_drop_everything(monkeypatch: pyte
     handle.end("".join(["ab", "ort"]))
     assert (handle.order, handle.deadline_s, sent) == ("abort", 110.0, ["go", "stop", "now", "abort"])
     assert (handle.overdue(109.0), handle.overdue(110.0)) == (None, None)
-    assert handle.overdue(110.1) == handle.overdue(120.0) == "the process of cuda:3 does not end and is killed"
+    assert handle.overdue(110.1) == handle.overdue(120.0) == "its process on cuda:3 does not end and was killed"
 
 
 def test_handles_are_themselves_alone_and_take_no_strange_attribute() -> None:
