@@ -1,4 +1,4 @@
-"""Writes the tables and plots of docs/performance.md, and a line of the README, from the figures in docs/figures/.
+"""Writes the tables and plots of docs/performance.md from the figures in docs/figures/.
 
     python benchmarks/performance_page.py
 
@@ -75,9 +75,10 @@ class Figure:
 
     @property
     def source(self) -> str:
-        """Card, date and file, as Markdown."""
+        """Card, date and file, as Markdown; whether the script measured it."""
         day = date.fromisoformat(self.entry["at"][:10])
-        return f"[{self.card}, {day.day} {day:%b %Y}](figures/{self.file})"
+        by_hand = ", transcribed" if "origin" in self.entry else ""
+        return f"[{self.card}, {day.day} {day:%b %Y}](figures/{self.file}){by_hand}"
 
     @property
     def streams(self) -> int:
@@ -278,32 +279,13 @@ def page(text: str, figures: Figures) -> str:
         ValueError: a marker is missing.
     """
     for name, table in TABLES.items():
-        text = _between(text, f"<!-- {name} -->\n", f"<!-- /{name} -->\n", table(figures))
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise ValueError(f"the page has no {begin.strip()} and {end.strip()}")
+        text = f"{before}{begin}{table(figures)}{end}{after}"
     return text
-
-
-def readme(text: str, figures: Figures) -> str:
-    """The README with the streams of the full load in its comparison.
-
-    Raises:
-        ValueError: a marker is missing.
-    """
-    loads = [
-        f"{one.card}: {one.streams} {codec}"
-        for row, codec in (("load-h264", "H.264"), ("load-hevc", "HEVC"))
-        if (one := figures.get(row)) is not None
-    ]
-    cell = f"[{', '.join(loads)}](docs/performance.md#streams-per-gpu)" if loads else "–"
-    return _between(text, "<!-- load -->", "<!-- /load -->", cell)
-
-
-def _between(text: str, begin: str, end: str, new: str) -> str:
-    """The text with `new` between two markers."""
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (found and closed):
-        raise ValueError(f"the page has no {begin.strip()} and {end.strip()}")
-    return f"{before}{begin}{new}{end}{after}"
 
 
 # ------------------------------------------------------------------------------------------------------------ the plots
@@ -364,7 +346,8 @@ def streams_plot(figures: Figures) -> str:
     for points, color, label in ((limits, _LIMIT, "decoders alone"), (theirs, _OTHER, "DeepStream 7.0, H100")):
         if points:
             where, values = zip(*points, strict=True)
-            axes.scatter(values, where, marker="|", s=420, linewidths=3, color=color, label=label, zorder=3)
+            gid = f"mark-{label.split()[0]}"
+            axes.scatter(values, where, marker="|", s=420, linewidths=3, color=color, label=label, zorder=3, gid=gid)
     axes.set_yticks(range(len(rows)), [f"{one.name.replace('`', '')}  ({one.card})" for one in rows])
     axes.set_xlabel("streams of 1080p at 30 frames/s on one GPU")
     axes.margins(x=0.12)
@@ -410,10 +393,8 @@ DRAWN: dict[str, Callable[[Figures], str]] = {"streams": streams_plot, "latency"
 def main() -> int:
     """Write the page and its plots."""
     figures = newest(ROOT / "docs" / "figures")
-    for name, fresh in (("docs/performance.md", page), ("README.md", readme)):
-        place = ROOT / name
-        place.write_text(fresh(place.read_text(encoding="utf-8"), figures), encoding="utf-8")
-    plots = ROOT / "docs" / "performance"
+    place, plots = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance"
+    place.write_text(page(place.read_text(encoding="utf-8"), figures), encoding="utf-8")
     plots.mkdir(exist_ok=True)
     for name, drawn in DRAWN.items():
         (plots / f"{name}.svg").write_text(drawn(figures), encoding="utf-8")
