@@ -37,7 +37,7 @@ _NAMES = {
     "load-hevc": "detector, tracker, 2 classifiers, HEVC",
     "load-serve": "the same with `serve` and a viewer, HEVC",
 }
-_MINE, _LIMIT, _OTHER, _PALE = "#2f81c7", "#8b949e", "#d9822b", "#8ec1ea"
+_MINE, _LIMIT, _OTHER, _PALE, _LOSSY = "#2f81c7", "#8b949e", "#d9822b", "#8ec1ea", "#8957e5"
 _LIGHT, _DARK = ("#ffffff", "#1f2328"), ("#0d1117", "#e6edf3")  # background, text
 
 
@@ -66,6 +66,11 @@ class Figure:
         """The range of a value."""
         found = self.entry["figures"][name]
         return float(found["low"]), float(found["high"])
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a repetition dropped frames."""
+        return "dropped" in self.entry["figures"] and self.span("dropped")[1] > 0
 
     @property
     def card(self) -> str:
@@ -147,8 +152,8 @@ def streams_table(figures: Figures) -> str:
         rates = _ranged(one, "fps") or _number(fps)
         of = f"{share / limit:.2f}" if limit else ""
         theirs = _number(_DEEPSTREAM.get(one.row)) if _comparable(one) else ""
-        rows.append((one.name, str(one.streams), rates, _number(limit), of, theirs, one.source))
-    text = _table("pipeline | streams | frames/s | decoders alone | of them | DeepStream | measured", rows)
+        rows.append((one.name, str(one.streams), _dropped(one), rates, _number(limit), of, theirs, one.source))
+    text = _table("pipeline | streams | dropped | frames/s | decoders alone | of them | DeepStream | measured", rows)
     return text + _lines(_one_file(figures), _two_gpus(figures))
 
 
@@ -224,8 +229,8 @@ def _kill(figures: Figures) -> str:
     )
 
 
-def cost_rows(figures: Figures) -> list[tuple[str, str, float, float | None, str]]:
-    """What runs, on what, frames/s, CPU cores in use, and where the figure is from."""
+def cost_rows(figures: Figures) -> list[tuple[str, str, float, int, float | None, str]]:
+    """What runs, on what, frames/s, streams at 30 frames/s, CPU cores in use, and where the figure is from."""
     rows = []
     if (plain := figures.get("plain-loop")) is not None:
         many = plain.entry["conditions"]["streams"]
@@ -233,26 +238,28 @@ def cost_rows(figures: Figures) -> list[tuple[str, str, float, float | None, str
             for kind, how in (("one", "1 thread"), ("many", f"{many} threads")):
                 if (fps := plain.value(f"{name}_{kind}_fps")) is not None:
                     text, cores = f"plain loop, {how}", plain.value(f"{name}_{kind}_cores")
-                    rows.append((text, f"{title}, H.264", fps, cores, plain.source))
+                    rows.append((text, f"{title}, H.264", fps, int(fps // _STREAM_FPS), cores, plain.source))
     for one in _of(figures, ("files-h264", "files-hevc", "load-h264", "load-hevc")):
         fps, what = one.value("fps"), "detector" if one.row.startswith("files") else "detector, tracker, 2 classifiers"
         codec = "HEVC" if one.row.endswith("hevc") else "H.264"
         rows.append(
-            (f"streamkit, {what}", f"{one.card}, {codec}", fps or one.streams * _STREAM_FPS, one.value("cores_used"),
-             one.source)
+            (f"streamkit, {what}", f"{one.card}, {codec}", fps or one.streams * _STREAM_FPS, one.streams,
+             one.value("cores_used"), one.source)
         )  # fmt: skip
         if one.row in _DEEPSTREAM and _comparable(one):
             streams = _DEEPSTREAM[one.row]
-            rows.append((f"DeepStream 7.0, {what}", f"H100, {codec}", streams * _STREAM_FPS, None, "second-hand"))
+            rows.append(
+                (f"DeepStream 7.0, {what}", f"H100, {codec}", streams * _STREAM_FPS, streams, None, "second-hand")
+            )
     return rows
 
 
 def cost_table(figures: Figures) -> str:
     """Cost: frames per second of one GPU, and of a CPU core, of a plain loop, streamkit, and DeepStream."""
     rows = [
-        (what, where, _number(fps), f"{fps // _STREAM_FPS:,.0f}", _number(cores, ".1f"),
+        (what, where, _number(fps), str(streams), _number(cores, ".1f"),
          _number(fps / cores if cores else None), source)
-        for what, where, fps, cores, source in cost_rows(figures)
+        for what, where, fps, streams, cores, source in cost_rows(figures)
     ]  # fmt: skip
     text = _table("what runs | on | frames/s | streams of 30 | CPU cores used | frames/s per core | measured", rows, 2)
     return text + _lines(_emitters(figures))
@@ -340,7 +347,10 @@ def streams_plot(figures: Figures) -> str:
     """Streams per GPU as bars, with what the decoders alone give, and DeepStream's published figures."""
     rows = list(_of(figures, _NAMES))
     figure, axes = _canvas(len(rows))
-    _bars(axes, range(len(rows)), [one.streams for one in rows], _MINE, "streamkit", place="center")
+    for label, color, lossy in (("streamkit", _MINE, False), ("streamkit with drops", _LOSSY, True)):
+        found = [(n, one.streams) for n, one in enumerate(rows) if one.lossy is lossy]
+        if found:
+            _bars(axes, *zip(*found, strict=True), color, label, place="center")
     limits = [(n, limit / _STREAM_FPS) for n, one in enumerate(rows) if (limit := one.value("decoders_fps"))]
     theirs = [(n, _DEEPSTREAM[one.row]) for n, one in enumerate(rows) if one.row in _DEEPSTREAM and _comparable(one)]
     for points, color, label in ((limits, _LIMIT, "decoders alone"), (theirs, _OTHER, "DeepStream 7.0, H100")):
@@ -351,7 +361,7 @@ def streams_plot(figures: Figures) -> str:
     axes.set_yticks(range(len(rows)), [f"{one.name.replace('`', '')}  ({one.card})" for one in rows])
     axes.set_xlabel("streams of 1080p at 30 frames/s on one GPU")
     axes.margins(x=0.12)
-    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False)
     return _svg(figure)
 
 

@@ -102,6 +102,22 @@ def test_a_median_stands_with_its_range(figures):
     assert "| 163 | 4,900 (4,800 to 4,950) | 5,000 | 0.98 |" in TABLES["streams"]({"files-h264": one})
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_drops_are_said_of_every_repetition():
+    def texts(values):
+        known = entry("cameras-100", "2026-11-21", p95_ms=31)
+        known["figures"]["dropped"] = {"median": 0, "low": 0, "high": max(values), "values": values}
+        figures = {"cameras-100": Figure("cameras-100", known, "a.json", {"gpu": "NVIDIA H200"})}
+        return TABLES["latency"](figures), TABLES["streams"](figures), seen(DRAWN["streams"](figures))[0]
+
+    for table in texts([0, 0, 7])[:2]:
+        assert "| 200 | 0; 0; 7 |" in table
+    assert "streamkit with drops" in texts([0, 0, 7])[2]
+    for table in texts([0, 0, 0])[:2]:
+        assert "| 200 | 0 in each of 3 runs |" in table
+    assert "streamkit with drops" not in texts([0, 0, 0])[2]
+
+
 def test_a_page_without_markers_is_refused(figures):
     with pytest.raises(ValueError, match="has no <!-- streams -->"):
         page("# Nothing\n", figures)
