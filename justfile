@@ -39,9 +39,10 @@ docs:
 docs-serve:
     mkdocs serve
 
-# Measure speed: `just bench`, `just bench gpu --quick`.
+# Measure speed: `just bench` on the CPU; `just bench gpu` makes the figures, tables and plots of docs/performance.md.
 bench kind="cpu" *args:
-    python run.py bench {{ kind }} --data {{ data }} {{ args }}
+    python {{ if kind == "gpu" { "benchmarks/performance.py" } else { "run.py bench " + kind } }} --data {{ data }} {{ args }}
+    {{ if kind == "gpu" { "python benchmarks/performance_page.py" } else { "" } }}
 
 # Run the soaks, which take about three hours, and write a dated report into docs/soaks/.
 soak *args:
