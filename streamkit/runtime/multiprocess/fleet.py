@@ -69,6 +69,7 @@ from streamkit.runtime.observe.report_merge import (
     removed,
 )
 from streamkit.runtime.observe.trace import Trace
+from streamkit.runtime.observe.watchdog import Watchdog
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.preview.remote import GalleryRelay
@@ -277,6 +278,7 @@ class WorkerFleet(Controls):
         alarms = graph.config.alarms
         runners = list(self._stages.runners.values())
         self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
+        self._watchdog = Watchdog(graph.config.watchdog_s, runners)
         self.alarms = Alarms(alarms, self._health, runners, self.addresses, self.fail, self._ending)
 
     # --------------------------------------------------------------------------------------------------- the run
@@ -484,6 +486,7 @@ class WorkerFleet(Controls):
                 worker.end(order)
             for worker, kind, value in self._supervisor.poll(_POLL_S):
                 self._handle(worker, kind, value)
+            self._watchdog.check()
             for worker in self._workers:
                 if worker.exited and not worker.over and not worker.receiver.is_alive():
                     self._finish(worker)

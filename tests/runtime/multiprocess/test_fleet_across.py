@@ -193,9 +193,9 @@ def test_a_stage_below_it_that_needs_pixels_is_refused_with_the_fix(runs: Runs, 
         assert subprocess.run(line, capture_output=True, text=True, cwd=root).returncode == 0
 
 
-def test_options_alarms_and_events_reach_it_and_come_from_it(tmp_path: Path) -> None:
+def test_options_alarms_the_watchdog_and_viewers_reach_it(tmp_path: Path) -> None:
     detect = "\n  detect: {model: demo}" + LIVE
-    live = live_of(tmp_path, {"a": LOOP, "b": LOOP}, detect, "alarms: {stuck: stage_call_s > 1}\n")
+    live = live_of(tmp_path, {"a": LOOP, "b": LOOP}, detect, "watchdog: 1s\nalarms: {stuck: stage_call_s > 1}\n")
     gallery = Gallery()
     live.run = prepare(build(read(live.path)), live.path, {}, keep_running=True, gallery=gallery)
     with live.running(gallery=gallery):
@@ -216,6 +216,7 @@ def test_options_alarms_and_events_reach_it_and_come_from_it(tmp_path: Path) -> 
         assert {one.event.kind for one in shown if one.event.stage == "across"} == {"total"}
         run.set("across", {"pause_s": 2.5})
         until(lambda: any("alarm stuck raised" in told and "across" in told for told in live.logged))
+        until(lambda: any(told.startswith("across hangs: one call has taken") for told in live.logged))
         run.set("across", {"pause_s": 0})
 
 

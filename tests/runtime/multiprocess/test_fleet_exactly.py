@@ -492,6 +492,14 @@ def test_the_first_error_counts_and_a_strange_one_is_described(played: Played) -
     assert (type(fleet.fatal), str(fleet.fatal), fleet._aborted) == (StreamkitError, "ValueError: odd", True)
 
 
+def test_a_stage_of_the_parent_is_triggered_there(played: Played) -> None:
+    triggered: list[Any] = []
+    stage_ = SimpleNamespace(trigger=lambda source, **data: triggered.append((source, data)))
+    played.fleet._stages.runners["note"].instances = lambda: [stage_]  # type: ignore[method-assign,list-item]
+    played.fleet._trigger_stage("note", "a", {"why": "asked"})
+    assert triggered == [("a", {"why": "asked"})]
+
+
 @pytest.mark.parametrize("kind", [OutputError, StageError])
 def test_an_error_of_an_output_or_a_stage_keeps_the_frames_in_flight(played: Played, kind: type) -> None:
     aborted: list[int] = []
