@@ -26,7 +26,7 @@ class Twice(FrameStage):
 
     def process(self, frame):
         frame.emit("first", at=frame.index)
-        frame.emit("second", at=frame.index)
+        frame.emit("second", by=frame.source)
 
 @stage("across", reads="detections", writes=("events", "rank"), scope="pipeline", changeable=("text", "pause_s"))
 class Across(StreamStage):
@@ -84,9 +84,9 @@ sources:
   b: {uri: samples/street.mp4, start: 3s}
   c: {uri: samples/street.mp4, start: 5s}
 stages:
+  before: {stage: jsonl, path: "OUT/before-{source}.jsonl"}
   detect: {model: demo, min_score: 0.4}
   twice: {}
-  before: {stage: jsonl, path: "OUT/before-{source}.jsonl"}
   track: {}
   across: {sources: 3}
   left: {from: across}
@@ -216,7 +216,7 @@ def test_options_alarms_the_watchdog_and_viewers_reach_it(tmp_path: Path) -> Non
         assert {one.event.kind for one in shown if one.event.stage == "across"} == {"total"}
         run.set("across", {"pause_s": 2.5})
         until(lambda: any("alarm stuck raised" in told and "across" in told for told in live.logged))
-        until(lambda: any(told.startswith("across hangs: one call has taken") for told in live.logged))
+        until(lambda: any(told.startswith("across hangs: ") and "sleep(self.pause_s)" in told for told in live.logged))
         run.set("across", {"pause_s": 0})
 
 
