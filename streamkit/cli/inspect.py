@@ -46,7 +46,7 @@ def graph(pipeline: Path, set_: tuple[str, ...], device: str | None, format_: st
     from streamkit.config.diagram import as_mermaid, as_text
     from streamkit.config.graph import build
     from streamkit.runtime.execution.device import choose
-    from streamkit.runtime.multiprocess.partition import assign_sources
+    from streamkit.runtime.multiprocess.partition import assign_sources, stages_across_sources
     from streamkit.runtime.multiprocess.process_count import plan_here
 
     built = build(read(pipeline, set_, device))
@@ -57,6 +57,9 @@ def graph(pipeline: Path, set_: tuple[str, ...], device: str | None, format_: st
     echo((as_text if format_ == "text" else as_mermaid)(built, ", ".join(dict.fromkeys(chosen))))
     for name, (_, sources) in zip(chosen, shares, strict=True) if len(shares) > 1 and format_ == "text" else ():
         echo(f"process on {name}: {', '.join(sources)}")
+    across = stages_across_sources(built) if len(shares) > 1 and format_ == "text" else {}
+    if across:
+        echo(f"parent process, for all sources: {', '.join(dict.fromkeys(node.table for node in across.values()))}")
     for one in plan.devices if format_ == "text" else ():
         if one.device.kind == "cuda":
             echo(one.reason)

@@ -47,8 +47,8 @@ class StageSpec:
             counted; the pipeline never waits for it.
         on_demand: a sink whose method `trigger` starts an output on request.
         scope: `source` if the stage treats each source on its own, so that several processes may run it, each with a
-            part of the sources; `pipeline` if it looks across sources, so that the run stays in one process. See
-            `scope_of` for the default.
+            part of the sources; `pipeline` if it looks across sources, so that one process runs it, and all stages
+            below it, for all sources. See `scope_of` for the default.
         built_in: whether the stage is part of streamkit; set by `declare`. The runner isolates other stages.
     """
 

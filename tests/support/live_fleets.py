@@ -14,6 +14,7 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.config.plan import Graph, SourceConfig
 from streamkit.runtime.multiprocess.fleet import WorkerFleet, WorkerHandle, prepare
+from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.reload import watching
 from support.fleets import until
 from support.messages import collect
@@ -84,12 +85,12 @@ class Live:
     @contextmanager
     def running(
         self, *, keep_running: bool = True, watch: bool = False, code: int | None = 130,
-        meanwhile: Callable[[], None] = lambda: None,
+        meanwhile: Callable[[], None] = lambda: None, gallery: Gallery | None = None,
     ) -> Iterator["Live"]:  # fmt: skip
         """Run it; at the end stop it and check its exit code. `meanwhile` is called while it starts."""
         self.codes.clear()
         self.run = watching(self.path, self.graph, None) if watch else (
-            prepare(self.graph(), self.path, {}, keep_running=keep_running)
+            prepare(self.graph(), self.path, {}, keep_running=keep_running, gallery=gallery)
         )  # fmt: skip
         assert isinstance(self.fleet, WorkerFleet)
         thread = threading.Thread(target=lambda: self.codes.append(self.run.run()), daemon=True)

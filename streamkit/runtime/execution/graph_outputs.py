@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -36,7 +36,8 @@ class GraphOutputs:
     Args:
         graph: the graph.
         lanes: its lanes.
-        count_sources: receives the frames at the first end, the sources that have ended, and the monotonic time.
+        count_sources: receives the frames at the first end, the sources that have ended, and the monotonic time; None
+            if other processes count sources: no end is then the first.
         batch_done: receives the sequence number of each batch that reaches the first end.
         source_complete: receives each source whose last frame has reached every end.
 
@@ -51,26 +52,28 @@ class GraphOutputs:
 
     def __init__(
         self, graph: Graph, lanes: Sequence[Lane],
-        count_sources: Callable[[Sequence[Frame], Iterable[str], float], None],
+        count_sources: Callable[[Sequence[Frame], Iterable[str], float], None] | None,
         batch_done: Callable[[int], None] = lambda sequence: None,
         source_complete: Callable[[str], None] = lambda source: None,
     ) -> None:  # fmt: skip
-        self._graph, self._count_sources, self._batch_done = graph, count_sources, batch_done
+        self._count_sources, self._batch_done = count_sources, batch_done
         self._source_complete, self._passed = source_complete, Counter[str]()
         self.finished, self.detections, self.events = Counter[str](), Counter[str](), Counter[str]()
         self.latency: dict[str, Histogram] = {}
         self.lock = threading.Lock()
         self.by_source = False
         self._listeners: tuple[FrameListener, ...] = ()
-        self._own: dict[int, tuple[str, set[str]]] = {}
-        claimed: set[str] = set()
-        for lane in lanes:
-            last = lane.nodes[-1]
-            if issubclass(last.type, Sink) or not last.readers:
-                own = self._above(last) - claimed
-                self._own[id(lane)] = (last.id, own)
-                claimed |= own
-        self._first = next(iter(self._own), 0)
+        self._own = {id(lane): (lane.nodes[-1].id, own) for lane, own in _ends(graph, lanes)}
+        self._first = 0 if count_sources is None else next(iter(self._own), 0)
+
+    @property
+    def counted(self) -> dict[str, set[str]]:
+        """By end, the stages and tables whose events and objects are counted there."""
+        return dict(self._own.values())
+
+    def leave_out(self, counted_elsewhere: Collection[str]) -> None:
+        """Do not count these stages and tables: another process does."""
+        self._own = {lane: (name, own.difference(counted_elsewhere)) for lane, (name, own) in self._own.items()}
 
     def listen(self, seen: FrameListener) -> Callable[[], None]:
         """Pass every batch to `seen`; return a function that stops it. `seen` must be quick and thread-safe.
@@ -107,7 +110,8 @@ class GraphOutputs:
                 if frame.due_s is not None:
                     self.latency.setdefault(name, Histogram()).add(now_s - frame.due_s)
             if id(lane) == self._first:
-                self._count_sources(frames, batch.ended, now_s)
+                if self._count_sources is not None:
+                    self._count_sources(frames, batch.ended, now_s)
                 self._batch_done(batch.sequence)
             complete = self._pass(batch.ended) if batch.ended else ()
         for source in complete:
@@ -129,13 +133,13 @@ class GraphOutputs:
             self.events[event.kind] += 1
 
     def _notify(self, batch: Batch, own: set[str], every: bool) -> None:
-        if batch.tables:
-            split(batch)
         shown: list[tuple[Frame, list[Event]]] = []
         for frame in sorted([*batch.frames, *batch.failed], key=lambda frame: frame._state.position):
             events = [event for event in frame.events if event.stage in own]
             if every or events:
                 shown.append((replace(frame, surface=None), events))
+        if shown and batch.tables:
+            split(batch)  # the copies above have the frames' own dicts
         for seen in self._listeners if shown else ():
             try:
                 seen(shown)
@@ -143,10 +147,22 @@ class GraphOutputs:
                 logger.warning(f"a listener failed and is removed: {describe(error)}")
                 self._unlisten(seen)
 
-    def _above(self, node: Node) -> set[str]:
-        """Ids of a stage and of all stages above it, and the tables of the detectors among them."""
-        nodes = [node, *stages_above(self._graph.nodes, node).values()]
-        return {one.id for one in nodes} | {one.table for one in nodes if "detections" in one.type.spec.writes}
+
+def _ends(graph: Graph, lanes: Sequence[Lane]) -> Iterator[tuple[Lane, set[str]]]:
+    """The lanes that are ends of the graph, each with what it counts: what is above it, and above no earlier end."""
+    claimed: set[str] = set()
+    for lane in lanes:
+        last = lane.nodes[-1]
+        if issubclass(last.type, Sink) or not last.readers:
+            own = _above(graph, last) - claimed
+            claimed |= own
+            yield lane, own
+
+
+def _above(graph: Graph, node: Node) -> set[str]:
+    """Ids of a stage and of all stages above it, and the tables of the detectors among them."""
+    nodes = [node, *stages_above(graph.nodes, node).values()]
+    return {one.id for one in nodes} | {one.table for one in nodes if "detections" in one.type.spec.writes}
 
 
 def _count_objects(batch: Batch, table: Detections) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from streamkit.config.plan import Node
 from streamkit.core.batch_buckets import sizes
 from streamkit.core.data import Device
+from streamkit.core.stage import scope_of
 
 _CPU_BATCH, _GPU_BATCH = 3, 64
 FILES_PER_GPU = 32
@@ -53,13 +54,15 @@ def batches_ahead(device: Device) -> int:
 def instances(nodes: Sequence[Node], device: Device, own_cores: int | None = None) -> int:
     """Number of threads that share a lane: one per core for batch stages on the CPU, else one.
 
+    A stage that looks across sources has a single instance.
+
     Args:
         nodes: the lane's stages.
         device: the pipeline's device.
         own_cores: number of cores reserved for the pipeline, if it may not use all cores of the process.
     """
     asked = [node.run.instances for node in nodes if node.run.instances is not None]
-    if not nodes[0].on_device:
+    if not nodes[0].on_device or any(scope_of(node.type) == "pipeline" for node in nodes):
         return 1
     if asked:
         return max(asked)

@@ -1,9 +1,10 @@
 """Runs a pipeline in several worker processes, each with a part of the sources.
 
-The parent process reads the YAML, gives each worker its sources, and owns the sinks that sources of several processes
-share, the state file, the alarms, the messages, the counts and the exit code. It creates no CUDA context. One loop on
-the main thread (`_supervise`) receives all messages and ends the workers; one thread per worker passes frames to the
-shared sinks. If a worker dies, its sources are restarted in the others; if all die, in new workers.
+The parent process reads the YAML, gives each worker its sources, and owns the state file, the alarms, the messages,
+the counts and the exit code. It runs the sinks that sources of several processes share, and the stages that look
+across sources, with all stages below them. It creates no CUDA context. One loop on the main thread (`_supervise`)
+receives all messages and ends the workers; one thread per worker passes frames to these stages. If a worker dies, its
+sources are restarted in the others; if all die, in new workers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Device, Event
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.core.logs import stage_log, worker_log
-from streamkit.core.stage import Context, RuntimeContext
+from streamkit.core.stage import Context, RuntimeContext, Sink
 from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.control.state_store import StateStore
@@ -36,6 +37,7 @@ from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.graph_outputs import FrameListener
 from streamkit.runtime.execution.meters import Histogram
+from streamkit.runtime.execution.sizes import batch_sizes
 from streamkit.runtime.multiprocess.children import (
     Child,
     SupervisedWorker,
@@ -44,9 +46,13 @@ from streamkit.runtime.multiprocess.children import (
     signals_held_back,
 )
 from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources, RestartedSource
-from streamkit.runtime.multiprocess.frame_ipc import SharedSinks, frame_pipe
+from streamkit.runtime.multiprocess.frame_ipc import ParentStages, frame_pipe
 from streamkit.runtime.multiprocess.mps import MpsDaemon
-from streamkit.runtime.multiprocess.partition import assign_sources, shared_sinks
+from streamkit.runtime.multiprocess.partition import (
+    assign_sources,
+    counted_across_sources,
+    stages_across_sources,
+)
 from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
@@ -63,10 +69,11 @@ from streamkit.runtime.observe.report_merge import (
     removed,
 )
 from streamkit.runtime.observe.trace import Trace
+from streamkit.runtime.observe.watchdog import Watchdog
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.preview.remote import GalleryRelay
-from streamkit.runtime.preview.stage import preview_graph
+from streamkit.runtime.preview.stage import follow_stages, preview_graph
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +98,7 @@ class WorkerHandle(SupervisedWorker):
     Attributes:
         device: its device, as named in the YAML.
         number: its index, from 0; a process that replaces one has a number of its own.
-        frames: connection for its frames for shared sinks.
+        frames: connection for its frames for the parent's stages.
         receiver: thread that reads `frames`.
         latest: the counts that it last sent.
         exited: whether the process has exited, and its messages were processed.
@@ -276,14 +283,17 @@ class WorkerFleet(Controls):
 
         def context(id_: str) -> Context:
             runtime = RuntimeContext(spans=self._spans(), addresses=self.addresses, streams=self.streams)
-            return Context(id_, Device("cpu"), (1,), 1, Counters(), self._stage_log, runtime)
+            return Context(id_, Device("cpu"), sizes, 1, Counters(), self._stage_log, runtime)
 
-        self._sinks = SharedSinks(
-            shared_sinks(graph), list(self.states), context, self.fail, self.sources.owner, self._spans
-        )
+        sizes = batch_sizes(graph.config.batch.size, self.device)
+        self._stages = ParentStages(graph, list(self.states), context, self.fail, self.sources.owner, self._spans)
+        if gallery is not None:  # the workers' previews are above these stages
+            across = stages_across_sources(graph).values()
+            follow_stages(self._stages, gallery, [node.id for node in across if not issubclass(node.type, Sink)])
         alarms = graph.config.alarms
-        runners = list(self._sinks.runners.values())
+        runners = list(self._stages.runners.values())
         self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
+        self._watchdog = Watchdog(graph.config.watchdog_s, runners)
         self.alarms = Alarms(alarms, self._health, runners, self.addresses, self.fail, self._ending)
 
     # --------------------------------------------------------------------------------------------------- the run
@@ -306,22 +316,22 @@ class WorkerFleet(Controls):
             self._supervise(lambda: self.fatal is not None or all(m.ready or m.over for m in self._workers))
             self._aborted = self._aborted or self.fatal is not None  # from the first "go" on, `fail` decides
             if not self._aborted:
-                self._sinks.open()
+                self._stages.open()
                 if self._trace is not None:
-                    self._trace.start(self._sinks.lanes)
+                    self._trace.start(self._stages.lanes)
             begun = self._begun_s = time.perf_counter()
             for worker in () if self._aborted else list(self._workers):
                 worker.send("go")
             self.ready = not self._aborted
             with self.alarms.evaluating():
                 self._supervise(lambda: not self._dead and all(worker.over for worker in self._workers))
-                self._sinks.close()
+                self._stages.close()
             self.seconds = time.perf_counter() - begun
         finally:
             with self._starting:
                 self._closed = True
             self._end_now()
-            self._sinks.abort()
+            self._stages.abort()
             if self._mps is not None:
                 self._mps.close()
         if self.fatal is not None:
@@ -332,7 +342,7 @@ class WorkerFleet(Controls):
         failed = failed or any(worker.code for worker in self._workers if worker.failure is None)
         failed = failed or all(worker.failure is not None for worker in self._workers)
         return int(
-            bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._sinks.runners.values()))
+            bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._stages.runners.values()))
         )
 
     def stop(self) -> None:
@@ -343,7 +353,7 @@ class WorkerFleet(Controls):
         if self.stopping:
             self._end_now()
         self.stopping = self.sources.stopping = True
-        for _, emitter in emitters(self._sinks.runners.values()):
+        for _, emitter in emitters(self._stages.runners.values()):
             emitter.begin_drain()
 
     def fail(self, error: BaseException) -> None:
@@ -354,11 +364,11 @@ class WorkerFleet(Controls):
         self.sources.stopping = True
         if not isinstance(error, (OutputError, StageError)):
             self._aborted = True
-            self._sinks.abort()
+            self._stages.abort()
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
-        if node.id in self._sinks.runners:
-            self._sinks.runners[node.id].change(new, refused)
+        if node.id in self._stages.runners:
+            self._stages.runners[node.id].change(new, refused)
             return
         key = node.id, tuple(new)
 
@@ -378,9 +388,13 @@ class WorkerFleet(Controls):
         """See `Controls.remove`."""
         with self._changing:
             super().remove(id_)
-            self._sinks.forget_source(id_)
+            self._stages.forget_source(id_)
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
+        if id_ in self._stages.runners:
+            for stage in self._stages.runners[id_].instances():
+                stage.trigger(source, **data)  # type: ignore[attr-defined]
+            return
         self.sources.send(source, "trigger", (id_, source, dict(data)))
 
     def _watch(self, id_: str, until_s: float) -> None:
@@ -437,8 +451,9 @@ class WorkerFleet(Controls):
             worker.frames, frames = frame_pipe()
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
-                tuple(self._sinks.runners), self._changed_settings(), self.limit, (share, shares), self._realtime,
+                tuple(self._stages.runners), self._changed_settings(), self.limit, (share, shares), self._realtime,
                 self._keep_running, self._relay is not None, self._trace_events,
+                tuple(sorted(counted_across_sources(self.graph))),
             )  # fmt: skip
             if self._trace is not None:
                 self._trace.expect(worker.name)
@@ -463,12 +478,12 @@ class WorkerFleet(Controls):
         return found
 
     def _receive_frames(self, worker: WorkerHandle) -> None:
-        """Pass the frames of one process to the sinks, until the process has closed its pipe or exited."""
+        """Pass the frames of one process to the parent's stages, until the process has closed its pipe or exited."""
         try:
             while True:
                 items = worker.frames.recv()
-                self._sinks.put([item for item in items if item[0]], worker)
-                if ended := [source for sink, _, source in items if not sink]:
+                self._stages.put([item for item in items if item[0]], worker)
+                if ended := [source for entry, _, source in items if not entry]:
                     self.sources.passed_on(worker, ended)
         except (EOFError, OSError):
             pass
@@ -492,6 +507,7 @@ class WorkerFleet(Controls):
                 worker.end(order)
             for worker, kind, value in self._supervisor.poll(_POLL_S):
                 self._handle(worker, kind, value)
+            self._watchdog.check()
             for worker in self._workers:
                 if worker.exited and not worker.over and not worker.receiver.is_alive():
                     self._finish(worker)
@@ -577,10 +593,10 @@ class WorkerFleet(Controls):
             for worker, ids in lost:
                 if not ids and not ending:
                     logger.error(str(worker.failure))
-                found = [] if ending else [self.sources.restart(id_, self._sinks) for id_ in ids]
+                found = [] if ending else [self.sources.restart(id_, self._stages) for id_ in ids]
                 again = [one for one in found if one is not None]
                 self._give_up(worker, [id_ for id_ in ids if id_ not in {one.id for one in again}])
-                self._sinks.forget_process(worker)
+                self._stages.forget_process(worker)
                 worker.latest = replace(worker.latest, states={}, queues={})
                 if again:
                     restarted.append((str(worker.failure), again))
@@ -672,11 +688,11 @@ class WorkerFleet(Controls):
     def queues(self) -> dict[str, int]:
         """See `PipelineRun.queues`; summed over all processes."""
         alive = [worker.latest for worker in self._workers if not worker.over]
-        return {**queued(alive), **self._sinks.queues()}
+        return {**queued(alive), **self._stages.queues()}
 
     def listen(self, seen: FrameListener) -> None:
-        """Pass the frames with events of the sinks that this process runs to `seen`."""
-        self._sinks.listen(seen)
+        """Pass the frames with events of the stages that this process runs to `seen`."""
+        self._stages.listen(seen)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -689,8 +705,9 @@ class WorkerFleet(Controls):
         return [(min(worker.latest.finished.values(), default=0), worker.latest.at_s) for worker in self._workers]
 
     def _reports(self) -> list[WorkerReport]:
-        report = {**self._sinks.report(), "events": dict(self.alarms.events)}
-        mine = WorkerReport(report, dict(self._sinks.finished), dict(self._sinks.latency))
+        report = self._stages.report()
+        report["events"] = dict(Counter(report["events"]) + self.alarms.events)
+        mine = WorkerReport(report, dict(self._stages.finished), dict(self._stages.latency))
         return [*(worker.latest for worker in self._workers), mine]
 
     def report(self, exit_code: int) -> dict[str, Any]:

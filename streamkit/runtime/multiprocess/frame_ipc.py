@@ -1,19 +1,20 @@
-"""Passes frames, without pixels, from worker processes to the sinks that sources of several processes share.
+"""Passes frames, without pixels, from worker processes to the stages that the parent process runs for all sources.
 
-In a worker process a `RelaySink` replaces such a sink and puts every batch into the process's `Uplink`; the parent
-process runs the sink itself, in `SharedSinks`. A batch travels as flat columns: the tables of all its frames as they
-are, and one tuple per frame. Every step is bounded: a slow sink makes the sources wait.
+These are the sinks that sources of several processes share, and the stages that look across sources, with all stages
+below them. In a worker process a `RelaySink` replaces each that reads from the worker's stages, and puts every batch
+into the process's `Uplink`; the parent process runs the stage itself, in `ParentStages`. A batch travels as flat
+columns: the tables of all its frames as they are, and one tuple per frame. Every step is bounded: a slow sink makes
+the sources wait.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import math
 import pickle
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from streamkit.config.plan import Node
+from streamkit.config.plan import Graph
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Event, Frame, FrameState
 from streamkit.core.detections import Detections
@@ -31,14 +32,20 @@ from streamkit.core.stage import Sink
 from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.future import join, start
-from streamkit.runtime.execution.graph_outputs import FrameListener
-from streamkit.runtime.execution.lane import Lane, LaneThread
-from streamkit.runtime.execution.meters import Histogram, StageMeter
+from streamkit.runtime.execution.graph_outputs import GraphOutputs
+from streamkit.runtime.execution.lane import Lane, LaneThread, connect, partition
+from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.runners import runner
 from streamkit.runtime.execution.stage_runner import Fail, MakeContext
+from streamkit.runtime.multiprocess.partition import (
+    counted_across_sources,
+    entries,
+    shared_sinks,
+    stages_across_sources,
+)
 
 Item = tuple[str, bytes | None, str]
-"""Id of the sink, packed batch, source that ends if there is no batch. Without a sink, it ends everywhere."""
+"""Id of the stage, packed batch, source that ends if there is no batch. Without a stage, it ends everywhere."""
 
 _DEPTH, _AT_ONCE = 2, 2  # batches
 _PIPE_BYTES = 16_384
@@ -87,8 +94,9 @@ def _frame(
     epoch: int, skipped_detectors: frozenset[str],
 ) -> Frame:  # fmt: skip
     state = FrameState(position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors)
+    found = [replace(event, key=object()) for event in events]  # branches in this process merge by it
     return Frame(
-        source, index, pts_s, width, height, None, time_s, due_s, {}, list(events), facts, {}, error, damaged,
+        source, index, pts_s, width, height, None, time_s, due_s, {}, found, facts, {}, error, damaged,
         _state=state,
     )  # fmt: skip
 
@@ -158,7 +166,7 @@ class Uplink:
 
 
 class RelaySink(Sink):
-    """Replaces a sink that the parent process runs."""
+    """Replaces a stage that the parent process runs and that reads from stages of a worker process."""
 
     def __init__(self, uplink: Uplink, sink: str) -> None:
         self._uplink, self._sink = uplink, sink
@@ -193,57 +201,75 @@ class RelaySink(Sink):
         self._uplink.put(self._sink, None, source)
 
 
-class SharedSinks:
-    """The parent's end of the frame pipes: the shared sinks, each on a thread, as in a run of one process.
+class ParentStages:
+    """The parent's end of the frame pipes: the stages that it runs for all sources, as in a run of one process.
+
+    Batches of all processes reach such a stage in the order in which they arrive. One instance has all of them.
 
     Args:
-        nodes: the sinks.
+        graph: the whole graph.
         sources: ids of all sources.
-        context: creates the context of a sink.
+        context: creates the context of a stage.
         fail: receives an error that ends the run.
         owner: returns the process that reads a source now; None if the source was removed.
         spans: returns the calling thread's track in the timeline of the run.
 
     Attributes:
-        lanes: the lane of each sink.
+        lanes: the lanes: one for each shared sink, and those of the stages that look across sources.
+        runners: the runner of each stage.
+        outputs: counts what reaches the ends of these lanes.
     """
 
     def __init__(
-        self, nodes: Sequence[Node], sources: Sequence[str], context: MakeContext, fail: Fail,
+        self, graph: Graph, sources: Sequence[str], context: MakeContext, fail: Fail,
         owner: Callable[[str], object] = lambda source: None, spans: Callable[[], Spans] = Spans,
     ) -> None:  # fmt: skip
         self._fail, self._owner, self._spans = fail, owner, spans
-        self._listeners: list[FrameListener] = []
-        # by sink, then by source and process: the index of the last frame, and that up to which frames are repeated;
+        across, sinks = stages_across_sources(graph), shared_sinks(graph)
+        part = replace(graph, nodes=across)
+        lanes = partition(part)
+        connect(part, lanes)
+        order = list(graph.nodes)
+        self.lanes = sorted([*lanes, *(Lane([node]) for node in sinks)], key=lambda one: order.index(one.nodes[0].id))
+        mine = {*across, *(node.id for node in sinks)}
+        firsts = {node.id for node in (*entries(across), *sinks)}
+        self._entries = {lane.nodes[0].id: lane for lane in self.lanes if lane.nodes[0].id in firsts}
+        for lane in self._entries.values():  # a worker has merged its branches
+            lane.inputs = [Channel(lane.nodes[0].run.queue)]
+        self._locks = {id_: threading.Lock() for id_ in self._entries}
+        self._sequences = {id_: itertools.count() for id_ in self._entries}
+        # by entry, then by source and process: the index of the last frame, and that up to which frames are repeated;
         # infinite if the source has ended
-        self._last: dict[str, dict[tuple[str, object], float]] = {node.id: {} for node in nodes}
-        self._repeated: dict[str, dict[tuple[str, object], float]] = {node.id: {} for node in nodes}
-        self.finished = Counter[str]({node.id: 0 for node in nodes})
-        self.latency: dict[str, Histogram] = {}
-        self.runners = {node.id: runner(node, context, fail, sources) for node in nodes}
-        self._lanes = {node.id: Lane([node], inputs=[Channel(node.run.queue)]) for node in nodes}
-        self.lanes = list(self._lanes.values())
+        self._last: dict[str, dict[tuple[str, object], float]] = {id_: {} for id_ in self._entries}
+        self._repeated: dict[str, dict[tuple[str, object], float]] = {id_: {} for id_ in self._entries}
+        self.runners = {id_: runner(graph.nodes[id_], context, fail, sources) for id_ in graph.nodes if id_ in mine}
+        outputs = self.outputs = GraphOutputs(graph, self.lanes, None)
+        counted_here = counted_across_sources(graph) | {node.id for node in sinks}
+        outputs.leave_out(set().union(*outputs.counted.values()) - counted_here)
+        outputs.finished.update(dict.fromkeys(outputs.counted, 0))
+        self.finished, self.latency, self.listen = outputs.finished, outputs.latency, outputs.listen
 
     def open(self) -> None:
-        """Open every sink, one after the other; return when all are open or one has failed."""
-        for id_, lane in self._lanes.items():
+        """Open every stage, lane by lane; return when all are open or one has failed."""
+        for lane in self.lanes:
             ready = threading.Event()
-            runners = [self.runners[id_]]
-            worker = LaneThread(lane, runners, Device("cpu"), ready.set, self._fail, self._count, self._spans)
-            lane.threads.append(start(id_, worker))
+            runners = [self.runners[node.id] for node in lane.nodes]
+            worker = LaneThread(lane, runners, Device("cpu"), ready.set, self._fail, self.outputs.count, self._spans)
+            lane.threads.append(start(lane.nodes[0].id, worker))
             ready.wait()
 
     def put(self, items: Sequence[Item], process: object = None) -> None:
-        """Pass the items of one process to the sinks; wait while the queue of a sink is full."""
-        for sink, packed, source in items:
-            batch = self._end(sink, source, process) if packed is None else self._new(sink, unpack(packed), process)
+        """Pass the items of one process to the stages; wait while the queue of a stage is full."""
+        for entry, packed, source in items:
+            batch = self._end(entry, source, process) if packed is None else self._new(entry, unpack(packed), process)
             if batch is not None:
-                with contextlib.suppress(Aborted):
-                    self._lanes[sink].inputs[0].put(batch)
+                with contextlib.suppress(Aborted), self._locks[entry]:  # lanes below expect the batches in sequence
+                    batch.sequence = next(self._sequences[entry])
+                    self._entries[entry].inputs[0].put(batch)
 
-    def _new(self, sink: str, batch: Batch, process: object) -> Batch | None:
-        """The frames of a batch that the sink has not had; None if there are none."""
-        last, repeated = self._last[sink], self._repeated[sink]
+    def _new(self, entry: str, batch: Batch, process: object) -> Batch | None:
+        """The frames of a batch that the stage has not had; None if there are none."""
+        last, repeated = self._last[entry], self._repeated[entry]
         if repeated:
 
             def is_new(frame: Frame) -> bool:
@@ -258,10 +284,10 @@ class SharedSinks:
         last |= {(frame.source, process): frame.index for frame in frames}
         return batch if frames else None
 
-    def _end(self, sink: str, source: str, process: object) -> Batch | None:
-        """Let a source end, unless the sink has had its end from another process."""
-        key, last = (source, process), self._last[sink]
-        ended = self._repeated[sink].pop(key, -1) == math.inf
+    def _end(self, entry: str, source: str, process: object) -> Batch | None:
+        """Let a source end, unless the stage has had its end from another process."""
+        key, last = (source, process), self._last[entry]
+        ended = self._repeated[entry].pop(key, -1) == math.inf
         if self._owner(source) is process:
             last[key] = math.inf
         else:  # it was removed, and may have been added again elsewhere
@@ -269,7 +295,7 @@ class SharedSinks:
         return None if ended else Batch([], ended=(source,))
 
     def delivered(self, source: str, process: object) -> int:
-        """Index of the last frame of a source that a process has passed to a sink; -1 if there is none."""
+        """Index of the last frame of a source that a process has passed to a stage; -1 if there is none."""
         found = [last.get((source, process), -1) for last in self._last.values()]
         return int(max((index for index in found if index < math.inf), default=-1))
 
@@ -278,10 +304,10 @@ class SharedSinks:
 
         An end that has come may be that of an earlier source with the same id, if the source has `replaced` one.
         """
-        for sink, last in self._last.items():
-            had = max(last.get((source, before), -1), self._repeated[sink].get((source, before), -1))
+        for entry, last in self._last.items():
+            had = max(last.get((source, before), -1), self._repeated[entry].get((source, before), -1))
             if had >= 0 and not (replaced and had == math.inf):
-                self._repeated[sink][source, process] = had
+                self._repeated[entry][source, process] = had
 
     def forget_source(self, source: str) -> None:
         """Forget the last frames of a source that was removed."""
@@ -296,41 +322,29 @@ class SharedSinks:
                 known.pop(key, None)
 
     def close(self) -> None:
-        """Write the queued frames, then close every open sink."""
-        for lane in self._lanes.values():
+        """Process the queued frames, then close every open stage."""
+        for lane in self._entries.values():
             lane.inputs[0].close()
-        for lane in self._lanes.values():
+        for lane in self.lanes:
             for thread in lane.threads:
                 join(thread)
 
-    def listen(self, seen: FrameListener) -> None:
-        """Pass the frames with events of the sinks to `seen`, with those events; see `GraphOutputs.listen`."""
-        self._listeners.append(seen)
-
     def abort(self) -> None:
-        """Drop queued frames; the sinks are closed."""
-        for lane in self._lanes.values():
+        """Drop queued frames; the stages are closed."""
+        for lane in self.lanes:
+            lane.outlet.abort()
+        for lane in self._entries.values():
             lane.inputs[0].abort()
 
     def queues(self) -> dict[str, int]:
-        """Batches queued for each sink."""
-        return {id_: sum(channel.waiting for channel in lane.inputs) for id_, lane in self._lanes.items()}
+        """Batches queued for each lane, by its first stage."""
+        return {lane.nodes[0].id: sum(channel.waiting for channel in lane.inputs) for lane in self.lanes}
 
     def report(self) -> dict[str, Any]:
-        """The sinks' part of the report."""
+        """These stages' part of the report."""
         return {
+            "detections": dict(self.outputs.detections),
+            "events": dict(self.outputs.events),
             "counts": Counters.total(one.counters for one in self.runners.values()),
             "stages": {id_: StageMeter.total([one.meter]) for id_, one in self.runners.items()},
         }
-
-    def _count(self, lane: Lane, batch: Batch) -> None:
-        id_, now = lane.nodes[0].id, time.monotonic()
-        frames = [*batch.frames, *batch.failed]
-        self.finished[id_] += len(frames)
-        for frame in frames:
-            if frame.due_s is not None:
-                self.latency.setdefault(id_, Histogram()).add(now - frame.due_s)
-        if self._listeners:
-            shown = [(frame, own) for frame in frames if (own := [one for one in frame.events if one.stage == id_])]
-            for seen in self._listeners if shown else ():
-                seen(shown)

@@ -23,7 +23,14 @@ from streamkit.emit.emitter import Emitter
 from streamkit.media.uris import is_path
 from streamkit.runtime.execution.device import choose, gpu_trouble
 from streamkit.runtime.execution.sizes import FILES_PER_GPU, cores
-from streamkit.runtime.multiprocess.partition import OF_MAIN, fix, pixel_sinks, stages_of_main
+from streamkit.runtime.multiprocess.partition import (
+    OF_MAIN,
+    fix,
+    pixel_sinks,
+    problems_across_sources,
+    stages_across_sources,
+    stages_of_main,
+)
 from streamkit.runtime.observe.nvml import Nvml
 from streamkit.stages.sources.source import PacedSource, VideoSource
 
@@ -375,11 +382,11 @@ def _one_process(graph: Graph) -> str:
         return f"{id_} {OF_MAIN}"
     if any(issubclass(source.type, PushedFrames) for source in graph.sources):
         return "a program pushes frames"
+    if problems := problems_across_sources(graph):
+        return problems[0][1]
+    across = stages_across_sources(graph)
     for node in graph.nodes.values():
-        scope = scope_of(node.type)
-        if scope == "pipeline":
-            return f"{node.id} looks across sources (scope: pipeline)"
-        if scope is None:
+        if node.id not in across and scope_of(node.type) is None:
             return (
                 f"{node.id} may keep state across sources: its class declares no scope; add scope='source' to its "
                 "@stage(...) if it keeps none"

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from streamkit.config.graph import build
+from streamkit.config.graph import build, with_nodes
 from streamkit.config.pipeline_config import read, read_source
 from streamkit.config.plan import Config, Graph, Node
 from streamkit.core.data import Device
@@ -32,6 +32,11 @@ from streamkit.runtime.execution.host import pin_process
 from streamkit.runtime.ingest.source_status import LastFrame
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
+from streamkit.runtime.multiprocess.partition import (
+    entries,
+    stages_across_sources,
+    without_stages_across_sources,
+)
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.pipeline import PipelineRun
@@ -70,7 +75,7 @@ class WorkerConfig:
         set_: values that override the YAML.
         device: the device, as named in the YAML.
         sources: the sources to start with.
-        shared: ids of the sinks that the parent process runs.
+        shared: ids of the stages that the parent process runs.
         settings: options that were changed since the YAML was read, by stage.
         limit: maximum number of frames per source.
         part: index of the process, and number of processes.
@@ -78,6 +83,7 @@ class WorkerConfig:
         live_may_come: whether live sources may be added.
         preview: whether to make images and events for the parent's gallery.
         trace: maximum number of events of the timeline; 0 records none.
+        counted_by_parent: stages and tables whose events and objects the parent process counts.
     """
 
     path: Path
@@ -93,6 +99,7 @@ class WorkerConfig:
     live_may_come: bool = False
     preview: bool = False
     trace: int = 0
+    counted_by_parent: tuple[str, ...] = ()
 
 
 def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
@@ -101,7 +108,7 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     Args:
         link: messages and counts to the parent, orders from it.
         job: what to run.
-        frames: frames to the parent, for its sinks.
+        frames: frames to the parent, for its stages.
     """
     early = _begin(link, job)
     uplink, pipeline, code = Uplink(frames), None, 1
@@ -152,22 +159,26 @@ def _begin(link: ParentConnection, job: WorkerConfig) -> list[tuple[str, Any]]:
 
 
 def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None = None) -> Graph:
-    """Build the graph with the job's sources and settings, and with relays in place of the parent's sinks."""
+    """Build the graph with the job's sources and settings, and with relays in place of the parent's stages."""
     config = read(job.path, text=job.text, set_=job.set_, device=job.device, may_be_empty=True)
     config.state = None  # the parent keeps it
-    graph = build(config) if gallery is None else preview_graph(config, gallery)
+    graph = build(config) if gallery is None else preview_graph(config, gallery, without_stages_across_sources)
     known = {source.id: source for source in graph.sources}
     wanted = {one.id for one in job.sources if one.entry is None}
     if gone := wanted - known.keys() | set(job.shared) - graph.nodes.keys():
         raise ConfigError(
             f"{job.path} changed during startup: {', '.join(sorted(gone))} is missing; start the run again"
         )
-    graph.sources = [known[one.id] if one.entry is None else _source(config, one) for one in job.sources]
     for id_, values in job.settings.items():
         graph.nodes[id_].options = {**graph.nodes[id_].options, **values}
-    for id_ in job.shared:
+    across = stages_across_sources(graph)
+    below = across.keys() - {node.id for node in entries(across)}
+    for id_ in set(job.shared) - below:
         node = graph.nodes[id_]
         node.type, node.options = RelaySink, {"uplink": uplink, "sink": id_}
+    if below:
+        graph = with_nodes(graph, [node for node in graph.nodes.values() if node.id not in below])
+    graph.sources = [known[one.id] if one.entry is None else _source(config, one) for one in job.sources]
     return graph
 
 
@@ -189,6 +200,7 @@ class WorkerPipeline(PipelineRun):
             live_may_come=job.live_may_come,
         )  # fmt: skip
         self.alarms.disable()  # the parent evaluates them for all processes
+        self.outputs.leave_out(job.counted_by_parent)
         self._link, self._uplink, self._gallery = link, uplink, gallery
         if gallery is not None:
             follow_sinks(self, gallery)
@@ -215,7 +227,7 @@ class WorkerPipeline(PipelineRun):
             self._uplink.abort()
 
     def worker_report(self, code: int | None = None) -> WorkerReport:
-        """Counts so far, without those of the parent's sinks."""
+        """Counts so far, without those of the parent's stages."""
         report = self.report(code if code is not None else 0)
         report["stages"] = {id_: stage for id_, stage in report["stages"].items() if id_ not in self._relayed}
         finished = {id_: n for id_, n in dict(self.finished).items() if id_ not in self._relayed}

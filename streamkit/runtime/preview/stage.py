@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,16 +35,20 @@ _MAX_BYTES = 200_000
 
 
 class Listenable(Protocol):
-    """A run whose frames can be listened to, such as `PipelineRun`.
+    """Something whose frames can be listened to, such as `PipelineRun`."""
+
+    def listen(self, seen: FrameListener, /) -> Any:
+        """See `GraphOutputs.listen`."""
+
+
+class ListenableRun(Listenable, Protocol):
+    """A run whose frames can be listened to.
 
     Attributes:
         graph: the graph that runs.
     """
 
     graph: Graph
-
-    def listen(self, seen: FrameListener, /) -> Any:
-        """See `GraphOutputs.listen`."""
 
 
 class Preview(BatchStage, name="preview"):
@@ -128,17 +132,20 @@ class Preview(BatchStage, name="preview"):
         return made
 
 
-def preview_graph(config: Config, gallery: PreviewReceiver) -> Graph:
+def preview_graph(
+    config: Config, gallery: PreviewReceiver, part: Callable[[Graph], Graph] = lambda graph: graph
+) -> Graph:
     """Add a `Preview` stage to a configuration, and make its graph. Objects that it does not hide are logged.
 
     Args:
         config: the pipeline's configuration.
         gallery: receives images and events: a `Gallery`, or a `RemoteGallery` in a worker process.
+        part: returns the part of the graph at whose outputs the stage is.
 
     Raises:
         ConfigError: with every problem of the configuration.
     """
-    graph = build(config)
+    graph = part(build(config))
     if elsewhere := hidden_elsewhere(graph):
         names = ", ".join(elsewhere)
         logger.warning(f"the page shows another branch than {names}: objects hidden there are visible on the page")
@@ -185,20 +192,21 @@ def hidden_elsewhere(graph: Graph) -> list[str]:
     return _not_hidden(graph, ends[0]) if ends else []
 
 
-def follow_sinks(running: Listenable, gallery: PreviewReceiver) -> None:
-    """Send the events that sinks emit, such as a finished clip, to the gallery: the preview skips them.
+def follow_sinks(running: ListenableRun, gallery: PreviewReceiver) -> None:
+    """Send the events that sinks emit, such as a finished clip, to the gallery: the preview skips them."""
+    follow_stages(running, gallery, _sinks_with_events(running.graph))
 
-    An image that a sink has saved is used as the event's image.
-    """
-    sinks = _sinks_with_events(running.graph)
+
+def follow_stages(running: Listenable, gallery: PreviewReceiver, stages: Collection[str]) -> None:
+    """Send the events of these stages to the gallery. An image that a sink has saved is used as the event's image."""
 
     def seen(shown: Sequence[tuple[Frame, list[Event]]]) -> None:
         for frame, events in shown:
             for event in events:
-                if event.stage in sinks:
+                if event.stage in stages:
                     gallery.add_events(frame.time_s or time.time(), [event], _saved(event))
 
-    if sinks:
+    if stages:
         running.listen(seen)
 
 

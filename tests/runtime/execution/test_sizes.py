@@ -53,6 +53,15 @@ def test_instances(kinds, device, wanted, monkeypatch):
     assert sizes.instances([node(*one) for one in kinds], device) == wanted
 
 
+class Across(BatchStage, scope="pipeline"):
+    """Compares sources."""
+
+
+def test_what_looks_across_sources_has_one_instance():
+    assert sizes.instances([node(Across)], CPU, 2) == 1
+    assert sizes.instances([node(BatchStage, 3), node(Across, 3)], GPU) == 1
+
+
 def test_cores_are_those_this_process_may_use(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0: {0, 2, 5}}[pid], raising=False)
     assert sizes.cores() == 3

@@ -248,7 +248,7 @@ def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(played: Played)
     assert played.fleet.run() == 0
     assert opened == [1, 1]
     (context,) = played.contexts
-    assert (str(context.device), context.batch_sizes, context.threads) == ("cpu", (1,), 1)
+    assert (str(context.device), context.batch_sizes, context.threads) == ("cpu", (1, 2, 3), 1)
 
 
 def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: Played) -> None:
@@ -515,10 +515,18 @@ def test_the_first_error_counts_and_a_strange_one_is_described(played: Played) -
     assert (type(fleet.fatal), str(fleet.fatal), fleet._aborted) == (StreamkitError, "ValueError: odd", True)
 
 
+def test_a_stage_of_the_parent_is_triggered_there(played: Played) -> None:
+    triggered: list[Any] = []
+    stage_ = SimpleNamespace(trigger=lambda source, **data: triggered.append((source, data)))
+    played.fleet._stages.runners["note"].instances = lambda: [stage_]  # type: ignore[method-assign,list-item]
+    played.fleet._trigger_stage("note", "a", {"why": "asked"})
+    assert triggered == [("a", {"why": "asked"})]
+
+
 @pytest.mark.parametrize("kind", [OutputError, StageError])
 def test_an_error_of_an_output_or_a_stage_keeps_the_frames_in_flight(played: Played, kind: type) -> None:
     aborted: list[int] = []
-    played.fleet._sinks.abort = lambda: aborted.append(1)  # type: ignore[method-assign]
+    played.fleet._stages.abort = lambda: aborted.append(1)  # type: ignore[method-assign]
     error = kind.__new__(kind)
     played.fleet.fail(error)
     assert (played.fleet.fatal, played.fleet._aborted, aborted) == (error, False, [])

@@ -20,7 +20,7 @@ from streamkit.core.data import Color, Detections, Event, Frame, FrameState, Sur
 from streamkit.core.errors import OutputError
 from streamkit.core.records import line
 from streamkit.core.stage import Collecting, Context, Sink, default_registry, stage
-from streamkit.runtime.multiprocess.frame_ipc import RelaySink, SharedSinks, Uplink, frame_pipe, unpack
+from streamkit.runtime.multiprocess.frame_ipc import ParentStages, RelaySink, Uplink, frame_pipe, unpack
 from streamkit.runtime.multiprocess.frame_ipc import pack as pack_batch
 
 
@@ -189,8 +189,7 @@ class Shared:
 
         text = "sources: {a: 'test://', b: 'test://'}\nstages: {one: {stage: note}, two: {stage: note, from: decode}}"
         graph = build(read_text(text, folder=root, registry=registry))
-        nodes = list(graph.nodes.values())
-        self.sinks = SharedSinks(nodes, ["a", "b"], lambda id_: Context(id_), self.errors.append)
+        self.sinks = ParentStages(graph, ["a", "b"], lambda id_: Context(id_), self.errors.append)
 
 
 @pytest.fixture

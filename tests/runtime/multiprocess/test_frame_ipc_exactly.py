@@ -12,10 +12,10 @@ import pytest
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
-from streamkit.core.data import Event, Frame
+from streamkit.core.data import Batch, Event, Frame
 from streamkit.core.stage import Collecting, Context, Sink, default_registry, stage
-from streamkit.runtime.multiprocess import frame_ipc as module
-from streamkit.runtime.multiprocess.frame_ipc import SharedSinks, unpack
+from streamkit.runtime.execution import graph_outputs
+from streamkit.runtime.multiprocess.frame_ipc import ParentStages, unpack
 from streamkit.runtime.multiprocess.frame_ipc import pack as pack_batch
 
 
@@ -62,7 +62,7 @@ def test_an_array_of_numbers_stays_one() -> None:
 
 
 @pytest.fixture
-def sinks() -> tuple[SharedSinks, list[Any]]:
+def sinks() -> tuple[ParentStages, list[Any]]:
     """Two sinks that note what they get; closing takes a while."""
     registry, noted = default_registry(), []
     with Collecting(registry):
@@ -82,8 +82,8 @@ def sinks() -> tuple[SharedSinks, list[Any]]:
                 noted.append((self.context.id, "closed"))
 
     text = "sources: {a: 'test://'}\nstages: {one: {stage: note}, two: {stage: note, from: decode}}"
-    nodes = list(build(read_text(text, registry=registry)).nodes.values())
-    return SharedSinks(nodes, ["a"], Context, lambda error: noted.append(error)), noted
+    graph = build(read_text(text, registry=registry))
+    return ParentStages(graph, ["a"], Context, lambda error: noted.append(error)), noted
 
 
 def own(texts: Sequence[str]) -> list[str]:
@@ -105,10 +105,9 @@ def test_each_sink_gets_its_own_items_and_is_closed_when_close_returns(sinks: An
 
 def test_latency_is_the_time_since_a_frame_was_due(sinks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shared, _ = sinks
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 10.0))
+    monkeypatch.setattr(graph_outputs, "time", SimpleNamespace(monotonic=lambda: 10.0))
     frames = [Frame("a", index, 0.0, 16, 16, due_s=due_s) for index, due_s in enumerate((6.0, None, 6.0))]
-    lane = SimpleNamespace(nodes=[SimpleNamespace(id="one")])
-    shared._count(lane, SimpleNamespace(frames=frames[:2], failed=frames[2:]))
+    shared.outputs.count(shared.lanes[0], Batch(frames[:2], failed=frames[2:]))
     assert shared.finished == {"one": 3, "two": 0}
     assert list(shared.latency) == ["one"]
     assert shared.latency["one"].counts.sum() == 2

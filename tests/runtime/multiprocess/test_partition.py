@@ -9,8 +9,15 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.config.plan import Graph
 from streamkit.core.data import Frame
 from streamkit.core.errors import ConfigError
-from streamkit.core.stage import Collecting, FrameStage, Sink, default_registry, stage
-from streamkit.runtime.multiprocess.partition import assign_sources, shared_sinks
+from streamkit.core.stage import BatchStage, Collecting, FrameStage, Sink, default_registry, stage
+from streamkit.runtime.multiprocess.partition import (
+    assign_sources,
+    counted_across_sources,
+    entries,
+    shared_sinks,
+    stages_across_sources,
+    without_stages_across_sources,
+)
 
 
 def graph(device: str, stages: str, sources: int = 5, head: str = "") -> Graph:
@@ -56,6 +63,18 @@ def graph(device: str, stages: str, sources: int = 5, head: str = "") -> Graph:
 
             def process(self, frame: Frame) -> None: ...
 
+        @stage("looks", scope="pipeline", reads_if={"crops": "pixels"})
+        class Looks(FrameStage):
+            """Compares the pixels of sources."""
+
+            crops: bool = False
+
+            def process(self, frame: Frame) -> None: ...
+
+        @stage("tensors", scope="pipeline", reads="tensor")
+        class Tensors(BatchStage):
+            """Compares tensors."""
+
         @stage("other")
         class Other(FrameStage):
             """Is no sink."""
@@ -100,12 +119,50 @@ def test_a_plan_says_how_many_processes_each_device_has() -> None:
     ]  # fmt: skip
 
 
-def test_a_stage_that_looks_across_sources_is_refused_in_several_processes() -> None:
-    assert len(assign_sources(graph("cpu", "across: {}"))) == 1
-    with pytest.raises(
-        ConfigError, match=r"across looks across sources \(scope: pipeline\); name one device with processes: 1$"
-    ):
-        assign_sources(graph("[cpu, 'cuda:1']", "across: {}"))
+def test_what_looks_across_sources_and_all_below_it_is_for_the_parent() -> None:
+    stages = (
+        "other: {}, plain: {}, across: {from: other}, two: {stage: other, from: [across, across]}, "
+        "own: {stage: lines, path: 'a/{source}'}, beside: {stage: other, from: other}"
+    )
+    made = graph("[cpu, 'cuda:1']", stages)
+    found = stages_across_sources(made)
+    assert list(found) == ["across", "two", "own"]
+    assert [node.id for node in entries(found)] == ["across"]
+    assert [node.id for node in shared_sinks(made)] == ["plain"]
+    assert list(without_stages_across_sources(made).nodes) == ["other", "plain", "beside"]
+    assert counted_across_sources(made) == {"across", "two", "own"}  # `plain` is the first end below `other`
+    assert counted_across_sources(graph("cpu", "other: {}, plain: {}")) == set()
+    assert len(assign_sources(made)) == 2
+
+
+ACROSS = "looks across sources (scope: pipeline)"
+
+
+@pytest.mark.parametrize(
+    ("stages", "problem"),
+    [
+        ("looks: {crops: true}",
+         f"looks {ACROSS} and reads pixels, which never leave the process of a source; leave out crops"),
+        ("detect: {model: demo, insert: {after: preprocess, stage: tensors}}",
+         f"detect.tensors {ACROSS} and reads tensors, which never leave the process of a source; compute what it needs "
+         "in a stage above it, as a column or an event"),
+        ("detect: {model: demo, insert: {after: preprocess, stage: across}}",
+         f"detect.infer reads tensors below detect.across, which {ACROSS}; move detect.across below detect"),
+        ("other: {}, across: {}, two: {stage: other}, film: {path: 'a/{source}'}",
+         f"film reads pixels below across, which {ACROSS}; set from: other at film"),
+        ("across: {}, window: {}", f"window reads pixels below across, which {ACROSS}; set from: decode at window"),
+        ("across: {}, packets: {}", f"packets reads packets below across, which {ACROSS}; set from: decode at packets"),
+        ("other: {}, across: {}, plain: {from: [across, other]}",
+         f"plain joins branches below across, which {ACROSS}; let across read from the joined branches"),
+        ("across: {}, two: {stage: across, from: decode}, plain: {from: [across, two]}",
+         f"plain joins branches below across, which {ACROSS}; let across read from the joined branches"),
+    ],
+)  # fmt: skip
+def test_what_the_parent_cannot_run_is_told_with_its_fix(stages: str, problem: str) -> None:
+    assert len(assign_sources(graph("cpu", stages))) == 1
+    with pytest.raises(ConfigError) as caught:
+        assign_sources(graph("[cpu, 'cuda:1']", stages))
+    assert [one.text for one in caught.value.problems] == [f"{problem}, or name one device with processes: 1"]
 
 
 def test_stages_of_the_main_script_are_refused_on_several_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:

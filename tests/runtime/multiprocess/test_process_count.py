@@ -51,6 +51,13 @@ def graph(sources: int, source: str = CAMERA, stages: str = DETECT, device: str 
 
             def process(self, frame: Frame) -> None: ...
 
+        @stage("unsaid")
+        class Unsaid(BatchStage):
+            """Declares no scope, and reads what reaches the parent."""
+
+            def process(self, batch: Batch) -> Batch:
+                return batch
+
         @stage("odd")
         class Odd(FrameStage):
             """Keeps state per source by contract."""
@@ -202,9 +209,13 @@ ONE_PROCESS = [
      "that each source has its own"),
     (DETECT + "sqlite: {path: r.db, send: objects, crops: true}, ", "",
      "sqlite reads pixels of several sources; leave out crops"),
-    (DETECT + "across: {}, ", "", "across looks across sources (scope: pipeline)"),
+    (DETECT + "across: {}, draw: {}, ", "",
+     "draw reads pixels below across, which looks across sources (scope: pipeline); set from: detect at draw"),
     ("detect: {model: demo, insert: {after: preprocess, stage: whole}}, ", "",
      "detect.whole may keep state across sources: its class declares no scope; add scope='source' to its @stage(...) "
+     "if it keeps none"),
+    (DETECT + "unsaid: {}, across: {}, ", "",
+     "unsaid may keep state across sources: its class declares no scope; add scope='source' to its @stage(...) "
      "if it keeps none"),
 ]  # fmt: skip
 
@@ -223,11 +234,13 @@ def test_what_needs_one_process_gets_one_and_says_why(stages: str, head: str, re
     [
         DETECT + "film: {path: 'o/{source}.mp4'}, ",
         DETECT + "odd: {}, ",
+        DETECT + "across: {}, ",
+        DETECT + "across: {}, unsaid: {}, ",
         "detect: {model: demo, insert: {after: preprocess, stage: each}}, ",
         "snapshot",
     ],
 )
-def test_what_keeps_state_per_source_runs_in_several(stages: str) -> None:
+def test_what_keeps_state_per_source_or_runs_in_the_parent_lets_several_run(stages: str) -> None:
     if "snapshot" in stages:
         zone = "z: {stage: zone, polygon: [[0, 0], [9, 0], [9, 9]]}"
         stages = f"{DETECT}track: {{}}, {zone}, snapshot: {{when: z.entered}}, "

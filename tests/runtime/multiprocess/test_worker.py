@@ -178,6 +178,24 @@ def test_a_graph_has_the_sources_of_the_job_and_relays_for_the_shared_sinks(path
     assert _graph(job_of(path, shared=()), uplink).nodes["all"].type is not RelaySink
 
 
+def test_of_what_looks_across_sources_the_first_stage_is_a_relay_and_those_below_are_gone(path: Path) -> None:
+    stages = (
+        "  both: {stage: across, from: decode}\n  tags: {stage: across}\n  last: {stage: jsonl, path: OUT/l.jsonl}\n"
+    )
+    plugin = "from streamkit import FrameStage, stage\n@stage('across', scope='pipeline')\nclass A(FrameStage):\n"
+    (path.parent / "across.py").write_text(plugin + '    """Across."""\n    def process(self, frame): pass\n')
+    path.write_text("plugins: [across.py]\n" + path.read_text() + stages)
+    gallery: Any = object()
+    job = job_of(path, sources=orders_of("b"), shared=("all", "both", "tags", "last"))
+    graph = _graph(job, object(), gallery)  # type: ignore[arg-type]
+    assert {id_: node.type.__name__ for id_, node in graph.nodes.items()} == {
+        "all": "RelaySink", "one": "JsonlSink", "both": "RelaySink", "preview": "Preview",
+    }  # fmt: skip
+    assert graph.nodes["preview"].inputs == ["decode"]
+    assert (graph.nodes["both"].inputs, graph.nodes["both"].readers) == (["decode"], [])
+    assert [source.id for source in graph.sources] == ["b"]
+
+
 @pytest.mark.parametrize("error", [OutputError, StageError, SourceError])
 def test_an_error_is_told_and_aborts_what_is_on_its_way_unless_that_may_be_written(made: Any, error: type) -> None:
     (running, link), aborted = made, []
