@@ -18,6 +18,7 @@ import orjson
 from streamkit.core.data import Batch, Detections, Event, Frame
 
 SCHEMA = "streamkit/1"
+_MANY = 80  # with fewer objects in a batch, dicts are faster than the calls of NumPy
 _OWN = {"schema", "source", "frame", "pts_s", "time", "width", "height", "error", "damaged", "objects", "events"}
 
 
@@ -47,8 +48,10 @@ def line(frame: Frame) -> bytes:
 
 
 def batch_lines(batch: Batch) -> list[bytes]:
-    """One line of JSON for each of a batch's frames, as `line` makes it; formatted in one pass, without dicts."""
+    """One line of JSON for each of a batch's frames, as `line` makes it; many objects are formatted without dicts."""
     frames = batch.frames
+    if sum(len(batch.table(stage)) for stage in batch.tables) < _MANY:
+        return [_line(made) for made in batch_records(batch)]
     objects = [b""] * len(frames)
     several = len(batch.tables) > 1
     for stage in batch.tables:
