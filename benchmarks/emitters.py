@@ -1,6 +1,6 @@
 """Speed of emitters with their spools, and their cost per frame.
 
-    python benchmarks/emitters.py [mqtt redis kafka sqlite postgres amqp nats] [--frames 4000]
+    python benchmarks/emitters.py [mqtt redis kafka sqlite postgres amqp nats] [--frames 4000] [--mqtt-batch 10]
 
 Starts each broker that is installed here, on a free port. The columns, per emitter:
 
@@ -9,13 +9,17 @@ Starts each broker that is installed here, on a free port. The columns, per emit
 - with live/s, live took: the same while 1,000 live records per second arrive, and how much longer the live ones take;
 - alone us/frame, empty: CPU time of the stage's thread without a sender or other load, in batches of 64, for frames
   with ten objects and with none;
+- beside jsonl: the same with ten objects if a `jsonl` before it has formatted the lines;
+- sender: CPU time of the sender's thread, alone as well, in microseconds for each record of such a frame;
 - stage us/frame: time of a frame with ten objects in the stage;
-- cpu us/frame: CPU time of all threads for such a frame, in excess of a sink that does nothing.
+- cpu us/frame: CPU time of all threads for such a frame in a run with `jsonl` and the emitter, in excess of a run with
+  `jsonl` alone; batches of 64 from four sources at full speed, ten times as many frames.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -26,7 +30,8 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Batch, Detections, Device, Frame
-from streamkit.core.stage import BatchStage, Collecting, Count, Registry, Sink, Source, default_registry, stage
+from streamkit.core.records import batch_lines
+from streamkit.core.stage import BatchStage, Collecting, Count, Registry, Source, default_registry, stage
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -56,7 +61,7 @@ EMITTERS = ("mqtt", "redis", "kafka", "sqlite", "postgres", "amqp", "nats")
 
 
 def add_stages(registry: Registry) -> None:
-    """Add a source of frames without pixels, a stage that finds ten objects on each, and a sink that does nothing."""
+    """Add a source of frames without pixels, and a stage that finds ten objects on each."""
     with Collecting(registry):
         _define()
 
@@ -93,22 +98,15 @@ def _define() -> None:
             )
             return batch
 
-    @stage("nothing")
-    class Nothing(Sink):
-        """Does nothing with a frame."""
 
-        def write(self, frame: Frame) -> None:
-            return
-
-
-def options_for(name: str, broker: BrokerServer | None, folder: Path) -> dict[str, Any]:
+def options_for(name: str, broker: BrokerServer | None, folder: Path, mqtt_batch: int = OBJECTS) -> dict[str, Any]:
     """The options of an emitter that sends to this broker, without `spool` and `send`."""
     from urllib.parse import quote
 
     password = quote(broker.password, safe="") if broker is not None else ""
     at = f"streamkit:{password}@127.0.0.1:{broker.port}" if broker is not None else ""
     known: dict[str, dict[str, Any]] = {
-        "mqtt": {"url": f"mqtt://{at}", "batch": OBJECTS},
+        "mqtt": {"url": f"mqtt://{at}", "batch": mqtt_batch},
         "redis": {"url": f"redis://{at.removeprefix('streamkit')}"},
         "kafka": {"url": f"kafka://{at.partition('@')[2]}"},
         "postgres": {"url": f"postgres://{at}/postgres"},
@@ -121,22 +119,29 @@ def options_for(name: str, broker: BrokerServer | None, folder: Path) -> dict[st
 
 def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any], float]:
     """Run frames through the graph into one sink, `rate` per second; returns the report and CPU seconds."""
+    source = {"stage": "numbered_frames", "uri": "none", "count": frames, **({"rate": rate} if rate else {})}
+    return _run({"sources": {"gate": source}}, {"out": sink})
+
+
+def cpu_beside_jsonl(sink: dict[str, Any], frames: int, folder: Path) -> float:
+    """CPU time of a sink after `jsonl`, in µs per frame: of all threads, in batches of 64 from four sources."""
+    source = {"stage": "numbered_frames", "uri": "none", "count": frames // 4}
+    given = {"batch": {"size": _BATCH, "max_wait": "30ms"}, "sources": {f"gate{n}": source for n in range(4)}}
+    jsonl = {"jsonl": {"path": str(folder / "out.jsonl")}}
+    _, base = _run(given, jsonl)
+    _, used = _run(given, {**jsonl, "out": sink})
+    return (used - base) / frames * 1e6
+
+
+def _run(given: dict[str, Any], sinks: dict[str, Any]) -> tuple[dict[str, Any], float]:
+    """Run a pipeline with these sinks; returns the report and CPU seconds."""
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
     from streamkit.runtime.pipeline import PipelineRun
 
     registry = default_registry()
     add_stages(registry)
-    import json
-
-    pace = f", rate: {rate}" if rate else ""
-    text = f"""
-        device: cpu
-        sources: {{gate: {{stage: numbered_frames, uri: none, count: {frames}{pace}}}}}
-        stages:
-          detect: {{stage: ten_objects}}
-          out: {json.dumps(sink)}
-    """
+    text = json.dumps({"device": "cpu", **given, "stages": {"detect": {"stage": "ten_objects"}, **sinks}})
     pipeline = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"))
     used = time.process_time()
     code = pipeline.run()
@@ -146,14 +151,15 @@ def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any
     return pipeline.report(code), used
 
 
-def measure(name: str, folder: Path, frames: int = _FRAMES) -> dict[str, float]:
+def measure(name: str, folder: Path, frames: int = _FRAMES, mqtt_batch: int = OBJECTS) -> dict[str, float]:
     """Measure one emitter, as described above. Catching up is NaN if the emitter has no broker."""
     broker = _BROKERS[name](folder / "broker") if name in _BROKERS else None
     if broker is not None:
         broker.start()
         broker.make_room()
     spool = {"spool": {"path": str(folder / "spool")}}
-    emitter = {"stage": name, **options_for(name, broker, folder), **spool}
+    options = options_for(name, broker, folder, mqtt_batch)
+    emitter = {"stage": name, **options, **spool}
     caught_up = caught_up_live = late = float("nan")
     try:
         if broker is not None:
@@ -170,9 +176,11 @@ def measure(name: str, folder: Path, frames: int = _FRAMES) -> dict[str, float]:
         if sent != frames * OBJECTS:
             raise RuntimeError(f"{name}: {sent} of {frames * OBJECTS} records were sent: {objects['counts']}")
         table = {"table": "whole"} if name in ("sqlite", "postgres") else {}
-        whole, used = run({**emitter, **table, "send": "frames"}, frames)
-        _, base = run({"stage": "nothing"}, frames)
-        alone, alone_empty = (stage_alone(name, broker, folder, objects) for objects in (True, False))
+        whole, _ = run({**emitter, **table, "send": "frames"}, frames)
+        cpu_us = cpu_beside_jsonl({**emitter, **table, "send": "frames"}, 10 * frames, folder)
+        alone_empty, _ = thread_times(name, options, folder, objects=False)
+        alone, sender = thread_times(name, options, folder, sends=True)
+        beside, _ = thread_times(name, options, folder, formatted=True)
     finally:
         if broker is not None:
             broker.kill()
@@ -183,26 +191,34 @@ def measure(name: str, folder: Path, frames: int = _FRAMES) -> dict[str, float]:
         "live_took_longer": late,
         "alone_us_per_frame": alone,
         "alone_us_per_empty_frame": alone_empty,
+        "beside_jsonl_us_per_frame": beside,
+        "sender_us_per_record": sender,
         "stage_us_per_frame": whole["stages"]["out"]["seconds"] / frames * 1e6,
-        "cpu_us_per_frame": (used - base) / frames * 1e6,
+        "cpu_us_per_frame": cpu_us,
     }
 
 
-def stage_alone(name: str, broker: BrokerServer | None, folder: Path, objects: bool) -> float:
-    """CPU time of the stage's own thread, in µs per frame: making, selecting and spooling records with `send: frames`.
+def thread_times(
+    name: str, options: dict[str, Any], folder: Path, objects: bool = True, formatted: bool = False, sends: bool = False
+) -> tuple[float, float]:
+    """CPU time of the stage's own thread and of its sender's, in µs per frame with `send: frames`.
+
+    The stage makes and spools records; then the sender sends them.
 
     Args:
         name: the emitter.
-        broker: its broker, which gets nothing.
+        options: its options, without `spool` and `send`.
         folder: for its spool.
         objects: whether the frames have ten objects each, or none.
+        formatted: whether a `jsonl` before it has formatted the lines.
+        sends: whether to send; otherwise the second value is NaN.
     """
     from streamkit.core.stage import Context
 
     registry = default_registry()
     add_stages(registry)
     kind: Any = registry.get(name)
-    sink = kind(**options_for(name, broker, folder), spool={"path": str(folder / "alone")})
+    sink = kind(**options, spool={"path": str(folder / f"alone-{objects}-{formatted}")})
     sink.context = Context(name)
     sink.open()
     frames = [Frame("gate", index, index * 0.04, 640, 360) for index in range(_BATCH)]
@@ -210,15 +226,18 @@ def stage_alone(name: str, broker: BrokerServer | None, folder: Path, objects: b
     if objects:
         find: Any = registry.get("ten_objects")
         batch = find().process(batch)
-    took_s = []
+    took_s, lines, sender = [], batch_lines(batch), float("nan")
     for _ in range(_ROUNDS):
         begun = time.thread_time()
-        for frame, encoded in zip(frames, sink.encode(batch), strict=True):
-            sink.write_encoded(frame, encoded)
+        sink.write_lines(frames, lines if formatted else batch_lines(batch))
         sink.flush()
         took_s.append(time.thread_time() - begun)
+    if sends:
+        begun = time.thread_time()
+        sink.sender.run(lambda: not sink.queue.waiting)
+        sender = (time.thread_time() - begun) / _ROUNDS / _BATCH * 1e6
     sink.queue.close()
-    return float(np.median(took_s)) / _BATCH * 1e6
+    return float(np.median(took_s)) / _BATCH * 1e6, sender
 
 
 def _catch_up(sink: dict[str, Any], waiting: int) -> tuple[float, float]:
@@ -260,9 +279,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python benchmarks/emitters.py")
     parser.add_argument("names", nargs="*", help=f"of {', '.join(EMITTERS)}")
     parser.add_argument("--frames", type=int, default=_FRAMES)
+    parser.add_argument("--mqtt-batch", type=int, default=OBJECTS, help="records in a message of mqtt")
     asked = parser.parse_args()
     print(f"{'emitter':10} {'records/s':>10} {'caught up/s':>12} {'with live/s':>12} {'live took':>10} "
-          f"{'alone us/frame':>15} {'empty':>6} {'stage us/frame':>15} {'cpu us/frame':>13}")  # fmt: skip
+          f"{'alone us/frame':>15} {'empty':>6} {'beside jsonl':>13} {'sender':>7} {'stage us/frame':>15} "
+          f"{'cpu us/frame':>13}")  # fmt: skip
     for name in asked.names or EMITTERS:
         why = _BROKERS[name].missing() if name in _BROKERS else None
         if why:
@@ -270,10 +291,11 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory(prefix="emitting-", ignore_cleanup_errors=True) as folder:
             Path(folder).chmod(0o755)
-            found = measure(name, Path(folder), asked.frames)
+            found = measure(name, Path(folder), asked.frames, asked.mqtt_batch)
         print(f"{name:10} {found['records_per_s']:10,.0f} {found['caught_up_per_s']:12,.0f} "
               f"{found['caught_up_live_per_s']:12,.0f} {found['live_took_longer']:10.2f} "
               f"{found['alone_us_per_frame']:15.1f} {found['alone_us_per_empty_frame']:6.1f} "
+              f"{found['beside_jsonl_us_per_frame']:13.1f} {found['sender_us_per_record']:7.1f} "
               f"{found['stage_us_per_frame']:15.1f} "
               f"{found['cpu_us_per_frame']:13.1f}", flush=True)  # fmt: skip
 

@@ -294,6 +294,7 @@ class Batch:
         failed: frames on which a stage failed; they have no rows.
         ended: sources that end with this batch.
         ready: a CUDA event that signals that the arrays are written, or None if they are.
+        lines: `core/records.py:batch_lines` of the frames, if a sink has made them and no stage has run since.
     """
 
     frames: list[Frame]
@@ -308,6 +309,7 @@ class Batch:
     ready: Any = None
     rows: np.ndarray | None = None
     crops: Crops | None = None
+    lines: list[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self.frames)

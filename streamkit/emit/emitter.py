@@ -18,7 +18,7 @@ from streamkit.core.units import Bytes, OptionGroup, Seconds
 from streamkit.emit.client import Client
 from streamkit.emit.crops import Cropper, Crops
 from streamkit.emit.record_selection import VARIABLES, RecordSelection
-from streamkit.emit.segment_file import SpoolRecord
+from streamkit.emit.segment_file import SpoolRecord, tuples
 from streamkit.emit.sender import Sender
 from streamkit.emit.spool import Spool
 from streamkit.emit.topics import Topics
@@ -170,6 +170,11 @@ class Emitter(
         """The spool's folder."""
         return Path(self._kept.get("path", f"spool/{self.context.id or self.name}"))
 
+    @property
+    def sends_lines(self) -> bool:
+        """Whether each frame is one record, the line of `jsonl`; `write_lines` then writes a batch at once."""
+        return self._selection.all_frames
+
     @staticmethod
     def encode(batch: Batch) -> list[Callable[[], dict[str, Any]]]:
         """See `Sink.encode`: the records of the frames, all created on first access."""
@@ -187,6 +192,21 @@ class Emitter(
                 self._cropper.add(len(self._waiting), frame, box)
             self._waiting.append(made)
 
+    def write_lines(self, frames: Sequence[Frame], lines: Sequence[bytes]) -> None:
+        """Write the frames of a batch from their lines; if this raises, nothing is written. See `sends_lines`."""
+        values: list[tuple[str, ...]] = [(frame.source,) for frame in frames]
+        if self.more_variables:
+            values = [(*one, *self.values(frame)) for one, frame in zip(values, frames, strict=True)]
+        address = {one: self._address(one) for one in set(values)}
+        self._waiting += tuples(
+            SpoolRecord, [(*address[one], text[:-1]) for one, text in zip(values, lines, strict=True)]
+        )
+
+    def _address(self, values: tuple[str, ...]) -> tuple[bytes, bytes]:
+        """Topic and key of a record with these values."""
+        topic, key = (*self._topics.fill(values), b"", b"")[:2]
+        return topic, key
+
     def enqueue(self, frame: Frame) -> None:
         """Put selected records of a frame directly into the spool, from any thread, without waiting for room.
 
@@ -200,10 +220,9 @@ class Emitter(
     def _chosen(
         self, frame: Frame, encoded: Callable[[], dict[str, Any]]
     ) -> Iterator[tuple[SpoolRecord, Sequence[float] | None]]:
-        fill, more = self._topics.fill, self.values(frame)
+        more = self.values(frame)
         for values, body, box in self._selection.of(frame, encoded):
-            topic, key = (*fill((*values, *more)), b"", b"")[:2]
-            yield SpoolRecord(topic, key, body), box
+            yield SpoolRecord(*self._address((*values, *more)), body), box
 
     def flush(self) -> None:
         """Put the selected records of a batch into the spool, in one write.

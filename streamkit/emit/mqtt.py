@@ -192,6 +192,10 @@ class MqttClient(ServerClient):
 
     def _parts(self, messages: Sequence[Message], indices: Sequence[int]) -> Iterator[list[int]]:
         """Split the records of one topic into packets: up to `batch` records within the broker's size limit."""
+        if not self._packet_bytes:
+            for first in range(0, len(indices), self._batch):
+                yield list(indices[first : first + self._batch])
+            return
         part: list[int] = []
         size = 1  # of the payload: brackets, and a comma between two
         for index in indices:

@@ -8,6 +8,7 @@ import re
 import secrets
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from streamkit.core.errors import OutputError
@@ -87,6 +88,13 @@ class OffsetStore:
             if first <= number:
                 break
         return f"{self._name}{run}-{number}"
+
+    def ids(self, numbers: Sequence[int]) -> list[str]:
+        """The ids of records with these numbers, which rise."""
+        first, run = self._runs[0]
+        if not numbers or numbers[0] < first:  # some are of earlier runs
+            return list(map(self.id, numbers))
+        return [f"{self._name}{run}-{number}" for number in numbers]
 
     def write(self, number: int) -> None:
         """Store that every record up to this one has arrived, or was dropped and counted."""

@@ -53,6 +53,7 @@ class RecordSelection:
         boxed: whether the box of an event's object is needed; this takes time.
 
     Attributes:
+        all_frames: whether it selects the record of every frame, unchanged.
         of: selects the records of a frame, its argument; its second argument creates the frame's record, and is called
             only if needed.
 
@@ -79,6 +80,7 @@ class RecordSelection:
         self._labels, self._boxed = None if labels is None else frozenset(labels), boxed
         self._every_s, self._on_change, self._named = every_s, on_change, named
         self._events_wanted = None if when is None else EventFilter(when if isinstance(when, str) else list(when))
+        self.all_frames = send == "frames" and labels is None and every_s is None and not on_change
         self.of = {"frames": self._frame, "objects": self._objects, "events": self._events}[send]
         self._last_s: dict[str, dict[Any, float]] = {}  # by source, and by track within it
         self._before: dict[str, Any] = {}

@@ -6,19 +6,21 @@ Numbers are little-endian. Records are numbered consecutively, and a file is nam
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 _HEADER = struct.Struct("<4sIIQd")  # mark, records, bytes that follow the checksum, first number, time
 _SUM = struct.Struct("<I")  # of header and what follows
 _MARK = b"SKB1"
 HEADER_BYTES = _HEADER.size + _SUM.size
 SUFFIX = ".spool"
+_Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 
 
 class SpoolRecord(NamedTuple):
@@ -60,9 +62,14 @@ class StoredRecord(NamedTuple):
     body: bytes
 
 
+def tuples(kind: type[_Tuple], values: Iterable[tuple[Any, ...]]) -> list[_Tuple]:
+    """Named tuples of these values, without a Python call for each."""
+    return list(map(tuple.__new__, itertools.repeat(kind), values))
+
+
 def pack(records: Sequence[SpoolRecord], first: int, time_s: float) -> bytes:
     """Encode a block of records; `first` is the number of the first one."""
-    parts = [part for record in records for part in record]
+    parts = list(itertools.chain.from_iterable(records))
     body = struct.pack(f"<{len(parts)}I", *map(len, parts)) + b"".join(parts)
     header = _HEADER.pack(_MARK, len(records), len(body), first, time_s)
     return header + _SUM.pack(zlib.crc32(body, zlib.crc32(header))) + body
@@ -75,7 +82,7 @@ def unpack(data: bytes, first: int) -> tuple[list[StoredRecord], int]:
         data: bytes from the start of a block; the last block may be incomplete.
         first: the number that the first record must have.
     """
-    found: list[StoredRecord] = []
+    found: list[tuple[int, float, bytes, bytes, bytes]] = []
     done = 0
     for count, at, end, number, time_s in _blocks(data, first):
         lengths = struct.unpack_from(f"<{3 * count}I", data, at)
@@ -84,10 +91,10 @@ def unpack(data: bytes, first: int) -> tuple[list[StoredRecord], int]:
             a = at + lengths[3 * i]
             b = a + lengths[3 * i + 1]
             c = b + lengths[3 * i + 2]
-            found.append(StoredRecord(number + i, time_s, data[at:a], data[a:b], data[b:c]))
+            found.append((number + i, time_s, data[at:a], data[a:b], data[b:c]))
             at = c
         done = end
-    return found, done
+    return tuples(StoredRecord, found), done
 
 
 def block_bytes(header: bytes) -> int:

@@ -18,7 +18,7 @@ from streamkit.core.logs import LogOnce
 from streamkit.core.records import wall_clock
 from streamkit.core.text import at_now
 from streamkit.emit.client import WINDOW, Client, Message, RecordRejected, SendError
-from streamkit.emit.segment_file import StoredRecord, open_private
+from streamkit.emit.segment_file import StoredRecord, open_private, tuples
 from streamkit.emit.spool import Spool
 from streamkit.io.outputs import output_error
 
@@ -99,12 +99,16 @@ class Sender:
 
     def _gather(self, taken: list[StoredRecord], over: Callable[[], bool]) -> None:
         """Wait for further records to send with these; not at the end of a run, nor after a failure."""
-        until_s = time.monotonic() + (0.0 if self._failures else self._client.gather_s)
-        while len(taken) < self._window and time.monotonic() < until_s and not self.draining and not over():
-            taken += self._spool.take(self._window - len(taken), _IDLE_S)
+        if self._failures or not self._client.gather_s:
+            return
+        room, until_s = self._window - len(taken), time.monotonic() + self._client.gather_s
+        while room and (left_s := until_s - time.monotonic()) > 0 and not self.draining and not over():
+            if self._spool.wait_for(room, min(_IDLE_S, left_s)):  # it wakes once, not with each batch
+                break
+        taken += self._spool.take(room)
 
     def _deliver(self, taken: list[StoredRecord]) -> None:
-        messages = [_message(self._spool.id(one.number), one) for one in taken]
+        messages = _messages(self._spool.ids([one.number for one in taken]), taken)
         try:
             self._send(messages)
         except Exception as error:
@@ -216,9 +220,13 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, SendError) else describe(error)
 
 
-def _message(id_: str, one: StoredRecord) -> Message:
-    """Create the message for a record, with the id as the first key of the body."""
-    return Message(id_, one.topic.decode(), one.key.decode(), b'{"id":"%b",%b' % (id_.encode(), one.body[1:]))
+def _messages(ids: Sequence[str], records: Sequence[StoredRecord]) -> list[Message]:
+    """Create the messages for records, with the id as the first key of each body."""
+    text = {part: part.decode() for part in {part for one in records for part in one[2:4]}}
+    return tuples(Message, [
+        (id_, text[topic], text[key], b'{"id":"%b",%b' % (id_.encode(), body[1:]))
+        for id_, (_, _, topic, key, body) in zip(ids, records, strict=True)
+    ])  # fmt: skip
 
 
 class DeadLetters:

@@ -55,6 +55,7 @@ class Spool:
         size_bytes: size of the records on disk, in bytes.
         acknowledged: the number up to which every record was acknowledged, or dropped and counted.
         id: returns the id of the record with a number: unique over all spools.
+        ids: returns the ids of records with these rising numbers.
         block_timeout_s: how long `block` waits without any acknowledgement; None for no limit. Set when a run ends.
 
     Raises:
@@ -78,11 +79,12 @@ class Spool:
         self._counters, self._clock, self._warn = counters or Counters(), clock, LogOnce(logger.warning)
         self._changed = threading.Condition()
         self._offsets = OffsetStore(folder)
-        self.id = self._offsets.id
+        self.id, self.ids = self._offsets.id, self._offsets.ids
         self._out = -1  # descriptor of the file that is being written
         self._closed = False
         self._ready: deque[StoredRecord] = deque()  # read, and not taken
         self._taken: deque[int] = deque()  # numbers of records that are taken, and not acknowledged
+        self._wanted = 1  # records for which the sender's thread waits
         self._moved = -1, 0.0  # the last acknowledged record, and when it was first seen
         self._gone_why = FULL  # why a file was last dropped
         self._counted_to = 0  # records up to here that were dropped while reading have been counted
@@ -142,7 +144,8 @@ class Spool:
                 return
             self._expire()
             self._add(records, wait)
-            self._changed.notify_all()
+            if self._untaken >= self._wanted:
+                self._changed.notify_all()
 
     def _add(self, records: Sequence[SpoolRecord], wait: bool) -> None:
         """Write records in blocks of bounded size; make room or wait for room for each block."""
@@ -242,6 +245,22 @@ class Spool:
 
     # -------------------------------------------------------------------------------------------- the sender's side
 
+    @property
+    def _untaken(self) -> int:
+        return self._next - self._cursor + len(self._ready)
+
+    def wait_for(self, count: int, wait_s: float) -> bool:
+        """Wait until `count` records can be taken, for at most `wait_s` seconds; return whether they can.
+
+        The records that are appended before that do not wake the caller.
+        """
+        with self._changed:
+            if self._untaken < count:
+                self._wanted = count
+                self._changed.wait(wait_s)
+                self._wanted = 1
+            return self._untaken >= count
+
     def take(self, most: int, wait_s: float = 0.0) -> list[StoredRecord]:
         """Take the next records, in order; none if none arrives in `wait_s` seconds. They stay until acknowledged."""
         with self._changed:
@@ -252,7 +271,7 @@ class Spool:
             self._discard_old()
             self._advance()
             found = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
-            self._taken.extend(one.number for one in found)
+            self._taken += [one.number for one in found]
             return found
 
     def _read(self) -> None:
@@ -277,7 +296,7 @@ class Spool:
             return
         self._offset += done
         self._cursor = found[-1].number + 1
-        self._ready.extend(one for one in found if one.number > self.acknowledged)
+        self._ready += found[max(0, self.acknowledged + 1 - found[0].number) :]
 
     def _discard_old(self) -> None:
         oldest_s = self._clock() - self._age_s if self._age_s is not None else 0.0

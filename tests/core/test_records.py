@@ -245,13 +245,14 @@ def test_any_frame_gives_a_valid_record(one):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    objects=st.lists(st.integers(0, 5), min_size=1, max_size=6),
+    objects=st.lists(st.sampled_from((0, 1, 2, 5, 30, 60)), min_size=1, max_size=6),
     tracked=st.booleans(),
     faces=st.booleans(),
+    predicted=st.booleans(),
     shuffled=st.booleans(),
     seed=st.integers(0, 2**31),
 )
-def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, shuffled, seed):
+def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, predicted, shuffled, seed):
     rng = np.random.default_rng(seed)
     sizes = [(int(w), int(h)) for w, h in rng.integers(8, 4000, (len(objects), 2))]
     rows = np.repeat(np.arange(len(objects), dtype=np.int32), objects)
@@ -270,13 +271,20 @@ def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, shuffle
         )
         return made.with_columns(batch_row=rows)
 
-    tables = {"detect": found(("person", "car", "bus"))}
+    tables = {"detect": found(("person", 'c"ar', "bus"))}
+    if predicted:
+        tables["detect"] = tables["detect"].with_columns(predicted=rng.random(len(rows)) < 0.5)
     if faces:
         tables["faces"] = found((), age=rng.choice([np.nan, 1.5, 30.25], len(rows)).astype(np.float32))
     frames = [
-        frame(source=f"s{i % 2}", index=i, width=w, height=h, events=[Event("seen", "x", "s", i, 0.0)] if i % 3 else [])
+        frame(
+            source=f's"{i % 2}', index=i, pts_s=i * 0.123456789, width=w, height=h, damaged=bool(rng.random() < 0.2),
+            time_s=1.7e9 + float(rng.random()) if rng.random() < 0.5 else None,
+            events=[Event("seen", "x", "s", i, 0.0)] if rng.random() < 0.5 else [],
+            facts={"scene": {"label": "street"}, "objects": "not these"} if rng.random() < 0.3 else {},
+        )
         for i, (w, h) in enumerate(sizes)
-    ]
+    ]  # fmt: skip
     whole = batch_lines(Batch(frames, tables=dict(tables)))
     for name, one in tables.items():
         for each, part in zip(frames, one.split(len(frames)), strict=True):

@@ -49,7 +49,11 @@ def test_records_that_wait_keep_their_ids_from_run_to_run(tmp_path):
         spool = Spool(tmp_path / "s")
         spool.append(records(2 * n, 2 * n + 1))
         given += [spool.id(2 * n + 1), spool.id(2 * n + 2)]
-        assert ids(spool, spool.take(10)) == given
+        taken = spool.take(10)
+        assert ids(spool, taken) == given
+        numbers = [one.number for one in taken]
+        assert [spool.ids(numbers[first:]) for first in (0, 1, -1)] == [given, given[1:], given[-1:]]
+        assert spool.ids([]) == []
         spool.close()
     spool = Spool(tmp_path / "s")
     assert ids(spool, spool.take(3)) == given[:3]

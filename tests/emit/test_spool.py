@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,25 @@ def test_what_was_taken_and_not_acknowledged_is_taken_again(tmp_path):
     spool.acknowledge(2)
     spool.release()
     assert bodies(drain(spool)) == [2, 3, 4, 5, 6, 7, 8, 9]
+    spool.close()
+
+
+def test_who_waits_for_several_records_is_woken_once_when_they_are_there(tmp_path, monkeypatch):
+    spool, woken = Spool(tmp_path / "s"), []
+    notify_all = spool._changed.notify_all
+    monkeypatch.setattr(spool._changed, "notify_all", lambda: (woken.append(spool.waiting), notify_all()))
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(spool.wait_for, 5, 60.0)
+        while spool._wanted != 5:
+            time.sleep(0.001)
+        for n in range(6):
+            spool.append(records(n))
+        assert waits.result() is True
+    assert woken[0] == 5
+    assert bodies(spool.take(4)) == [0, 1, 2, 3]
+    assert (spool.wait_for(2, 60.0), spool.wait_for(3, 0.01)) == (True, False)
+    spool.append(records(6))
+    assert woken[-1] == 7, "who waits for any record is woken by each"
     spool.close()
 
 

@@ -20,12 +20,16 @@ from streamkit.runtime.pipeline import PipelineRun
 
 def main() -> int:
     options, names, count, rate = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), int(sys.argv[4])
-    write, flush = Emitter.write_encoded, Emitter.flush
+    write, write_lines, flush = Emitter.write_encoded, Emitter.write_lines, Emitter.flush
     last: dict[str, int] = {}
 
     def write_told(self, frame, encoded):
         write(self, frame, encoded)
         last[frame.source] = frame.index
+
+    def write_lines_told(self, frames, lines):
+        write_lines(self, frames, lines)
+        last.update((frame.source, frame.index) for frame in frames)
 
     def flush_told(self):
         flush(self)
@@ -35,7 +39,7 @@ def main() -> int:
             sys.stdout.write(told)
             sys.stdout.flush()
 
-    Emitter.write_encoded, Emitter.flush = write_told, flush_told
+    Emitter.write_encoded, Emitter.write_lines, Emitter.flush = write_told, write_lines_told, flush_told
     registry = default_registry()
     add_stages(registry)
     each = {"stage": "numbered_frames", "uri": "none", "count": count, "rate": rate}

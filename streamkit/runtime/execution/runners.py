@@ -12,6 +12,7 @@ from streamkit.config.plan import Node
 from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import OutputError, StreamkitError, describe
+from streamkit.core.records import batch_lines
 from streamkit.core.stage import BatchStage, FrameStage, Sink, Stage, StreamStage
 from streamkit.emit.emitter import Emitter
 from streamkit.emit.sender import GIVEN_UP
@@ -201,6 +202,7 @@ class SinkRunner(Runner):
         self._target = node.type.spec.target
         self._template = node.options.get(self._target)
         self._per_source = isinstance(self._template, str) and "{source}" in self._template
+        self.keeps_lines = node.type.spec.built_in and not node.type.spec.writes
         self._encodes = node.type.encode is not Sink.encode  # type: ignore[attr-defined]
 
     def open(self) -> None:
@@ -262,10 +264,11 @@ class SinkRunner(Runner):
 
     def _encoded(self, batch: Batch) -> dict[int, Any]:
         """Encode all frames at once, by the frame's identity; empty if the sink encodes frame by frame."""
-        if not batch.tables and any(frame.tables for frame in batch.frames):
+        if _own_tables(batch):
             return {}
         try:
-            made = self.node.type.encode(batch)  # type: ignore[attr-defined]
+            encode = self.node.type.encode  # type: ignore[attr-defined]
+            made = _lines(batch) if encode is batch_lines else encode(batch)
             return {} if made is None else dict(zip(map(id, batch.frames), made, strict=True))
         except StreamkitError:
             raise
@@ -306,6 +309,18 @@ class SinkRunner(Runner):
             self._guarded_output(path, self._instances.pop(path).close, " as it was closed")
 
 
+def _lines(batch: Batch) -> list[bytes]:
+    """The lines of the frames, made once for all sinks that follow each other."""
+    if batch.lines is None:
+        batch.lines = batch_lines(batch)
+    return batch.lines
+
+
+def _own_tables(batch: Batch) -> bool:
+    """Whether the tables are the frames' own, and not the batch's."""
+    return not batch.tables and any(frame.tables for frame in batch.frames)
+
+
 class EmitterRunner(SinkRunner):
     """Runs an emitter, whose sender never blocks the pipeline: it empties the spool on its own thread."""
 
@@ -317,6 +332,20 @@ class EmitterRunner(SinkRunner):
         assert isinstance(made, Emitter)
         self._sending = ThreadFuture(made.sender.run)
         return made
+
+    def process(self, batch: Batch) -> Batch:
+        """Write the frames of the batch, at once where the emitter sends each as its line."""
+        sink = self._instances.get(None)
+        if sink is None or not sink.sends_lines or batch.failed or self._failed_paths or _own_tables(batch):
+            return super().process(batch)
+        try:
+            sink.write_lines(batch.frames, _lines(batch))
+        except StreamkitError:
+            raise
+        except Exception:  # nothing was written; frame by frame, the one that fails is found
+            return super().process(batch)
+        self._guarded_output(None, sink.flush, " as the batch was flushed")
+        return batch
 
     def close(self) -> None:
         """Drain the spool while the broker accepts records, within `drain_timeout`; stop the sender; log lost records.

@@ -57,6 +57,7 @@ class Runner:
     """
 
     splits_outputs = False
+    keeps_lines = False
 
     def __init__(self, node: Node, context: MakeContext, fail: Fail) -> None:
         self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
@@ -146,6 +147,8 @@ class Runner:
                     batch = self._guarded(batch)
                 except OutputError as error:
                     self._give_up(error)
+                if not self.keeps_lines:
+                    batch.lines = None
                 meter.seconds += time.perf_counter() - begun
             for source in batch.ended:
                 self.guard(partial(self.end, source), f" as the source {source} ended")

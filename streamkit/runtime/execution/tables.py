@@ -59,7 +59,7 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
         if known is not frame:  # it failed in another branch, or in both; its events are kept
             _add_events(known, frame)
     result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
-    result.ready = first.ready
+    result.ready, result.lines = first.ready, None
     return result
 
 

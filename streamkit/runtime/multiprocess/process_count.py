@@ -49,7 +49,9 @@ DECODERS = 7
 """Decoders of a GPU that `decoders: auto` uses."""
 
 EMITTER_US = 45.0
-"""More lock time per frame with an emitter: MQTT took the lock's free share from 44 to 22 % at 4,745 H.264 frames/s."""
+"""More lock time per frame with an emitter: MQTT took the lock's free share from 44 to 22 % at 4,745 H.264 frames/s.
+Measured before emitters took a batch's lines at once, and kept: on a CPU the cost has halved since, but not for
+`batch: 1` and for records of objects; see docs/emitters.md."""
 MODEL_US = 20.0
 """The same for each model after the first. With 204 HEVC cameras, a tracker and two classifiers, four processes dropped
 nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from streamkit.core.data import Batch, Frame
+from streamkit.core.data import Frame
 from streamkit.core.records import batch_lines, line
 from streamkit.core.stage import Sink, stage
 from streamkit.io.line_file import LineFile, Rotate
@@ -68,10 +68,7 @@ class JsonlSink(LineSink):
 
     path: Annotated[str, 'the file, such as "out/{source}.jsonl"; `-` is standard output.']
 
-    @staticmethod
-    def encode(batch: Batch) -> list[bytes]:
-        """See `Sink.encode`."""
-        return batch_lines(batch)
+    encode = staticmethod(batch_lines)  # the runner makes them once for all sinks of a batch
 
     def write(self, frame: Frame) -> None:
         """Write the frame's record."""

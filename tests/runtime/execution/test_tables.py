@@ -187,3 +187,9 @@ def test_what_branches_show_and_skip_is_put_together():
     (frame,) = merge_batches([first, second]).frames
     assert frame.shown == {"count.line": line, "count.zone": zone}
     assert frame._state.skipped_detectors == {"faces", "plates"}
+
+
+def test_lines_are_made_again_where_branches_meet():
+    first, other = fork_pair(lambda made: made)
+    first.lines = other.lines = [b"stale\n"] * len(first)
+    assert merge_batches([first, other]).lines is None
