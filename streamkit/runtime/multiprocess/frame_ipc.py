@@ -72,24 +72,21 @@ def unpack(packed: bytes) -> Batch:
 
 
 def _columns(frame: Frame) -> tuple[Any, ...]:
-    """The values of a frame that another process needs, in the order of `_frame`."""
-    state = frame._state
+    """The values of a frame that sinks need, in the order of `_frame`."""
     events = [replace(event, data=portable(event.data), key=None) for event in frame.events] if frame.events else ()
     return (
         frame.source, frame.index, frame.pts_s, frame.width, frame.height, frame.time_s, frame.due_s, frame.facts,
-        frame.error, frame.damaged, events, state.position, state.ordinal, state.epoch, state.skipped_detectors,
+        frame.error, frame.damaged, events, frame._state.position,
     )  # fmt: skip
 
 
 def _frame(
     source: str, index: int, pts_s: float, width: int, height: int, time_s: float | None, due_s: float | None,
-    facts: dict[str, Any], error: str | None, damaged: bool, events: Sequence[Event], position: int, ordinal: int,
-    epoch: int, skipped_detectors: frozenset[str],
+    facts: dict[str, Any], error: str | None, damaged: bool, events: Sequence[Event], position: int,
 ) -> Frame:  # fmt: skip
-    state = FrameState(position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors)
     return Frame(
         source, index, pts_s, width, height, None, time_s, due_s, {}, list(events), facts, {}, error, damaged,
-        _state=state,
+        _state=FrameState(position),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ class WorkerReport:
     """What one process has counted so far.
 
     Attributes:
-        report: its `PipelineRun.report`; for the parent process, only the part of its sinks.
+        report: the parts of its `PipelineRun.report` that are read here; for the parent process, only those of its sinks.
         finished: frames that reached the end of the graph, by the stage at that end.
         latency: latency histograms, by the same stages.
         states: states of its sources, by id.

@@ -336,6 +336,33 @@ def test_a_worker_without_reports_is_killed_but_not_for_the_time_that_the_parent
     ]  # fmt: skip
 
 
+def test_a_worker_whose_gpu_work_does_not_end_is_killed_after_that_work(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+
+    def begin(made: Process) -> None:
+        made.say("ready")
+        if made.job.part[0] == 0:
+            made.obey = lambda order: made.say("hangs", "has not finished work") or made.say("hangs", "again")
+
+    def kill(process: Process) -> None:
+        done.append("killed")
+        process.die()
+
+    played.begin = begin
+    played.fleet._mps = SimpleNamespace(  # type: ignore[assignment]
+        terminate_client=done.append, environment={}, close=lambda: None
+    )
+    monkeypatch.setattr(Process, "kill", kill)
+    assert played.fleet.run() == 0
+    assert done == [70_000, "killed"]
+    failure = "its process on cpu has not finished work"
+    assert played.logged[:2] == [
+        failure, f"{failure}: its sources restart in another process (a, c); 0 frames are lost"
+    ]  # fmt: skip
+
+
 def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(played: Played) -> None:
     def begin(made: Process) -> None:
         made.say("ready")

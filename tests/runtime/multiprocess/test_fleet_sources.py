@@ -161,7 +161,7 @@ def test_a_source_that_is_added_while_all_processes_are_dead_restarts_with_the_o
     lost = [*fleet.sources.remove_process(fleet.one), *fleet.sources.remove_process(fleet.two)]
     assert sorted(lost) == ["a", "b", "c"]
     fleet.sources.add_process(new)
-    assert all(fleet.sources.restart(id_, Sinks()) for id_ in lost)
+    assert [one.id for one in fleet.sources.restart(lost, Sinks())] == lost
     assert fleet.sources.of(new) == ["a", "b", "c"]
 
 
@@ -189,8 +189,7 @@ def test_the_counts_of_an_earlier_process_remain_when_a_source_is_removed() -> N
     fleet = Fleet(a=CAMERA, b=CAMERA)
     fleet.report(fleet.one, a=state(10, 8, last=(9, 1.0, 0.0)))
     assert fleet.sources.remove_process(fleet.one) == ["a"]
-    restarted = fleet.sources.restart("a", Sinks())
-    assert restarted is not None
+    (restarted,) = fleet.sources.restart(["a"], Sinks())
     assert (restarted.frames_lost, restarted.last) == (2, (9, 1.0, 0.0))
     fleet.report(fleet.two, a=state(5))
     whole = fleet.sources.states["a"]
@@ -236,7 +235,7 @@ def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(
     fleet, sinks = Fleet(a=uri, b=CAMERA), Sinks(90)
     fleet.report(fleet.one, a=state(90, 88, last=(99, 4.0, 100.0), live=True))
     fleet.sources.remove_process(fleet.one)
-    assert fleet.sources.restart("a", sinks) is not None
+    assert fleet.sources.restart(["a"], sinks)
     kind, order = fleet.two.sent[-1]
     assert (kind, order.id) == ("add", "a")
     assert fleet.sources.states["a"].state == "reconnecting"
@@ -260,7 +259,7 @@ def test_no_index_is_repeated_by_any_estimate(monkeypatch: pytest.MonkeyPatch) -
         if frames:
             fleet.report(process, a=state(frames, last=(after + frames, 4.0, 100.0)))
         fleet.sources.remove_process(process)
-        assert fleet.sources.restart("a", Sinks(had)) is not None
+        assert fleet.sources.restart(["a"], Sinks(had))
         order = fleet.sources._owners["a"].sent[-1][1]  # type: ignore[attr-defined]
         assert order.after[0] >= max(had, after + frames)
         after = order.after[0]
@@ -277,7 +276,7 @@ def test_four_deaths_within_ten_minutes_are_too_many(monkeypatch: pytest.MonkeyP
         process = fleet.sources.owner("a")
         fleet.sources.add_process(Process())
         fleet.sources.remove_process(process)  # type: ignore[arg-type]
-        return fleet.sources.restart("a", Sinks()) is not None
+        return bool(fleet.sources.restart(["a"], Sinks()))
 
     assert [die(), die(), die()] == [True] * 3
     now_s[0] = 601.0
