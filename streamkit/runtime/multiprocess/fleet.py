@@ -3,7 +3,8 @@
 The parent process reads the YAML, gives each worker its sources, and owns the sinks that sources of several processes
 share, the state file, the alarms, the messages, the counts and the exit code. It creates no CUDA context. One loop on
 the main thread (`_supervise`) receives all messages and ends the workers; one thread per worker passes frames to the
-shared sinks. If a worker dies, its sources are restarted in the others; if all die, in new workers.
+shared sinks. If a worker dies or hangs, its sources are restarted in the others, or in new workers where these have no
+room; see `FleetSources`.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ logger = logging.getLogger(__name__)
 _POLL_S, _AT_ONCE_S = 0.1, 0.5
 _GRACE_S = 10.0
 """Time for a process to exit after the order to drop everything, or after it reports its end."""
-_INCIDENT_S = 0.5
-"""Time after the death of a process in which others may die of the same cause, such as a fault of a shared GPU."""
+_INCIDENT_S, _GPU_INCIDENT_S = 0.5, 1.5
+"""Time after the death of a process in which others may die of the same cause: of any, and of one that has lost its
+GPU. A fault under MPS ends all its clients; an idle one checks its GPU every 0.5 s."""
 SILENT_S = 15.0
 """Time without a report after which a process hangs. It reports every 0.5 s on a thread of its own, also while its
 stages wait. That thread can be late because the machine is overloaded, which is a matter of seconds, or because a
@@ -505,7 +507,8 @@ class WorkerFleet(Controls):
                 if worker.exited and not worker.over and not worker.receiver.is_alive():
                     self._finish(worker)
             ending = self.stopping or self._aborted or self.fatal is not None
-            if self._dead and (ending or (self.ready and time.monotonic() >= self._died_at_s + _INCIDENT_S)):
+            wait_s = _GPU_INCIDENT_S if any(worker.lost for worker in self._dead) else _INCIDENT_S
+            if self._dead and (ending or (self.ready and time.monotonic() >= self._died_at_s + wait_s)):
                 self._recover(ending)
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:

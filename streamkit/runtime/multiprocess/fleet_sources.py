@@ -25,8 +25,8 @@ LOST = "frames dropped: process died"
 _MAX_RESTARTS, _RESTARTS_WITHIN_S = 3, 600.0
 _MAX_RESTARTS_OF_SUSPECTS = 10
 """Sources that are suspect together are halved at each restart: ten times suffice for one among 500."""
-_PROCESSES_FOR_SUSPECTS = 2
-"""How many processes there may be beyond the limit while sources are suspect."""
+_PROCESSES_FOR_SUSPECTS = 4
+"""How many processes there may be beyond the limit while sources are suspect: each halving leaves one behind."""
 _UNKNOWN_FPS = 30.0
 _UNKNOWN_LOAD = SourceLoad(_UNKNOWN_FPS, 1e-3)
 _FORMER = 1000
@@ -333,8 +333,10 @@ class FleetSources:
             others = [id_ for id_ in ids if id_ not in suspects and self.restarts_of(id_) < _MAX_RESTARTS]
             restarted = [self._restart(id_, self._place(self._load_of(id_)), sinks) for id_ in others]
             self._suspects.update(suspects)
-            for half in (suspects[::2], suspects[1::2]):
-                own = self._own_process() if half else None
+            self._suspects.difference_update(others)
+            own: SourceProcess | None = None
+            for half in filter(None, (suspects[::2], suspects[1::2])):
+                own = self._own_process() or own  # if no more may run, they stay together
                 restarted += [self._restart(id_, own or self._place(self._load_of(id_)), sinks) for id_ in half]
             return [one for one in restarted if one is not None]
 
@@ -402,9 +404,12 @@ class FleetSources:
     def _place(self, load: float) -> SourceProcess | None:
         """The process for a source: the one with the lowest load, or a new one if that one has no room."""
         found = self._least_loaded()
-        if found is None or (self._has_room(found, load) and not self._is_suspect(found)):
+        if found is None:
+            return None
+        suspect = self._is_suspect(found)
+        if self._has_room(found, load) and not suspect:
             return found
-        return self._start_another(0) or found
+        return self._start_another(_PROCESSES_FOR_SUSPECTS if suspect else 0) or found
 
     def _own_process(self) -> SourceProcess | None:
         """A process without sources for some that are suspect; None if no more may run."""

@@ -73,8 +73,9 @@ def test_indices_never_repeat_over_several_restarts_with_a_fast_loop(tmp_path: P
         for number in range(3):
             live.more("a")
             time.sleep(0.3 + number)
+            restarted = live.run.restarted  # of b, too, while both have one process
             live.kill("a")
-            until(lambda number=number: live.run.restarted > number)  # type: ignore[misc]
+            until(lambda restarted=restarted: live.run.restarted > restarted)  # type: ignore[misc]
             seen = len(live.indices("a"))
             until(lambda seen=seen: len(live.indices("a")) > seen + 50)  # type: ignore[misc]
     a = live.indices("a")

@@ -363,6 +363,24 @@ def test_a_worker_whose_gpu_work_does_not_end_is_killed_after_that_work(
     ]  # fmt: skip
 
 
+def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: Played) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        if made.pid < 70_002:
+            made.obey = lambda order: None
+
+    def lose(process: Process) -> None:
+        process.say("lost", "lost its GPU")
+        process.die()
+
+    ids = iter(range(70_000, 70_010))
+    played.begin = lambda made: (setattr(made, "pid", next(ids)), begin(made))
+    played.then = {3: lambda: lose(played.processes[0]), 15: lambda: lose(played.processes[1])}
+    assert played.fleet.run() == 0
+    assert 1.0 < played.clock.now_s - 100.0 < 2.0
+    assert played.fleet.restarted == 3  # each source once
+
+
 def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(played: Played) -> None:
     def begin(made: Process) -> None:
         made.say("ready")
