@@ -29,6 +29,8 @@ def daemon() -> int:
         while True:
             with listening.accept()[0] as one:
                 order = one.recv(1000).decode().strip()
+                with log.open("a") as orders:
+                    orders.write(f"{order}\n")
                 if order.startswith("quit") and HOW != "deaf":
                     server.kill()
                     server.wait()

@@ -3,8 +3,8 @@
 The parent process reads the YAML, gives each worker its sources, and owns the state file, the alarms, the messages,
 the counts and the exit code. It runs the sinks that sources of several processes share, and the stages that look
 across sources, with all stages below them. It creates no CUDA context. One loop on the main thread (`_supervise`)
-receives all messages and ends the workers; one thread per worker passes frames to these stages. If a worker dies, its
-sources are restarted in the others; if all die, in new workers.
+receives all messages and ends the workers; one thread per worker passes frames to these stages. If a worker dies or
+hangs, its sources are restarted in the others, or in new workers where these have no room; see `FleetSources`.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ logger = logging.getLogger(__name__)
 _POLL_S, _AT_ONCE_S = 0.1, 0.5
 _GRACE_S = 10.0
 """Time for a process to exit after the order to drop everything, or after it reports its end."""
-_INCIDENT_S = 0.5
-"""Time after the death of a process in which others may die of the same cause, such as a fault of a shared GPU."""
+_INCIDENT_S, _GPU_INCIDENT_S = 0.5, 1.5
+"""Time after the death of a process in which others may die of the same cause: of any, and of one that has lost its
+GPU. A fault under MPS ends all its clients; an idle one checks its GPU every 0.5 s."""
 SILENT_S = 15.0
 """Time without a report after which a process hangs. It reports every 0.5 s on a thread of its own, also while its
 stages wait. That thread can be late because the machine is overloaded, which is a matter of seconds, or because a
@@ -98,6 +99,7 @@ class WorkerHandle(SupervisedWorker):
     Attributes:
         device: its device, as named in the YAML.
         number: its index, from 0; a process that replaces one has a number of its own.
+        part: which share of the cores it has, from 0.
         frames: connection for its frames for the parent's stages.
         receiver: thread that reads `frames`.
         latest: the counts that it last sent.
@@ -115,6 +117,7 @@ class WorkerHandle(SupervisedWorker):
 
     device: str
     number: int = 0
+    part: int = 0
     frames: Any = None
     receiver: Any = None
     latest: WorkerReport = field(default_factory=WorkerReport)
@@ -410,13 +413,17 @@ class WorkerFleet(Controls):
             self._mps.start()
             logger.info(f"the pipeline {self._mps.reason}")
 
-    def _start_another(self) -> WorkerHandle | None:
-        """Start a process for a source that would overload the others; None if no more may run."""
+    def _start_another(self, beyond: int = 0) -> WorkerHandle | None:
+        """Start a process for sources that would overload or endanger the others; None if no more may run.
+
+        Args:
+            beyond: how many processes there may be beyond the limit.
+        """
         with self._starting:
             if not self.ready or self._closed or self._ending():
                 return None
             running = Counter(worker.device for worker in self._workers if worker.takes_sources)
-            free = [device for device, limit in self._limits.items() if running[device] < limit]
+            free = [device for device, limit in self._limits.items() if running[device] < limit + beyond]
             if not free:
                 return None
             device = min(free, key=lambda device: running[device])
@@ -427,7 +434,8 @@ class WorkerFleet(Controls):
                 logger.warning(f"another process on {device} cannot be started: {describe(error)}")
                 return None
             self._begin(worker)
-        logger.info(f"a new source would overload the processes: process {running.total() + 1} starts on {device}")
+        why = "sources may have ended two processes" if beyond else "a source would overload the processes"
+        logger.info(f"{why}: process {running.total() + 1} starts on {device}")
         return worker
 
     def _give_up_starting(self, worker: WorkerHandle, error: StreamkitError) -> None:
@@ -446,13 +454,14 @@ class WorkerFleet(Controls):
 
     def _start_worker(self, worker: WorkerHandle) -> None:
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
-        share, shares = worker.number % len(self._shares), len(self._shares)
+        parts = Counter(one.part for one in self._supervisor.workers)
+        worker.part = min(range(len(self._shares)), key=lambda part: parts[part])
         with self._changing, signals_held_back():  # a change comes with the job, or as an order after it
             worker.frames, frames = frame_pipe()
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
-                tuple(self._stages.runners), self._changed_settings(), self.limit, (share, shares), self._realtime,
-                self._keep_running, self._relay is not None, self._trace_events,
+                tuple(self._stages.runners), self._changed_settings(), self.limit, (worker.part, len(self._shares)),
+                self._realtime, self._keep_running, self._relay is not None, self._trace_events,
                 tuple(sorted(counted_across_sources(self.graph))),
             )  # fmt: skip
             if self._trace is not None:
@@ -506,17 +515,18 @@ class WorkerFleet(Controls):
             for worker in self._supervisor.workers:
                 worker.end(order)
             for worker, kind, value in self._supervisor.poll(_POLL_S):
+                worker.silent_s = 0.0
                 self._handle(worker, kind, value)
             self._watchdog.check()
             for worker in self._workers:
                 if worker.exited and not worker.over and not worker.receiver.is_alive():
                     self._finish(worker)
             ending = self.stopping or self._aborted or self.fatal is not None
-            if self._dead and (ending or (self.ready and time.monotonic() >= self._died_at_s + _INCIDENT_S)):
+            wait_s = _GPU_INCIDENT_S if any(worker.lost for worker in self._dead) else _INCIDENT_S
+            if self._dead and (ending or (self.ready and time.monotonic() >= self._died_at_s + wait_s)):
                 self._recover(ending)
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
-        worker.silent_s = 0.0
         if self._relay is not None and self._relay.handle(kind, value):
             return
         if kind == "log":
@@ -582,7 +592,8 @@ class WorkerFleet(Controls):
     def _recover(self, ending: bool) -> None:
         """Restart the sources of processes that have died, once others have had time to die of the same cause.
 
-        If no process is left, new ones are started. In a run that is `ending`, the sources fail.
+        A source goes to another process with room for it, else to a new one. If no process is left, as many new ones
+        are started. In a run that is `ending`, the sources fail.
         """
         restarted: list[tuple[str, list[RestartedSource]]] = []
         with self._changing:
@@ -593,8 +604,8 @@ class WorkerFleet(Controls):
             for worker, ids in lost:
                 if not ids and not ending:
                     logger.error(str(worker.failure))
-                found = [] if ending else [self.sources.restart(id_, self._stages) for id_ in ids]
-                again = [one for one in found if one is not None]
+                of_source = len(dead) == 1 and worker.ready
+                again = [] if ending else self.sources.restart(ids, self._stages, of_source=of_source)
                 self._give_up(worker, [id_ for id_ in ids if id_ not in {one.id for one in again}])
                 self._stages.forget_process(worker)
                 worker.latest = replace(worker.latest, states={}, queues={})

@@ -23,6 +23,10 @@ from streamkit.runtime.observe.report_merge import WorkerReport
 
 LOST = "frames dropped: process died"
 _MAX_RESTARTS, _RESTARTS_WITHIN_S = 3, 600.0
+_MAX_RESTARTS_OF_SUSPECTS = 10
+"""Sources that are suspect together are halved at each restart: ten times suffice for one among 500."""
+_PROCESSES_FOR_SUSPECTS = 4
+"""How many processes there may be beyond the limit while sources are suspect: each halving leaves one behind."""
 _UNKNOWN_FPS = 30.0
 _UNKNOWN_LOAD = SourceLoad(_UNKNOWN_FPS, 1e-3)
 _FORMER = 1000
@@ -79,8 +83,12 @@ class FleetSources:
     """The sources of a run over several processes, by id.
 
     A source keeps its process while that process lives, also when it is changed: the process writes its files. A new
-    source goes to the process with the lowest load; if that one would be overloaded, to a new process, if one may be
-    started.
+    source, and one whose process has died, goes to the process with the lowest load; if that one would be overloaded,
+    to a new process, if one may be started.
+
+    Sources that were in two processes that died within ten minutes are suspect: one of them may be the cause. They are
+    kept apart from the others, half of them in one process and half in another, and again if that one dies, until the
+    cause is alone.
 
     Args:
         sources: the sources at the start.
@@ -89,7 +97,8 @@ class FleetSources:
         keep_running: whether the run goes on without sources.
         paused: ids of the sources that are paused.
         load: returns the expected load of a source; 1 is what a process can serve.
-        start_another: starts another process and adds it; returns None if no more may run.
+        start_another: starts another process and adds it; returns None if no more may run. Its argument is how many
+            processes there may be beyond the limit.
 
     Attributes:
         states: state of each source; replaced, never mutated, when sources come and go.
@@ -101,7 +110,7 @@ class FleetSources:
         self, sources: Sequence[SourceConfig], yaml_sources: Sequence[SourceConfig],
         removed: Callable[[], RemovedSources], keep_running: bool, paused: Iterable[str] = (),
         load: Callable[[SourceConfig], SourceLoad] = lambda source: _UNKNOWN_LOAD,
-        start_another: Callable[[], SourceProcess | None] = lambda: None,
+        start_another: Callable[[int], SourceProcess | None] = lambda beyond: None,
     ) -> None:  # fmt: skip
         self.states: dict[str, SourceState] = {source.id: SourceState() for source in sources}
         self.stopping, self.lost = False, 0
@@ -121,6 +130,7 @@ class FleetSources:
         self._after: dict[str, LastFrame] = {}
         self._earlier: dict[str, SourceState] = {}  # counts of processes that have ended
         self._restarts: dict[str, deque[float]] = {}
+        self._suspects: set[str] = set()
         self._lock = threading.RLock()
 
     # ------------------------------------------------------------------------------------------------ come and go
@@ -146,8 +156,9 @@ class FleetSources:
         """Add a source to a process. Raises ConfigError: its id is taken, or the run is over."""
         with self._lock:
             self.check_free(config.id)
-            # if all have died, the source restarts with those of the last one
-            process = None if self.over else self._place(config) or next(reversed(self._processes), None)
+            process = None if self.over else self._former_process(config.id) or self._place(self._load(config).load)
+            if process is None and not self.over:  # all have died: it restarts with the sources of the last one
+                process = next(reversed(self._processes), None)
             if process is None:
                 raise ConfigError(f"source {config.id} cannot be added: the run has ended")
             self._configs[config.id] = config
@@ -168,7 +179,7 @@ class FleetSources:
             self.states = {name: state for name, state in self.states.items() if name != id_}
             for known in (self._owners, self._configs, self._after, self._restarts, self._numbers):
                 known.pop(id_, None)
-            for ids in (self._paused, self._added, self._passed_on):
+            for ids in (self._paused, self._added, self._passed_on, self._suspects):
                 ids.discard(id_)
             if process in self._processes:
                 self._processes[process].states.append((state, earlier))
@@ -302,43 +313,54 @@ class FleetSources:
             state.set_state("failed", None, why)
             self._count_lost(state)
 
-    def restart(self, id_: str, sinks: DeliveredFrames) -> RestartedSource | None:
-        """Move a source whose process has died to the process with the lowest load.
+    def restart(self, ids: Sequence[str], sinks: DeliveredFrames, *, of_source: bool = False) -> list[RestartedSource]:
+        """Move the sources of one process that has died to others.
 
         A camera and a looped file continue their indices and times; a file is read from its beginning.
 
         Args:
-            id_: the source.
+            ids: the sources.
             sinks: the sinks that skip the repeated frames of a file.
+            of_source: whether one of the sources may be the cause: the process ran, and no other died with it.
 
         Returns:
-            What was restarted; None if it was not: it was restarted too often, or no process is left.
+            Those that were restarted: not those that were restarted too often, and none if no process is left.
         """
         with self._lock:
-            now_s = time.monotonic()
-            restarts = self._restarts.setdefault(id_, deque(maxlen=_MAX_RESTARTS))
-            while restarts and now_s - restarts[0] > _RESTARTS_WITHIN_S:
-                restarts.popleft()
-            target, before = self._least_loaded(), self._owners[id_]
-            if len(restarts) == _MAX_RESTARTS or target is None:
-                return None
-            restarts.append(now_s)
-            self._passed_on.discard(id_)
-            old, lost = self.states[id_], 0
-            if self._continues(id_):
-                lost = self._count_lost(old)
-                if (after := self._frame_before(id_, sinks.delivered(id_, before), now_s)) is not None:
-                    self._after[id_] = after
-                self._earlier[id_] = old
-                state = replace(old, done=False)
-            else:
-                state = SourceState()
-                sinks.skip_repeated(id_, before, target, replaced=id_ in self._added)
-            state.set_state("reconnecting", "process", "its process died")
-            self.states = {**self.states, id_: state}
-            self._owners[id_] = target
-            target.send("add", self._order(id_))
-            return RestartedSource(id_, lost, old.last)
+            suspects = [id_ for id_ in ids if of_source and self.restarts_of(id_)]
+            most = _MAX_RESTARTS if len(suspects) < 2 else _MAX_RESTARTS_OF_SUSPECTS
+            suspects = [id_ for id_ in suspects if self.restarts_of(id_) < most]
+            others = [id_ for id_ in ids if id_ not in suspects and self.restarts_of(id_) < _MAX_RESTARTS]
+            restarted = [self._restart(id_, self._place(self._load_of(id_)), sinks) for id_ in others]
+            self._suspects.update(suspects)
+            self._suspects.difference_update(others)
+            own: SourceProcess | None = None
+            for half in filter(None, (suspects[::2], suspects[1::2])):
+                own = self._own_process() or own  # if no more may run, they stay together
+                restarted += [self._restart(id_, own or self._place(self._load_of(id_)), sinks) for id_ in half]
+            return [one for one in restarted if one is not None]
+
+    def _restart(self, id_: str, target: SourceProcess | None, sinks: DeliveredFrames) -> RestartedSource | None:
+        if target is None:
+            return None
+        now_s, before = time.monotonic(), self._owners[id_]
+        self._restarts.setdefault(id_, deque()).append(now_s)
+        self._passed_on.discard(id_)
+        old, lost = self.states[id_], 0
+        if self._continues(id_):
+            lost = self._count_lost(old)
+            if (after := self._frame_before(id_, sinks.delivered(id_, before), now_s)) is not None:
+                self._after[id_] = after
+            self._earlier[id_] = old
+            state = replace(old, done=False)
+        else:
+            state = SourceState()
+            sinks.skip_repeated(id_, before, target, replaced=id_ in self._added)
+        state.set_state("reconnecting", "process", "its process died")
+        self.states = {**self.states, id_: state}
+        self._owners[id_] = target
+        target.send("add", self._order(id_))
+        return RestartedSource(id_, lost, old.last)
 
     def _continues(self, id_: str) -> bool:
         """Whether a source goes on where it was after a restart: a camera, or a looped file."""
@@ -369,29 +391,56 @@ class FleetSources:
 
     def restarts_of(self, id_: str) -> int:
         """How often a source was restarted within the last ten minutes."""
-        return len(self._restarts.get(id_, ()))
+        restarts = self._restarts.get(id_, deque())
+        while restarts and time.monotonic() - restarts[0] > _RESTARTS_WITHIN_S:
+            restarts.popleft()
+        return len(restarts)
 
-    def _place(self, config: SourceConfig) -> SourceProcess | None:
-        """The process for a source that is added: the one that had it, the least loaded one, or a new one."""
-        former = self._former.pop(config.id, None)
-        if former is not None and former.takes_sources:
-            return former
+    def _former_process(self, id_: str) -> SourceProcess | None:
+        """The process that had a source with that id before; None if there is none, or it takes no more sources."""
+        former = self._former.pop(id_, None)
+        return former if former is not None and former.takes_sources else None
+
+    def _place(self, load: float) -> SourceProcess | None:
+        """The process for a source: the one with the lowest load, or a new one if that one has no room."""
         found = self._least_loaded()
-        if found is not None and (load := self._load_of(found)) and load + self._load(config).load > 1:
-            return self._start_another() or found
-        return found
+        if found is None:
+            return None
+        suspect = self._is_suspect(found)
+        if self._has_room(found, load) and not suspect:
+            return found
+        return self._start_another(_PROCESSES_FOR_SUSPECTS if suspect else 0) or found
+
+    def _own_process(self) -> SourceProcess | None:
+        """A process without sources for some that are suspect; None if no more may run."""
+        idle = (one for one in self._processes if one.takes_sources and not self._running(one))
+        return next(idle, None) or self._start_another(_PROCESSES_FOR_SUSPECTS)
 
     def _least_loaded(self) -> SourceProcess | None:
-        return min((one for one in self._processes if one.takes_sources), key=self._load_of, default=None)
+        """The process with the lowest load; one with suspect sources only if there is no other."""
+        found = [one for one in self._processes if one.takes_sources]
+        return min(found, key=lambda one: (self._is_suspect(one), self._total_load(one)), default=None)
 
-    def _load_of(self, process: SourceProcess) -> float:
-        """The load of a process: by the measured rates of its sources, or their expected rates where none is known."""
-        total = 0.0
-        for id_ in self.of(process):
-            if not (state := self.states[id_]).done:
-                expected = self._load(self._configs[id_])
-                total += expected.at(state.fps_in) if state.rated and state.fps_in else expected.load
-        return total
+    def _is_suspect(self, process: SourceProcess) -> bool:
+        """Whether a source of a process is suspect."""
+        return any(id_ in self._suspects and self.restarts_of(id_) for id_ in self._running(process))
+
+    def _has_room(self, process: SourceProcess, load: float) -> bool:
+        """Whether a process can serve a source of that load; an idle process serves any."""
+        total = self._total_load(process)
+        return not total or total + load <= 1
+
+    def _running(self, process: SourceProcess) -> list[str]:
+        """The ids of the sources that a process reads, or is to read."""
+        return [id_ for id_ in self.of(process) if not self.states[id_].done]
+
+    def _total_load(self, process: SourceProcess) -> float:
+        return sum(map(self._load_of, self._running(process)))
+
+    def _load_of(self, id_: str) -> float:
+        """The load of a source: by its measured rate, or by its expected rate where none is known."""
+        expected, state = self._load(self._configs[id_]), self.states[id_]
+        return expected.at(state.fps_in) if state.rated and state.fps_in else expected.load
 
     def _count_gone(self, state: SourceState) -> None:
         """Count a removed source whose process has died."""

@@ -44,6 +44,8 @@ from streamkit.runtime.preview.remote import RemoteGallery
 from streamkit.runtime.preview.stage import follow_sinks, preview_graph
 
 _REPORT_EVERY_S = 0.5
+_UNREAD = "schema", "device", "latency", "sources"
+"""Parts of a report that the parent makes of its own values, or of the histograms and states that come beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class WorkerConfig:
         shared: ids of the stages that the parent process runs.
         settings: options that were changed since the YAML was read, by stage.
         limit: maximum number of frames per source.
-        part: index of the process, and number of processes.
+        part: which share of the cores the process has, and the number of shares.
         realtime: play recordings at their own speed unless their options set another one.
         live_may_come: whether live sources may be added.
         preview: whether to make images and events for the parent's gallery.
@@ -229,6 +231,8 @@ class WorkerPipeline(PipelineRun):
     def worker_report(self, code: int | None = None) -> WorkerReport:
         """Counts so far, without those of the parent's stages."""
         report = self.report(code if code is not None else 0)
+        for key in _UNREAD:
+            del report[key]
         report["stages"] = {id_: stage for id_, stage in report["stages"].items() if id_ not in self._relayed}
         finished = {id_: n for id_, n in dict(self.finished).items() if id_ not in self._relayed}
         latency = {id_: one for id_, one in dict(self.latency).items() if id_ not in self._relayed}

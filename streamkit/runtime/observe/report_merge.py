@@ -12,10 +12,7 @@ from streamkit.runtime.execution.meters import Histogram, stage_total
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 from streamkit.runtime.observe.health import HealthSnapshot
 
-_KNOWN = {
-    "schema", "device", "exit_code", "frames", "seconds", "frames_per_s", "detections", "events", "counts", "stages",
-    "latency", "sources",
-}  # fmt: skip
+_KNOWN = {"exit_code", "frames", "seconds", "frames_per_s", "detections", "events", "counts", "stages"}
 
 
 @dataclass(slots=True)
@@ -23,7 +20,7 @@ class WorkerReport:
     """What one process has counted so far.
 
     Attributes:
-        report: its `PipelineRun.report`; for the parent process, only the part of its sinks.
+        report: what is read here of its `PipelineRun.report`; for the parent process, only the part of its sinks.
         finished: frames that reached the end of the graph, by the stage at that end.
         latency: latency histograms, by the same stages.
         states: states of its sources, by id.

@@ -209,8 +209,8 @@ def log():
 
 @pytest.fixture
 def lane(log, monkeypatch):
-    def event(block, disable_timing):
-        assert block  # or a waiting thread would use a core
+    def event(disable_timing, block=None):
+        assert block in (True, None)  # or a thread that waits would use a core; None: nobody waits
         assert disable_timing
         return Event(log, disable_timing)
 
@@ -245,6 +245,16 @@ def test_a_batch_is_handed_on_with_an_event_behind_the_work(lane, log):
         lane.release(batch)
         assert isinstance(batch.ready, Event)
         assert log == [("record", 0)]
+
+
+def test_work_that_the_gpu_does_not_finish_is_seen_from_another_thread(lane, log):
+    assert lane.stuck_s(100.0) == 0  # it has not begun
+    with lane.activate():
+        assert [lane.stuck_s(now_s) for now_s in (100.0, 100.5, 130.0)] == [0, 0.5, 30]
+        assert log == [("record", 0)]
+        lane._probe[0].synchronize()
+        assert [lane.stuck_s(now_s) for now_s in (130.5, 131.0)] == [0, 0.5]  # it has gone on
+    assert LaneDevice().stuck_s(1e6) == 0
 
 
 def test_what_a_lane_has_read_is_kept_until_the_gpu_is_past_it(lane, log):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,7 @@ from support.fleets import (  # noqa: F401  a fixture
     shares_of,
     until,
 )
-from support.live_fleets import CAMERA, FILE, LOOP, SLOW, Live, restarts_in
+from support.live_fleets import CAMERA, FILE, LOOP, SLOW, STAGES, Live, restarts_in
 
 from streamkit.runtime.multiprocess import fleet as module
 from streamkit.runtime.multiprocess.fleet import SILENT_S, WorkerHandle
@@ -72,8 +73,9 @@ def test_indices_never_repeat_over_several_restarts_with_a_fast_loop(tmp_path: P
         for number in range(3):
             live.more("a")
             time.sleep(0.3 + number)
+            restarted = live.run.restarted  # of b, too, while both have one process
             live.kill("a")
-            until(lambda number=number: live.run.restarted > number)  # type: ignore[misc]
+            until(lambda restarted=restarted: live.run.restarted > restarted)  # type: ignore[misc]
             seen = len(live.indices("a"))
             until(lambda seen=seen: len(live.indices("a")) > seen + 50)  # type: ignore[misc]
     a = live.indices("a")
@@ -242,6 +244,47 @@ def test_only_a_process_that_is_ready_and_silent_is_killed() -> None:
     assert handle.overdue(0.0) is None
     handle.silent_s = SILENT_S + 0.1
     assert handle.overdue(0.0) == "its process on cpu has not reported for 15 s and was killed"
+
+
+class Deadly(Live):
+    """A run with a source whose tenth frame in a process kills it."""
+
+    PLUGIN = (
+        Live.PLUGIN
+        + '''
+import os, signal
+
+@stage("deadly")
+class Deadly(FrameStage):
+    """Kills its process."""
+
+    def open(self):
+        self.seen = 0
+
+    def process(self, frame):
+        self.seen += frame.source == "bad"
+        if self.seen == 10:
+            os.kill(os.getpid(), signal.SIGKILL)
+'''
+    )
+
+
+def test_a_source_that_kills_its_process_is_soon_alone_and_fails_and_its_neighbours_go_on(tmp_path: Path) -> None:
+    names = ["bad", "a", "b", "c", "d", "e"]
+    live = Deadly(tmp_path, dict.fromkeys(names, LOOP), STAGES.replace("tag: {}", "deadly: {}"))
+    with live.running():
+        first, second = (live.fleet.sources.of(worker) for worker in live.fleet._workers)
+        assert (first, second) == (["bad", "b", "d"], ["a", "c", "e"])
+        until(lambda: live.run.states["bad"].error)
+        for source in names[1:]:
+            live.more(source)
+            assert live.run.states[source].error is None
+        deaths = sum(worker.failure is not None for worker in live.fleet._workers)
+    assert deaths == 4
+    assert live.run.states["bad"].error == f"{FAILURE}; it was restarted 3 times within ten minutes"
+    restarts = Counter(source for source, _ in restarts_in(live.out / "events.db"))
+    assert [restarts[source] for source in second] == [1, 1, 1]  # when it was new among them
+    assert [restarts[source] for source in first] == [3, 2, 3]  # b left it before d did
 
 
 @pytest.mark.alone

@@ -336,6 +336,51 @@ def test_a_worker_without_reports_is_killed_but_not_for_the_time_that_the_parent
     ]  # fmt: skip
 
 
+def test_a_worker_whose_gpu_work_does_not_end_is_killed_after_that_work(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+
+    def begin(made: Process) -> None:
+        made.say("ready")
+        if made.job.part[0] == 0:
+            made.obey = lambda order: made.say("hangs", "has not finished work") or made.say("hangs", "again")
+
+    def kill(process: Process) -> None:
+        done.append("killed")
+        process.die()
+
+    played.begin = begin
+    played.fleet._mps = SimpleNamespace(  # type: ignore[assignment]
+        terminate_client=done.append, environment={}, close=lambda: None
+    )
+    monkeypatch.setattr(Process, "kill", kill)
+    assert played.fleet.run() == 0
+    assert done == [70_000, "killed"]
+    failure = "its process on cpu has not finished work"
+    assert played.logged[:2] == [
+        failure, f"{failure}: its sources restart in another process (a, c); 0 frames are lost"
+    ]  # fmt: skip
+
+
+def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: Played) -> None:
+    def begin(made: Process) -> None:
+        made.say("ready")
+        if made.pid < 70_002:
+            made.obey = lambda order: None
+
+    def lose(process: Process) -> None:
+        process.say("lost", "lost its GPU")
+        process.die()
+
+    ids = iter(range(70_000, 70_010))
+    played.begin = lambda made: (setattr(made, "pid", next(ids)), begin(made))
+    played.then = {3: lambda: lose(played.processes[0]), 15: lambda: lose(played.processes[1])}
+    assert played.fleet.run() == 0
+    assert 1.0 < played.clock.now_s - 100.0 < 2.0
+    assert played.fleet.restarted == 3  # each source once
+
+
 def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(played: Played) -> None:
     def begin(made: Process) -> None:
         made.say("ready")

@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,7 +163,7 @@ def test_a_source_that_is_added_while_all_processes_are_dead_restarts_with_the_o
     lost = [*fleet.sources.remove_process(fleet.one), *fleet.sources.remove_process(fleet.two)]
     assert sorted(lost) == ["a", "b", "c"]
     fleet.sources.add_process(new)
-    assert all(fleet.sources.restart(id_, Sinks()) for id_ in lost)
+    assert [one.id for one in fleet.sources.restart(lost, Sinks())] == lost
     assert fleet.sources.of(new) == ["a", "b", "c"]
 
 
@@ -189,8 +191,7 @@ def test_the_counts_of_an_earlier_process_remain_when_a_source_is_removed() -> N
     fleet = Fleet(a=CAMERA, b=CAMERA)
     fleet.report(fleet.one, a=state(10, 8, last=(9, 1.0, 0.0)))
     assert fleet.sources.remove_process(fleet.one) == ["a"]
-    restarted = fleet.sources.restart("a", Sinks())
-    assert restarted is not None
+    (restarted,) = fleet.sources.restart(["a"], Sinks())
     assert (restarted.frames_lost, restarted.last) == (2, (9, 1.0, 0.0))
     fleet.report(fleet.two, a=state(5))
     whole = fleet.sources.states["a"]
@@ -236,7 +237,7 @@ def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(
     fleet, sinks = Fleet(a=uri, b=CAMERA), Sinks(90)
     fleet.report(fleet.one, a=state(90, 88, last=(99, 4.0, 100.0), live=True))
     fleet.sources.remove_process(fleet.one)
-    assert fleet.sources.restart("a", sinks) is not None
+    assert fleet.sources.restart(["a"], sinks)
     kind, order = fleet.two.sent[-1]
     assert (kind, order.id) == ("add", "a")
     assert fleet.sources.states["a"].state == "reconnecting"
@@ -260,7 +261,7 @@ def test_no_index_is_repeated_by_any_estimate(monkeypatch: pytest.MonkeyPatch) -
         if frames:
             fleet.report(process, a=state(frames, last=(after + frames, 4.0, 100.0)))
         fleet.sources.remove_process(process)
-        assert fleet.sources.restart("a", Sinks(had)) is not None
+        assert fleet.sources.restart(["a"], Sinks(had))
         order = fleet.sources._owners["a"].sent[-1][1]  # type: ignore[attr-defined]
         assert order.after[0] >= max(had, after + frames)
         after = order.after[0]
@@ -277,12 +278,128 @@ def test_four_deaths_within_ten_minutes_are_too_many(monkeypatch: pytest.MonkeyP
         process = fleet.sources.owner("a")
         fleet.sources.add_process(Process())
         fleet.sources.remove_process(process)  # type: ignore[arg-type]
-        return fleet.sources.restart("a", Sinks()) is not None
+        return bool(fleet.sources.restart(["a"], Sinks()))
 
     assert [die(), die(), die()] == [True] * 3
     now_s[0] = 601.0
     assert [die(), die(), die()] == [True] * 3
     assert (die(), fleet.sources.restarts_of("a")) == (False, 3)
+
+
+class Apart:
+    """Sources whose processes the test ends; further ones start up to a limit."""
+
+    def __init__(self, limit: int, processes: Sequence[str]) -> None:
+        made = configs(**dict.fromkeys("".join(processes), CAMERA))
+        self.limit, self.alive = limit, list[Process]()
+        self.sources = FleetSources(made, made, RemovedSources, True, start_another=self.start)
+        for ids in processes:
+            process = self.start(9)
+            assert process is not None
+            self.sources.assign(process, ids)
+        self.restarts: Counter[str] = Counter()
+
+    def start(self, beyond: int) -> Process | None:
+        if len(self.alive) >= self.limit + beyond:
+            return None
+        self.alive.append(Process())
+        self.sources.add_process(self.alive[-1])
+        return self.alive[-1]
+
+    def die(self, id_: str, *, of_source: bool = True) -> list[str]:
+        """Let the process of a source die; return the sources that did not restart."""
+        process = self.sources.owner(id_)
+        assert isinstance(process, Process)
+        self.alive.remove(process)
+        ids = self.sources.remove_process(process)
+        if not self.alive:
+            self.start(0)
+        again = [one.id for one in self.sources.restart(ids, Sinks(), of_source=of_source)]
+        self.restarts.update(again)
+        gone = [id_ for id_ in ids if id_ not in again]
+        for one in gone:
+            self.sources.give_up(one, "its process died")
+        return gone
+
+    @property
+    def groups(self) -> list[str]:
+        return sorted("".join(self.sources._running(one)) for one in self.alive)
+
+
+@pytest.mark.parametrize("bad", "aceg")
+def test_the_source_that_ends_its_process_is_found_by_halving(bad: str) -> None:
+    fleet = Apart(2, ["abcdefgh", "xy"])
+    assert fleet.die(bad) == []
+    assert fleet.groups == ["abcdefghxy"]
+    sizes = []
+    while not (gone := fleet.die(bad)):
+        sizes.append(next(len(group) for group in fleet.groups if bad in group))
+    assert (gone, sizes) == ([bad], [4, 2, 1])
+    assert [fleet.restarts[id_] for id_ in "xy"] == [1, 1]
+    assert set("".join(fleet.groups)) == set("abcdefghxy") - {bad}
+
+
+def test_suspects_that_cannot_be_halved_stay_together_apart_from_others() -> None:
+    fleet = Apart(2, ["abcdefgh", "xy"])
+    fleet.die("a")
+    fleet.die("a")
+    fleet.limit = -1  # three of them run
+    for _ in range(8):
+        assert fleet.die("a") == []
+        assert "aceg" in fleet.groups
+    assert fleet.die("a") == list("aceg")
+    assert "xy" in fleet.groups
+
+
+def test_suspects_are_kept_apart_from_all_others_until_they_are_removed() -> None:
+    fleet = Apart(2, ["ab", "cd"])
+    fleet.die("a")
+    assert fleet.groups == ["abcd"]
+    fleet.die("a")
+    assert fleet.groups == ["a", "b", "cd"]
+    fleet.sources.add(configs(e=CAMERA)[0])
+    assert fleet.groups == ["a", "b", "cde"]
+    fleet.die("c")  # of another cause: c and d are suspect as well
+    assert fleet.groups == ["a", "b", "c", "d", "e"]
+    fleet.sources.remove("a")
+    assert fleet.sources._suspects == set("bcd")
+    fleet.sources.add(configs(f=CAMERA)[0])
+    assert "f" in fleet.groups  # in the process that is idle now
+
+
+def test_sources_are_not_suspect_if_several_processes_died_or_it_did_not_run() -> None:
+    fleet = Apart(2, ["ab", "cd"])
+    for _ in range(2):
+        assert fleet.die("a", of_source=False) == []
+    assert fleet.groups == ["abcd"]
+    fleet.die("a", of_source=False)
+    assert fleet.die("a", of_source=False) == ["a", "b"]
+
+
+def test_suspects_cease_to_be_after_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    fleet = Apart(2, ["ab", "cd"])
+    fleet.die("a")
+    fleet.die("a")
+    now_s[0] = 601.0
+    assert not any(map(fleet.sources._is_suspect, fleet.alive))
+    fleet.die("a")
+    assert fleet.restarts["a"] == 3
+    assert len(fleet.alive) == 2  # with others again
+    assert fleet.sources._suspects == {"b"}
+
+
+def test_where_no_further_process_starts_suspects_go_to_the_others() -> None:
+    fleet = Apart(-2, ["ab", "cd"])
+    fleet.die("a")
+    fleet.start = lambda beyond: None  # type: ignore[method-assign]
+    fleet.sources._start_another = fleet.start
+    fleet.alive.append(extra := Process())
+    fleet.sources.add_process(extra)
+    fleet.sources.assign(extra, ["c"])
+    assert fleet.die("a") == []
+    assert fleet.groups == ["abcd"]
 
 
 # ----------------------------------------------------------------------------------------------------------- handles

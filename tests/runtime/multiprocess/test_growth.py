@@ -1,6 +1,7 @@
 """Where a source goes that is added while a pipeline runs over processes, and when it gets a process of its own."""
 
 import os
+import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -67,8 +68,8 @@ class Placed:
         for process in self.processes:
             self.sources.add_process(process)
 
-    def start(self) -> Process | None:
-        if len(self.processes) == self.limit:
+    def start(self, beyond: int = 0) -> Process | None:
+        if len(self.processes) == self.limit + beyond:
             return None
         self.processes.append(Process(f"p{len(self.processes)}"))
         self.sources.add_process(self.processes[-1])
@@ -308,6 +309,29 @@ def test_a_process_that_cannot_start_leaves_its_sources_to_the_others(tmp_path, 
         added(running, "d")  # nor is it tried again
         assert len(running._workers) == 2
         until(lambda: flows(running, "d"))
+
+
+def test_a_process_that_dies_is_replaced_if_the_others_have_no_room(tmp_path, monkeypatch):
+    planned(monkeypatch, limit=3)
+    path = yaml(tmp_path, "a")
+    running = prepare(build(read(path)), path, {}, keep_running=True)
+    with going(running) as logged:
+        added(running, "b", "c", "d", "e")
+        until(lambda: flows(running, *"abcde"))
+        first, second, third = running._workers
+        assert [running.sources.of(one) for one in (first, second, third)] == [["a", "b"], ["c", "d"], ["e"]]
+        os.kill(first.child.pid, signal.SIGKILL)
+        killed_s = time.monotonic()
+        until(lambda: running.restarted == 2)
+        fourth = running._workers[3]
+        assert [running.sources.of(one) for one in (second, third, fourth)] == [["c", "d"], ["a", "e"], ["b"]]
+        for id_ in "ab":
+            before = running.states[id_].out
+            until(lambda id_=id_, before=before: running.states[id_].out > before, 5)
+        assert time.monotonic() - killed_s < 8
+        assert len(running.pids) == 4
+    assert any("would overload the processes: process 3 starts on cpu" in text for text in logged)
+    assert {worker.part for worker in running._workers} == {0}
 
 
 def test_an_edit_of_the_yaml_starts_a_process_as_well(tmp_path, monkeypatch):

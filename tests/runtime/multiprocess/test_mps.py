@@ -222,6 +222,17 @@ def test_a_restart_gives_a_new_daemon() -> None:
         assert made._pid != pid
 
 
+def test_the_work_of_a_client_is_terminated_on_its_server() -> None:
+    made = MpsDaemon(check=None)
+    made.terminate_client(123)  # without a daemon
+    with made:
+        made.terminate_client(123)
+        log = Path(made.environment["CUDA_MPS_LOG_DIRECTORY"]) / "control.log"
+        assert log.read_text().splitlines()[-2:] == [
+            "get_server_list", f"terminate_client {_server(made.environment)} 123"
+        ]  # fmt: skip
+
+
 def test_a_long_temporary_folder_is_avoided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     long = tmp_path / ("x" * 100)
     long.mkdir()

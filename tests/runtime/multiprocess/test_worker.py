@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,7 +119,17 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     assert [(id_, state.frames, state.out, state.complete) for id_, state in report.states.items()] == [
         ("a", 3, 3, True)
     ]
-    assert (list(report.report["stages"]), report.report["sources"]["a"]["frames"]) == (["one"], 3)
+    assert list(report.report["stages"]) == ["one"]
+    assert set(report.report) == {
+        "exit_code",
+        "frames",
+        "seconds",
+        "frames_per_s",
+        "detections",
+        "events",
+        "counts",
+        "stages",
+    }
     assert (list(report.latency), report.facts) == ([], None)
     items = []
     while True:
@@ -364,3 +375,35 @@ def test_a_process_that_has_lost_its_gpu_ends_alone(made: Any, monkeypatch: pyte
     assert told[0] == "lost"
     assert told[1].startswith("lost its GPU: RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS")
     assert running.fatal is None
+
+
+def test_work_that_the_gpu_does_not_finish_is_told_once_the_process_runs(made: Any) -> None:
+    running, link = made
+    stuck_s = [31.0]
+    running._lane_devices = [
+        SimpleNamespace(stuck_s=lambda now_s: 0.0),
+        SimpleNamespace(stuck_s=lambda now_s: stuck_s[0]),
+    ]
+    running.send_report()
+    assert link.kinds() == ["report"]  # the network may be tuned
+    running.ready = True
+    running.send_report()
+    assert link.sent[2:] == [("hangs", "has not finished work on its GPU for 30 s (watchdog) and was killed")]
+    stuck_s[0] = 30.0
+    running.send_report()
+    assert link.kinds("report") == ["hangs"]
+
+
+def test_a_process_without_work_ends_too_if_it_has_lost_its_gpu(made: Any) -> None:
+    running, _ = made
+    texts = iter(("cudaErrorMemoryAllocation", "cudaErrorMpsClientTerminated: the client was terminated"))
+
+    def lost(now_s: float) -> float:
+        raise RuntimeError(next(texts))
+
+    failed: list[BaseException] = []
+    running.ready, running.fail = True, failed.append
+    running._lane_devices = [SimpleNamespace(stuck_s=lost)]
+    running.send_report()
+    running.send_report()
+    assert [str(error) for error in failed] == ["cudaErrorMpsClientTerminated: the client was terminated"]
