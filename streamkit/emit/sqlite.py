@@ -18,7 +18,7 @@ class SqliteClient(TableClient):
     """See `TableClient`; `where` is the database file. `ORDER BY rowid` gives the records' order."""
 
     types: ClassVar = {"text": "TEXT", "integer": "INTEGER", "real": "REAL", "time": "TEXT", "json": "TEXT"}
-    rows_sql = "VALUES (?1, {values}, ?2)"
+    rows_sql = "VALUES (:id, {values}, :record)"
     errors = (OSError, sqlite3.Error)
 
     def open(self) -> sqlite3.Connection:
@@ -34,13 +34,14 @@ class SqliteClient(TableClient):
     def value_sql(self, column: RecordColumn) -> str:
         """See `TableClient.value_sql`."""
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in column.path)
-        return f"json_extract(?2, '${path}')"
+        return f"json_extract(:record, '${path}')"
 
     def insert(self, ids: list[str], bodies: list[str]) -> None:
         """See `TableClient.insert`."""
         with self._connection as transaction:  # commits, or rolls back
             transaction.execute("BEGIN IMMEDIATE")
-            transaction.executemany(self.insert_sql, zip(ids, bodies, strict=True))
+            rows = ({"id": id_, "record": body} for id_, body in zip(ids, bodies, strict=True))
+            transaction.executemany(self.insert_sql, rows)
 
     def failure(self, error: Exception) -> SendError:
         """See `TableClient.failure`."""
