@@ -127,7 +127,7 @@ class MpsDaemon:
         """Terminate the GPU work of a process that is about to be killed.
 
         Killing a client with work in flight may leave the server, and with it the other clients, unusable; work that
-        never ends is in flight for ever. See "terminate_client" in NVIDIA's documentation of MPS.
+        never ends stays in flight. See "terminate_client" in NVIDIA's documentation of MPS.
         """
         control, environment = find_control(), {**os.environ, **self.environment}
         if not self.active or control is None:
