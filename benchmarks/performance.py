@@ -400,7 +400,14 @@ def _served(bench: Bench, path: Path, streams: int) -> Found:
             time.sleep(2 * bench.size.warmup_s)
             before, requests, took_s, begun_s = client.metrics(), 0, [], time.monotonic()
             while (now_s := time.monotonic()) < begun_s + bench.size.live_s:
-                for one in ("/", "/status", "/sources", "/events", "/metrics", "/sources/s001/snapshot.jpg"):
+                for one in (
+                    "/",
+                    "/api/v1/status",
+                    "/api/v1/sources",
+                    "/api/v1/events",
+                    "/metrics",
+                    "/api/v1/sources/s001/snapshot.jpg",
+                ):
                     asked_s = time.monotonic()
                     client.get(one if streams > 1 else one.replace("s001", "s000"))
                     took_s.append(time.monotonic() - asked_s)
@@ -475,7 +482,7 @@ class _Client:
     def running(self) -> int:
         """Number of sources that run and have given frames; -1 while the server does not answer."""
         try:
-            found = json.loads(self.get("/sources"))
+            found = json.loads(self.get("/api/v1/sources"))
         except (OSError, ValueError):
             return -1
         return sum(one["state"] == "running" and one["frames"] > 0 for one in found)
@@ -483,7 +490,7 @@ class _Client:
     @contextmanager
     def viewing(self, source: str) -> Iterator[None]:
         """Read the live stream of a source while the block runs."""
-        answer = self._open(f"/sources/{source}/live.mjpg")
+        answer = self._open(f"/api/v1/sources/{source}/live.mjpg")
         over = False
 
         def read() -> None:

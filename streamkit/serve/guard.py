@@ -14,6 +14,9 @@ from streamkit.core.counters import Counters
 from streamkit.serve.guesses import Guesses, TooManyGuesses
 from streamkit.serve.token import SAFE, Token
 
+API = "/api/v1"
+"""Prefix of the API's paths."""
+
 MAX_BODY_BYTES = 1_000_000
 """Maximum size of a request's body, in bytes."""
 
@@ -57,7 +60,10 @@ class Guard:
         self._guesses, self._refused = guesses or Guesses(), refused or Counters()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Handle one request, or the opening of one WebSocket."""
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -68,7 +74,7 @@ class Guard:
             text = "unknown host name: use the server's IP address, or start the server with --allowed-host"
             await _refuse(receive, send, 421, text)
             return
-        changes = scope["method"] not in SAFE and scope["path"] != "/session"
+        changes = scope["method"] not in SAFE and scope["path"] != f"{API}/session"
         state = scope.setdefault("state", {})
         state["signed_in"], state["guesses"] = False, self._guesses
         try:
@@ -86,6 +92,23 @@ class Guard:
             await self._app(scope, receive, send)
         else:
             await self._with_body(scope, receive, send)
+
+    async def _websocket(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Let a WebSocket open that has the token, from this origin: a browser sends the cookie from any page."""
+        request, cause = HTTPConnection(scope), ""
+        if not host_allowed(request.headers.get("host", ""), self._hosts):
+            cause = "host"
+        else:
+            try:
+                cause = "" if self._signed_in("POST", request) else "token"
+            except TooManyGuesses:
+                cause = "too many wrong tokens"
+        if not cause:
+            await self._app(scope, receive, send)
+            return
+        self._refused.add(cause)
+        await receive()
+        await send({"type": "websocket.close", "code": 1008})
 
     def _signed_in(self, method: str, request: HTTPConnection) -> bool:
         given = self._token.given(request.headers, request.cookies)

@@ -28,7 +28,12 @@ def check_packages() -> None:
     """
     import importlib
 
-    for module, package in (("fastapi", "fastapi"), ("uvicorn", "uvicorn"), ("prometheus_client", "prometheus-client")):
+    for module, package in (
+        ("fastapi", "fastapi"),
+        ("uvicorn", "uvicorn"),
+        ("websockets", "websockets"),
+        ("prometheus_client", "prometheus-client"),
+    ):
         try:
             importlib.import_module(module)
         except ImportError:
@@ -81,7 +86,7 @@ def serving(
     counts = refused if refused is not None else Counters()
     config = uvicorn.Config(
         app, log_level="error", access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
-        server_header=False, ws="none", loop="asyncio", backlog=_AT_ONCE,
+        server_header=False, ws="websockets-sansio", loop="asyncio", backlog=_AT_ONCE,
         http=partial(Connection, limits=limits or Limits(), refused=counts),  # type: ignore[arg-type]
     )  # fmt: skip
 

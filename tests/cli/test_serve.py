@@ -49,8 +49,8 @@ def test_it_makes_a_token_prints_it_once_and_ends_on_sigterm(root, yaml):
                 assert time.monotonic() < end
                 time.sleep(0.1)
             head = {"authorization": f"Bearer {token}"}
-            assert client.get("/sources/cam/snapshot.jpg", headers=head).status_code == 200
-            assert client.post("/sources/cam/pause").status_code == 401
+            assert client.get("/api/v1/sources/cam/snapshot.jpg", headers=head).status_code == 200
+            assert client.post("/api/v1/sources/cam/pause").status_code == 401
     finally:
         running.send_signal(signal.SIGTERM)
         rest, _ = running.communicate(timeout=30)
@@ -63,9 +63,9 @@ def test_a_token_that_is_given_is_not_printed(root, yaml):
     running, url, lines = begin(root, yaml, STREAMKIT_TOKEN=TOKEN)
     try:
         assert "#" not in url
-        answer = httpx.delete(f"{url}sources/cam", headers={"authorization": f"Bearer {TOKEN}"}, timeout=20)
+        answer = httpx.delete(f"{url}api/v1/sources/cam", headers={"authorization": f"Bearer {TOKEN}"}, timeout=20)
         assert answer.status_code == 204
-        assert httpx.get(f"{url}sources", timeout=20).json() == []  # and it goes on without any source
+        assert httpx.get(f"{url}api/v1/sources", timeout=20).json() == []  # and it goes on without any source
         assert running.poll() is None
     finally:
         running.send_signal(signal.SIGTERM)
@@ -108,13 +108,13 @@ def test_it_may_begin_without_any_source(root, tmp_path):
     running, url, _ = begin(root, yaml, STREAMKIT_TOKEN=TOKEN)
     try:
         with httpx.Client(base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}) as client:
-            assert client.get("/sources").json() == []
+            assert client.get("/api/v1/sources").json() == []
             new = {"id": "cam", "uri": "test://", "options": {"pace": 20}}
             end = time.monotonic() + 30
             while client.get("/ready").status_code != 200 and time.monotonic() < end:
                 time.sleep(0.1)
-            assert client.post("/sources", json=new).status_code == 201
-            while not client.get("/sources").json()[0]["frames"] and time.monotonic() < end:
+            assert client.post("/api/v1/sources", json=new).status_code == 201
+            while not client.get("/api/v1/sources").json()[0]["frames"] and time.monotonic() < end:
                 time.sleep(0.1)
     finally:
         running.send_signal(signal.SIGTERM)
@@ -136,7 +136,7 @@ def test_files_play_in_real_time_unless_they_say_otherwise(root, tmp_path):
         with httpx.Client(base_url=url, timeout=20) as client:
             end_s = time.monotonic() + 60
             while True:
-                found = {one["id"]: one for one in client.get("/sources").json()}
+                found = {one["id"]: one for one in client.get("/api/v1/sources").json()}
                 if found["quick"]["state"] == "ended" and found["film"]["latency"]:
                     break
                 assert time.monotonic() < end_s

@@ -21,34 +21,36 @@ alarms:
 @pytest.fixture(scope="module")
 def alarmed(root):
     with served(TEXT, root) as server:
-        server.until(lambda: server.open.get("/status").json()["alarms"])
+        server.until(lambda: server.open.get("/api/v1/status").json()["alarms"])
         yield server
 
 
 def test_the_api_tells_what_is_raised_and_keeps_it_among_the_events(alarmed):
-    (status,) = alarmed.open.get("/status").json()["alarms"]
+    (status,) = alarmed.open.get("/api/v1/status").json()["alarms"]
     assert (status["alarm"], status["source"]) == ("camera_down", "gate")
     assert re.fullmatch(r'camera "gate" has been down for \d+ s \(refused\)', status["text"])
-    down, never = alarmed.open.get("/alarms").json()
+    down, never = alarmed.open.get("/api/v1/alarms").json()
     assert (down["name"], down["rule"], down["count"]) == ("camera_down", "down_s > 0.2 && cause == 'refused'", 1)
     assert down["raised"][0]["source"] == "gate"
     assert (never["count"], never["raised"]) == (0, [])
-    (event,) = alarmed.open.get("/events").json()
+    (event,) = alarmed.open.get("/api/v1/events").json()
     assert (event["kind"], event["stage"], event["source"]) == ("raised", "alarms", "gate")
     assert re.fullmatch(r'camera "gate" has been down for \d+ s \(refused\)', event["data"]["text"])
     seconds = int(re.search(r"\d+", status["text"])[0])
-    later = alarmed.until(lambda: down_for(alarmed) > seconds and alarmed.open.get("/status").json()["alarms"][0])
+    later = alarmed.until(
+        lambda: down_for(alarmed) > seconds and alarmed.open.get("/api/v1/status").json()["alarms"][0]
+    )
     assert later["alarm"] == "camera_down"
-    assert [one["data"]["text"] for one in alarmed.open.get("/events").json()] == [event["data"]["text"]]
+    assert [one["data"]["text"] for one in alarmed.open.get("/api/v1/events").json()] == [event["data"]["text"]]
     assert event["image"] is False
-    assert "alarms" in alarmed.open.get("/status").json()["emits"]
-    assert alarmed.open.get("/status").json()["events"] == {"raised": 1}
-    assert alarmed.open.get("/status").json()["last_event"] == event["number"] == 1
-    assert SECRET not in alarmed.open.get("/alarms").text + alarmed.open.get("/events").text
+    assert "alarms" in alarmed.open.get("/api/v1/status").json()["emits"]
+    assert alarmed.open.get("/api/v1/status").json()["events"] == {"raised": 1}
+    assert alarmed.open.get("/api/v1/status").json()["last_event"] == event["number"] == 1
+    assert SECRET not in alarmed.open.get("/api/v1/alarms").text + alarmed.open.get("/api/v1/events").text
 
 
 def down_for(server):
-    (alarm,) = server.open.get("/status").json()["alarms"]
+    (alarm,) = server.open.get("/api/v1/status").json()["alarms"]
     return int(re.search(r"\d+", alarm["text"])[0])
 
 
@@ -77,7 +79,7 @@ def test_the_page_shows_it_and_lets_go_of_it(alarmed):
             re.compile('^camera_down: camera "gate" has been down'), timeout=20_000
         )
         expect(page.locator(".event strong").first).to_have_text(re.compile('camera "gate" has been down for'))
-        assert alarmed.client.delete("/sources/gate").status_code == 204
+        assert alarmed.client.delete("/api/v1/sources/gate").status_code == 204
         expect(page.locator("#alarms")).to_be_hidden(timeout=20_000)
         expect(page.locator(".event strong").first).to_have_text('camera "gate" was removed')
         assert not troubles

@@ -18,10 +18,10 @@ def picture(answer):
 @pytest.fixture
 def camera(server):
     """A source that is added for one test, and removed afterwards where the test did not."""
-    answer = server.client.post("/sources", json={"id": "cam", "uri": "test://", "options": {"pace": 10}})
+    answer = server.client.post("/api/v1/sources", json={"id": "cam", "uri": "test://", "options": {"pace": 10}})
     assert answer.status_code == 201, answer.text
     yield "cam"
-    server.client.delete("/sources/cam")
+    server.client.delete("/api/v1/sources/cam")
 
 
 # -------------------------------------------------------------------------------------------------------- what it tells
@@ -44,7 +44,7 @@ def test_the_sources_and_how_they_are(server):
 
 def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
     server.until(lambda: server.source("gate")["message"])
-    shown, hidden = (one.get("/sources").json() for one in (server.client, server.open))
+    shown, hidden = (one.get("/api/v1/sources").json() for one in (server.client, server.open))
     assert [one["address"] for one in shown] == [
         "samples/street.mp4",
         "rtsp://operator:***@127.0.0.1:9/stream1?token=***",
@@ -52,28 +52,28 @@ def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
     assert shown[0]["options"] == {"pace": "realtime", "loop": True, "pace_seed": 1}
     assert [(one["address"], one["options"]) for one in hidden] == [("", {})] * 2
     assert [(one["id"], one["kind"]) for one in hidden] == [(one["id"], one["kind"]) for one in shown]
-    for path in ("/sources", "/status", "/stages", "/alarms", "/events", "/metrics"):
+    for path in ("/api/v1/sources", "/api/v1/status", "/api/v1/stages", "/api/v1/alarms", "/api/v1/events", "/metrics"):
         text = server.open.get(path).text
         assert not [one for one in ("rtsp://", "street.mp4", "operator", "stream1", "127.0.0.1") if one in text], path
 
 
 def test_the_stages_as_a_graph(server):
-    stages = {stage["id"]: stage for stage in server.open.get("/stages").json()}
+    stages = {stage["id"]: stage for stage in server.open.get("/api/v1/stages").json()}
     assert list(stages) == ["detect.preprocess", "detect.infer", "detect.postprocess", "track", "line"]
     assert stages["detect.infer"]["inputs"] == ["detect.preprocess"]
     assert stages["detect.preprocess"]["inputs"] == ["decode"]
-    server.until(lambda: server.open.get("/stages").json()[-1]["frames"] > 10)
+    server.until(lambda: server.open.get("/api/v1/stages").json()[-1]["frames"] > 10)
 
 
 def test_events_come_with_their_picture(server):
-    found = server.until(lambda: [one for one in server.open.get("/events").json() if one["image"]])
+    found = server.until(lambda: [one for one in server.open.get("/api/v1/events").json() if one["image"]])
     assert found[0]["stage"] == "line"
-    shown = picture(server.client.get(f"/events/{found[0]['number']}/image.jpg"))
+    shown = picture(server.client.get(f"/api/v1/events/{found[0]['number']}/image.jpg"))
     assert shown.shape == (360, 640, 3)
-    later = server.open.get("/events", params={"after": found[0]["number"]}).json()
+    later = server.open.get("/api/v1/events", params={"after": found[0]["number"]}).json()
     assert all(one["number"] > found[0]["number"] for one in later)
-    assert server.open.get("/events", params={"source": "gate"}).json() == []
-    assert len(server.open.get("/events", params={"limit": 1}).json()) == 1
+    assert server.open.get("/api/v1/events", params={"source": "gate"}).json() == []
+    assert len(server.open.get("/api/v1/events", params={"limit": 1}).json()) == 1
 
 
 def test_metrics_are_what_prometheus_reads(server):
@@ -98,13 +98,17 @@ def test_metrics_are_what_prometheus_reads(server):
 
 def test_openapi_describes_every_call(server):
     api = server.open.get("/openapi.json").json()
-    assert {"/sources", "/sources/{id}/pause", "/stages/{id}", "/metrics", "/events/{number}/image.jpg"} <= set(
-        api["paths"]
-    )
+    assert {
+        "/api/v1/sources",
+        "/api/v1/sources/{id}/pause",
+        "/api/v1/stages/{id}",
+        "/metrics",
+        "/api/v1/events/{number}/image.jpg",
+    } <= set(api["paths"])
     for path, calls in api["paths"].items():
         for verb, call in calls.items():
             assert call["description"], (verb, path)
-            locked = path.endswith((".jpg", ".mjpg")) or (verb != "get" and path != "/session")
+            locked = path.endswith((".jpg", ".mjpg")) or (verb != "get" and path != "/api/v1/session")
             assert ("security" in call) == locked, (verb, path)
 
 
@@ -112,15 +116,15 @@ def test_openapi_describes_every_call(server):
 
 
 def test_a_snapshot_is_a_picture_of_now(server):
-    first = server.client.get("/sources/street/snapshot.jpg")
+    first = server.client.get("/api/v1/sources/street/snapshot.jpg")
     assert picture(first).shape == (360, 640, 3)
     time.sleep(0.7)
-    second = server.client.get("/sources/street/snapshot.jpg")
+    second = server.client.get("/api/v1/sources/street/snapshot.jpg")
     assert int(second.headers["x-frame"]) > int(first.headers["x-frame"])
 
 
 def test_where_there_is_no_picture_it_says_why(server):
-    answer = server.client.get("/sources/gate/snapshot.jpg")
+    answer = server.client.get("/api/v1/sources/gate/snapshot.jpg")
     assert answer.status_code == 503
     assert "gate" in answer.json()["error"]
     assert SECRET not in answer.text
@@ -128,7 +132,7 @@ def test_where_there_is_no_picture_it_says_why(server):
 
 def test_live_pictures_come_one_after_the_other(server):
     parts = b""
-    with server.client.stream("GET", "/sources/street/live.mjpg") as answer:
+    with server.client.stream("GET", "/api/v1/sources/street/live.mjpg") as answer:
         assert answer.headers["content-type"] == "multipart/x-mixed-replace; boundary=frame"
         for chunk in answer.iter_bytes():
             parts += chunk
@@ -141,7 +145,7 @@ def test_live_pictures_come_one_after_the_other(server):
 
 
 def test_no_picture_is_made_without_a_viewer(server):
-    server.client.get("/sources/street/snapshot.jpg")
+    server.client.get("/api/v1/sources/street/snapshot.jpg")
     gallery = server.engine.gallery
     server.until(lambda: gallery.newest("street") is None)
 
@@ -149,7 +153,7 @@ def test_no_picture_is_made_without_a_viewer(server):
 def test_a_watcher_of_a_dead_camera_who_goes_away_is_forgotten(server):
     from streamkit.serve.live import Watchers
 
-    with server.client.stream("GET", "/sources/gate/live.mjpg") as answer:
+    with server.client.stream("GET", "/api/v1/sources/gate/live.mjpg") as answer:
         assert answer.status_code == 200
         server.until(lambda: "gate" in server.engine.gallery._requested)
     time.sleep(0.5)
@@ -164,23 +168,23 @@ def test_a_watcher_of_a_dead_camera_who_goes_away_is_forgotten(server):
 
 def test_a_source_is_added_paused_resumed_changed_and_removed(server, camera):
     assert server.running("cam")["kind"] == "test_pattern"
-    assert picture(server.client.get("/sources/cam/snapshot.jpg")).shape[2] == 3
-    assert server.client.post("/sources/cam/pause").json()["state"] == "paused"
+    assert picture(server.client.get("/api/v1/sources/cam/snapshot.jpg")).shape[2] == 3
+    assert server.client.post("/api/v1/sources/cam/pause").json()["state"] == "paused"
     frames = server.until(lambda: (one := server.source("cam"))["state"] == "paused" and one)["frames"]
     time.sleep(0.6)
     assert server.source("cam")["frames"] <= frames + 1
-    assert server.client.post("/sources/cam/resume").status_code == 200
+    assert server.client.post("/api/v1/sources/cam/resume").status_code == 200
     server.until(lambda: server.source("cam")["frames"] > frames + 3)
-    changed = server.client.put("/sources/cam", json={"uri": "test://", "options": {"pace": 20}})
+    changed = server.client.put("/api/v1/sources/cam", json={"uri": "test://", "options": {"pace": 20}})
     assert changed.status_code == 200, changed.text
     assert server.running("cam")["options"] == {"pace": 20}
-    assert server.client.delete("/sources/cam").status_code == 204
+    assert server.client.delete("/api/v1/sources/cam").status_code == 204
     assert server.source("cam") == {}
     assert server.running("street")["state"] == "running"
 
 
 def options_after(server, body):
-    answer = server.client.put("/sources/cam", json=body)
+    answer = server.client.put("/api/v1/sources/cam", json=body)
     assert answer.status_code == 200, answer.text
     (config,) = [one for one in server.engine.graph.sources if one.id == "cam"]
     assert answer.json()["options"] == {
@@ -202,12 +206,12 @@ def test_a_change_keeps_what_it_does_not_name(server, camera):
 
 def test_options_that_do_not_fit_the_new_address_are_said_to_be_kept(server, camera):
     address = {"uri": f"rtsp://u:{SECRET}@127.0.0.1:9/x", "options": {"timeout": "3s"}}
-    assert server.client.put("/sources/cam", json=address).json()["options"] == {"timeout": "3s"}
-    answer = server.client.put("/sources/cam", json={"uri": "test://"})
+    assert server.client.put("/api/v1/sources/cam", json=address).json()["options"] == {"timeout": "3s"}
+    answer = server.client.put("/api/v1/sources/cam", json={"uri": "test://"})
     assert answer.status_code == 422
     assert answer.json()["error"].endswith("; it keeps the options timeout: send `options` to replace them")
     assert "no option 'timeout'" in answer.json()["error"]
-    answer = server.client.put("/sources/cam", json={"uri": "test://", "options": {"timeout": "3s"}})
+    answer = server.client.put("/api/v1/sources/cam", json={"uri": "test://", "options": {"timeout": "3s"}})
     assert answer.status_code == 422
     assert "it keeps" not in answer.json()["error"]
     assert server.source("cam")["options"] == {"timeout": "3s"}
@@ -216,29 +220,31 @@ def test_options_that_do_not_fit_the_new_address_are_said_to_be_kept(server, cam
 def test_a_file_of_the_yaml_keeps_its_path_where_only_options_change(server):
     """Whoever has no right to name a file may change how it is read."""
     try:
-        answer = server.client.put("/sources/street", json={"options": {"pace": "realtime", "loop": True, "fps": 5}})
+        answer = server.client.put(
+            "/api/v1/sources/street", json={"options": {"pace": "realtime", "loop": True, "fps": 5}}
+        )
         assert answer.status_code == 200, answer.text
         assert answer.json()["address"] == "samples/street.mp4"
         assert server.running("street")["options"]["fps"] == 5
     finally:
         options = {"pace": "realtime", "loop": True, "pace_seed": 1}
-        assert server.client.put("/sources/street", json={"options": options}).status_code == 200
+        assert server.client.put("/api/v1/sources/street", json={"options": options}).status_code == 200
 
 
 def test_a_setting_changes_what_is_found(server):
     def found():
-        before = dict(server.open.get("/status").json()["detections"])
+        before = dict(server.open.get("/api/v1/status").json()["detections"])
         time.sleep(1)
-        return server.open.get("/status").json()["detections"].get("detect", 0) - before.get("detect", 0)
+        return server.open.get("/api/v1/status").json()["detections"].get("detect", 0) - before.get("detect", 0)
 
     assert server.until(found) > 0
-    answer = server.client.patch("/stages/detect.postprocess", json={"min_score": 1})
+    answer = server.client.patch("/api/v1/stages/detect.postprocess", json={"min_score": 1})
     assert answer.status_code == 200, answer.text
     try:
         assert {s["name"]: s["value"] for s in answer.json()["settings"]}["min_score"] == 1
         server.until(lambda: found() == 0)
     finally:
-        assert server.client.patch("/stages/detect.postprocess", json={"min_score": 0.4}).status_code == 200
+        assert server.client.patch("/api/v1/stages/detect.postprocess", json={"min_score": 0.4}).status_code == 200
     server.until(found)
 
 
@@ -247,36 +253,38 @@ def test_who_guesses_tokens_has_to_wait_and_those_who_are_signed_in_elsewhere_do
     elsewhere = {"x-forwarded-for": "203.0.113.7"}
     with httpx.Client(base_url=server.url, headers=elsewhere) as guesser:
         for n in range(10):
-            assert guesser.post("/session", json={"token": f"a wrong token {n}"}).status_code == 401
+            assert guesser.post("/api/v1/session", json={"token": f"a wrong token {n}"}).status_code == 401
         for answer in (
-            guesser.post("/session", json={"token": TOKEN}),
-            guesser.get("/sources/street/snapshot.jpg", headers={"authorization": f"Bearer {TOKEN}"}),
-            guesser.delete("/sources/street", headers={"authorization": f"Bearer {TOKEN}"}),
+            guesser.post("/api/v1/session", json={"token": TOKEN}),
+            guesser.get("/api/v1/sources/street/snapshot.jpg", headers={"authorization": f"Bearer {TOKEN}"}),
+            guesser.delete("/api/v1/sources/street", headers={"authorization": f"Bearer {TOKEN}"}),
         ):
             assert answer.status_code == 429
             assert 1 <= int(answer.headers["retry-after"]) <= 6
             assert "too many wrong tokens" in answer.json()["error"]
-        assert guesser.get("/status").status_code == 200
-        assert guesser.get("/session", headers={"authorization": f"Bearer {TOKEN}"}).json() == {"signed_in": False}
-    assert server.client.get("/sources/street/snapshot.jpg").status_code == 200
+        assert guesser.get("/api/v1/status").status_code == 200
+        assert guesser.get("/api/v1/session", headers={"authorization": f"Bearer {TOKEN}"}).json() == {
+            "signed_in": False
+        }
+    assert server.client.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
     assert server.source("street")
     assert 'streamkit_http_refused_total{cause="too_many_wrong_tokens"}' in server.open.get("/metrics").text
 
 
 def test_a_browser_signs_in_and_out(server):
     with httpx.Client(base_url=server.url) as browser:
-        assert browser.get("/session").json() == {"signed_in": False}
-        assert browser.get("/sources/street/snapshot.jpg").status_code == 401
-        assert browser.post("/session", json={"token": "not the token at all"}).status_code == 401
-        answer = browser.post("/session", json={"token": TOKEN})
+        assert browser.get("/api/v1/session").json() == {"signed_in": False}
+        assert browser.get("/api/v1/sources/street/snapshot.jpg").status_code == 401
+        assert browser.post("/api/v1/session", json={"token": "not the token at all"}).status_code == 401
+        answer = browser.post("/api/v1/session", json={"token": TOKEN})
         assert answer.status_code == 204
         cookie = answer.headers["set-cookie"].lower()
         assert "httponly" in cookie
         assert "samesite=strict" in cookie
         assert TOKEN not in answer.headers["set-cookie"]
-        assert browser.get("/session").json() == {"signed_in": True}
-        assert browser.get("/sources/street/snapshot.jpg").status_code == 200
-        evil = browser.delete("/sources/street", headers={"origin": "http://127.0.0.1:1"})
+        assert browser.get("/api/v1/session").json() == {"signed_in": True}
+        assert browser.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
+        evil = browser.delete("/api/v1/sources/street", headers={"origin": "http://127.0.0.1:1"})
         assert evil.status_code == 401
-        browser.delete("/session")
-        assert browser.get("/session").json() == {"signed_in": False}
+        browser.delete("/api/v1/session")
+        assert browser.get("/api/v1/session").json() == {"signed_in": False}

@@ -9,16 +9,16 @@ from support.servers import SECRET, TOKEN, served
 URI = f"rtsp://operator:{SECRET}@127.0.0.1:9/live"
 
 CHANGES = [
-    ("POST", "/sources", {"id": "x", "uri": "test://"}),
-    ("PUT", "/sources/street", {"uri": "test://"}),
-    ("DELETE", "/sources/street", None),
-    ("POST", "/sources/street/pause", None),
-    ("POST", "/sources/street/resume", None),
-    ("POST", "/sources/street/record", None),
-    ("PATCH", "/stages/detect.postprocess", {"min_score": 0.9}),
-    ("GET", "/sources/street/snapshot.jpg", None),
-    ("GET", "/sources/street/live.mjpg", None),
-    ("GET", "/events/1/image.jpg", None),
+    ("POST", "/api/v1/sources", {"id": "x", "uri": "test://"}),
+    ("PUT", "/api/v1/sources/street", {"uri": "test://"}),
+    ("DELETE", "/api/v1/sources/street", None),
+    ("POST", "/api/v1/sources/street/pause", None),
+    ("POST", "/api/v1/sources/street/resume", None),
+    ("POST", "/api/v1/sources/street/record", None),
+    ("PATCH", "/api/v1/stages/detect.postprocess", {"min_score": 0.9}),
+    ("GET", "/api/v1/sources/street/snapshot.jpg", None),
+    ("GET", "/api/v1/sources/street/live.mjpg", None),
+    ("GET", "/api/v1/events/1/image.jpg", None),
 ]
 
 
@@ -30,7 +30,7 @@ def test_without_the_token_nothing_changes_and_nothing_is_seen(server, method, p
     assert answer.status_code == 401
     assert "token" in answer.json()["error"]
     assert answer.headers["www-authenticate"] == "Bearer"
-    assert [one["id"] for one in server.open.get("/sources").json()][:2] == ["street", "gate"]
+    assert [one["id"] for one in server.open.get("/api/v1/sources").json()][:2] == ["street", "gate"]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_without_the_token_nothing_changes_and_nothing_is_seen(server, method, p
     ],
 )
 def test_this_machines_files_are_not_read(server, uri, status):
-    answer = server.client.post("/sources", json={"id": "x", "uri": uri})
+    answer = server.client.post("/api/v1/sources", json={"id": "x", "uri": uri})
     assert answer.status_code == status, answer.text
     assert answer.json()["error"]
     assert server.source("x") == {}
@@ -63,7 +63,7 @@ def test_this_machines_files_are_not_read(server, uri, status):
 
 @pytest.mark.parametrize("id_", ["", "../x", "a/b", "a b", ".hidden", "-x", "a..b", "x" * 65, "a\0b", "ü", "{source}"])
 def test_a_name_with_tricks_is_refused(server, id_):
-    answer = server.client.post("/sources", json={"id": id_, "uri": "test://"})
+    answer = server.client.post("/api/v1/sources", json={"id": id_, "uri": "test://"})
     assert answer.status_code == 422
     assert "id" in answer.json()["error"]
 
@@ -88,7 +88,7 @@ def test_a_name_with_tricks_is_refused(server, id_):
 def test_a_body_that_is_not_right_is_refused_with_why(server, body, words):
     import re
 
-    answer = server.client.post("/sources", content=body, headers={"content-type": "application/json"})
+    answer = server.client.post("/api/v1/sources", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 422
     assert re.search(words, answer.json()["error"])
     assert server.source("x") == {}
@@ -97,42 +97,42 @@ def test_a_body_that_is_not_right_is_refused_with_why(server, body, words):
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        ("DELETE", "/sources/nobody", None, 404),
-        ("POST", "/sources/nobody/pause", None, 404),
-        ("POST", "/sources/nobody/record", None, 404),
-        ("POST", "/sources/street/record", None, 409),  # nothing in this pipeline records
-        ("GET", "/sources/nobody/snapshot.jpg", None, 404),
-        ("GET", "/sources/nobody/live.mjpg", None, 404),
-        ("GET", "/sources/..%2f..%2fetc%2fpasswd/snapshot.jpg", None, 404),
-        ("PUT", "/sources/nobody", {"uri": "test://"}, 404),
-        ("POST", "/sources", {"id": "street", "uri": "test://"}, 409),
-        ("GET", "/events/999999/image.jpg", None, 404),
-        ("GET", "/events/x/image.jpg", None, 422),
-        ("GET", "/events?limit=0", None, 422),
-        ("PATCH", "/stages/nobody", {"min_score": 1}, 404),
-        ("PATCH", "/stages/preview", {"gallery": 1}, 404),
-        ("PATCH", "/stages/detect.infer", {"model": "x"}, 422),
-        ("PATCH", "/stages/detect.postprocess", {"min_score": "high"}, 422),
-        ("PATCH", "/stages/detect.postprocess", {"min_score": 2}, 422),
-        ("PATCH", "/stages/detect.postprocess", {"iou": 0.1, "model": "x"}, 422),
+        ("DELETE", "/api/v1/sources/nobody", None, 404),
+        ("POST", "/api/v1/sources/nobody/pause", None, 404),
+        ("POST", "/api/v1/sources/nobody/record", None, 404),
+        ("POST", "/api/v1/sources/street/record", None, 409),  # nothing in this pipeline records
+        ("GET", "/api/v1/sources/nobody/snapshot.jpg", None, 404),
+        ("GET", "/api/v1/sources/nobody/live.mjpg", None, 404),
+        ("GET", "/api/v1/sources/..%2f..%2fetc%2fpasswd/snapshot.jpg", None, 404),
+        ("PUT", "/api/v1/sources/nobody", {"uri": "test://"}, 404),
+        ("POST", "/api/v1/sources", {"id": "street", "uri": "test://"}, 409),
+        ("GET", "/api/v1/events/999999/image.jpg", None, 404),
+        ("GET", "/api/v1/events/x/image.jpg", None, 422),
+        ("GET", "/api/v1/events?limit=0", None, 422),
+        ("PATCH", "/api/v1/stages/nobody", {"min_score": 1}, 404),
+        ("PATCH", "/api/v1/stages/preview", {"gallery": 1}, 404),
+        ("PATCH", "/api/v1/stages/detect.infer", {"model": "x"}, 422),
+        ("PATCH", "/api/v1/stages/detect.postprocess", {"min_score": "high"}, 422),
+        ("PATCH", "/api/v1/stages/detect.postprocess", {"min_score": 2}, 422),
+        ("PATCH", "/api/v1/stages/detect.postprocess", {"iou": 0.1, "model": "x"}, 422),
         ("GET", "/page/../app.py", None, 404),
         ("GET", "/page/%2e%2e/app.py", None, 404),
         ("GET", "/nothing", None, 404),
-        ("PUT", "/status", None, 405),
+        ("PUT", "/api/v1/status", None, 405),
     ],
 )
 def test_what_cannot_be_done_says_why(server, method, path, body, status):
-    before = server.open.get("/stages").json()[2]["settings"]
+    before = server.open.get("/api/v1/stages").json()[2]["settings"]
     answer = server.client.request(method, path, json=body)
     assert answer.status_code == status, answer.text
     assert answer.json()["error"]
-    assert server.open.get("/stages").json()[2]["settings"] == before
+    assert server.open.get("/api/v1/stages").json()[2]["settings"] == before
 
 
 def test_a_body_has_a_limit(server):
     big = json.dumps({"id": "x", "uri": "rtsp://h/" + "x" * 1_100_000}).encode()
-    assert server.client.post("/sources", content=big).status_code == 413
-    answer = server.client.post("/sources", content=(big[at : at + 65536] for at in range(0, len(big), 65536)))
+    assert server.client.post("/api/v1/sources", content=big).status_code == 413
+    answer = server.client.post("/api/v1/sources", content=(big[at : at + 65536] for at in range(0, len(big), 65536)))
     assert answer.status_code == 413
     assert "1,000,000" in answer.json()["error"]
 
@@ -141,38 +141,53 @@ def test_no_password_leaves_it(server):
     """Every answer that tells of a source with secrets in its address, refusals included."""
     new = {"id": "secret", "uri": URI}
     answers = [
-        server.client.post("/sources", json=new),
-        server.client.post("/sources", json=new),
-        server.client.post("/sources", json={**new, "id": 7}),
-        server.client.post("/sources", json={**new, "id": "a b"}),
-        server.client.post("/sources", json={**new, "id": "y", "uri": f"rstp://u:{SECRET}@h/x"}),
-        server.client.post("/sources", json={**new, "id": "y", "options": {"start": f"rtsp://u:{SECRET}@h"}}),
-        server.client.post("/sources", content=json.dumps(new)[:-1].encode()),
-        server.client.put("/sources/secret", json={"uri": URI, "options": {"timeout": "1s"}}),
+        server.client.post("/api/v1/sources", json=new),
+        server.client.post("/api/v1/sources", json=new),
+        server.client.post("/api/v1/sources", json={**new, "id": 7}),
+        server.client.post("/api/v1/sources", json={**new, "id": "a b"}),
+        server.client.post("/api/v1/sources", json={**new, "id": "y", "uri": f"rstp://u:{SECRET}@h/x"}),
+        server.client.post("/api/v1/sources", json={**new, "id": "y", "options": {"start": f"rtsp://u:{SECRET}@h"}}),
+        server.client.post("/api/v1/sources", content=json.dumps(new)[:-1].encode()),
+        server.client.put("/api/v1/sources/secret", json={"uri": URI, "options": {"timeout": "1s"}}),
     ]
     try:
         assert [one.status_code for one in answers] == [201, 409, 422, 422, 403, 422, 422, 200]
         server.until(lambda: server.source("secret")["cause"])
-        paths = ("/sources", "/stages", "/events", "/status", "/metrics", "/openapi.json", "/")
+        paths = (
+            "/api/v1/sources",
+            "/api/v1/stages",
+            "/api/v1/events",
+            "/api/v1/status",
+            "/metrics",
+            "/openapi.json",
+            "/",
+        )
         answers += [server.open.get(path) for path in paths]
-        answers.append(server.client.get("/sources/secret/snapshot.jpg"))
+        answers.append(server.client.get("/api/v1/sources/secret/snapshot.jpg"))
         assert any("***" in one.text for one in answers)
         assert not [one.request.url for one in answers if SECRET in one.text or SECRET in str(one.headers)]
         assert SECRET not in "\n".join(server.logged)
     finally:
-        server.client.delete("/sources/secret")
+        server.client.delete("/api/v1/sources/secret")
 
 
 def test_no_password_that_a_camera_wants_in_its_path_or_query_leaves_it(server):
     uri = f"rtsp://127.0.0.1:9/user=admin_password={SECRET}_channel=1?pass={SECRET}&loginpas={SECRET}"
     new = {"id": "secret", "uri": uri, "options": {"timeout": "1s"}}
-    answers = [server.client.post("/sources", json=new)]
+    answers = [server.client.post("/api/v1/sources", json=new)]
     try:
         assert answers[0].status_code == 201, answers[0].text
         server.until(lambda: server.source("secret")["cause"])
-        answers += [server.client.put("/sources/secret", json={"options": {"timeout": "2s"}})]
-        answers += [server.client.get("/sources/secret/snapshot.jpg")]
-        for path in ("/sources", "/stages", "/events", "/status", "/alarms", "/metrics"):
+        answers += [server.client.put("/api/v1/sources/secret", json={"options": {"timeout": "2s"}})]
+        answers += [server.client.get("/api/v1/sources/secret/snapshot.jpg")]
+        for path in (
+            "/api/v1/sources",
+            "/api/v1/stages",
+            "/api/v1/events",
+            "/api/v1/status",
+            "/api/v1/alarms",
+            "/metrics",
+        ):
             answers += [server.open.get(path), server.client.get(path)]
         assert server.source("secret")["address"] == "rtsp://127.0.0.1:9/user=***?pass=***&loginpas=***"
         assert not [one.request.url for one in answers if SECRET in one.text or SECRET in str(one.headers)]
@@ -180,7 +195,7 @@ def test_no_password_that_a_camera_wants_in_its_path_or_query_leaves_it(server):
         assert any("user=***?pass=***&loginpas=***" in line for line in server.logged)
         assert SECRET not in str(server.engine.running.report(0))
     finally:
-        server.client.delete("/sources/secret")
+        server.client.delete("/api/v1/sources/secret")
 
 
 def test_secrets_in_options_are_masked(server):
@@ -195,7 +210,7 @@ def test_words_of_an_error_name_no_address_to_who_is_not_signed_in(server):
     before = state.error, state.message
     state.error = "moved to rtsp://10.1.2.3/elsewhere: not followed"
     try:
-        words = {one["id"]: one["message"] for one in server.open.get("/sources").json()}
+        words = {one["id"]: one["message"] for one in server.open.get("/api/v1/sources").json()}
         assert words["gate"] == "moved to rtsp://...: not followed"
         assert server.source("gate")["message"] == state.error
     finally:
@@ -225,14 +240,14 @@ def test_allow_files_lets_files_in_and_metrics_outlive_a_source(root, monkeypatc
     with served(text, root, allow_files=True) as one:
         one.running("cam")
         new = {"id": "street", "uri": "samples/street.mp4", "options": {"pace": "realtime", "loop": True}}
-        assert one.client.post("/sources", json=new).status_code == 201
+        assert one.client.post("/api/v1/sources", json=new).status_code == 201
         one.running("street")
-        assert one.client.delete("/sources/cam").status_code == 204
-        assert one.client.delete("/sources/street").status_code == 204
-        assert one.open.get("/sources").json() == []
+        assert one.client.delete("/api/v1/sources/cam").status_code == 204
+        assert one.client.delete("/api/v1/sources/street").status_code == 204
+        assert one.open.get("/api/v1/sources").json() == []
         assert one.open.get("/ready").status_code == 200
         assert 'source="cam"' not in one.open.get("/metrics").text
-        assert one.open.get("/stages").json()[0]["id"] == "jsonl"
+        assert one.open.get("/api/v1/stages").json()[0]["id"] == "jsonl"
 
 
 def test_a_port_that_is_taken_is_said():

@@ -11,7 +11,7 @@ def camera(rtsp, test_data):
 
 
 def add(server, uri):
-    answer = server.client.post("/sources", json={"id": "cam", "uri": uri, "options": {"timeout": "3s"}})
+    answer = server.client.post("/api/v1/sources", json={"id": "cam", "uri": uri, "options": {"timeout": "3s"}})
     assert answer.status_code == 201, answer.text
     assert SECRET not in answer.text
 
@@ -19,7 +19,7 @@ def add(server, uri):
 @pytest.fixture(autouse=True)
 def tidy(server):
     yield
-    server.client.delete("/sources/cam")
+    server.client.delete("/api/v1/sources/cam")
 
 
 def test_a_wrong_password_is_said_and_put_right(server, camera):
@@ -27,10 +27,10 @@ def test_a_wrong_password_is_said_and_put_right(server, camera):
     found = server.until(lambda: (one := server.source("cam"))["cause"] and one)
     assert found["cause"] == "auth"
     assert "wrong-one" not in str(found)
-    changed = server.client.put("/sources/cam", json={"uri": camera.url("gate")})
+    changed = server.client.put("/api/v1/sources/cam", json={"uri": camera.url("gate")})
     assert changed.status_code == 200
     assert server.running("cam")["address"] == f"rtsp://ann:***@127.0.0.1:{camera.port}/gate"
-    assert server.client.get("/sources/cam/snapshot.jpg").status_code == 200
+    assert server.client.get("/api/v1/sources/cam/snapshot.jpg").status_code == 200
 
 
 def test_a_camera_goes_away_and_comes_back(server, camera):
@@ -39,12 +39,14 @@ def test_a_camera_goes_away_and_comes_back(server, camera):
     camera.stop()
     gone = server.until(lambda: (one := server.source("cam"))["state"] == "reconnecting" and one)
     assert gone["cause"] in ("lost", "refused", "timeout")
-    assert server.client.get("/sources/cam/snapshot.jpg").status_code in (200, 503)
+    assert server.client.get("/api/v1/sources/cam/snapshot.jpg").status_code in (200, 503)
     assert server.running("street")["fps"] > 0  # the others go on
     camera.start()
     back = server.until(lambda: (one := server.source("cam"))["state"] == "running" and one, 60)
     assert sum(back["reconnects"].values()) == 1
-    told = server.until(lambda: [one for one in server.open.get("/events").json() if one["kind"] == "reconnected"])
+    told = server.until(
+        lambda: [one for one in server.open.get("/api/v1/events").json() if one["kind"] == "reconnected"]
+    )
     assert [one["source"] for one in told] == ["cam"]
     assert told[0]["data"]["cause"] in back["reconnects"]
     metrics = server.open.get("/metrics").text

@@ -61,5 +61,5 @@ def begin(port):
 def frames(port):
     import json
 
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/status", timeout=10) as answer:
         return json.load(answer)["frames"]

@@ -28,7 +28,7 @@ def url():
     async def length(request: Request) -> int:
         return len(await request.body())
 
-    @app.post("/session")
+    @app.post("/api/v1/session")
     async def session(request: Request) -> list[object]:
         return [request.state.signed_in, len(await request.body())]
 
@@ -216,9 +216,9 @@ def test_with_the_token_the_body_is_read(client):
 
 
 def test_signing_in_needs_no_token_and_reads_the_body(open_, client):
-    assert open_.post("/session", content=b"123").json() == [False, 3]
-    assert client.post("/session", content=b"123").json() == [True, 3]
-    assert open_.post("/session/", content=b"123").status_code == 401
+    assert open_.post("/api/v1/session", content=b"123").json() == [False, 3]
+    assert client.post("/api/v1/session", content=b"123").json() == [True, 3]
+    assert open_.post("/api/v1/session/", content=b"123").status_code == 401
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
@@ -288,7 +288,7 @@ def test_the_server_answers_for_its_own_names(open_, host):
     assert not REFUSED.values
 
 
-@pytest.mark.parametrize("path", ["/kept", "/session", "/length", "/nothing"])
+@pytest.mark.parametrize("path", ["/kept", "/api/v1/session", "/length", "/nothing"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
 def test_another_name_reads_and_changes_nothing(client, method, path):
     answer = client.request(method, path, headers={"host": "evil.example"})

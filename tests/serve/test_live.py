@@ -28,7 +28,7 @@ def two(root):
 
 
 def test_no_more_than_so_many_look_at_once_and_places_come_back(two):
-    live = "/sources/cam/live.mjpg"
+    live = "/api/v1/sources/cam/live.mjpg"
     for _ in range(3):
         with ExitStack() as stack:
             for _ in range(2):
@@ -40,8 +40,8 @@ def test_no_more_than_so_many_look_at_once_and_places_come_back(two):
 
 
 def free(server):
-    with server.client.stream("GET", "/sources/cam/live.mjpg") as one, server.client.stream(
-        "GET", "/sources/cam/live.mjpg"
+    with server.client.stream("GET", "/api/v1/sources/cam/live.mjpg") as one, server.client.stream(
+        "GET", "/api/v1/sources/cam/live.mjpg"
     ) as other:  # fmt: skip
         return one.status_code == other.status_code == 200
 
@@ -52,7 +52,7 @@ def test_many_who_come_at_the_same_time_are_counted_as_well(two):
 
     def look(_):
         go.wait(20)
-        with two.client.stream("GET", "/sources/cam/live.mjpg") as answer:
+        with two.client.stream("GET", "/api/v1/sources/cam/live.mjpg") as answer:
             if answer.status_code == 200:
                 done.wait(20)
             return answer.status_code
@@ -66,8 +66,8 @@ def test_many_who_come_at_the_same_time_are_counted_as_well(two):
 
 def test_what_is_refused_takes_no_place(two):
     for _ in range(5):
-        assert two.client.get("/sources/nobody/live.mjpg").status_code == 404
-        assert two.open.get("/sources/cam/live.mjpg").status_code == 401
+        assert two.client.get("/api/v1/sources/nobody/live.mjpg").status_code == 404
+        assert two.open.get("/api/v1/sources/cam/live.mjpg").status_code == 401
     two.until(lambda: free(two))
 
 

@@ -50,7 +50,7 @@ def test_drops_and_reconnects_have_their_cause_as_a_label(server):
 
 def test_names_of_sources_cannot_break_the_text(server):
     new = {"id": "yard", "uri": "test://", "options": {"pace": 5}}
-    assert server.client.post("/sources", json=new).status_code == 201
+    assert server.client.post("/api/v1/sources", json=new).status_code == 201
     states = server.engine.running.sources
     states.states = {**states.states, 'a"b\\c\n': SourceState()}
     families = list(text_string_to_metric_families(server.open.get("/metrics").text))

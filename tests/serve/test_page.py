@@ -23,7 +23,7 @@ WATCH_JUMPS = """() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", ["desk", "phone"])
 def test_a_wall_of_live_pictures(open_page, server, scheme, size):
-    server.until(lambda: server.open.get("/status").json()["last_event"])
+    server.until(lambda: server.open.get("/api/v1/status").json()["last_event"])
     page = open_page(color_scheme=scheme, viewport=DESK if size == "desk" else PHONE)
     street, gate = tile(page, "street"), tile(page, "gate")
     expect(street.locator("img")).to_be_visible()
@@ -47,9 +47,9 @@ def test_nothing_jumps_when_things_change(open_page, server):
     page = open_page()
     expect(tile(page, "street").locator("img")).to_be_visible()
     page.evaluate(WATCH_JUMPS)
-    server.client.post("/sources/street/pause")
+    server.client.post("/api/v1/sources/street/pause")
     expect(tile(page, "street").locator(".badge")).to_have_text("paused")
-    server.client.post("/sources/street/resume")
+    server.client.post("/api/v1/sources/street/resume")
     expect(tile(page, "street").locator(".badge")).to_have_text("running")
     page.wait_for_timeout(1500)
     assert page.evaluate("window.jumped") < 0.02
@@ -87,7 +87,7 @@ def test_signed_out_it_shows_no_picture_and_offers_to_sign_in(open_page):
 
 def test_the_api_page_reads_the_api(open_page, server):
     page = open_page(token=None, url=f"{server.url}docs")
-    expect(page.locator("article").filter(has_text="/sources/{id}/pause")).to_contain_text("Needs the token")
+    expect(page.locator("article").filter(has_text="/api/v1/sources/{id}/pause")).to_contain_text("Needs the token")
     assert page.locator("article").count() > 25
     assert wide(page) <= 0
     shoot(page, "docs")
@@ -95,7 +95,7 @@ def test_the_api_page_reads_the_api(open_page, server):
 
 def test_what_cameras_and_stages_say_never_becomes_markup(open_page, server):
     evil = "<img src=x onerror=alert(1)>"
-    server.client.post("/sources", json={"id": "yard", "uri": f"rtsp://127.0.0.1:9/{evil}"})
+    server.client.post("/api/v1/sources", json={"id": "yard", "uri": f"rtsp://127.0.0.1:9/{evil}"})
     from streamkit.core.data import Event
 
     server.engine.gallery.add_events(1.0, [Event(evil, evil, "street", 1, 0.04, None, {evil: evil})], None)
@@ -113,7 +113,7 @@ def test_no_camera_yet(open_page, root, monkeypatch):
     text = "sources: {cam: {uri: 'test://', pace: 5}}\nstages: {jsonl: {path: /dev/null}}"
     with served(text, root) as one:
         one.running("cam")
-        one.client.delete("/sources/cam")
+        one.client.delete("/api/v1/sources/cam")
         page = open_page(url=one.url)
         expect(page.get_by_text("No cameras.")).to_be_visible()
         expect(page.get_by_text("No stage of this pipeline emits events.")).to_be_visible()

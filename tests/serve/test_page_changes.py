@@ -84,7 +84,7 @@ def test_errors_are_ones_a_user_can_act_on(open_page, server):
 
 
 def test_pause_and_change(open_page, server):
-    server.client.post("/sources", json={"id": "yard", "uri": "test://", "options": {"pace": 10}})
+    server.client.post("/api/v1/sources", json={"id": "yard", "uri": "test://", "options": {"pace": 10}})
     page = open_page()
     yard = tile(page, "yard")
     expect(yard.locator("img")).to_be_visible()
@@ -103,7 +103,7 @@ def test_pause_and_change(open_page, server):
 
 
 def test_a_change_sends_only_what_the_user_has_changed(open_page, server):
-    server.client.post("/sources", json={"id": "yard", "uri": "test://", "options": {"pace": 10, "fps": 5}})
+    server.client.post("/api/v1/sources", json={"id": "yard", "uri": "test://", "options": {"pace": 10, "fps": 5}})
     page = open_page()
     yard, box = tile(page, "yard"), page.locator("#camera")
     expect(yard.locator(".badge")).to_have_text("running")
@@ -239,7 +239,7 @@ stages: {{clip: {{stage: record, path: "{tmp_path}/{{time}}.mp4"}}}}
         expect(page.locator("#login")).to_be_hidden()
         expect(tile(page, "street").locator("img")).to_be_visible()
         page.route("**/status", lambda route: route.abort())  # the page does not hear that it is paused
-        one.client.post("/sources/street/pause")
+        one.client.post("/api/v1/sources/street/pause")
         record.click()
         expect(tile(page, "street").get_by_role("alert")).to_contain_text("delivers no frames: it is paused")
         shoot(page, "record-error")

@@ -84,11 +84,11 @@ def server(root, folder):
 @pytest.fixture
 def camera(server):
     """A source that is added for one test, and removed afterwards where the test did not."""
-    answer = server.client.post("/sources", json={"id": "cam", "uri": TEST, "options": {"pace": 10}})
+    answer = server.client.post("/api/v1/sources", json={"id": "cam", "uri": TEST, "options": {"pace": 10}})
     assert answer.status_code == 201, answer.text
     server.running("cam")
     yield "cam"
-    server.client.delete("/sources/cam")
+    server.client.delete("/api/v1/sources/cam")
 
 
 def picture(answer):
@@ -102,7 +102,7 @@ def workers(server):
 
 def owner(server, source):
     """The process that reads a source, as its events say."""
-    events = server.until(lambda: server.open.get("/events", params={"source": source, "limit": 5}).json())
+    events = server.until(lambda: server.open.get("/api/v1/events", params={"source": source, "limit": 5}).json())
     return next(one["data"]["pid"] for one in events if one["kind"] == "ticked")
 
 
@@ -124,12 +124,12 @@ def test_the_sources_are_read_by_two_processes_which_are_not_the_server(server):
 
 def test_status_stages_and_metrics_are_sums_of_all_processes(server):
     def done():
-        rows = {row["id"]: row["frames"] for row in server.open.get("/stages").json()}
+        rows = {row["id"]: row["frames"] for row in server.open.get("/api/v1/stages").json()}
         return rows if min(rows.values()) > 20 else None
 
     rows = server.until(done)
     assert list(rows) == ["tick", "clip", "all", "each"]
-    status = server.open.get("/status").json()
+    status = server.open.get("/api/v1/status").json()
     assert status["ready"]
     assert (status["device"], status["records"]) == ("cpu", ["clip"])
     assert status["frames"] > 20
@@ -155,18 +155,20 @@ def test_status_stages_and_metrics_are_sums_of_all_processes(server):
 
 
 def test_an_alarm_is_raised_once_by_the_parent(server):
-    server.until(lambda: server.open.get("/status").json()["alarms"])
-    (alarm,) = server.open.get("/alarms").json()
+    server.until(lambda: server.open.get("/api/v1/status").json()["alarms"])
+    (alarm,) = server.open.get("/api/v1/alarms").json()
     assert (alarm["name"], alarm["count"]) == ("camera_down", 1)
     assert alarm["raised"][0]["source"] == "gate"
-    raised = [one for one in server.open.get("/events", params={"source": "gate"}).json() if one["kind"] == "raised"]
+    raised = [
+        one for one in server.open.get("/api/v1/events", params={"source": "gate"}).json() if one["kind"] == "raised"
+    ]
     assert len(raised) == 1
     found = samples(server)
     assert found["streamkit_alarm", ("alarm", "camera_down"), ("source", "gate")] == 1
     assert found["streamkit_alarms_raised_total", ("alarm", "camera_down")] == 1
     gate = server.source("gate")
     assert gate["cause"] == "refused"
-    assert SECRET not in server.client.get("/sources").text
+    assert SECRET not in server.client.get("/api/v1/sources").text
 
 
 # ------------------------------------------------------------------------------------------------------------ pictures
@@ -174,17 +176,17 @@ def test_an_alarm_is_raised_once_by_the_parent(server):
 
 @pytest.mark.parametrize("source", ["street", "lane", "bars"])
 def test_a_snapshot_comes_from_the_process_of_the_source(server, source):
-    first = server.client.get(f"/sources/{source}/snapshot.jpg")
+    first = server.client.get(f"/api/v1/sources/{source}/snapshot.jpg")
     assert picture(first).shape[:2] == ((240, 320) if source == "bars" else (360, 640))
     time.sleep(0.7)
-    second = server.client.get(f"/sources/{source}/snapshot.jpg")
+    second = server.client.get(f"/api/v1/sources/{source}/snapshot.jpg")
     assert int(second.headers["x-frame"]) > int(first.headers["x-frame"])
 
 
 def test_live_pictures_of_both_processes_come_at_the_same_time(server):
     for source in ("street", "lane"):
         parts = b""
-        with server.client.stream("GET", f"/sources/{source}/live.mjpg") as answer:
+        with server.client.stream("GET", f"/api/v1/sources/{source}/live.mjpg") as answer:
             for chunk in answer.iter_bytes():
                 parts += chunk
                 if parts.count(b"--frame\r\n") > 3:
@@ -197,11 +199,11 @@ def test_events_of_both_processes_come_with_their_picture(server):
     for source in ("street", "lane"):
         found = server.until(
             lambda source=source: [
-                one for one in server.open.get("/events", params={"source": source}).json() if one["image"]
+                one for one in server.open.get("/api/v1/events", params={"source": source}).json() if one["image"]
             ]
         )
-        assert picture(server.client.get(f"/events/{found[0]['number']}/image.jpg")).shape == (360, 640, 3)
-    every = server.open.get("/events").json()
+        assert picture(server.client.get(f"/api/v1/events/{found[0]['number']}/image.jpg")).shape == (360, 640, 3)
+    every = server.open.get("/api/v1/events").json()
     assert [one["number"] for one in every] == sorted((one["number"] for one in every), reverse=True)
 
 
@@ -209,26 +211,26 @@ def test_events_of_both_processes_come_with_their_picture(server):
 
 
 def test_a_source_is_added_paused_resumed_changed_and_removed(server, camera, folder):
-    assert picture(server.client.get("/sources/cam/snapshot.jpg")).shape[2] == 3
-    assert server.client.post("/sources/cam/pause").json()["state"] == "paused"
+    assert picture(server.client.get("/api/v1/sources/cam/snapshot.jpg")).shape[2] == 3
+    assert server.client.post("/api/v1/sources/cam/pause").json()["state"] == "paused"
     time.sleep(1.2)
     assert server.source("cam")["state"] == "paused"
     frames = server.source("cam")["frames"]
     time.sleep(1.2)
     assert server.source("cam")["frames"] == frames
-    assert server.client.post("/sources/cam/resume").json()["state"] != "paused"
+    assert server.client.post("/api/v1/sources/cam/resume").json()["state"] != "paused"
     server.until(lambda: server.source("cam")["frames"] > frames + 3)
     assert server.running("cam")["state"] == "running"
     before = owner(server, "cam")
-    changed = server.client.put("/sources/cam", json={"uri": TEST, "options": {"pace": 20}})
+    changed = server.client.put("/api/v1/sources/cam", json={"uri": TEST, "options": {"pace": 20}})
     assert changed.status_code == 200, changed.text
     assert changed.json()["frames"] == 0
     assert server.running("cam")["options"] == {"pace": 20}
     time.sleep(1)
     assert owner(server, "cam") == before, "its process writes its files"
-    assert server.client.delete("/sources/cam").status_code == 204
+    assert server.client.delete("/api/v1/sources/cam").status_code == 204
     assert server.source("cam") == {}
-    assert server.client.post("/sources/cam/pause").status_code == 404
+    assert server.client.post("/api/v1/sources/cam/pause").status_code == 404
     time.sleep(1.2)
     assert server.source("cam") == {}, "a late report does not bring it back"
     assert server.running("street")["state"] == "running"
@@ -236,61 +238,63 @@ def test_a_source_is_added_paused_resumed_changed_and_removed(server, camera, fo
 
 
 def test_what_is_wrong_is_refused_and_changes_nothing(server):
-    twice = server.client.post("/sources", json={"id": "street", "uri": TEST})
+    twice = server.client.post("/api/v1/sources", json={"id": "street", "uri": TEST})
     assert twice.status_code == 409
-    assert server.client.post("/sources", json={"id": "x", "uri": "samples/street.mp4"}).status_code == 403
-    wrong = server.client.post("/sources", json={"id": "x", "uri": TEST, "options": {"pase": 3}})
+    assert server.client.post("/api/v1/sources", json={"id": "x", "uri": "samples/street.mp4"}).status_code == 403
+    wrong = server.client.post("/api/v1/sources", json={"id": "x", "uri": TEST, "options": {"pase": 3}})
     assert wrong.status_code == 422
-    assert server.client.delete("/sources/nobody").status_code == 404
-    assert server.open.post("/sources/street/pause").status_code == 401
+    assert server.client.delete("/api/v1/sources/nobody").status_code == 404
+    assert server.open.post("/api/v1/sources/street/pause").status_code == 401
 
 
 def test_a_clip_is_recorded_in_the_process_of_the_source(server, folder):
     for source in ("street", "lane"):
-        assert server.client.post(f"/sources/{source}/record").status_code == 200
+        assert server.client.post(f"/api/v1/sources/{source}/record").status_code == 200
     for source in ("street", "lane"):
         (path,) = server.until(lambda source=source: list((folder / "clips").glob(f"{source}-*.mp4")))
         with av.open(str(path)) as clip:
             pictures = list(clip.decode(video=0))
         assert pictures[0].key_frame
         assert len(pictures) > 20
-    recorded = server.until(lambda: [one for one in server.open.get("/events").json() if one["kind"] == "recorded"])
+    recorded = server.until(
+        lambda: [one for one in server.open.get("/api/v1/events").json() if one["kind"] == "recorded"]
+    )
     assert Path(recorded[0]["data"]["clip"]).exists()
-    refused = server.client.post("/sources/bars/record")
+    refused = server.client.post("/api/v1/sources/bars/record")
     assert (refused.status_code, refused.json()["error"].partition(";")[0]) == (
         409, "bars is a test_pattern, which has no packets to record",
     )  # fmt: skip
 
 
 def values(server):
-    (tick,) = [one for one in server.open.get("/stages").json() if one["id"] == "tick"]
+    (tick,) = [one for one in server.open.get("/api/v1/stages").json() if one["id"] == "tick"]
     return {one["name"]: one["value"] for one in tick["settings"]}
 
 
 def every(server):
     """The value that the stage has in each process, by its latest event."""
     found = {}
-    for one in server.open.get("/events").json():
+    for one in server.open.get("/api/v1/events").json():
         if one["kind"] == "ticked":
             found.setdefault(one["data"]["pid"], one["data"]["every"])
     return [found.get(pid) for pid in workers(server)]
 
 
 def test_a_setting_reaches_all_processes_and_one_that_the_stage_rejects_is_taken_back(server):
-    answer = server.client.patch("/stages/tick", json={"every": 3})
+    answer = server.client.patch("/api/v1/stages/tick", json={"every": 3})
     assert answer.status_code == 200, answer.text
     server.until(lambda: every(server) == [3, 3])
-    assert server.client.patch("/stages/tick", json={"every": 13}).status_code == 200
+    assert server.client.patch("/api/v1/stages/tick", json={"every": 13}).status_code == 200
     server.until(lambda: values(server)["every"] == 3)
     time.sleep(0.5)
     assert every(server) == [3, 3]
-    assert server.client.patch("/stages/tick", json={"every": 11}).status_code == 200
+    assert server.client.patch("/api/v1/stages/tick", json={"every": 11}).status_code == 200
     server.until(lambda: values(server)["every"] == 3)
     time.sleep(2)
     assert every(server) == [3, 3], "one process has rejected it, the other has accepted it"
-    assert server.client.patch("/stages/tick", json={"every": "often"}).status_code == 422
-    assert server.client.patch("/stages/tick", json={"never": 1}).status_code == 422
-    assert server.client.patch("/stages/tick", json={"every": 4}).status_code == 200
+    assert server.client.patch("/api/v1/stages/tick", json={"every": "often"}).status_code == 422
+    assert server.client.patch("/api/v1/stages/tick", json={"never": 1}).status_code == 422
+    assert server.client.patch("/api/v1/stages/tick", json={"every": 4}).status_code == 200
     server.until(lambda: every(server) == [4, 4])
     assert values(server)["every"] == 4
 
@@ -319,7 +323,7 @@ def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, m
         return {path for path in seen if path not in now}
 
     with served(yaml, root) as server:
-        server.client.patch("/stages/tick", json={"every": 30})
+        server.client.patch("/api/v1/stages/tick", json={"every": 30})
         for source in ("street", "lane"):
             server.until(lambda source=source: any(path.name.startswith(source) for path in removed()), 60)
         server.until(lambda: sum(size for _, size in clips().values()) <= limit, 20)
@@ -327,7 +331,7 @@ def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, m
         oldest_left_s = min(at_s for at_s, _ in left.values())
         assert max(seen[path][0] for path in gone) <= oldest_left_s
         counted = "clips removed: over size"
-        server.until(lambda: server.open.get("/status").json()["counts"].get(counted, 0) >= len(gone))
+        server.until(lambda: server.open.get("/api/v1/status").json()["counts"].get(counted, 0) >= len(gone))
 
 
 # ------------------------------------------------------------------------------------------------ deaths and restarts
@@ -339,9 +343,9 @@ def test_sources_of_a_killed_process_run_again_within_five_seconds(root, tmp_pat
     with served(text(tmp_path), root) as server:
         for id_ in ("street", "lane", "bars"):
             server.running(id_)
-        assert server.client.patch("/stages/tick", json={"every": 2}).status_code == 200
+        assert server.client.patch("/api/v1/stages/tick", json={"every": 2}).status_code == 200
         server.until(lambda: every(server) == [2, 2])
-        server.client.post("/sources/lane/pause")
+        server.client.post("/api/v1/sources/lane/pause")
         victim = owner(server, "street")
         frames = server.source("street")["frames"]
         killed_s = time.monotonic()
@@ -353,11 +357,11 @@ def test_sources_of_a_killed_process_run_again_within_five_seconds(root, tmp_pat
         assert back_s < 5, f"{back_s:.1f} s"
         for id_ in ("street", "bars"):  # they are read from their beginning
             server.until(lambda id_=id_: server.source(id_)["frames"] > frames)
-        events = server.open.get("/events", params={"limit": 200}).json()
+        events = server.open.get("/api/v1/events", params={"limit": 200}).json()
         restarted = [one for one in events if one["kind"] == "restarted"]
         assert sorted(one["source"] for one in restarted) == ["bars", "street"]
         assert "killed" in restarted[0]["data"]["cause"].lower()
-        assert server.open.get("/status").json()["events"]["restarted"] == 2
+        assert server.open.get("/api/v1/status").json()["events"]["restarted"] == 2
         found = samples(server)
         assert found["streamkit_events_total", ("kind", "restarted")] == 2
         assert found["streamkit_source_state", ("source", "street"), ("state", "running")] == 1
@@ -365,11 +369,11 @@ def test_sources_of_a_killed_process_run_again_within_five_seconds(root, tmp_pat
         assert left != victim
         assert owner(server, "street") == left
         server.until(lambda: every(server) == [2])  # settings hold
-        assert picture(server.client.get("/sources/street/snapshot.jpg")).shape == (360, 640, 3)
+        assert picture(server.client.get("/api/v1/sources/street/snapshot.jpg")).shape == (360, 640, 3)
         assert server.source("lane")["state"] == "paused"
-        assert server.client.post("/sources/lane/resume").status_code == 200
+        assert server.client.post("/api/v1/sources/lane/resume").status_code == 200
         server.running("lane")
-        assert server.client.post("/sources", json={"id": "new", "uri": TEST}).status_code == 201
+        assert server.client.post("/api/v1/sources", json={"id": "new", "uri": TEST}).status_code == 201
         server.running("new")
         assert server.open.get("/ready").json() == {"ready": True}
 
@@ -383,17 +387,17 @@ def test_changes_are_there_after_a_restart_of_the_server(root, tmp_path, monkeyp
             server.running(id_)
         for id_ in ("one", "two"):
             new = {"id": id_, "uri": TEST, "options": {"pace": 10}}
-            assert server.client.post("/sources", json=new).status_code == 201
+            assert server.client.post("/api/v1/sources", json=new).status_code == 201
             server.running(id_)
-        assert server.client.delete("/sources/lane").status_code == 204
-        assert server.client.post("/sources/one/pause").status_code == 200
-        assert server.client.patch("/stages/tick", json={"every": 3}).status_code == 200
+        assert server.client.delete("/api/v1/sources/lane").status_code == 204
+        assert server.client.post("/api/v1/sources/one/pause").status_code == 200
+        assert server.client.patch("/api/v1/stages/tick", json={"every": 3}).status_code == 200
     with served(yaml, root) as server:
-        assert {one["id"] for one in server.client.get("/sources").json()} == {"street", "one", "two"}
+        assert {one["id"] for one in server.client.get("/api/v1/sources").json()} == {"street", "one", "two"}
         server.running("street")
         server.running("two")
         server.until(lambda: server.source("one")["state"] == "paused")
-        assert server.client.post("/sources/one/resume").status_code == 200
+        assert server.client.post("/api/v1/sources/one/resume").status_code == 200
         server.running("one")
         server.until(lambda: every(server) == [3, 3])
         assert {owner(server, id_) for id_ in ("street", "one", "two")} == set(workers(server))

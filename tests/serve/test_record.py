@@ -15,21 +15,21 @@ stages:
 def test_a_clip_is_recorded_when_it_is_asked_for(root, tmp_path):
     with served(PIPELINE.format(folder=tmp_path), root) as server:
         server.running("street")
-        status = server.open.get("/status").json()
+        status = server.open.get("/api/v1/status").json()
         assert (status["records"], status["events"], status["last_event"]) == (["clip"], {}, 0)
-        assert server.open.post("/sources/street/record").status_code == 401
-        assert server.client.post("/sources/nobody/record").status_code == 404
-        asked = server.client.post("/sources/street/record")
+        assert server.open.post("/api/v1/sources/street/record").status_code == 401
+        assert server.client.post("/api/v1/sources/nobody/record").status_code == 404
+        asked = server.client.post("/api/v1/sources/street/record")
         assert asked.status_code == 200, asked.text
         assert asked.json()["id"] == "street"
         (path,) = server.until(lambda: list(tmp_path.glob("street-*.mp4")))
-        refused = server.client.post("/sources/bars/record")
+        refused = server.client.post("/api/v1/sources/bars/record")
         assert (refused.status_code, refused.json()["error"].partition(";")[0]) == (
             409, "bars is a test_pattern, which has no packets to record",
         )  # fmt: skip
-        server.client.post("/sources/street/pause")
+        server.client.post("/api/v1/sources/street/pause")
         server.until(lambda: server.source("street")["state"] == "paused")
-        refused = server.client.post("/sources/street/record")
+        refused = server.client.post("/api/v1/sources/street/record")
         assert refused.status_code == 409
         assert "it is paused" in refused.json()["error"]
     with av.open(str(path)) as clip:

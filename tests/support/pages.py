@@ -59,9 +59,9 @@ def open_page_fixture(chromium, server):
 @pytest.fixture(autouse=True)
 def tidy(server):
     yield
-    for one in server.open.get("/sources").json():
+    for one in server.open.get("/api/v1/sources").json():
         if one["id"] not in ("street", "gate"):
-            server.client.delete(f"/sources/{one['id']}")
+            server.client.delete(f"/api/v1/sources/{one['id']}")
 
 
 def tile(page, id_):

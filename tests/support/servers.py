@@ -53,7 +53,7 @@ class Served:
         return found
 
     def source(self, id_: str) -> dict[str, Any]:
-        return next((one for one in self.client.get("/sources").json() if one["id"] == id_), {})
+        return next((one for one in self.client.get("/api/v1/sources").json() if one["id"] == id_), {})
 
     def running(self, id_: str) -> dict[str, Any]:
         return self.until(lambda: (found := self.source(id_)).get("state") == "running" and found["frames"] and found)

@@ -36,4 +36,4 @@ export async function call(method, path, body) {
 
 export const get = (path) => call("GET", path);
 
-export const path = (id, rest = "") => `/sources/${id.split("/").map(encodeURIComponent).join("/")}${rest}`;
+export const path = (id, rest = "") => `/api/v1/sources/${id.split("/").map(encodeURIComponent).join("/")}${rest}`;

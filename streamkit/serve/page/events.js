@@ -9,9 +9,9 @@ let shown = [];
 function item(event) {
   const shot = make("div", { class: "shot" });
   if (event.image && signedIn) {
-    const image = make("img", { loading: "lazy", alt: `${event.kind} at ${event.source}`, src: `/events/${event.number}/image.jpg`,
+    const image = make("img", { loading: "lazy", alt: `${event.kind} at ${event.source}`, src: `/api/v1/events/${event.number}/image.jpg`,
       onerror: () => image.replaceWith("image discarded") });
-    shot.append(make("a", { href: `/events/${event.number}/image.jpg`, target: "_blank" }, image));
+    shot.append(make("a", { href: `/api/v1/events/${event.number}/image.jpg`, target: "_blank" }, image));
   } else {
     shot.append(event.image ? "sign in" : "no image");
   }

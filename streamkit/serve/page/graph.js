@@ -121,7 +121,7 @@ function forms(stages) {
       const values = Object.fromEntries(fields.filter((one) => JSON.stringify(one.read()) !== one.first).map((one) => [one.name, one.read()]));
       text(error, "");
       try {
-        await call("PATCH", `/stages/${encodeURIComponent(stage.id)}`, values);
+        await call("PATCH", `/api/v1/stages/${encodeURIComponent(stage.id)}`, values);
         for (const one of fields) one.first = JSON.stringify(one.read());
         say(`${stage.id} was changed.`);
       } catch (trouble) {

@@ -4,26 +4,30 @@ import { get } from "./api.js";
 import { $, ago, make, number, say, text } from "./dom.js";
 import { showEvents } from "./events.js";
 import { showStages } from "./graph.js";
+import { begin as beginRouting, update } from "./router.js";
 import { begin } from "./session.js";
 import { showSources } from "./wall.js";
 
 const EVERY_MS = 1000, SLOWEST_MS = 5000, STAGES_EVERY = 3;
 
-let turn = 0, wait = EVERY_MS, last = -1, started = null, known = false;
+let turn = 0, wait = EVERY_MS, last = -1, started = null, known = false, routed = false, stages = [];
 
 async function look() {
   if (!known) {
     await begin();
-    known = true;
+    if (!routed) await beginRouting();
+    known = routed = true;
   }
-  const status = await get("/status");
-  showSources(await get("/sources"), status.records.length > 0);
+  const status = await get("/api/v1/status");
+  const sources = await get("/api/v1/sources");
+  showSources(sources, status.records.length > 0);
   if (status.last_event !== last) {
-    showEvents(await get("/events?limit=50"), status.emits);
+    showEvents(await get("/api/v1/events?limit=50"), status.emits);
     last = status.last_event;
   }
   showAlarms(status.alarms);
-  if (turn % STAGES_EVERY === 0) showStages(await get("/stages"));
+  if (turn % STAGES_EVERY === 0) showStages(stages = await get("/api/v1/stages"));
+  update({ status, sources, stages });
   turn += 1;
   const word = status.stopping ? "stopping" : status.ready ? "running" : "starting";
   text($("status-text"), word);

@@ -16,7 +16,7 @@ function set(value) {
 }
 
 const login = dialog("login", async (form) => {
-  await call("POST", "/session", { token: form.elements.token.value });
+  await call("POST", "/api/v1/session", { token: form.elements.token.value });
   form.reset();
   set(true);
   say("You are signed in.");
@@ -36,15 +36,15 @@ export async function begin() {
   if (given) {
     history.replaceState(null, "", location.pathname);
     try {
-      await call("POST", "/session", { token: given });
+      await call("POST", "/api/v1/session", { token: given });
     } catch { /* the page shows the sign-in form */ }
   }
-  set((await get("/session")).signed_in);
+  set((await get("/api/v1/session")).signed_in);
 }
 
 $("sign-in").addEventListener("click", askToken);
 $("sign-out").addEventListener("click", async () => {
-  await call("DELETE", "/session").catch(() => null);
+  await call("DELETE", "/api/v1/session").catch(() => null);
   set(false);
   say("You are signed out.");
 });

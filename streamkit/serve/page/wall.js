@@ -199,7 +199,7 @@ const camera = dialog("camera", async (form) => {
     }
   }
   const made = changing ? await call("PUT", path(changing.id), body)
-    : await call("POST", "/sources", { id: id.value.trim(), ...body });
+    : await call("POST", "/api/v1/sources", { id: id.value.trim(), ...body });
   say(changing ? `${made.id} was changed.` : `${made.id} was added.`);
 });
 

@@ -1,0 +1,49 @@
+// Shows the view that the address names, as #/events?source=gate, and passes the state of the pipeline to it.
+
+import { $, make } from "./dom.js";
+import { VIEWS } from "./views/index.js";
+
+/** @type {import("./views/index.js").Opened | null} */
+let opened = null;
+/** @type {import("./views/index.js").State | null} */
+let state = null;
+let turn = 0;
+
+// The address of a view, for links.
+export function address(name, params = {}) {
+  const query = new URLSearchParams(params).toString();
+  return `#/${name}${query ? `?${query}` : ""}`;
+}
+
+async function show() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const view = VIEWS.find((one) => one.name === path) ?? VIEWS[0];
+  const mine = turn += 1;
+  opened?.close?.();
+  opened = null;
+  for (const link of document.querySelectorAll("#views a")) {
+    if (link.dataset.view === view.name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = view === VIEWS[0] ? "streamkit" : `${view.title} · streamkit`;
+  const root = $("view");
+  root.replaceChildren();
+  $("home").hidden = view.load !== null;
+  root.hidden = view.load === null;
+  if (view.load === null) return;
+  const module = await view.load();
+  if (mine !== turn) return; // the user went on meanwhile
+  opened = module.open(root, new URLSearchParams(query));
+  if (state) opened.update?.(state);
+}
+
+export function update(now) {
+  state = now;
+  opened?.update?.(now);
+}
+
+export function begin() {
+  $("views").append(...VIEWS.map((view) => make("a", { href: address(view.name), "data-view": view.name }, view.title)));
+  addEventListener("hashchange", show);
+  return show();
+}

@@ -1,0 +1,49 @@
+"""Images and live streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from streamkit.serve import api_models
+from streamkit.serve.engine import ServeEngine
+from streamkit.serve.live import Watchers
+from streamkit.serve.routes.common import JPEG, LOCKED, LOCKED_ERRORS, errors
+
+
+def add_images(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
+    """Add the routes of images and live streams."""
+    watchers = Watchers(engine, viewers)
+    image: dict[str, Any] = {"tags": ["images"], "dependencies": LOCKED, "response_class": Response}
+
+    @api.get("/sources/{id:path}/snapshot.jpg", responses={**JPEG, **errors(*LOCKED_ERRORS, 404, 503)}, **image)
+    async def snapshot(id: str) -> Response:  # noqa: A002
+        """The newest frame of a source as an image with its detections; waits up to two seconds for one."""
+        found = await watchers.image(id)
+        return Response(found.jpeg, media_type="image/jpeg", headers={"x-frame": str(found.frame)})
+
+    @api.get(
+        "/sources/{id:path}/live.mjpg",
+        responses={
+            200: {"content": {"multipart/x-mixed-replace": {}}, "description": "A sequence of JPEG images"},
+            **errors(*LOCKED_ERRORS, 404),
+            429: {"model": api_models.ErrorResponse, "description": "Too many live streams, or too many wrong tokens"},
+        },
+        **image,
+    )
+    async def live(id: str, request: Request) -> Response:  # noqa: A002
+        """A live stream of the source's frames, at most five per second, for an image element."""
+        return watchers.stream(id, request.is_disconnected)
+
+    @api.get("/events/{number}/image.jpg", responses={**JPEG, **errors(*LOCKED_ERRORS, 404, 422)}, **image)
+    def event_image(number: int) -> Response:
+        """The image of an event."""
+        found = engine.gallery.event(number)
+        if found is None or found.jpeg is None:
+            raise api_models.RequestRejected(
+                404, f"there is no image of event {number}; images of old events are discarded"
+            )
+        keep = {"cache-control": "private, max-age=86400, immutable"}
+        return Response(found.jpeg, media_type="image/jpeg", headers=keep)

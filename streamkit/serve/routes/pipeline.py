@@ -1,0 +1,45 @@
+"""The state of the pipeline: sources, stages, alarms and events."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from streamkit.serve import api_models
+from streamkit.serve.engine import ServeEngine
+from streamkit.serve.routes.common import errors, reply
+
+
+def add_pipeline(api: APIRouter, engine: ServeEngine) -> None:
+    """Add the routes that read the state of the pipeline."""
+
+    @api.get("/status", tags=["pipeline"], response_model=api_models.Status)
+    def status() -> Response:
+        """The pipeline as a whole."""
+        return reply(engine.status())
+
+    @api.get("/sources", tags=["sources"], response_model=list[api_models.SourceView])
+    def sources(request: Request) -> Response:
+        """List all sources and their state; addresses and options only for signed-in clients."""
+        return reply(engine.sources(addresses=request.state.signed_in))
+
+    @api.get("/stages", tags=["stages"], response_model=list[api_models.StageView])
+    def stages() -> Response:
+        """The graph: its stages, their inputs and counters, and the settings that can be changed."""
+        return reply(engine.stages())
+
+    @api.get("/alarms", tags=["events"], response_model=list[api_models.AlarmView])
+    def alarms() -> Response:
+        """The alarms on the pipeline itself, and where they are raised; raising and clearing are events as well."""
+        return reply(engine.alarms())
+
+    @api.get("/events", tags=["events"], response_model=list[api_models.EventView], responses=errors(422))
+    def events(
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
+        source: str | None = None,
+        after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    ) -> Response:
+        """The latest events, newest first, of one source or all, with a number above `after`."""
+        return reply([api_models.EventView.of(one) for one in engine.gallery.events(limit, source, after)])
