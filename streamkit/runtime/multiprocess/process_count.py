@@ -64,9 +64,9 @@ ten calls."""
 LIVE_LOCK, FILES_LOCK = 0.23, 0.50
 """The share of the time that a process may hold the lock. Cameras need the lower one for their latency: 100 H.264
 cameras at 30 frames/s in one process hold it 34 % of the time by the figures above, and dropped frames in one of two
-runs. 200 HEVC cameras in three processes, 28 % each, dropped none on one host and 6 % on another, whose cores are slower.
-14 H.264 files in one process hold it 56 % of the time; they reached 0.994 of the decoders on one host and 0.933 on
-another, where two processes reached 0.99."""
+runs. 200 HEVC cameras in three processes, 28 % each, dropped none on one host and 6 % on another, whose cores are
+slower. 14 H.264 files in one process hold it 56 % of the time; they reached 0.994 of the decoders on one host and 0.933
+on another, where two processes reached 0.99."""
 
 CORES_PER_PROCESS = 3
 """Four processes with 275 cameras used 4.2 of 16 cores: the lock lets each use little more than one. The others decode
