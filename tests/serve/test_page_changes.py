@@ -27,7 +27,7 @@ def test_a_camera_is_added_and_removed_with_the_keyboard_alone(open_page, server
     expect(tile(page, "street").locator("img")).to_be_visible()
     press = page.keyboard.press
     press("Tab")
-    assert focused(page) == "Skip to the cameras"
+    assert focused(page) == "Skip to the content"
     press("Enter")
     press("Tab")
     assert focused(page) == "Add a camera"

@@ -1,3 +1,4 @@
+// @ts-nocheck
 // The pipeline's graph, and a form for each stage with settings that can be changed while it runs.
 
 import { call } from "./api.js";

@@ -1,16 +1,23 @@
 // Polls the server and updates the page; reports when the server does not respond, and recovers when it does.
 
-import { get } from "./api.js";
-import { $, ago, make, number, say, text } from "./dom.js";
+import { Trouble, get } from "./api.js";
+import { $, ago, make, number, say, text, why } from "./dom.js";
 import { showEvents } from "./events.js";
 import { showStages } from "./graph.js";
 import { begin as beginRouting, update } from "./router.js";
 import { begin } from "./session.js";
+import { fill, t } from "./strings.js";
 import { showSources } from "./wall.js";
+
+/** @typedef {import("./types").RaisedAlarm} RaisedAlarm */
 
 const EVERY_MS = 1000, SLOWEST_MS = 5000, STAGES_EVERY = 3;
 
-let turn = 0, wait = EVERY_MS, last = -1, started = null, known = false, routed = false, stages = [];
+let turn = 0, wait = EVERY_MS, last = -1, known = false, routed = false;
+/** @type {number | null} */
+let started = null; // when the server ceased to respond
+/** @type {import("./types").StageView[]} */
+let stages = [];
 
 async function look() {
   if (!known) {
@@ -29,14 +36,15 @@ async function look() {
   if (turn % STAGES_EVERY === 0) showStages(stages = await get("/api/v1/stages"));
   update({ status, sources, stages });
   turn += 1;
-  const word = status.stopping ? "stopping" : status.ready ? "running" : "starting";
-  text($("status-text"), word);
+  text($("status-text"), t(status.stopping ? "status.stopping" : status.ready ? "status.running" : "status.starting"));
   $("status").className = `status ${status.ready ? "ok" : ""}`;
-  text($("whole"), `${status.device} · ${number(status.frames)} frames · up ${ago(status.uptime_s)}`);
+  text($("whole"), t("status.whole", { device: status.device, frames: number(status.frames), time: ago(status.uptime_s) }));
 }
 
+/** @type {Set<string>} */
 let told = new Set();
 
+/** @param {RaisedAlarm[]} alarms */
 function showAlarms(alarms) {
   const words = alarms.map((one) => `${one.alarm}: ${one.text}`);
   const keys = alarms.map((one) => `${one.alarm} ${one.source}`);
@@ -45,18 +53,18 @@ function showAlarms(alarms) {
   told = new Set(keys);
   const list = $("alarms");
   list.hidden = words.length === 0;
-  while (list.children.length > words.length) list.lastChild.remove();
+  while (list.children.length > words.length) list.lastChild?.remove();
   while (list.children.length < words.length) list.append(make("p"));
   words.forEach((one, place) => text(list.children[place], one));
 }
 
+/** @param {unknown} trouble */
 function away(trouble) {
   started ??= Date.now();
   $("status").className = "status bad";
-  text($("status-text"), "no response");
-  const words = trouble.away ?? true
-    ? `The server has not responded since ${new Date(started).toLocaleTimeString()}. The page shows the last known state and retries.`
-    : `The server responds with an error: ${trouble.message}`;
+  text($("status-text"), t("status.away"));
+  const answered = trouble instanceof Trouble && !trouble.away;
+  const words = answered ? t("api.error", { message: why(trouble) }) : t("api.awaySince", { time: new Date(started).toLocaleTimeString() });
   text($("away"), words);
   $("away").hidden = false;
   document.body.classList.add("gone");
@@ -83,4 +91,9 @@ async function tick() {
   setTimeout(tick, wait);
 }
 
+fill(document);
+$("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names the view
+  $($("home").hidden ? "view" : "home").focus();
+});
 tick();

@@ -9,7 +9,11 @@ let opened = null;
 let state = null;
 let turn = 0;
 
-// The address of a view, for links.
+/**
+ * The address of a view, for links.
+ * @param {string} name
+ * @param {Record<string, string>} [params]
+ */
 export function address(name, params = {}) {
   const query = new URLSearchParams(params).toString();
   return `#/${name}${query ? `?${query}` : ""}`;
@@ -21,7 +25,7 @@ async function show() {
   const mine = turn += 1;
   opened?.close?.();
   opened = null;
-  for (const link of document.querySelectorAll("#views a")) {
+  for (const link of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#views a"))) {
     if (link.dataset.view === view.name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -37,6 +41,7 @@ async function show() {
   if (state) opened.update?.(state);
 }
 
+/** @param {import("./views/index.js").State} now */
 export function update(now) {
   state = now;
   opened?.update?.(now);
