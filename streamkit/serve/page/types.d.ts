@@ -1,11 +1,30 @@
-// The answers of the API, made from its OpenAPI document by tests/serve/test_page_types.py. To write it again:
+// The answers of the API, made from its OpenAPI document by tests/serve/test_page_types.py. To write it anew:
 // STREAMKIT_WRITE=1 python -m pytest tests/serve/test_page_types.py
+
+export interface Acknowledgement {
+  source: string;
+}
+
+export interface AlarmChange {
+  number: number;
+  time_s: number;
+  kind: string;
+  alarm: string;
+  source: string;
+  text: string;
+}
 
 export interface AlarmView {
   name: string;
   rule: string;
+  words: string;
   count: number;
   raised: RaisedAlarm[];
+}
+
+export interface BottleneckView {
+  stage: string | null;
+  text: string;
 }
 
 export interface ChangedSource {
@@ -38,10 +57,29 @@ export interface HTTPValidationError {
   detail?: ValidationError[];
 }
 
+export interface LogMessage {
+  number: number;
+  time_s: number;
+  level: string;
+  place: string;
+  text: string;
+}
+
 export interface NewSource {
   id: string;
   uri: string;
   options?: Record<string, any>;
+}
+
+export interface Problem {
+  severity: "error" | "warning";
+  kind: string;
+  text: string;
+  since_s?: number;
+  source?: string | null;
+  stage?: string | null;
+  link?: string;
+  acknowledged?: boolean;
 }
 
 export interface RaisedAlarm {
@@ -49,6 +87,7 @@ export interface RaisedAlarm {
   source: string;
   since_s: number;
   text: string;
+  acknowledged: boolean;
 }
 
 export interface Setting {
@@ -87,6 +126,8 @@ export interface StageView {
   frames: number;
   failed: number;
   us_per_frame: number | null;
+  fps: number;
+  busy: number;
   queue: number;
   settings: Setting[];
 }
@@ -104,6 +145,8 @@ export interface Status {
   emits: string[];
   records: string[];
   alarms: RaisedAlarm[];
+  problems: Problem[];
+  bottleneck: BottleneckView;
   last_event: number;
   allow_files: boolean;
 }
