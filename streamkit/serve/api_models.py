@@ -216,11 +216,11 @@ class Problem:
     severity: Severity
     kind: str
     text: str
-    since_s: float = 0.0
-    source: str | None = None
-    stage: str | None = None
-    link: str = "#/home"
-    acknowledged: bool = False
+    since_s: float
+    source: str | None
+    stage: str | None
+    link: str
+    acknowledged: bool
 
 
 @dataclass(frozen=True, slots=True)

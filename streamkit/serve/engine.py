@@ -80,7 +80,8 @@ class ServeEngine:
         try:
             self.problems.sample(now_s)
             if running.ready:
-                paced = all(one.live or one.latency is not None for one in list(running.states.values()))
+                going = [one for one in list(running.states.values()) if one.state == "running"]
+                paced = all(one.live or one.latency is not None for one in going)
                 self.load.sample(now_s, running.meters(), paced)
         except Exception as error:  # a failure must not end the observation
             self._warn(f"the state of the pipeline could not be computed: {describe(error)}")
@@ -292,8 +293,15 @@ class ServeEngine:
         if not live:
             return []
         schema = model_of(node.type).json_schema()["properties"]
+        whole = next((one for one in self.graph.config.stages if one.id == node.table), None)
+        helps = {} if whole is None else {option.name: option.help for option in options(whole.type)}
         return [
-            api_models.Setting(option.name, _masked(live[option.name]), option.help, schema.get(option.name, {}))
+            api_models.Setting(
+                option.name,
+                _masked(live[option.name]),
+                option.help or helps.get(option.name, ""),
+                schema.get(option.name, {}),
+            )
             for option in options(node.type)
             if option.name in live
         ]

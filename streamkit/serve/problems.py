@@ -44,6 +44,13 @@ class _Counts:
     spooled: float = 0.0
 
 
+def _problem(
+    severity: Severity, kind: str, text: str, since_s: float = 0.0, *, source: str | None = None,
+    stage: str | None = None, link: str = "#/home", acknowledged: bool = False,
+) -> Problem:  # fmt: skip
+    return Problem(severity, kind, text, since_s, source, stage, link, acknowledged)
+
+
 class Problems:
     """Finds what is wrong, from samples of a run. One thread samples, about once a second; any may read.
 
@@ -96,7 +103,7 @@ class Problems:
     def _run(self) -> Iterator[Problem]:
         if (fatal := self._running.fatal) is not None:
             text = without_addresses(mask(describe(fatal)))
-            yield Problem("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
+            yield _problem("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
 
     def _sources(self, health: HealthSnapshot) -> Iterator[Problem]:
         expected, down = 0, []
@@ -110,10 +117,12 @@ class Problems:
                 text = alarm_text(["down_s"], {**health.sources.get(id_, {}), **facts}, self._subject(id_))
                 if state.state == "failed" and state.error and not state.cause:
                     text += f": {_first_line(state.error)}"
-                down.append(Problem("error", "source_down", text, away_s, id_, link=f"#/home?source={quote(id_)}"))
+                down.append(
+                    _problem("error", "source_down", text, away_s, source=id_, link=f"#/home?source={quote(id_)}")
+                )
         if len(down) == expected > 1:
             text = f"no source is running: all {expected} are down"
-            yield Problem("error", "all_down", text, min(one.since_s for one in down))
+            yield _problem("error", "all_down", text, min(one.since_s for one in down))
         yield from down
 
     def _subject(self, id_: str) -> AlarmSubject:
@@ -125,7 +134,9 @@ class Problems:
             severity: Severity = "warning" if one.acknowledged else "error"
             text = f"alarm {one.alarm}: {one.text}"
             source = None if one.source == "pipeline" else one.source
-            yield Problem(severity, "alarm", text, one.since_s, source, None, "#/alarms", one.acknowledged)
+            yield _problem(
+                severity, "alarm", text, one.since_s, source=source, link="#/alarms", acknowledged=one.acknowledged
+            )
 
     def _frames(self) -> Iterator[Problem]:
         first, last = self._history[0], self._history[-1]
@@ -135,38 +146,37 @@ class Problems:
             if lost := sum(grown.values()):
                 frames = last.frames[id_] - first.frames.get(id_, 0)
                 causes = ", ".join(sorted(cause.removeprefix("frames dropped: ") for cause in grown))
-                text = (
-                    f'{_frames(lost)} of "{id_}" {"was" if lost == 1 else "were"} dropped in the last minute ({causes})'
-                )
+                text = f'{_counted(lost)} of "{id_}" {"was" if lost == 1 else "were"} dropped'
+                text += f" in the last minute ({causes})"
                 severity: Severity = "error" if lost > _FEW_DROPS * max(frames, lost) else "warning"
-                yield Problem(severity, "drops", text, 0.0, id_, link="#/pipeline")
+                yield _problem(severity, "drops", text, source=id_, link="#/pipeline")
 
     def _stages(self, health: HealthSnapshot) -> Iterator[Problem]:
         first, last = self._history[0], self._history[-1]
         for id_, failed in last.failed.items():
             if (grown := failed - first.failed.get(id_, 0)) > 0:
-                text = f"stage {id_} failed on {_frames(grown)} in the last minute"
-                yield Problem("error", "failed_frames", text, stage=id_, link=_stage(id_))
+                text = f"stage {id_} failed on {_counted(grown)} in the last minute"
+                yield _problem("error", "failed_frames", text, stage=id_, link=_stage(id_))
         if (call_s := health.pipeline.get("stage_call_s", 0.0)) > _HANGS_S:
             id_ = health.about.get("stage_call_s", "")
-            yield Problem("error", "stage_hangs", _text("stage_call_s", health), call_s, stage=id_, link=_stage(id_))
+            yield _problem("error", "stage_hangs", _text("stage_call_s", health), call_s, stage=id_, link=_stage(id_))
 
     def _outputs(self, health: HealthSnapshot) -> Iterator[Problem]:
         facts, about = health.pipeline, health.about
         if (late_s := facts.get("undelivered_s", 0.0)) > _UNDELIVERED_S:
             id_ = about.get("undelivered_s", "")
-            yield Problem("error", "undelivered", _text("undelivered_s", health), late_s, stage=id_, link=_stage(id_))
+            yield _problem("error", "undelivered", _text("undelivered_s", health), late_s, stage=id_, link=_stage(id_))
         id_ = about.get("spool_records", "")
         if facts.get("spool_share", 0.0) > _FULL_SPOOL:
             id_ = about.get("spool_share", "")
-            yield Problem("error", "spool", _text("spool_share", health), stage=id_, link=_stage(id_))
+            yield _problem("error", "spool", _text("spool_share", health), stage=id_, link=_stage(id_))
         elif self._spool_grows():
             text = f"the spool of {id_} grows: {facts['spool_records']:,.0f} records wait"
-            yield Problem("warning", "spool", text, stage=id_, link=_stage(id_))
+            yield _problem("warning", "spool", text, stage=id_, link=_stage(id_))
         disk = self._disk.snapshot()
         if (free_gb := disk.pipeline.get("disk_free_gb", math.inf)) < _LOW_GB:
             severity: Severity = "error" if free_gb < _FULL_GB else "warning"
-            yield Problem(severity, "disk", _text("disk_free_gb", disk))
+            yield _problem(severity, "disk", _text("disk_free_gb", disk))
 
     def _spool_grows(self) -> bool:
         """Whether every third of the last seconds had more waiting records than the one before."""
@@ -180,11 +190,11 @@ class Problems:
         first, last = self._history[0], self._history[-1]
         lately = next(one for one in self._history if now_s - one.at_s <= _TUNED_S)
         if last.untuned > lately.untuned:
-            yield Problem(
+            yield _problem(
                 "warning", "untuned", "a network is still being tuned, and is slow until then", link="#/pipeline"
             )
         if last.restarted > first.restarted:
-            yield Problem("warning", "restarted", "a process died within the last minute; its sources were restarted",
+            yield _problem("warning", "restarted", "a process died within the last minute; its sources were restarted",
                           link="#/logs")  # fmt: skip
 
 
@@ -192,7 +202,7 @@ def _text(fact: str, health: HealthSnapshot) -> str:
     return alarm_text([fact], health.pipeline, AlarmSubject("pipeline", "pipeline", health.about))
 
 
-def _frames(count: int) -> str:
+def _counted(count: int) -> str:
     return f"{count:,} frame" + ("" if count == 1 else "s")
 
 

@@ -1,9 +1,13 @@
 // The texts of the page, by key. Each topic has a file in strings/en/; a translation is a folder beside it.
 
+import alarms from "./strings/en/alarms.js";
 import common from "./strings/en/common.js";
+import controls from "./strings/en/controls.js";
+import logs from "./strings/en/logs.js";
+import pipeline from "./strings/en/pipeline.js";
 
 /** @type {Record<string, string>} */
-const TEXTS = { ...common };
+const TEXTS = { ...alarms, ...common, ...controls, ...logs, ...pipeline };
 
 /**
  * The text of a key, with `{name}` replaced by values.

@@ -75,11 +75,11 @@ export interface Problem {
   severity: "error" | "warning";
   kind: string;
   text: string;
-  since_s?: number;
-  source?: string | null;
-  stage?: string | null;
-  link?: string;
-  acknowledged?: boolean;
+  since_s: number;
+  source: string | null;
+  stage: string | null;
+  link: string;
+  acknowledged: boolean;
 }
 
 export interface RaisedAlarm {

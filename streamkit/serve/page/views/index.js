@@ -14,4 +14,7 @@ import { t } from "../strings.js";
 /** @type {View[]} */
 export const VIEWS = [
   { name: "home", title: t("home.title"), load: null },
+  { name: "alarms", title: t("alarms.title"), load: () => import("./alarms.js") },
+  { name: "pipeline", title: t("pipeline.title"), load: () => import("./pipeline.js") },
+  { name: "logs", title: t("logs.title"), load: () => import("./logs.js") },
 ];

@@ -2,7 +2,8 @@
 
 export default {
   "page.skip": "Skip to the content",
-  "page.nav": "Page",
+  "page.nav": "Views",
+  "page.more": "More",
   "page.cancel": "Cancel",
   "page.close": "Close",
   "page.api": "API",
@@ -23,6 +24,10 @@ export default {
   "status.running": "running",
   "status.stopping": "stopping",
   "status.away": "no response",
+  "status.one": "1 problem",
+  "status.many": "{n} problems",
+  "status.more": "{text} (+{n})",
+  "status.since": "since {time}",
   "status.whole": "{device} · {frames} frames · up {time}",
 
   "session.signIn": "Sign in",
@@ -43,7 +48,6 @@ export default {
   "home.title": "Overview",
   "home.cameras": "Cameras",
   "home.events": "Events",
-  "home.pipeline": "Pipeline",
   "home.nothing": "No cameras.",
   "home.addOne": "Add one with its address, such as `rtsp://user:password@10.0.0.7/stream1`.",
 
