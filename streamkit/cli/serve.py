@@ -60,7 +60,7 @@ def serve(
     if limits.connections < max_connections:
         display.log(f"at most {limits.connections} connections: a quarter of the open files allowed (ulimit -n)")
     app = create_app(engine, known, allowed_hosts=[host, *allowed_hosts], viewers=limits.viewers)
-    with serving(app, listening, limits, refused=engine.refused):
+    with engine.observing(), serving(app, listening, limits, refused=engine.refused):
         code = common.run_to_end(running, display)
     display.summary(running.report(code))
     common.exit_past_threads(running, code)

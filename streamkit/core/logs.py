@@ -6,17 +6,23 @@ The commands show these messages with `messages_to`. A program that uses the pac
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from streamkit.core.masking import mask
 from streamkit.core.text import printable
 
 ROOT = "streamkit"
 """The logger above all loggers of the package."""
 STAGES = "streamkit.stages"
 """The logger of `Context.log`."""
+
+KEPT = 2000
+"""Number of messages that a `MessageStore` keeps."""
 
 _REMEMBERED = 1000
 
@@ -114,3 +120,70 @@ def messages_to(receive: Callable[[str, int, str], None]) -> Iterator[OncePerTex
     finally:
         logger.handlers, logger.propagate = handlers, propagate
         logger.setLevel(level)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message that was logged.
+
+    Attributes:
+        number: increases with each message.
+        time_s: when it was logged, in seconds since 1970.
+        level: `info`, `warning`, `error` or `critical`.
+        place: the module that logged it, such as `runtime.ingest.reconnect`.
+        text: its text, with secrets masked.
+    """
+
+    number: int
+    time_s: float
+    level: str
+    place: str
+    text: str
+
+
+class MessageStore(logging.Handler):
+    """Keeps the latest messages of the package in memory, from level INFO.
+
+    Args:
+        keep: maximum number of messages.
+    """
+
+    def __init__(self, keep: int = KEPT) -> None:
+        super().__init__(logging.INFO)
+        self._messages: deque[StoredMessage] = deque(maxlen=keep)
+        self._numbers = itertools.count(1)
+
+    @contextlib.contextmanager
+    def receiving(self) -> Iterator[None]:
+        """Keep what is logged while the block runs, beside what other handlers do with it."""
+        logger = logging.getLogger(ROOT)
+        level = logger.level
+        logger.addHandler(self)
+        if logger.getEffectiveLevel() > logging.INFO:
+            logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record; called by `logging`, one record at a time."""
+        try:
+            text = mask(self.format(record))
+            place = record.name.removeprefix(f"{ROOT}.")
+            number = next(self._numbers)
+            self._messages.append(StoredMessage(number, record.created, record.levelname.lower(), place, text))
+        except Exception:
+            self.handleError(record)
+
+    def messages(self, after: int = 0, level: int = logging.INFO) -> list[StoredMessage]:
+        """The messages with a number above `after`, of at least this level of `logging`; the oldest first."""
+        while True:
+            try:
+                found = list(self._messages)
+                break
+            except RuntimeError:  # a message was logged meanwhile
+                continue
+        known = logging.getLevelNamesMapping()
+        return [one for one in found if one.number > after and known.get(one.level.upper(), level) >= level]

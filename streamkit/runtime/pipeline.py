@@ -46,7 +46,7 @@ from streamkit.runtime.ingest.source_reader import Status
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.ingest.sources import Sources, drops_late_frames, in_realtime, ring_for
 from streamkit.runtime.observe.alarms import Alarms
-from streamkit.runtime.observe.health import Observer, emitters, folders
+from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders
 from streamkit.runtime.observe.report_merge import headline
 from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.observe.watchdog import Watchdog, stacks
@@ -374,6 +374,10 @@ class PipelineRun(Controls):
     def pids(self) -> tuple[int, ...]:
         """The process ids of the run: this process only."""
         return (os.getpid(),)
+
+    def health(self) -> HealthSnapshot:
+        """The facts of `config/alarms.py`; those that no alarm names may be missing."""
+        return self._observer.snapshot()
 
     def frame_counts(self) -> list[tuple[int, float]]:
         """For each process, the frames that have reached the end of the graph and the monotonic time in seconds."""

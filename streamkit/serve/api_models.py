@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Len
 
 from streamkit.runtime.preview.gallery import GalleryEvent
 
 _CLOSED = {"extra": "forbid"}
+
+Severity = Literal["error", "warning"]
 
 
 class RequestRejected(Exception):
@@ -107,7 +109,12 @@ class Setting:
 
 @dataclass(slots=True)
 class StageView:
-    """One stage of the graph, its inputs and its counters. `queue` is the number of batches that wait before it."""
+    """One stage of the graph, its inputs and its counters.
+
+    `queue` is the number of batches that wait before it. `fps` is its rate and `busy` the share of the time, 0 to 1, in
+    which its threads worked in it, both over the last seconds; `us_per_frame` is the mean cost of a frame since the
+    start.
+    """
 
     id: str
     type: str
@@ -119,6 +126,8 @@ class StageView:
     frames: int
     failed: int
     us_per_frame: float | None
+    fps: float
+    busy: float
     queue: int
     settings: list[Setting]
 
@@ -150,22 +159,87 @@ class EventView:
 
 @dataclass(slots=True)
 class RaisedAlarm:
-    """An alarm that is currently raised: its source (or `pipeline`), its duration in seconds, and its text."""
+    """An alarm that is currently raised: its source (or `pipeline`), its duration in seconds, and its text.
+
+    `acknowledged` is true if a person has acknowledged it.
+    """
 
     alarm: str
     source: str
     since_s: float
     text: str
+    acknowledged: bool
 
 
 @dataclass(slots=True)
 class AlarmView:
-    """An alarm on the pipeline itself: its rule, how often it was raised, and where it is currently raised."""
+    """An alarm on the pipeline itself: its rule, also in words, how often and where it is raised."""
 
     name: str
     rule: str
+    words: str
     count: int
     raised: list[RaisedAlarm]
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmChange:
+    """An alarm that was raised or cleared. `time_s` is in seconds since 1970; `source` is a source or `pipeline`."""
+
+    number: int
+    time_s: float
+    kind: str
+    alarm: str
+    source: str
+    text: str
+
+
+@dataclass
+class Acknowledgement:
+    """The source for which an alarm is acknowledged, or `pipeline`."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
+
+    source: Annotated[str, Len(1, 512)]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong with the pipeline.
+
+    `kind` is one of all_down, source_down, alarm, run_failed, drops, failed_frames, stage_hangs, undelivered, spool,
+    disk, untuned, restarted. `since_s` is its duration in seconds, `source` and `stage` what it is about, or null.
+    `link` is the address of the page's view that has more about it. `acknowledged` is true for an alarm that a person
+    knows of.
+    """
+
+    severity: Severity
+    kind: str
+    text: str
+    since_s: float
+    source: str | None
+    stage: str | None
+    link: str
+    acknowledged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """A message of the run, with secrets masked. `time_s` is in seconds since 1970; `place` is the module."""
+
+    number: int
+    time_s: float
+    level: str
+    place: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BottleneckView:
+    """What limits the pipeline: the stage, or null if none is the limit, and a sentence."""
+
+    stage: str | None
+    text: str
 
 
 @dataclass(slots=True)
@@ -173,7 +247,7 @@ class Status:
     """The pipeline as a whole.
 
     `ready` says whether it accepts frames; `emits` lists the stages that emit events, `records` those that can record
-    a clip on request, `alarms` the alarms that are currently raised.
+    a clip on request, `alarms` the alarms that are currently raised, `problems` everything that is wrong.
     """
 
     version: str
@@ -188,5 +262,7 @@ class Status:
     emits: list[str]
     records: list[str]
     alarms: list[RaisedAlarm]
+    problems: list[Problem]
+    bottleneck: BottleneckView
     last_event: int
     allow_files: bool

@@ -18,8 +18,10 @@ from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.guard import API, Guard
 from streamkit.serve.live import MAX_VIEWERS
+from streamkit.serve.routes.alarms import add_alarms
 from streamkit.serve.routes.common import reply
 from streamkit.serve.routes.images import add_images
+from streamkit.serve.routes.logs import add_logs
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
@@ -50,6 +52,8 @@ def create_app(
     add_pipeline(api, engine)
     add_changes(api, engine)
     add_images(api, engine, viewers)
+    add_alarms(api, engine)
+    add_logs(api, engine)
     app.include_router(api)
     add_probes(app, engine)
     add_pages(app)

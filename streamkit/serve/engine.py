@@ -5,6 +5,8 @@ Only signed-in clients see the sources' addresses; see `ServeEngine.sources`.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,19 +19,27 @@ from streamkit.config.pipeline_config import read_source, source_entry
 from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.config.validate import model_of
 from streamkit.core.counters import Counters
-from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.core.errors import ConfigError, StreamkitError, describe
+from streamkit.core.logs import LogOnce, MessageStore
 from streamkit.core.masking import mask, without_addresses
 from streamkit.core.stage import options
 from streamkit.media.uris import is_path, scheme
+from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.ingest.source_status import SourceState, short
+from streamkit.runtime.observe.live_load import LiveLoad, StageLoad
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.serve import api_models
+from streamkit.serve.alarm_center import AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
+from streamkit.serve.problems import Problems
+
+logger = logging.getLogger(__name__)
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
 _RECONNECTS = "reconnects: "
+_OBSERVE_EVERY_S = 1.0
 _FIXED = frozenset({"uri", "stage", "fault"})  # options that the API may not change
 
 
@@ -40,12 +50,41 @@ class ServeEngine:
         running: the pipeline.
         gallery: the images and events of its preview.
         allow_files: whether added sources may read this machine's files and devices.
+
+    Attributes:
+        messages: the latest messages of the run.
+        alarm_center: what people see and do about the alarms.
+        problems: what is wrong.
+        load: rates and load of the stages.
     """
 
     def __init__(self, running: PipelineRun, gallery: Gallery, *, allow_files: bool = False) -> None:
         self.running, self.gallery, self.allow_files = running, gallery, allow_files
         self.refused = Counters()  # requests and connections, by cause
         self._begun_s = time.monotonic()
+        self.messages = MessageStore()
+        self.alarm_center = AlarmCenter(running.alarms, self.graph.config.alarms)
+        self.problems = Problems(running, self.alarm_center.raised)
+        self.load = LiveLoad(self.graph)
+        self._warn = LogOnce(logger.warning)
+
+    @contextlib.contextmanager
+    def observing(self) -> Iterator[None]:
+        """Keep the messages of the run, and look for problems and at the load once a second, while the block runs."""
+        with self.messages.receiving(), PeriodicTimer(_OBSERVE_EVERY_S, self.observe):
+            yield
+
+    def observe(self) -> None:
+        """Look at the run once; called by the timer's thread."""
+        now_s, running = time.monotonic(), self.running
+        try:
+            self.problems.sample(now_s)
+            if running.ready:
+                going = [one for one in list(running.states.values()) if one.state == "running"]
+                paced = all(one.live or one.latency is not None for one in going)
+                self.load.sample(now_s, running.meters(), paced)
+        except Exception as error:  # a failure must not end the observation
+            self._warn(f"the state of the pipeline could not be computed: {describe(error)}")
 
     @property
     def graph(self) -> Graph:
@@ -221,14 +260,16 @@ class ServeEngine:
 
     def stages(self) -> list[StageView]:
         """The stages of the graph, each after its inputs."""
-        meters = self.running.meters()
-        queues = self.running.queues()
-        return [self._stage(node, meters.get(node.id, {}), queues.get(node.id, 0)) for node in self._nodes()]
+        meters, queues, loads = self.running.meters(), self.running.queues(), self.load.stages
+        return [
+            self._stage(node, meters.get(node.id, {}), queues.get(node.id, 0), loads.get(node.id, StageLoad()))
+            for node in self._nodes()
+        ]
 
     def _nodes(self) -> Iterator[Node]:
         return (node for node in self.graph.nodes.values() if "gallery" not in node.options)
 
-    def _stage(self, node: Node, meter: dict[str, Any], queue: int) -> StageView:
+    def _stage(self, node: Node, meter: dict[str, Any], queue: int, load: StageLoad) -> StageView:
         on_gpu = node.on_device and self.running.device.kind == "cuda"
         return StageView(
             id=node.id,
@@ -241,6 +282,8 @@ class ServeEngine:
             frames=meter.get("frames", 0),
             failed=meter.get("failed", 0),
             us_per_frame=meter.get("us_per_frame"),
+            fps=load.fps,
+            busy=load.busy,
             queue=queue,
             settings=self._settings(node),
         )
@@ -250,8 +293,15 @@ class ServeEngine:
         if not live:
             return []
         schema = model_of(node.type).json_schema()["properties"]
+        whole = next((one for one in self.graph.config.stages if one.id == node.table), None)
+        helps = {} if whole is None else {option.name: option.help for option in options(whole.type)}
         return [
-            api_models.Setting(option.name, _masked(live[option.name]), option.help, schema.get(option.name, {}))
+            api_models.Setting(
+                option.name,
+                _masked(live[option.name]),
+                option.help or helps.get(option.name, ""),
+                schema.get(option.name, {}),
+            )
             for option in options(node.type)
             if option.name in live
         ]
@@ -274,21 +324,6 @@ class ServeEngine:
 
     # ------------------------------------------------------------------------------------------------------ whole
 
-    def alarms(self) -> list[api_models.AlarmView]:
-        """The alarms on the pipeline itself."""
-        raised, rules = self._raised(), self.running.alarms.rules()
-        return [
-            api_models.AlarmView(name, rule, count, [one for one in raised if one.alarm == name])
-            for name, (rule, count) in rules.items()
-        ]
-
-    def _raised(self) -> list[api_models.RaisedAlarm]:
-        now_s = time.time()
-        return [
-            api_models.RaisedAlarm(one.alarm, one.source, round(max(0.0, now_s - one.since_s), 1), one.text)
-            for one in self.running.alarms.raised
-        ]
-
     def status(self) -> api_models.Status:
         """The pipeline as a whole."""
         from streamkit import __version__
@@ -310,7 +345,9 @@ class ServeEngine:
                 *([STAGE] if running.alarms.rules() else []),
             ],
             records=self._recorders(),
-            alarms=self._raised(),
+            alarms=self.alarm_center.raised(),
+            problems=self.problems.current(),
+            bottleneck=api_models.BottleneckView(self.load.bottleneck.stage, self.load.bottleneck.text),
             last_event=newest[0].number if newest else 0,
             allow_files=self.allow_files,
         )

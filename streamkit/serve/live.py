@@ -92,17 +92,25 @@ class LiveResponse(StreamingResponse):
     """A multipart response of JPEG images.
 
     Args:
-        images: the parts of the response.
-        left: called once when the response has ended for any reason, also before the first image.
+        parts: the parts of the response.
+        left: called once when the response has ended for any reason, also before the first part.
     """
 
-    def __init__(self, images: AsyncIterator[bytes], left: Callable[[], None]) -> None:
-        super().__init__(images, media_type="multipart/x-mixed-replace; boundary=frame")
+    media_type = "multipart/x-mixed-replace; boundary=frame"
+
+    def __init__(self, parts: AsyncIterator[bytes], left: Callable[[], None]) -> None:
+        super().__init__(parts)
         self._release = left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the images, then call `left`."""
+        """Send the parts, then call `left`."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._release()
+
+
+class EventStream(LiveResponse):
+    """A response of server-sent events."""
+
+    media_type = "text/event-stream"

@@ -44,6 +44,10 @@ def test_the_api_tells_what_is_raised_and_keeps_it_among_the_events(alarmed):
     assert [one["data"]["text"] for one in alarmed.open.get("/api/v1/events").json()] == [event["data"]["text"]]
     assert event["image"] is False
     assert "alarms" in alarmed.open.get("/api/v1/status").json()["emits"]
+    (change,) = alarmed.open.get("/api/v1/alarms/history").json()
+    assert (change["kind"], change["alarm"], change["source"]) == ("raised", "camera_down", "gate")
+    assert (change["text"], change["number"]) == (event["data"]["text"], 1)
+    assert change["time_s"] == event["time_s"]
     assert alarmed.open.get("/api/v1/status").json()["events"] == {"raised": 1}
     assert alarmed.open.get("/api/v1/status").json()["last_event"] == event["number"] == 1
     assert SECRET not in alarmed.open.get("/api/v1/alarms").text + alarmed.open.get("/api/v1/events").text
@@ -75,12 +79,14 @@ def test_the_page_shows_it_and_lets_go_of_it(alarmed):
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.goto(alarmed.url)
         expect = playwright.expect
-        expect(page.locator("#alarms p")).to_have_text(
-            re.compile('^camera_down: camera "gate" has been down'), timeout=20_000
-        )
+        expect(page.locator("#status")).to_have_class("status bad", timeout=20_000)
+        expect(page.locator("#status-text")).to_have_text("2 problems")
+        expect(page.locator("#reason")).to_have_text(re.compile('^camera "gate" has been down'))
         expect(page.locator(".event strong").first).to_have_text(re.compile('camera "gate" has been down for'))
         assert alarmed.client.delete("/api/v1/sources/gate").status_code == 204
-        expect(page.locator("#alarms")).to_be_hidden(timeout=20_000)
+        expect(page.locator("#status")).to_have_class("status ok", timeout=20_000)
+        expect(page.locator("#status-text")).to_have_text("running")
+        expect(page.locator("#reason")).to_have_text("")
         expect(page.locator(".event strong").first).to_have_text('camera "gate" was removed')
         assert not troubles
         browser.close()

@@ -32,7 +32,6 @@ def test_a_wall_of_live_pictures(open_page, server, scheme, size):
     expect(gate.locator(".message")).to_contain_text("refused")
     expect(street.locator("dd").first).to_have_text(re.compile(r"^[1-9]\d?\.\d$"))
     expect(page.locator(".event").first).to_be_visible()
-    expect(page.locator("#graph svg")).to_be_visible()
     shown = street.locator("img").evaluate("one => [one.naturalWidth, one.naturalHeight]")
     assert shown == [640, 360]
     first = street.locator("img").get_attribute("src")
@@ -61,10 +60,8 @@ def test_text_can_be_read_in_light_and_dark(open_page):
     for scheme in ("light", "dark"):
         page = open_page(color_scheme=scheme)
         expect(tile(page, "street").locator("img")).to_be_visible()
-        page.locator("#settings summary").first.click()
-        expect(page.locator("#settings form").first).to_be_visible()
         found = page.evaluate(measure)
-        assert len(found) > 30
+        assert len(found) > 25
         assert not [one for one in found if one["ratio"] < 4.5]
 
 

@@ -70,6 +70,7 @@ def served(text: str, root: Any, *, port: int = 0, allow_files: bool = False, **
         app = create_app(engine, Token(TOKEN), **options)
         thread = threading.Thread(target=running.run, daemon=True)
         with (
+            engine.observing(),
             serving(app, listening, refused=engine.refused),
             httpx.Client(base_url=url, timeout=20) as plain,
             httpx.Client(base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}) as client,

@@ -297,7 +297,7 @@ class WorkerFleet(Controls):
         runners = list(self._stages.runners.values())
         self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
         self._watchdog = Watchdog(graph.config.watchdog_s, runners)
-        self.alarms = Alarms(alarms, self._health, runners, self.addresses, self.fail, self._ending)
+        self.alarms = Alarms(alarms, self.health, runners, self.addresses, self.fail, self._ending)
 
     # --------------------------------------------------------------------------------------------------- the run
 
@@ -747,8 +747,11 @@ class WorkerFleet(Controls):
     def _ending(self) -> bool:
         return self.stopping or self.fatal is not None or self.sources.over
 
-    def _health(self) -> HealthSnapshot:
-        """Facts of all processes. Sources of a dead process are down; those of a silent process have no new frames."""
+    def health(self) -> HealthSnapshot:
+        """See `PipelineRun.health`.
+
+        Sources of a dead process are down; those of a silent process have no new frames.
+        """
         now_s, parts = time.monotonic(), [self._observer.snapshot()]
         for worker in self._workers:
             ids = self.sources.of(worker)

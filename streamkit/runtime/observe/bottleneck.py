@@ -12,7 +12,9 @@ DECODE = "decode"
 READERS = ("source/", "ahead/")  # threads that decode
 GPU = "wait for the GPU"
 PACE = ("wait for the pace", "wait for packets")  # waits of sources that do not depend on the load
-_BUSY, _MUCH, _LITTLE = 0.7, 0.2, 0.05  # shares of time
+BUSY = 0.7
+"""Share of time from which a lane may be the limit."""
+_MUCH, _LITTLE = 0.2, 0.05  # shares of time
 _LIMITS = {DECODE: "decoding is the limit", "network": "the network is the limit", "output": "writing is the limit"}
 
 
@@ -112,9 +114,9 @@ def find_bottleneck(found: Sequence[LaneUsage], roles: Mapping[str, str]) -> str
         return None
     top = max(lanes, key=lambda use: use.busy)
     stage, share = top.busiest_stage, top.work_s[top.busiest_stage] / top.total_s
-    if top.busy < _BUSY:
+    if top.busy < BUSY:
         return f"{stage} is busy most, {_percent(top.busy)} of the time: {_idle(found)}"
-    busy = [use for use in lanes if use.busy >= _BUSY]
+    busy = [use for use in lanes if use.busy >= BUSY]
     if len(busy) > 1 and not any(use.gpu_s for use in lanes) and min(use.off_core for use in busy) > _MUCH:
         names = " and ".join(use.busiest_stage for use in busy)
         heaviest = max(busy, key=lambda use: use.cpu_s).busiest_stage

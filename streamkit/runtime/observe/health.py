@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,6 +105,7 @@ class Observer:
     ) -> None:  # fmt: skip
         self._wanted, self._states, self._runners, self._folders = frozenset(wanted), states, runners, folders
         self._begun_s = time.monotonic()
+        self._lock = threading.Lock()
         self._histories: dict[str, _SourceHistory] = {}
         self._delivered: dict[str, tuple[int, float]] = {}  # by emitter: what it had delivered, and since when
         self._nvml: Any = None
@@ -113,8 +115,16 @@ class Observer:
             self._nvml, self._device = Nvml(device.index), str(device)
 
     def snapshot(self, now_s: float | None = None) -> HealthSnapshot:
-        """Compute the facts; call it about once a second. `now_s` is the monotonic time, now by default."""
-        found, now_s = HealthSnapshot(), time.monotonic() if now_s is None else now_s
+        """Compute the facts; call it about once a second, on any thread.
+
+        Args:
+            now_s: the monotonic time in seconds; now by default.
+        """
+        with self._lock:
+            return self._snapshot(time.monotonic() if now_s is None else now_s)
+
+    def _snapshot(self, now_s: float) -> HealthSnapshot:
+        found = HealthSnapshot()
         states = {id_: state for id_, state in self._states().items() if not state.removed}
         for id_ in self._histories.keys() - states.keys():
             del self._histories[id_]

@@ -27,7 +27,7 @@ class WorkerReport:
         numbers: number of the order that each of its sources was started with; see `SourceOrder`.
         removed: totals of its removed sources.
         queues: frames and batches that wait, by the stage they wait for; see `PipelineRun.queues`.
-        facts: facts for alarms; None without alarms.
+        facts: facts for alarms and the page; None before the first report.
         at_s: time of the counts on the monotonic clock, which all processes of a machine share.
     """
 

@@ -1,8 +1,14 @@
 // Calls the API. Every failure is an Error with a message for the user; `away` means that the server did not respond.
 
+import { t } from "./strings.js";
+
 const PATIENCE_MS = 8000;
 
 export class Trouble extends Error {
+  /**
+   * @param {string} message
+   * @param {number} status 0 if the server did not respond
+   */
   constructor(message, status) {
     super(message);
     this.status = status;
@@ -10,20 +16,29 @@ export class Trouble extends Error {
   }
 }
 
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {unknown} [body]
+ * @returns {Promise<any>}
+ */
 export async function call(method, path, body) {
-  const request = { method, headers: {}, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) };
+  /** @type {Record<string, string>} */
+  const headers = {};
+  /** @type {RequestInit} */
+  const request = { method, headers, cache: "no-store", signal: /** @type {any} */ (AbortSignal).timeout(PATIENCE_MS) };
   if (body !== undefined) {
-    request.headers["Content-Type"] = "application/json";
+    headers["Content-Type"] = "application/json";
     request.body = JSON.stringify(body);
   }
   let answer;
   try {
     answer = await fetch(path, request);
   } catch {
-    throw new Trouble("The server does not respond.", 0);
+    throw new Trouble(t("api.away"), 0);
   }
   if (!answer.ok) {
-    let text = `The server responds with status ${answer.status}.`;
+    let text = t("api.status", { status: answer.status });
     try {
       text = (await answer.json()).error ?? text;
     } catch { /* no JSON body: show the status */ }
@@ -34,6 +49,15 @@ export async function call(method, path, body) {
   return type.startsWith("image/") ? answer.blob() : answer.json();
 }
 
+/**
+ * @param {string} path
+ * @returns {Promise<any>}
+ */
 export const get = (path) => call("GET", path);
 
+/**
+ * The path of a source in the API.
+ * @param {string} id
+ * @param {string} [rest]
+ */
 export const path = (id, rest = "") => `/api/v1/sources/${id.split("/").map(encodeURIComponent).join("/")}${rest}`;

@@ -2,30 +2,42 @@
 
 import { $, make, text } from "./dom.js";
 import { onSession, signedIn } from "./session.js";
+import { t } from "./strings.js";
 
+/** @typedef {import("./types").EventView} EventView */
+
+/** @type {Map<number, HTMLElement>} */
 const items = new Map();
+/** @type {EventView[]} */
 let shown = [];
 
+/** @param {EventView} event */
 function item(event) {
   const shot = make("div", { class: "shot" });
+  const about = t("events.title", { kind: event.kind, source: event.source });
   if (event.image && signedIn) {
-    const image = make("img", { loading: "lazy", alt: `${event.kind} at ${event.source}`, src: `/api/v1/events/${event.number}/image.jpg`,
-      onerror: () => image.replaceWith("image discarded") });
+    /** @type {HTMLImageElement} */
+    const image = make("img", { loading: "lazy", alt: about, src: `/api/v1/events/${event.number}/image.jpg`,
+      onerror: () => image.replaceWith(t("events.discarded")) });
     shot.append(make("a", { href: `/api/v1/events/${event.number}/image.jpg`, target: "_blank" }, image));
   } else {
-    shot.append(event.image ? "sign in" : "no image");
+    shot.append(t(event.image ? "events.signIn" : "events.noImage"));
   }
   const when = new Date(event.time_s * 1000);
   const alarm = event.stage === "alarms" && event.data.text;
   const data = Object.entries(event.data).filter(([key]) => !alarm || key !== "text").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);
-  if (event.track_id !== null) data.unshift(`track ${event.track_id}`);
+  if (event.track_id !== null) data.unshift(t("events.track", { id: event.track_id }));
   return make("li", { class: "event" }, shot,
     make("div", { class: "what" },
-      make("strong", {}, alarm || `${event.kind} at ${event.source}`),
+      make("strong", {}, alarm || about),
       make("small", {}, make("time", { datetime: when.toISOString() }, when.toLocaleTimeString()), ` · ${event.stage}${alarm ? ` · ${event.kind}` : ""}`),
       make("small", {}, data.join(", "))));
 }
 
+/**
+ * @param {EventView[]} events
+ * @param {string[]} emits the stages that emit events
+ */
 export function showEvents(events, emits) {
   shown = events;
   const list = $("list");
@@ -42,7 +54,7 @@ export function showEvents(events, emits) {
     if (list.children[place] !== element) list.insertBefore(element, list.children[place] ?? null);
   });
   $("quiet").hidden = events.length > 0;
-  text($("quiet"), emits.length ? "No events yet." : "No stage of this pipeline emits events.");
+  text($("quiet"), t(emits.length ? "events.none" : "events.never"));
 }
 
 onSession(() => {

@@ -1,16 +1,20 @@
 // Polls the server and updates the page; reports when the server does not respond, and recovers when it does.
 
-import { get } from "./api.js";
-import { $, ago, make, number, say, text } from "./dom.js";
+import { Trouble, get } from "./api.js";
+import { $, ago, number, say, text, why } from "./dom.js";
 import { showEvents } from "./events.js";
-import { showStages } from "./graph.js";
 import { begin as beginRouting, update } from "./router.js";
 import { begin } from "./session.js";
+import { fill, t } from "./strings.js";
 import { showSources } from "./wall.js";
 
-const EVERY_MS = 1000, SLOWEST_MS = 5000, STAGES_EVERY = 3;
+/** @typedef {import("./types").Status} Status */
 
-let turn = 0, wait = EVERY_MS, last = -1, started = null, known = false, routed = false, stages = [];
+const EVERY_MS = 1000, SLOWEST_MS = 5000;
+
+let wait = EVERY_MS, last = -1, known = false, routed = false;
+/** @type {number | null} */
+let started = null; // when the server ceased to respond
 
 async function look() {
   if (!known) {
@@ -25,38 +29,49 @@ async function look() {
     showEvents(await get("/api/v1/events?limit=50"), status.emits);
     last = status.last_event;
   }
-  showAlarms(status.alarms);
-  if (turn % STAGES_EVERY === 0) showStages(stages = await get("/api/v1/stages"));
-  update({ status, sources, stages });
-  turn += 1;
-  const word = status.stopping ? "stopping" : status.ready ? "running" : "starting";
-  text($("status-text"), word);
-  $("status").className = `status ${status.ready ? "ok" : ""}`;
-  text($("whole"), `${status.device} · ${number(status.frames)} frames · up ${ago(status.uptime_s)}`);
+  update({ status, sources, stages: await get("/api/v1/stages") });
+  showStatus(status);
+  text($("whole"), t("status.whole", { device: status.device, frames: number(status.frames), time: ago(status.uptime_s) }));
 }
 
+/** @type {Set<string>} */
 let told = new Set();
 
-function showAlarms(alarms) {
-  const words = alarms.map((one) => `${one.alarm}: ${one.text}`);
-  const keys = alarms.map((one) => `${one.alarm} ${one.source}`);
-  const fresh = words.filter((_, place) => !told.has(keys[place])); // texts change every second: only new alarms are announced
-  if (fresh.length) say(fresh.join(". "));
-  told = new Set(keys);
-  const list = $("alarms");
-  list.hidden = words.length === 0;
-  while (list.children.length > words.length) list.lastChild.remove();
-  while (list.children.length < words.length) list.append(make("p"));
-  words.forEach((one, place) => text(list.children[place], one));
+// Whether all is well, at the top of every view: red with the reason in words where something is wrong.
+/** @param {Status} status */
+function showStatus(status) {
+  const { problems } = status;
+  const wrong = problems.some((one) => one.severity === "error");
+  const word = t(status.stopping ? "status.stopping" : !status.ready ? "status.starting" : problems.length > 1 ? "status.many"
+    : problems.length ? "status.one" : "status.running", { n: problems.length });
+  show(wrong ? "bad" : problems.length ? "warn" : status.ready ? "ok" : "", word,
+    problems.length > 1 ? t("status.more", { text: problems[0].text, n: problems.length - 1 }) : problems[0]?.text ?? "");
+  $("status").title = problems.map((one) => one.text).join("\n");
+  // texts change every second: only new problems are announced
+  const keys = problems.filter((one) => !one.acknowledged).map((one) => [`${one.kind} ${one.source} ${one.stage}`, one.text]);
+  const fresh = keys.filter(([key]) => !told.has(key));
+  if (fresh.length) say(fresh.map(([, words]) => words).join(". "));
+  told = new Set(keys.map(([key]) => key));
 }
 
+/**
+ * @param {string} kind
+ * @param {string} word
+ * @param {string} reason
+ */
+function show(kind, word, reason) {
+  $("status").className = `status ${kind}`;
+  document.querySelector("header")?.classList.toggle("bad", kind === "bad");
+  text($("status-text"), word);
+  text($("reason"), reason);
+}
+
+/** @param {unknown} trouble */
 function away(trouble) {
   started ??= Date.now();
-  $("status").className = "status bad";
-  text($("status-text"), "no response");
-  const words = trouble.away ?? true
-    ? `The server has not responded since ${new Date(started).toLocaleTimeString()}. The page shows the last known state and retries.`
-    : `The server responds with an error: ${trouble.message}`;
+  show("bad", t("status.away"), t("status.since", { time: new Date(started).toLocaleTimeString() }));
+  const answered = trouble instanceof Trouble && !trouble.away;
+  const words = answered ? t("api.error", { message: why(trouble) }) : t("api.awaySince", { time: new Date(started).toLocaleTimeString() });
   text($("away"), words);
   $("away").hidden = false;
   document.body.classList.add("gone");
@@ -70,7 +85,6 @@ async function tick() {
         started = null;
         known = false;
         last = -1;
-        turn = 0;
         $("away").hidden = true;
         document.body.classList.remove("gone");
       }
@@ -83,4 +97,9 @@ async function tick() {
   setTimeout(tick, wait);
 }
 
+fill(document);
+$("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names the view
+  $($("home").hidden ? "view" : "home").focus();
+});
 tick();

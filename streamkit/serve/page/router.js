@@ -1,6 +1,8 @@
 // Shows the view that the address names, as #/events?source=gate, and passes the state of the pipeline to it.
 
 import { $, make } from "./dom.js";
+import { icon } from "./icons.js";
+import { t } from "./strings.js";
 import { VIEWS } from "./views/index.js";
 
 /** @type {import("./views/index.js").Opened | null} */
@@ -9,7 +11,11 @@ let opened = null;
 let state = null;
 let turn = 0;
 
-// The address of a view, for links.
+/**
+ * The address of a view, for links.
+ * @param {string} name
+ * @param {Record<string, string>} [params]
+ */
 export function address(name, params = {}) {
   const query = new URLSearchParams(params).toString();
   return `#/${name}${query ? `?${query}` : ""}`;
@@ -21,13 +27,16 @@ async function show() {
   const mine = turn += 1;
   opened?.close?.();
   opened = null;
-  for (const link of document.querySelectorAll("#views a")) {
+  for (const link of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#views a"))) {
     if (link.dataset.view === view.name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   document.title = view === VIEWS[0] ? "streamkit" : `${view.title} · streamkit`;
+  unfold(false);
   const root = $("view");
   root.replaceChildren();
+  root.dataset.view = view.name;
+  scrollTo(0, 0);
   $("home").hidden = view.load !== null;
   root.hidden = view.load === null;
   if (view.load === null) return;
@@ -37,13 +46,35 @@ async function show() {
   if (state) opened.update?.(state);
 }
 
+/**
+ * On a phone: shows the views for which the bar has no room.
+ * @param {boolean} open
+ */
+function unfold(open) {
+  $("nav").classList.toggle("open", open);
+  $("more").setAttribute("aria-expanded", String(open));
+}
+
+/** @param {import("./views/index.js").State} now */
 export function update(now) {
   state = now;
   opened?.update?.(now);
 }
 
 export function begin() {
-  $("views").append(...VIEWS.map((view) => make("a", { href: address(view.name), "data-view": view.name }, view.title)));
+  $("views").append(...VIEWS.map((view) => make("li", {}, make("a", { href: address(view.name), "data-view": view.name },
+    icon(view.name), make("span", {}, view.title)))));
+  const more = $("more");
+  more.append(icon("more"), make("span", {}, t("page.more")));
+  more.hidden = VIEWS.length <= 5;
+  $("nav").classList.toggle("many", VIEWS.length > 5);
+  more.addEventListener("click", () => unfold(more.getAttribute("aria-expanded") === "false"));
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && more.getAttribute("aria-expanded") === "true") {
+      unfold(false);
+      more.focus();
+    }
+  });
   addEventListener("hashchange", show);
   return show();
 }

@@ -1,13 +1,24 @@
 // Sign-in. A link with #token=... signs in automatically; the token is removed from the address bar.
 
 import { call, get } from "./api.js";
-import { $, dialog, say } from "./dom.js";
+import { $, dialog, field, say } from "./dom.js";
+import { t } from "./strings.js";
 
 export let signedIn = false;
 
+/** @type {Set<(signedIn: boolean) => void>} */
 const changed = new Set();
-export const onSession = (callback) => changed.add(callback);
 
+/**
+ * Calls `callback` when the user signs in or out; returns a function that ends this.
+ * @param {(signedIn: boolean) => void} callback
+ */
+export function onSession(callback) {
+  changed.add(callback);
+  return () => changed.delete(callback);
+}
+
+/** @param {boolean} value */
 function set(value) {
   signedIn = value;
   $("sign-in").hidden = value;
@@ -16,10 +27,10 @@ function set(value) {
 }
 
 const login = dialog("login", async (form) => {
-  await call("POST", "/api/v1/session", { token: form.elements.token.value });
+  await call("POST", "/api/v1/session", { token: field(form, "token").value });
   form.reset();
   set(true);
-  say("You are signed in.");
+  say(t("session.in"));
 });
 
 export function askToken() {
@@ -46,5 +57,5 @@ $("sign-in").addEventListener("click", askToken);
 $("sign-out").addEventListener("click", async () => {
   await call("DELETE", "/api/v1/session").catch(() => null);
   set(false);
-  say("You are signed out.");
+  say(t("session.out"));
 });

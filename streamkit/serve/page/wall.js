@@ -1,20 +1,36 @@
 // The wall: one tile per camera. Images are fetched a few at a time, for visible tiles of running cameras.
 
-import { call, get, path } from "./api.js";
-import { $, ago, dialog, make, number, say, text } from "./dom.js";
+import { Trouble, call, get, path } from "./api.js";
+import { $, ago, dialog, field, make, number, say, text, why } from "./dom.js";
 import { askToken, lost, onSession, signedIn } from "./session.js";
+import { has, t } from "./strings.js";
+
+/** @typedef {import("./types").SourceView} SourceView */
 
 const AT_ONCE = 3; // a browser opens six connections to a server; the others stay free for the user's actions
 const EVERY_MS = 350;
 const TOLD_MS = 6000; // how long a tile shows the result of an action
 
+/** @type {Map<string, Tile>} */
 const tiles = new Map();
+/** @type {WeakMap<Element, Tile>} */
+const owners = new WeakMap();
 let fetching = 0;
 let records = false; // whether a stage of the pipeline records clips
 
+/**
+ * A word of the API, such as a state, for people.
+ * @param {string} group
+ * @param {string} word
+ */
+export const named = (group, word) => (has(`${group}.${word}`) ? t(`${group}.${word}`) : word.replaceAll("_", " "));
+
 class Tile {
+  /** @param {string} id */
   constructor(id) {
     this.id = id;
+    /** @type {SourceView | null} */
+    this.source = null;
     this.seen = false;
     this.next = 0;
     this.busy = false;
@@ -26,42 +42,43 @@ class Tile {
     this.badge = make("span", { class: "badge" });
     this.address = make("p", { class: "address" });
     this.message = make("p", { class: "message" });
+    /** @type {Record<string, HTMLElement>} */
     this.figures = {};
     const list = make("dl", { class: "figures" });
-    for (const [key, label] of [["fps", "Frames/s"], ["latency", "Latency"], ["dropped", "Dropped"], ["reconnects", "Reconnects"]]) {
-      this.figures[key] = make("dd");
-      list.append(make("div", {}, make("dt", {}, label), this.figures[key]));
+    for (const key of ["fps", "latency", "dropped", "reconnects"]) {
+      list.append(make("div", {}, make("dt", {}, t(`tile.${key}`)), this.figures[key] = make("dd")));
     }
     this.pause = make("button", { type: "button", onclick: () => this.order(this.state === "paused" ? "resume" : "pause") });
-    this.record = make("button", { type: "button", "aria-label": `Record a clip of ${id}`, onclick: () => this.clip() }, "Record");
+    this.record = make("button", { type: "button", "aria-label": t("tile.recordOf", { id }), onclick: () => this.clip() }, t("tile.record"));
     this.error = make("p", { class: "error", role: "alert" });
     this.buttons = make("div", { class: "do" }, this.pause, this.record,
-      make("button", { type: "button", "aria-label": `Change ${id}`, onclick: () => change(this) }, "Change"),
-      make("button", { type: "button", "aria-label": `Remove ${id}`, onclick: () => remove(this) }, "Remove"));
+      make("button", { type: "button", "aria-label": t("tile.changeOf", { id }), onclick: () => change(this) }, t("tile.change")),
+      make("button", { type: "button", "aria-label": t("tile.removeOf", { id }), onclick: () => remove(this) }, t("tile.remove")));
     this.element = make("li", { class: "tile" },
       this.view,
       make("div", { class: "about" },
         make("div", { class: "name" }, make("h3", {}, id), this.badge), this.address, list, this.message, this.error,
         this.buttons));
-    this.element.tile = this;
+    owners.set(this.element, this);
     sight.observe(this.element);
   }
 
+  /** @param {SourceView} source */
   update(source) {
     const before = this.state;
     this.source = source;
     this.state = source.state;
-    if (before && before !== source.state) say(`${this.id} is ${source.state}. ${source.message}`);
-    const cause = source.cause ? `: ${source.cause.replace("_", " ")}` : "";
-    text(this.badge, `${source.state}${cause}`);
+    if (before && before !== source.state) say(t("tile.now", { id: this.id, state: named("state", source.state), message: source.message }));
+    const cause = source.cause ? `: ${named("cause", source.cause)}` : "";
+    text(this.badge, `${named("state", source.state)}${cause}`);
     this.badge.className = `badge ${source.state}`;
-    this.badge.title = `for ${ago(source.since_s)}`;
+    this.badge.title = t("tile.since", { time: ago(source.since_s) });
     text(this.address, source.address || source.kind);
     this.address.title = source.address;
     const dropped = Object.values(source.dropped).reduce((a, b) => a + b, 0);
     const again = Object.values(source.reconnects).reduce((a, b) => a + b, 0);
     text(this.figures.fps, source.fps.toFixed(1));
-    text(this.figures.latency, source.latency.p50_ms === undefined ? "–" : `${Math.round(source.latency.p50_ms)} ms`);
+    text(this.figures.latency, source.latency.p50_ms === undefined ? "–" : t("time.ms", { n: Math.round(source.latency.p50_ms) }));
     text(this.figures.dropped, number(dropped));
     text(this.figures.reconnects, number(again));
     this.figures.dropped.title = Object.entries(source.dropped).map(([k, n]) => `${k.replaceAll("_", " ")}: ${number(n)}`).join(", ");
@@ -70,8 +87,8 @@ class Tile {
     text(this.message, source.state === "running" ? notice : source.message);
     this.message.className = `message ${source.state}`;
     const paused = source.state === "paused";
-    text(this.pause, paused ? "Resume" : "Pause");
-    this.pause.setAttribute("aria-label", `${paused ? "Resume" : "Pause"} ${this.id}`);
+    text(this.pause, t(paused ? "tile.resume" : "tile.pause"));
+    this.pause.setAttribute("aria-label", t(paused ? "tile.resumeOf" : "tile.pauseOf", { id: this.id }));
     this.pause.disabled = source.state === "ended" || source.state === "failed";
     this.record.hidden = !records || !source.packets;
     this.record.disabled = source.state !== "running";
@@ -84,10 +101,10 @@ class Tile {
     this.view.disabled = signedIn && !live;
     this.view.classList.toggle("stale", !live);
     if (!signedIn) this.image.hidden = true;
-    const hint = !signedIn ? "Sign in to see images" : !live ? this.state : this.image.hidden ? "waiting for an image" : "";
+    const hint = !signedIn ? t("tile.signIn") : !live ? named("state", this.state) : this.image.hidden ? t("tile.waiting") : "";
     text(this.hint, hint);
     this.hint.hidden = !hint;
-    this.view.setAttribute("aria-label", signedIn ? `Enlarge ${this.id}` : `Sign in to see ${this.id}`);
+    this.view.setAttribute("aria-label", t(signedIn ? "tile.enlarge" : "tile.signInFor", { id: this.id }));
   }
 
   press() {
@@ -95,6 +112,7 @@ class Tile {
     else enlarge(this.id);
   }
 
+  /** @param {string} word */
   async order(word) {
     await doing(this, async () => this.update(await call("POST", path(this.id, `/${word}`))));
   }
@@ -102,9 +120,9 @@ class Tile {
   async clip() {
     await doing(this, async () => {
       const source = await call("POST", path(this.id, "/record"));
-      this.notice = { message: "Recording a clip: see Events.", until: performance.now() + TOLD_MS };
+      this.notice = { message: t("tile.recording"), until: performance.now() + TOLD_MS };
       this.update(source);
-      say(`Recording a clip of ${this.id}.`);
+      say(t("tile.recordingOf", { id: this.id }));
     });
   }
 
@@ -119,9 +137,9 @@ class Tile {
       await this.image.decode();
       if (old) URL.revokeObjectURL(old);
       this.image.hidden = false;
-      this.image.alt = `The newest frame of ${this.id}`;
+      this.image.alt = t("tile.newest", { id: this.id });
     } catch (trouble) {
-      if (trouble.status === 401) lost();
+      if (trouble instanceof Trouble && trouble.status === 401) lost();
       this.next = performance.now() + 1500;
     } finally {
       this.busy = false;
@@ -139,7 +157,10 @@ class Tile {
 }
 
 const sight = new IntersectionObserver((entries) => {
-  for (const entry of entries) entry.target.tile.seen = entry.isIntersecting;
+  for (const entry of entries) {
+    const tile = owners.get(entry.target);
+    if (tile) tile.seen = entry.isIntersecting;
+  }
 }, { rootMargin: "100px" });
 
 setInterval(() => {
@@ -152,6 +173,10 @@ setInterval(() => {
 
 onSession(() => tiles.forEach((tile) => tile.show()));
 
+/**
+ * @param {SourceView[]} sources
+ * @param {boolean} recorded whether a stage records clips
+ */
 export function showSources(sources, recorded) {
   records = recorded;
   const wall = $("wall");
@@ -174,82 +199,96 @@ export function showSources(sources, recorded) {
 
 // --------------------------------------------------------------------------------------------------- user actions
 
+/**
+ * @param {Tile} tile
+ * @param {() => Promise<void>} work
+ */
 async function doing(tile, work) {
   if (!signedIn) return askToken();
   text(tile.error, "");
   try {
     await work();
   } catch (trouble) {
-    if (trouble.status === 401) lost();
-    text(tile.error, trouble.message);
+    if (trouble instanceof Trouble && trouble.status === 401) lost();
+    text(tile.error, why(trouble));
   }
 }
 
+/** @type {Tile | null} */
 let changing = null;
 let before = { uri: "", options: "" }; // the initial values of the form: only changed fields are sent
 const camera = dialog("camera", async (form) => {
-  const { id, uri, options } = form.elements;
+  const id = field(form, "id"), uri = field(form, "uri"), options = field(form, "options");
+  /** @type {{ uri?: string, options?: unknown }} */
   const body = {};
   if (uri.value.trim() !== before.uri) body.uri = uri.value.trim();
   if (options.value.trim() !== before.options) {
     try {
       body.options = JSON.parse(options.value.trim() || "{}");
     } catch {
-      throw new Error('The options are not JSON; write them as in {"timeout": "10s"}.');
+      throw new Error(t("camera.notJson"));
     }
   }
   const made = changing ? await call("PUT", path(changing.id), body)
     : await call("POST", "/api/v1/sources", { id: id.value.trim(), ...body });
-  say(changing ? `${made.id} was changed.` : `${made.id} was added.`);
+  say(t(changing ? "camera.changed" : "camera.added", { id: made.id }));
 });
 
+/** @param {Tile | null} tile */
 function openCamera(tile) {
   if (!signedIn) return askToken();
   changing = tile;
-  const form = camera.box.querySelector("form");
+  const form = /** @type {HTMLFormElement} */ (camera.box.querySelector("form"));
+  const id = field(form, "id"), uri = field(form, "uri"), given = field(form, "options");
   form.reset();
-  text($("camera-title"), tile ? `Change ${tile.id}` : "Add a camera");
-  text($("camera-save"), tile ? "Change" : "Add");
-  form.elements.id.value = tile ? tile.id : "";
-  form.elements.id.readOnly = Boolean(tile);
+  text($("camera-title"), tile ? t("tile.changeOf", { id: tile.id }) : t("camera.add"));
+  text($("camera-save"), t(tile ? "tile.change" : "camera.save"));
+  id.value = tile ? tile.id : "";
+  id.readOnly = Boolean(tile);
   // a masked password must not be sent back
-  const known = (text) => (text.includes("***") ? "" : text);
-  const options = tile && Object.keys(tile.source.options).length ? JSON.stringify(tile.source.options) : "";
-  before = { uri: tile ? known(tile.source.address) : "", options: known(options) };
-  form.elements.uri.value = before.uri;
-  form.elements.uri.placeholder = tile ? tile.source.address : "";
-  form.elements.uri.required = !tile;
-  form.elements.options.value = before.options;
-  form.elements.options.placeholder = options || '{"timeout": "10s"}';
-  text($("camera-kept"), tile ? "Fields that you do not change keep their values." : "");
+  const known = (/** @type {string} */ value) => (value.includes("***") ? "" : value);
+  const source = tile?.source;
+  const options = source && Object.keys(source.options).length ? JSON.stringify(source.options) : "";
+  before = { uri: source ? known(source.address) : "", options: known(options) };
+  uri.value = before.uri;
+  uri.placeholder = source?.address ?? "";
+  uri.required = !tile;
+  given.value = before.options;
+  given.placeholder = options || '{"timeout": "10s"}';
+  text($("camera-kept"), tile ? t("camera.kept") : "");
   camera.open();
-  (tile ? form.elements.uri : form.elements.id).focus();
+  (tile ? uri : id).focus();
 }
 
-const change = (tile) => openCamera(tile);
+const change = openCamera;
 $("add").addEventListener("click", () => openCamera(null));
 
+/** @type {Tile | null} */
 let removing = null;
 const removal = dialog("removal", async () => {
+  if (!removing) return;
   await call("DELETE", path(removing.id));
-  say(`${removing.id} was removed.`);
+  say(t("removal.done", { id: removing.id }));
   $("cameras").focus();
 });
 
+/** @param {Tile} tile */
 function remove(tile) {
   if (!signedIn) return askToken();
   removing = tile;
-  text($("removal-title"), `Remove ${tile.id}?`);
+  text($("removal-title"), t("removal.title", { id: tile.id }));
   removal.open();
 }
 
 const large = dialog("large");
+const picture = /** @type {HTMLImageElement} */ ($("large-image"));
 
+/** @param {string} id */
 function enlarge(id) {
   text($("large-title"), id);
-  $("large-image").alt = `Live stream of ${id}`;
-  $("large-image").src = path(id, "/live.mjpg");
+  picture.alt = t("tile.stream", { id });
+  picture.src = path(id, "/live.mjpg");
   large.open();
 }
 
-large.box.addEventListener("close", () => $("large-image").removeAttribute("src"));
+large.box.addEventListener("close", () => picture.removeAttribute("src"));

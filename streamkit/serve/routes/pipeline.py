@@ -30,11 +30,6 @@ def add_pipeline(api: APIRouter, engine: ServeEngine) -> None:
         """The graph: its stages, their inputs and counters, and the settings that can be changed."""
         return reply(engine.stages())
 
-    @api.get("/alarms", tags=["events"], response_model=list[api_models.AlarmView])
-    def alarms() -> Response:
-        """The alarms on the pipeline itself, and where they are raised; raising and clearing are events as well."""
-        return reply(engine.alarms())
-
     @api.get("/events", tags=["events"], response_model=list[api_models.EventView], responses=errors(422))
     def events(
         limit: Annotated[int, Query(ge=1, le=500)] = 50,

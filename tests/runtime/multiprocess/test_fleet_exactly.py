@@ -745,20 +745,20 @@ def test_facts_of_workers_are_as_old_as_their_last_report(played: Played, monkey
 
     monkeypatch.setattr(HealthSnapshot, "aged", aged)
     fleet = played.fleet
-    assert fleet._health().sources == {}  # nothing is known yet
+    assert fleet.health().sources == {}  # nothing is known yet
     first, second = fleet._workers
     for worker in fleet._workers:
         own = {id_: {"state": "live"} for id_ in fleet.sources.of(worker)}
         worker.latest = WorkerReport(facts=HealthSnapshot(own, {"sources": float(len(own))}), at_s=30.0)
     second.failure = "died"
-    found = fleet._health()
+    found = fleet.health()
     assert (list(found.sources), found.pipeline["sources"]) == (["a", "c", "b"], 3.0)
     assert asked == [(["a", "c"], 70.0, False), (["b"], 70.0, True)]
     fleet.sources._owners["b"] = first  # it was restarted there, and is not known there yet
-    found = fleet._health()
+    found = fleet.health()
     assert (list(found.sources), found.pipeline["sources"]) == (["a", "c"], 2.0)
     fleet.sources._owners["b"], fleet.sources._owners["c"] = second, second
-    assert (list(fleet._health().sources), fleet._health().pipeline["sources"]) == (["a", "b"], 2.0)
+    assert (list(fleet.health().sources), fleet.health().pipeline["sources"]) == (["a", "b"], 2.0)
 
 
 # ------------------------------------------------------------------------------------------------------- the choice

@@ -393,10 +393,10 @@ def test_several_processes_have_one_set_of_alarms(tmp_path):
             ("flows", "a"), ("flows", "b"), ("both", WHOLE)
         })  # fmt: skip
         fleet.sources.owner("b").child.kill()
-        until(lambda: fleet._health().sources["b"]["state"] == "failed")  # before it restarts
+        until(lambda: fleet.health().sources["b"]["state"] == "failed")  # before it restarts
         until(lambda: fleet.restarted == 1)
-        until(lambda: fleet._health().sources.get("b", {}).get("state") == "running")
-        assert fleet._health().pipeline["sources"] == 2
+        until(lambda: fleet.health().sources.get("b", {}).get("state") == "running")
+        assert fleet.health().pipeline["sources"] == 2
     finally:
         fleet.stop()
         thread.join(60)

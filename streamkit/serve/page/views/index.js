@@ -4,12 +4,17 @@
 // called with each new state of the pipeline, `close` when the user leaves the view. `params` are those after `?` in the
 // address, as in #/events?source=gate.
 
-/** @typedef {{ status: any, sources: any[], stages: any[] }} State */
+import { t } from "../strings.js";
+
+/** @typedef {{ status: import("../types").Status, sources: import("../types").SourceView[], stages: import("../types").StageView[] }} State */
 /** @typedef {{ update?: (state: State) => void, close?: () => void }} Opened */
 /** @typedef {{ open: (root: HTMLElement, params: URLSearchParams) => Opened }} ViewModule */
 /** @typedef {{ name: string, title: string, load: null | (() => Promise<ViewModule>) }} View */
 
 /** @type {View[]} */
 export const VIEWS = [
-  { name: "home", title: "Overview", load: null },
+  { name: "home", title: t("home.title"), load: null },
+  { name: "alarms", title: t("alarms.title"), load: () => import("./alarms.js") },
+  { name: "pipeline", title: t("pipeline.title"), load: () => import("./pipeline.js") },
+  { name: "logs", title: t("logs.title"), load: () => import("./logs.js") },
 ];

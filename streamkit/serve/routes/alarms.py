@@ -1,0 +1,39 @@
+"""Alarms, their history and acknowledgement, and what is wrong with the pipeline."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from streamkit.serve import api_models
+from streamkit.serve.engine import ServeEngine
+from streamkit.serve.routes.common import CHANGE_ERRORS, LOCKED, errors, reply
+
+
+def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
+    """Add the routes of alarms and problems."""
+
+    @api.get("/problems", tags=["pipeline"], response_model=list[api_models.Problem])
+    def problems() -> Response:
+        """What is wrong with the pipeline, errors first; empty if nothing is."""
+        return reply(engine.problems.current())
+
+    @api.get("/alarms", tags=["events"], response_model=list[api_models.AlarmView])
+    def alarms() -> Response:
+        """The alarms on the pipeline itself, and where they are raised; raising and clearing are events as well."""
+        return reply(engine.alarm_center.views())
+
+    @api.get("/alarms/history", tags=["events"], response_model=list[api_models.AlarmChange], responses=errors(422))
+    def history(limit: Annotated[int, Query(ge=1, le=500)] = 100) -> Response:
+        """The latest raised and cleared alarms since the start, newest first."""
+        return reply(engine.alarm_center.changes(limit))
+
+    @api.post(
+        "/alarms/{name}/acknowledge", tags=["events"], dependencies=LOCKED, response_model=api_models.AlarmView,
+        responses=errors(*CHANGE_ERRORS),
+    )  # fmt: skip
+    def acknowledge(name: str, given: api_models.Acknowledgement) -> Response:
+        """Note that a person knows of a raised alarm; the note lasts until the alarm is cleared, or the server ends."""
+        return reply(engine.alarm_center.acknowledge(name, given.source))

@@ -1,0 +1,56 @@
+"""The page's modules keep their types, and these agree with what the API answers; every text they name exists."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.page_types import types_of
+
+PAGE = Path("streamkit/serve/page")
+TYPES = PAGE / "types.d.ts"
+TSC = shutil.which("tsc")
+
+
+def test_the_types_of_the_answers_are_those_of_the_api(root, server):
+    found = types_of(server.open.get("/openapi.json").json())
+    if os.environ.get("STREAMKIT_WRITE"):
+        (root / TYPES).write_text(found)
+    assert (root / TYPES).read_text() == found, "run it with STREAMKIT_WRITE=1, and then fix the modules"
+
+
+@pytest.mark.skipif(TSC is None, reason="no TypeScript to check with; apt-get install node-typescript")
+def test_every_module_passes_the_type_check(root):
+    ran = subprocess.run(
+        [TSC, "--project", "tests/serve/tsconfig.json"], cwd=root, capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stdout
+
+
+def texts(root):
+    """The keys of the texts, by file."""
+    files = (root / PAGE / "strings/en").glob("*.js")
+    return {path.name: re.findall(r'^  "([\w.-]+)": "', path.read_text(), re.M) for path in files}
+
+
+def test_every_text_is_named_once_and_known_to_strings_js(root):
+    known = texts(root)
+    keys = [key for each in known.values() for key in each]
+    assert len(keys) == len(set(keys)) > 50
+    index = (root / PAGE / "strings.js").read_text()
+    assert [name for name in known if f'"./strings/en/{name}"' not in index] == []
+
+
+def test_every_text_that_a_module_names_exists(root):
+    known = {key for each in texts(root).values() for key in each}
+    named = set()
+    for path in (root / PAGE).rglob("*.js"):
+        if "strings" not in path.parts:
+            for one in re.findall(r"\bt\(([^()]*?)[,)]", path.read_text()):  # also t(yes ? "a" : "b")
+                named |= set(re.findall(r'"([\w-]+\.[\w.-]+)"', one))
+    for path in (root / PAGE).glob("*.html"):
+        named |= set(re.findall(r'data-t(?:-\w+)?="([^"]+)"', path.read_text()))
+    assert len(named) > 50
+    assert sorted(named - known) == []

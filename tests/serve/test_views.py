@@ -1,0 +1,168 @@
+"""Every view of the page, in a real browser: it opens, fits, has a heading, can be read, and passes axe.
+
+The tests loop over the page's own list of views, so that a new view is covered. With
+`STREAMKIT_DOCS_SHOTS=1` they write docs/ui/*.webp.
+"""
+
+import io
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+from support.pages import CHROMIUM, chromium_fixture, expect, open_page_fixture, ring, tidy, tile, wide  # noqa: F401  fixtures
+from support.servers import served
+
+axe = pytest.importorskip("axe_playwright_python.base", reason="no axe; pip install axe-playwright-python")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+
+SIZES = {"desk": {"width": 1400, "height": 900}, "phone": {"width": 390, "height": 844}}
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
+MAX_BYTES = 120_000
+WRITES = os.environ.get("STREAMKIT_DOCS_SHOTS")
+
+PIPELINE = """
+plugins: [plugins]
+sources:
+  street: {uri: samples/street.mp4, pace: 5, loop: true}
+  yard: {uri: samples/street.mp4, pace: 2, loop: true, start: 4s}
+  gate: {uri: "rtsp://operator:geheim@127.0.0.1:9/stream1"}
+stages:
+  detect: {model: demo}
+  track: {stage: simple_track}
+  line: {stage: line_counter, line: [[320, 60], [320, 360]]}
+  crossing: {stage: zone, polygon: [[100, 60], [500, 60], [500, 360], [100, 360]], from: track}
+  draw: {from: line}
+alarms:
+  camera_down: down_s > 3
+  few_frames: {when: total_fps < 2, schedule: {days: mon-fri, hours: "8:00-18:00"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(root):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        with served(PIPELINE, root) as made:
+            made.running("street")
+            made.until(lambda: made.open.get("/api/v1/alarms/history").json())
+            yield made
+
+
+@pytest.fixture(autouse=True)
+def tidy():  # noqa: F811  the module's server keeps its sources
+    return
+
+
+def names(page):
+    return page.evaluate("import('/page/views/index.js').then((one) => one.VIEWS.map((view) => view.name))")
+
+
+def go(page, name):
+    """Open a view by its address, and wait until it has content."""
+    page.evaluate("name => { location.hash = `#/${name}`; }", name)
+    shown = page.locator("main:visible")
+    expect(shown.get_by_role("heading").first).to_be_visible()
+    page.wait_for_timeout(1800)  # two polls: what is there is filled in
+    return shown
+
+
+def write(page, name):
+    from PIL import Image
+
+    folder = Path("docs/ui")
+    folder.mkdir(exist_ok=True)
+    picture = Image.open(io.BytesIO(page.screenshot()))
+    for quality in (82, 70, 55):
+        picture.save(folder / f"{name}.webp", quality=quality, method=6)
+        if (folder / f"{name}.webp").stat().st_size < MAX_BYTES:
+            return
+    raise AssertionError(f"{name}.webp has more than {MAX_BYTES} bytes")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_view_fits_and_can_be_read(open_page, root, size, scheme, monkeypatch):
+    monkeypatch.chdir(root)
+    page = open_page(viewport=SIZES[size], color_scheme=scheme, reduced_motion="reduce")
+    views = names(page)
+    assert views[0] == "home"
+    assert len(views) >= 4
+    expect(tile(page, "street").locator("img")).to_be_visible()
+    for name in views:
+        go(page, name)
+        assert wide(page) <= 0, f"{name} is wider than the window"
+        assert page.locator("main:visible").count() == 1, name
+        unreadable = [one for one in page.evaluate(CONTRAST) if one["ratio"] < 4.5]
+        assert unreadable == [], name
+        if WRITES:
+            write(page, f"{name}-{size}-{scheme}")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_view_has_a_finding_of_axe(open_page, size):
+    page = open_page(viewport=SIZES[size], reduced_motion="reduce", bypass_csp=True)
+    page.add_script_tag(path=axe.AXE_FILE_PATH)
+    for name in names(page):
+        go(page, name)
+        found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+        told = [(one["id"], [node["html"][:160] for node in one["nodes"]]) for one in found["violations"]]
+        assert told == [], name
+
+
+def test_every_view_can_be_walked_with_the_keyboard(open_page):
+    page = open_page(viewport=SIZES["desk"])
+    for name in names(page):
+        go(page, name)
+        page.reload()  # the focus begins at the top
+        expect(page.locator("main:visible").get_by_role("heading").first).to_be_visible()
+        page.wait_for_timeout(1500)
+        page.keyboard.press("Tab")
+        expect(page.locator("#skip")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator("main:visible")).to_be_focused()
+        assert page.evaluate("location.hash") == f"#/{name}"  # the skip link keeps the view
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement === document.body"):
+                break
+            assert ring(page), f"{name}: {page.evaluate('document.activeElement.outerHTML.slice(0, 200)')}"
+
+
+def test_nothing_moves_where_the_user_wants_no_motion(open_page):
+    page = open_page(viewport=SIZES["desk"], reduced_motion="reduce")
+    moving = """() => [...document.querySelectorAll("*")].filter((one) => {
+      const style = getComputedStyle(one);
+      return style.scrollBehavior === "smooth" || style.animationName !== "none"
+        || (style.transitionProperty !== "none" && !/^(0s(, )?)+$/.test(style.transitionDuration));
+    }).map((one) => one.outerHTML.slice(0, 100))"""
+    for name in names(page):
+        go(page, name)
+        assert page.evaluate(moving) == [], name
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_navigation_reaches_every_view(open_page, size):
+    page = open_page(viewport=SIZES[size])
+    expect(page.locator("#views a").first).to_be_visible()
+    for name in names(page)[::-1]:
+        link = page.locator(f'#views a[data-view="{name}"]')
+        if not link.is_visible():
+            page.locator("#more").click()
+        link.click()
+        expect(link).to_have_attribute("aria-current", "page")
+        expect(page.locator("main:visible").get_by_role("heading").first).to_be_visible()
+        box = page.locator("#nav").bounding_box()
+        if size == "phone":
+            assert box["y"] + box["height"] == pytest.approx(SIZES[size]["height"], abs=1)
+        else:
+            assert (box["x"], box["width"] < 240) == (0, True)
+
+
+def test_a_phone_shows_one_camera_below_the_other(open_page):
+    page = open_page(viewport=SIZES["phone"])
+    expect(tile(page, "yard")).to_be_visible()
+    boxes = [tile(page, id_).bounding_box() for id_ in ("street", "yard", "gate")]
+    assert len({box["x"] for box in boxes}) == 1
+    assert all(one["y"] + one["height"] <= two["y"] for one, two in itertools.pairwise(boxes))
+    assert all(box["width"] > 340 for box in boxes)
