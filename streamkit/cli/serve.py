@@ -20,7 +20,11 @@ _TOKEN = "STREAMKIT_TOKEN"
 @common.DEVICE
 @click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on; 0.0.0.0 for all networks")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 selects a free port")
-@click.option("--token", help=f"required for changes and images; or ${_TOKEN}; generated if neither is set")
+@click.option("--token", help=f"the admin's token; or ${_TOKEN}; generated if neither is set")
+@click.option("--tokens", type=click.Path(path_type=Path), metavar="FILE",
+              help="YAML with further tokens and their roles: viewer, operator or admin")  # fmt: skip
+@click.option("--data", type=click.Path(path_type=Path), default=Path("out/serve"), show_default=True,
+              metavar="FOLDER", help="the server's own files: tokens of the page, audit log")  # fmt: skip
 @click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
               help="also answer for this host name; IP addresses and localhost are allowed; repeatable")  # fmt: skip
 @click.option("--max-connections", type=click.IntRange(min=8), default=256, show_default=True,
@@ -28,7 +32,7 @@ _TOKEN = "STREAMKIT_TOKEN"
 @click.option("--allow-files", is_flag=True, help="let added sources read this machine's files and devices")
 def serve(
     pipeline: Path, set_: tuple[str, ...], device: str | None, host: str, port: int, token: str | None,
-    allowed_hosts: tuple[str, ...], max_connections: int, allow_files: bool,
+    tokens: Path | None, data: Path, allowed_hosts: tuple[str, ...], max_connections: int, allow_files: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline with an HTTP API, metrics and a web page."""
     from streamkit.cli.progress import open_display
@@ -41,12 +45,14 @@ def serve(
     from streamkit.serve.connections import Limits, allowed_connections
     from streamkit.serve.engine import ServeEngine
     from streamkit.serve.token import Token
+    from streamkit.serve.token_store import read_tokens
 
     display = open_display()
     try:
         known = Token(token or os.environ.get(_TOKEN) or None)
     except ValueError as error:
         raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
+    others = read_tokens(tokens) if tokens is not None else []
     graph = build(common.read(pipeline, set_, device, may_be_empty=True))
     check_networks(graph)
     running, gallery = prepare(graph, pipeline, common.pairs(set_))
@@ -59,7 +65,9 @@ def serve(
     limits = Limits(allowed_connections(max_connections))
     if limits.connections < max_connections:
         display.log(f"at most {limits.connections} connections: a quarter of the open files allowed (ulimit -n)")
-    app = create_app(engine, known, allowed_hosts=[host, *allowed_hosts], viewers=limits.viewers)
+    app = create_app(
+        engine, known, data=data, tokens=others, allowed_hosts=[host, *allowed_hosts], viewers=limits.viewers
+    )
     with engine.observing(), serving(app, listening, limits, refused=engine.refused):
         code = common.run_to_end(running, display)
     display.summary(running.report(code))

@@ -1,11 +1,13 @@
 """The HTTP API below `/api/v1`, the probes and metrics, and the web page.
 
-Reading is open to every client that reaches the port; changes, images and the sources' addresses need the token.
+Reading is open to every client that reaches the port; changes, images and the sources' addresses need a token with the
+role for it (see `routes/common.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,9 +17,12 @@ from starlette.exceptions import HTTPException
 from streamkit import __version__
 from streamkit.media.uris import mask
 from streamkit.serve import api_models
+from streamkit.serve.access import Access
+from streamkit.serve.audit import Audited, AuditLog, note_error
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.guard import API, Guard
 from streamkit.serve.live import MAX_VIEWERS
+from streamkit.serve.routes.access import add_access
 from streamkit.serve.routes.alarms import add_alarms
 from streamkit.serve.routes.common import reply
 from streamkit.serve.routes.images import add_images
@@ -26,21 +31,31 @@ from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
 from streamkit.serve.routes.session import add_session
+from streamkit.serve.routes.source_forms import add_source_forms
 from streamkit.serve.routes.sources import add_changes
 from streamkit.serve.token import Token
+from streamkit.serve.token_store import KnownToken
 
 
 def create_app(
-    engine: ServeEngine, token: Token, *, allowed_hosts: Collection[str] = (), viewers: int = MAX_VIEWERS
+    engine: ServeEngine, token: Token, *, data: Path, tokens: Iterable[KnownToken] = (),
+    allowed_hosts: Collection[str] = (), viewers: int = MAX_VIEWERS,
 ) -> FastAPI:  # fmt: skip
     """The application for one running pipeline.
 
     Args:
         engine: the pipeline.
-        token: required to change anything, and to see images and addresses.
+        token: the admin's token.
+        data: folder of the server's own files: the audit log, and the tokens that are created on the page.
+        tokens: further tokens.
         allowed_hosts: host names that the server answers for, beside IP addresses and localhost.
         viewers: maximum number of live streams watched at once.
+
+    Raises:
+        ConfigError: two tokens have the same name.
+        OutputError: the folder cannot be written.
     """
+    access, log = Access(token, tokens, data / "tokens.json"), AuditLog(data / "audit.db")
     app = FastAPI(
         title="streamkit", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
         description="A running pipeline: its sources, stages, events, images and metrics.",
@@ -48,8 +63,10 @@ def create_app(
 
     _error_handlers(app)
     api = APIRouter(prefix=API)
-    add_session(api, token)
+    add_session(api, access)
+    add_access(api, access, log)
     add_pipeline(api, engine)
+    add_source_forms(api, engine)
     add_changes(api, engine)
     add_images(api, engine, viewers)
     add_alarms(api, engine)
@@ -57,7 +74,8 @@ def create_app(
     app.include_router(api)
     add_probes(app, engine)
     add_pages(app)
-    app.add_middleware(Guard, token=token, allowed_hosts=allowed_hosts, refused=engine.refused)
+    app.add_middleware(Audited, log=log, prefix=API)
+    app.add_middleware(Guard, access=access, allowed_hosts=allowed_hosts, refused=engine.refused)
     return app
 
 
@@ -66,6 +84,7 @@ def _error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(api_models.RequestRejected)
     async def rejected(request: Request, error: api_models.RequestRejected) -> Response:
+        note_error(request, error.text)
         made = reply({"error": error.text}, error.status)
         made.headers.update(error.headers)
         if error.status == 401:

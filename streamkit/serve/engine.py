@@ -32,6 +32,7 @@ from streamkit.runtime.preview.gallery import Gallery
 from streamkit.serve import api_models
 from streamkit.serve.alarm_center import AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
+from streamkit.serve.kept_secrets import with_kept_secrets
 from streamkit.serve.problems import Problems
 
 logger = logging.getLogger(__name__)
@@ -123,6 +124,11 @@ class ServeEngine:
 
     def add(self, new: api_models.NewSource) -> SourceView:
         """Add a source. Raises RequestRejected."""
+        self._apply(self.running.add, self.new_source(new))
+        return self.source(new.id)
+
+    def new_source(self, new: api_models.NewSource) -> SourceConfig:
+        """Check a source that is to be added. Raises RequestRejected."""
         if not _ID.fullmatch(new.id) or ".." in new.id:
             raise RequestRejected(
                 422,
@@ -131,8 +137,24 @@ class ServeEngine:
         known = self.running.states.get(new.id)
         if known is not None and not known.removed:
             raise RequestRejected(409, f"the source {new.id!r} exists already; change it, or remove it first")
-        self._apply(self.running.add, self._config(new.id, {}, new.uri, new.options))
-        return self.source(new.id)
+        return self._config(new.id, {}, new.uri, new.options)
+
+    def tested(self, id_: str, uri: str | None, options: dict[str, Any] | None) -> SourceConfig:
+        """Check a source whose connection is to be tested.
+
+        Args:
+            id_: a source that is there, from which omitted values are taken; otherwise empty or any id.
+            uri: the address, or None to keep it.
+            options: the options, or None to keep them.
+
+        Raises:
+            RequestRejected: it cannot be added, or nothing is given.
+        """
+        if id_ in self.running.states and not self.running.states[id_].removed:
+            return self._changed(id_, api_models.ChangedSource(uri, options))
+        if uri is None:
+            raise RequestRejected(422, "uri: the address to test is missing")
+        return self._config("test", {}, uri, options or {})
 
     def change(self, id_: str, new: api_models.ChangedSource) -> SourceView:
         """Change the address or options of a source, and restart it. Raises RequestRejected."""
@@ -205,8 +227,12 @@ class ServeEngine:
         if options is not None:
             if clash := sorted(_FIXED & options.keys()):
                 raise RequestRejected(422, f"the option {clash[0]} cannot be set here")
-            entry = {**{name: value for name, value in entry.items() if name in _FIXED}, **options}
+            kept = {
+                name: entry[name] for name, value in options.items() if name in entry and value == _masked(entry[name])
+            }
+            entry = {**{name: value for name, value in entry.items() if name in _FIXED}, **options, **kept}
         if uri is not None:
+            uri = with_kept_secrets(uri, str(entry.get("uri", "")))
             self._check_address(uri)
             entry = {**entry, "uri": uri}
         try:

@@ -11,8 +11,9 @@ import orjson
 from starlette.requests import HTTPConnection
 
 from streamkit.core.counters import Counters
+from streamkit.serve.access import Access, Identity
 from streamkit.serve.guesses import Guesses, TooManyGuesses
-from streamkit.serve.token import SAFE, Token
+from streamkit.serve.token import SAFE, bearer, from_this_origin
 
 API = "/api/v1"
 """Prefix of the API's paths."""
@@ -20,7 +21,7 @@ API = "/api/v1"
 MAX_BODY_BYTES = 1_000_000
 """Maximum size of a request's body, in bytes."""
 
-NO_TOKEN = "this request needs the token: send Authorization: Bearer TOKEN, or sign in"
+NO_TOKEN = "this request needs a token: send Authorization: Bearer TOKEN, or sign in"
 
 _HOST = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
 _MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES  # of a rejected body, so that the client gets the response
@@ -41,21 +42,24 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Guard:
-    """ASGI middleware that sets `request.state.signed_in` if a request has the token.
+    """ASGI middleware that sets who sent a request: `role`, `name`, `session` and `signed_in` of `request.state`.
+
+    All are empty for a request without a token. A revoked token, or a session that ends, also ends responses that are
+    still being sent and open WebSockets.
 
     Args:
         app: the wrapped application.
-        token: required to change anything.
+        access: the tokens and sessions; one of them is required to change anything.
         allowed_hosts: host names of this server, beside IP addresses and localhost.
         guesses: counts wrong tokens.
         refused: counts refused requests, by cause.
     """
 
     def __init__(
-        self, app: Callable[[Message, Receive, Send], Awaitable[None]], token: Token,
+        self, app: Callable[[Message, Receive, Send], Awaitable[None]], access: Access,
         allowed_hosts: Collection[str] = (), guesses: Guesses | None = None, refused: Counters | None = None,
     ) -> None:  # fmt: skip
-        self._app, self._token = app, token
+        self._app, self._access = app, access
         self._hosts = {host_of(name) for name in allowed_hosts}
         self._guesses, self._refused = guesses or Guesses(), refused or Counters()
 
@@ -76,16 +80,20 @@ class Guard:
             return
         changes = scope["method"] not in SAFE and scope["path"] != f"{API}/session"
         state = scope.setdefault("state", {})
-        state["signed_in"], state["guesses"] = False, self._guesses
+        state["guesses"], who = self._guesses, None
+        _put(state, None)
         try:
-            state["signed_in"] = self._signed_in(scope["method"], request)
+            who = self._identify(scope["method"], request)
+            _put(state, who)
         except TooManyGuesses as error:
             self._refused.add("too many wrong tokens")
             state["wait_s"] = error.wait_s
             if changes:
                 await _refuse(receive, send, 429, str(error), {"retry-after": str(error.wait_s)})
                 return
-        if changes and not state["signed_in"]:
+        if who is not None:
+            receive = self._until_revoked(who, receive)
+        if changes and who is None:
             self._refused.add("token")
             await _refuse(receive, send, 401, NO_TOKEN, {"www-authenticate": "Bearer"})
         elif scope["method"] in SAFE:
@@ -100,23 +108,63 @@ class Guard:
             cause = "host"
         else:
             try:
-                cause = "" if self._signed_in("POST", request) else "token"
+                who = self._identify("POST", request)
             except TooManyGuesses:
                 cause = "too many wrong tokens"
-        if not cause:
-            await self._app(scope, receive, send)
-            return
+            else:
+                if who is not None:
+                    _put(scope.setdefault("state", {}), who)
+                    await self._app(scope, receive, self._closing(who, send))
+                    return
+                cause = "token"
         self._refused.add(cause)
         await receive()
         await send({"type": "websocket.close", "code": 1008})
 
-    def _signed_in(self, method: str, request: HTTPConnection) -> bool:
-        given = self._token.given(request.headers, request.cookies)
-        if not given:
-            return False
+    def _identify(self, method: str, request: HTTPConnection) -> Identity | None:
+        """Who sent a request.
+
+        Only tokens count as guesses. A session's cookie has 256 random bits: it cannot be guessed, and after a restart
+        the old cookies of many browsers behind one address must not lock them out.
+
+        Raises:
+            TooManyGuesses: the address has to wait.
+        """
+        header, token = bearer(request.headers)
+        if not header:
+            who = self._access.with_cookie(request.cookies)
+            return who if who is not None and from_this_origin(method, request.headers) else None
         address = request.client.host if request.client else ""
-        right = self._guesses.judge(address, given, lambda: self._token.presented_in(request.headers, request.cookies))
-        return right and self._token.allows(method, request.headers, request.cookies)
+        found: list[Identity] = []
+
+        def right() -> bool:
+            found.extend(filter(None, [self._access.with_token(token)]))
+            return bool(found)
+
+        return found[0] if self._guesses.judge(address, header, right) else None
+
+    def _until_revoked(self, who: Identity, receive: Receive) -> Receive:
+        """A `receive` that reports that the client has gone once its token is revoked or its session has ended."""
+
+        async def watched() -> Message:
+            return await receive() if self._access.active(who) else {"type": "http.disconnect"}
+
+        return watched
+
+    def _closing(self, who: Identity, send: Send) -> Send:
+        """A `send` of a WebSocket that closes it once its token is revoked or its session has ended."""
+        closed = False
+
+        async def watched(message: Message) -> None:
+            nonlocal closed
+            if not closed and not self._access.active(who):
+                closed = True
+                await send({"type": "websocket.close", "code": 1008})
+            if closed:
+                raise OSError("the token was revoked, or the session has ended")
+            await send(message)
+
+        return watched
 
     async def _with_body(self, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on with its whole body, or refuse the body as soon as it is too large."""
@@ -141,6 +189,12 @@ class Guard:
             return left.pop() if left else await receive()
 
         await self._app(scope, replayed, send)
+
+
+def _put(state: Message, who: Identity | None) -> None:
+    """Set who sent a request."""
+    state["signed_in"], state["session"] = who is not None, who.session if who is not None else ""
+    state["name"], state["role"] = (who.name, who.role) if who is not None else ("", "")
 
 
 def _guarded(send: Send) -> Send:

@@ -1,11 +1,11 @@
-"""Access control with one token: in a header for programs, in a cookie for the page."""
+"""The roles of clients, and the token that `run.py serve` prints or is started with: it has the role admin."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 COOKIE = "streamkit"
@@ -13,6 +13,16 @@ MIN_LENGTH = 16
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
+
+Role = Literal["viewer", "operator", "admin"]
+"""What a client may do; each role may do what those before it may."""
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+def covers(role: str, needed: str) -> bool:
+    """Whether a role may do what needs the role `needed`; nobody's role is empty."""
+    return role in ROLES and ROLES.index(role) >= ROLES.index(needed)  # type: ignore[arg-type]
 
 
 class Token:
@@ -27,45 +37,47 @@ class Token:
 
     def __init__(self, text: str | None = None) -> None:
         self.generated = text is None
-        self.text = secrets.token_urlsafe(24) if text is None else text
-        if len(self.text) < MIN_LENGTH:
-            raise ValueError(f"a token has at least {MIN_LENGTH} characters, got {len(self.text)}")
+        self.text = new_token() if text is None else text
+        check_length(self.text)
 
     def matches(self, given: str) -> bool:
         """Whether `given` is the token."""
-        return _same(given, self.text)
-
-    @property
-    def cookie(self) -> str:
-        """The value of the page's cookie: derived from the token, without revealing it."""
-        return hmac.new(self.text.encode(), b"streamkit page", hashlib.sha256).hexdigest()
-
-    @staticmethod
-    def given(headers: Mapping[str, str], cookies: Mapping[str, str]) -> str:
-        """The credentials of a request, right or wrong: its `Authorization` header, else the page's cookie, else ""."""
-        header = headers.get("authorization", "")
-        return header if header.partition(" ")[2] else cookies.get(COOKIE, "")
-
-    def presented_in(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
-        """Whether a request has the token, in `Authorization: Bearer TOKEN` or the page's cookie."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if given:
-            return scheme.lower() == "bearer" and self.matches(given.strip())
-        return _same(cookies.get(COOKIE, ""), self.cookie)
-
-    def allows(self, method: str, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
-        """Whether a request has the token, and may use its method.
-
-        A browser also sends the cookie with requests from a page on another port of this host; so a request with only
-        the cookie must come from this origin to change anything.
-        """
-        if not self.presented_in(headers, cookies):
-            return False
-        origin = headers.get("origin")
-        if method in SAFE or origin is None or headers.get("authorization", "").partition(" ")[2]:
-            return True
-        return urlsplit(origin).netloc == headers.get("host", "")
+        return same(given, self.text)
 
 
-def _same(one: str, other: str) -> bool:
+def new_token() -> str:
+    """A random token of 192 bits."""
+    return secrets.token_urlsafe(24)
+
+
+def check_length(text: str) -> None:
+    """Reject a token with fewer than 16 characters; raise ValueError."""
+    if len(text) < MIN_LENGTH:
+        raise ValueError(f"a token has at least {MIN_LENGTH} characters, got {len(text)}")
+
+
+def bearer(headers: Mapping[str, str]) -> tuple[str, str]:
+    """The `Authorization` header of a request, and the token in it; both empty without credentials.
+
+    The token is also empty if the header has another scheme than `Bearer`.
+    """
+    header = headers.get("authorization", "")
+    kind, _, given = header.partition(" ")
+    if not given:
+        return "", ""
+    return header, given.strip() if kind.lower() == "bearer" else ""
+
+
+def from_this_origin(method: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request that has only the page's cookie may use its method.
+
+    A browser also sends the cookie with requests from a page on another port of this host; so such a request must come
+    from this origin to change anything.
+    """
+    origin = headers.get("origin")
+    return method in SAFE or origin is None or urlsplit(origin).netloc == headers.get("host", "")
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two texts are equal, in constant time."""
     return hmac.compare_digest(one.encode("utf-8", "surrogateescape"), other.encode("utf-8", "surrogateescape"))

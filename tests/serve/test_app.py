@@ -6,6 +6,7 @@ import cv2
 import httpx
 import numpy as np
 import pytest
+from support.roles import NEEDS
 from support.servers import SECRET, TOKEN
 
 
@@ -108,8 +109,8 @@ def test_openapi_describes_every_call(server):
     for path, calls in api["paths"].items():
         for verb, call in calls.items():
             assert call["description"], (verb, path)
-            locked = path.endswith((".jpg", ".mjpg")) or (verb != "get" and path != "/api/v1/session")
-            assert ("security" in call) == locked, (verb, path)
+            role = NEEDS[verb.upper(), path]
+            assert call.get("security") == ([{"HTTPBearer": [role]}] if role else None), (verb, path)
 
 
 # ------------------------------------------------------------------------------------------------------------ pictures
@@ -263,9 +264,8 @@ def test_who_guesses_tokens_has_to_wait_and_those_who_are_signed_in_elsewhere_do
             assert 1 <= int(answer.headers["retry-after"]) <= 6
             assert "too many wrong tokens" in answer.json()["error"]
         assert guesser.get("/api/v1/status").status_code == 200
-        assert guesser.get("/api/v1/session", headers={"authorization": f"Bearer {TOKEN}"}).json() == {
-            "signed_in": False
-        }
+        known = guesser.get("/api/v1/session", headers={"authorization": f"Bearer {TOKEN}"}).json()
+        assert known == {"signed_in": False, "name": "", "role": ""}
     assert server.client.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
     assert server.source("street")
     assert 'streamkit_http_refused_total{cause="too_many_wrong_tokens"}' in server.open.get("/metrics").text
@@ -273,7 +273,7 @@ def test_who_guesses_tokens_has_to_wait_and_those_who_are_signed_in_elsewhere_do
 
 def test_a_browser_signs_in_and_out(server):
     with httpx.Client(base_url=server.url) as browser:
-        assert browser.get("/api/v1/session").json() == {"signed_in": False}
+        assert browser.get("/api/v1/session").json()["signed_in"] is False
         assert browser.get("/api/v1/sources/street/snapshot.jpg").status_code == 401
         assert browser.post("/api/v1/session", json={"token": "not the token at all"}).status_code == 401
         answer = browser.post("/api/v1/session", json={"token": TOKEN})
@@ -282,9 +282,9 @@ def test_a_browser_signs_in_and_out(server):
         assert "httponly" in cookie
         assert "samesite=strict" in cookie
         assert TOKEN not in answer.headers["set-cookie"]
-        assert browser.get("/api/v1/session").json() == {"signed_in": True}
+        assert browser.get("/api/v1/session").json() == {"signed_in": True, "name": "admin", "role": "admin"}
         assert browser.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
         evil = browser.delete("/api/v1/sources/street", headers={"origin": "http://127.0.0.1:1"})
         assert evil.status_code == 401
         browser.delete("/api/v1/session")
-        assert browser.get("/api/v1/session").json() == {"signed_in": False}
+        assert browser.get("/api/v1/session").json()["signed_in"] is False

@@ -11,18 +11,20 @@ from fastapi import FastAPI, Request
 from support.servers import TOKEN
 
 from streamkit.core.counters import Counters
+from streamkit.serve.access import Access
 from streamkit.serve.guard import MAX_BODY_BYTES, NO_TOKEN, Guard, host_allowed, host_of
 from streamkit.serve.guesses import Guesses
 from streamkit.serve.server import address, listen, serving
 from streamkit.serve.token import COOKIE, Token
 
 REFUSED = Counters()
+ACCESS = Access(Token(TOKEN))
 
 
 @pytest.fixture(scope="module")
 def url():
     app = FastAPI()
-    app.add_middleware(Guard, token=Token(TOKEN), allowed_hosts=["Cameras.Example"], refused=REFUSED)
+    app.add_middleware(Guard, access=ACCESS, allowed_hosts=["Cameras.Example"], refused=REFUSED)
 
     @app.post("/length")
     async def length(request: Request) -> int:
@@ -133,7 +135,7 @@ def run_guard(sender, app=None):
         await send({"type": "http.response.body", "body": b"%d" % len((await receive())["body"])})
 
     asyncio.run(
-        Guard(app or behind, Token(TOKEN), (), Guesses(), Counters())(sender.scope, sender.receive, sender.send)
+        Guard(app or behind, Access(Token(TOKEN)), (), Guesses(), Counters())(sender.scope, sender.receive, sender.send)
     )
     return asked
 
@@ -190,7 +192,7 @@ def test_other_messages_than_requests_pass():
     async def behind(scope, receive, send):
         passed.append(scope)
 
-    asyncio.run(Guard(behind, Token(TOKEN))({"type": "lifespan"}, None, None))
+    asyncio.run(Guard(behind, ACCESS)({"type": "lifespan"}, None, None))
     assert passed == [{"type": "lifespan"}]
 
 
@@ -230,12 +232,16 @@ def test_what_changes_nothing_passes_without_a_token(open_, method):
 def test_who_is_signed_in_is_known_behind_it(url, open_, client):
     assert open_.get("/kept").json() == {"signed_in": False}
     assert client.get("/kept").json() == {"signed_in": True}
-    cookie = {"cookie": f"{COOKIE}={Token(TOKEN).cookie}"}
+    cookie = {"cookie": signed_cookie()}
     assert open_.get("/kept", headers=cookie).json() == {"signed_in": True}
     assert open_.get("/kept", headers={"cookie": f"{COOKIE}=wrong"}).json() == {"signed_in": False}
     assert open_.post("/length", headers=cookie).status_code == 200
     assert open_.post("/length", headers={**cookie, "origin": "http://127.0.0.1:1"}).status_code == 401
     assert open_.post("/length", headers={**cookie, "origin": url.strip("/")}).status_code == 200
+
+
+def signed_cookie(access=ACCESS):
+    return f"{COOKIE}={access.sessions.open(access.tokens()[0].key, '127.0.0.1', 'a browser')}"
 
 
 def sent(guard, method="GET", client=("10.0.0.1", 1), **headers):
@@ -251,7 +257,7 @@ def test_who_guesses_waits():
         await send({"type": "http.response.start", "status": 204, "headers": []})
 
     counters = Counters()
-    guard = Guard(behind, Token(TOKEN), (), Guesses(lambda: 1000.0), counters)
+    guard = Guard(behind, ACCESS, (), Guesses(lambda: 1000.0), counters)
     for n in range(10):
         assert sent(guard, "POST", authorization=f"Bearer wrong {n}")[0] == 401
     status, headers, _ = sent(guard, "POST", authorization=f"Bearer {TOKEN}")
@@ -262,8 +268,11 @@ def test_who_guesses_waits():
     assert b"www-authenticate" not in headers
     assert sent(guard, "POST")[1][b"www-authenticate"] == b"Bearer"
     assert sent(guard, authorization=f"Bearer {TOKEN}")[::2] == (204, False)  # what is open stays open
-    cookie = f"{COOKIE}={Token(TOKEN).cookie}"
-    assert sent(guard, "POST", cookie=cookie)[0] == 429  # a cookie is as good as a token, also to guess
+    cookie = signed_cookie()
+    assert sent(guard, "POST", cookie=cookie)[0] == 204  # a session goes on: its cookie cannot be guessed
+    for n in range(30):
+        assert sent(guard, "POST", client=("10.0.0.3", 1), cookie=f"{COOKIE}=old {n}")[0] == 401
+    assert sent(guard, "POST", client=("10.0.0.3", 1), authorization=f"Bearer {TOKEN}")[0] == 204
     assert sent(guard, "POST", client=("10.0.0.2", 1), cookie=cookie) == (204, sent(guard)[1], True)
     assert sent(guard, "POST", client=None, authorization=f"Bearer {TOKEN}")[0] == 204
 
@@ -272,8 +281,8 @@ def test_a_right_cookie_that_another_origin_sends_is_no_wrong_guess():
     async def behind(scope, receive, send):
         await send({"type": "http.response.start", "status": 204, "headers": []})
 
-    guard = Guard(behind, Token(TOKEN), (), Guesses(lambda: 1000.0), Counters())
-    cookie = f"{COOKIE}={Token(TOKEN).cookie}"
+    guard = Guard(behind, ACCESS, (), Guesses(lambda: 1000.0), Counters())
+    cookie = signed_cookie()
     for _ in range(30):
         assert sent(guard, "POST", cookie=cookie, origin="http://evil.example")[0] == 401
     assert sent(guard, "POST", cookie=cookie)[0] == 204

@@ -1,10 +1,12 @@
 """A real pipeline behind a real server on loopback, with clips that play as cameras do."""
 
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -61,13 +63,13 @@ class Served:
 
 @contextmanager
 def served(text: str, root: Any, *, port: int = 0, allow_files: bool = False, **options: Any) -> Iterator[Served]:
-    with collecting() as logged:
+    with collecting() as logged, tempfile.TemporaryDirectory() as data:
         path = root / "pipeline.yaml"
         running, gallery = prepare(build(read(path, text=text)), path, {})
         engine = ServeEngine(running, gallery, allow_files=allow_files)
         listening = listen("127.0.0.1", port)
         url = address("127.0.0.1", listening)
-        app = create_app(engine, Token(TOKEN), **options)
+        app = create_app(engine, Token(TOKEN), **{"data": Path(data), **options})
         thread = threading.Thread(target=running.run, daemon=True)
         with (
             engine.observing(),

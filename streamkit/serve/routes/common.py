@@ -1,22 +1,23 @@
-"""What the routes share: JSON responses, error descriptions, and the dependency of requests that need the token."""
+"""What the routes share: JSON responses, error descriptions, and the roles that requests need."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Security
 from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 
 from streamkit.serve import api_models
 from streamkit.serve.guard import MAX_BODY_BYTES, NO_TOKEN
 from streamkit.serve.guesses import TooManyGuesses
+from streamkit.serve.token import Role, covers
 
 _BEARER = HTTPBearer(auto_error=False, description="The token that the server printed or was given")
 _ERRORS = {
     401: "The token is missing or wrong",
-    403: "The source would read files of this machine",
+    403: "The role of the token does not allow it, or the source would read files of this machine; `error` says which",
     404: "The source, stage or event does not exist",
     409: "The pipeline's current state does not allow it; `error` says why",
     413: f"The body is larger than {MAX_BODY_BYTES:,} bytes",
@@ -24,7 +25,7 @@ _ERRORS = {
     429: "Too many wrong tokens were sent; `Retry-After` says how long to wait",
     503: "There is no image at present; `error` says why",
 }
-LOCKED_ERRORS = (401, 413, 429)  # of requests that need the token
+LOCKED_ERRORS = (401, 403, 413, 429)  # of requests that need a token
 CHANGE_ERRORS = (*LOCKED_ERRORS, 404, 409, 422)
 JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "A JPEG image"}}
 
@@ -40,17 +41,38 @@ def reply(data: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(data, default=str, option=options), status, media_type="application/json")
 
 
-def signed_in(request: Request, _: Annotated[Any, Depends(_BEARER)]) -> None:
-    """Reject a request without the token.
+class Needs:
+    """A dependency that rejects a request whose token does not have a role.
 
-    Raises:
-        RequestRejected: the token is missing or wrong, or too many wrong ones were sent.
+    Args:
+        role: the least role that may send the request.
     """
-    if (wait_s := getattr(request.state, "wait_s", None)) is not None:
-        raise api_models.RequestRejected(429, str(TooManyGuesses(wait_s)), {"retry-after": str(wait_s)})
-    if not request.state.signed_in:
-        raise api_models.RequestRejected(401, NO_TOKEN)
+
+    def __init__(self, role: Role) -> None:
+        self.role = role
+
+    def __call__(self, request: Request, _: Annotated[Any, Depends(_BEARER)]) -> None:
+        """Reject a request.
+
+        Raises:
+            RequestRejected: the token is missing or wrong, too many wrong ones were sent, or it lacks the role.
+        """
+        state = request.state
+        if (wait_s := getattr(state, "wait_s", None)) is not None:
+            raise api_models.RequestRejected(429, str(TooManyGuesses(wait_s)), {"retry-after": str(wait_s)})
+        if not state.signed_in:
+            raise api_models.RequestRejected(401, NO_TOKEN)
+        if not covers(state.role, self.role):
+            raise api_models.RequestRejected(
+                403, f"this needs the role {self.role}, and {state.name!r} is {state.role}; sign in with another token"
+            )
 
 
-LOCKED = [Depends(signed_in)]
-"""Dependencies of a request that needs the token."""
+VIEWER = [Security(Needs("viewer"), scopes=["viewer"])]
+"""Dependencies of a request that shows images or records."""
+
+OPERATOR = [Security(Needs("operator"), scopes=["operator"])]
+"""Dependencies of a request that changes sources, settings and recordings."""
+
+ADMIN = [Security(Needs("admin"), scopes=["admin"])]
+"""Dependencies of a request that changes the configuration, or who may do what."""

@@ -10,13 +10,13 @@ from fastapi.responses import Response
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.live import Watchers
-from streamkit.serve.routes.common import JPEG, LOCKED, LOCKED_ERRORS, errors
+from streamkit.serve.routes.common import JPEG, LOCKED_ERRORS, VIEWER, errors
 
 
 def add_images(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
     """Add the routes of images and live streams."""
     watchers = Watchers(engine, viewers)
-    image: dict[str, Any] = {"tags": ["images"], "dependencies": LOCKED, "response_class": Response}
+    image: dict[str, Any] = {"tags": ["images"], "dependencies": VIEWER, "response_class": Response}
 
     @api.get("/sources/{id:path}/snapshot.jpg", responses={**JPEG, **errors(*LOCKED_ERRORS, 404, 503)}, **image)
     async def snapshot(id: str) -> Response:  # noqa: A002

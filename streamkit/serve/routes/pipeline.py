@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.routes.common import errors, reply
+from streamkit.serve.token import covers
 
 
 def add_pipeline(api: APIRouter, engine: ServeEngine) -> None:
@@ -22,8 +23,8 @@ def add_pipeline(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.get("/sources", tags=["sources"], response_model=list[api_models.SourceView])
     def sources(request: Request) -> Response:
-        """List all sources and their state; addresses and options only for signed-in clients."""
-        return reply(engine.sources(addresses=request.state.signed_in))
+        """List all sources and their state; addresses and options only for operators."""
+        return reply(engine.sources(addresses=covers(request.state.role, "operator")))
 
     @api.get("/stages", tags=["stages"], response_model=list[api_models.StageView])
     def stages() -> Response:

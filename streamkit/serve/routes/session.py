@@ -6,37 +6,55 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from streamkit.serve import api_models
+from streamkit.serve.access import Access, Identity
+from streamkit.serve.access_models import SignedIn
+from streamkit.serve.audit import note
 from streamkit.serve.guesses import TooManyGuesses
 from streamkit.serve.routes.common import LOCKED_ERRORS, errors, reply
-from streamkit.serve.token import COOKIE, Token
+from streamkit.serve.sessions import MAX_AGE_S
+from streamkit.serve.token import COOKIE
 
 
-def add_session(api: APIRouter, token: Token) -> None:
+def add_session(api: APIRouter, access: Access) -> None:
     """Add the routes to sign in and out."""
 
-    @api.get("/session", tags=["session"], response_model=dict[str, bool])
+    @api.get("/session", tags=["session"], response_model=SignedIn)
     def session(request: Request) -> Response:
-        """Whether this browser is signed in."""
-        return reply({"signed_in": request.state.signed_in})
+        """Who this browser is signed in as."""
+        state = request.state
+        return reply(SignedIn(state.signed_in, state.name, state.role))
 
     @api.post("/session", tags=["session"], status_code=204, responses=errors(*LOCKED_ERRORS, 422))
     async def sign_in(given: api_models.Credentials, request: Request) -> Response:
         """Sign a browser in with a cookie that scripts cannot read."""
         address = request.client.host if request.client else ""
+        found: list[Identity] = []
+
+        def right() -> bool:
+            found.extend(filter(None, [access.with_token(given.token)]))
+            return bool(found)
+
         try:
-            right = request.state.guesses.judge(address, given.token, lambda: token.matches(given.token))
+            right_one = request.state.guesses.judge(address, given.token, right)
         except TooManyGuesses as error:
             raise api_models.RequestRejected(429, str(error), {"retry-after": str(error.wait_s)}) from None
-        if not right:
-            raise api_models.RequestRejected(401, "wrong token; the server prints the token when it starts")
+        if not right_one:
+            raise api_models.RequestRejected(401, "wrong token; the server prints the admin's token when it starts")
+        who = found[0]
+        note(request, who.name, who=who.name, role=who.role)
+        if request.state.session:  # of another token: this browser has one session
+            access.sessions.end(request.state.session)
+        cookie = access.sessions.open(who.key, address, request.headers.get("user-agent", ""))
         made = Response(status_code=204)
         secure = request.url.scheme == "https"
-        made.set_cookie(COOKIE, token.cookie, max_age=30 * 86400, httponly=True, samesite="strict", secure=secure)
+        made.set_cookie(COOKIE, cookie, max_age=int(MAX_AGE_S), httponly=True, samesite="strict", secure=secure)
         return made
 
     @api.delete("/session", tags=["session"], status_code=204)
-    def sign_out() -> Response:
-        """Sign this browser out."""
+    def sign_out(request: Request) -> Response:
+        """Sign this browser out: its session ends."""
+        if request.state.session:
+            access.sessions.end(request.state.session)
         made = Response(status_code=204)
         made.delete_cookie(COOKIE, httponly=True, samesite="strict")
         return made

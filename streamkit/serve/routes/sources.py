@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from streamkit.serve import api_models
+from streamkit.serve.audit import note
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.routes.common import CHANGE_ERRORS, LOCKED, LOCKED_ERRORS, errors, reply
+from streamkit.serve.routes.common import CHANGE_ERRORS, LOCKED_ERRORS, OPERATOR, errors, reply
 
 
 def add_changes(api: APIRouter, engine: ServeEngine) -> None:
     """Add the routes that change sources and stages."""
-    change: dict[str, Any] = {"tags": ["sources"], "dependencies": LOCKED, "response_model": api_models.SourceView}
+    change: dict[str, Any] = {"tags": ["sources"], "dependencies": OPERATOR, "response_model": api_models.SourceView}
 
-    @api.post("/sources", status_code=201, responses=errors(*LOCKED_ERRORS, 403, 409, 422), **change)
-    def add(new: api_models.NewSource) -> Response:
+    @api.post("/sources", status_code=201, responses=errors(*LOCKED_ERRORS, 409, 422), **change)
+    def add(new: api_models.NewSource, request: Request) -> Response:
         """Add a source."""
+        note(request, new.id, uri=new.uri, options=new.options)
         return reply(engine.add(new), 201)
 
     @api.post("/sources/{id:path}/pause", responses=errors(*CHANGE_ERRORS), **change)
@@ -36,13 +38,14 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
         """Record a clip of a source now, with every stage that records."""
         return reply(engine.record(id))
 
-    @api.put("/sources/{id:path}", responses=errors(*LOCKED_ERRORS, 403, 404, 409, 422), **change)
-    def replace(id: str, new: api_models.ChangedSource) -> Response:  # noqa: A002
+    @api.put("/sources/{id:path}", responses=errors(*LOCKED_ERRORS, 404, 409, 422), **change)
+    def replace(id: str, new: api_models.ChangedSource, request: Request) -> Response:  # noqa: A002
         """Change the address or options of a source, and restart it; omitted fields are kept."""
+        note(request, **{name: value for name, value in vars(new).items() if value is not None})
         return reply(engine.change(id, new))
 
     @api.delete(
-        "/sources/{id:path}", status_code=204, tags=["sources"], dependencies=LOCKED, responses=errors(*CHANGE_ERRORS)
+        "/sources/{id:path}", status_code=204, tags=["sources"], dependencies=OPERATOR, responses=errors(*CHANGE_ERRORS)
     )
     def remove(id: str) -> Response:  # noqa: A002
         """Remove a source; its decoded frames are still processed."""
@@ -50,9 +53,10 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
         return Response(status_code=204)
 
     @api.patch(
-        "/stages/{id}", tags=["stages"], dependencies=LOCKED, response_model=api_models.StageView,
+        "/stages/{id}", tags=["stages"], dependencies=OPERATOR, response_model=api_models.StageView,
         responses=errors(*LOCKED_ERRORS, 404, 422),
     )  # fmt: skip
-    def set_(id: str, values: dict[str, Any]) -> Response:  # noqa: A002
+    def set_(id: str, values: dict[str, Any], request: Request) -> Response:  # noqa: A002
         """Change settings of a running stage: all of them, or none if one is invalid."""
+        note(request, values=values)
         return reply(engine.set(id, values))

@@ -1,0 +1,306 @@
+"""The audit log: who changed what, from where, and with which result. Secrets are never stored."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from fastapi import Request
+
+from streamkit.core.errors import OutputError
+from streamkit.core.logs import LogOnce
+from streamkit.core.masking import mask
+from streamkit.serve.token import SAFE
+
+logger = logging.getLogger(__name__)
+
+KEPT_S = 365 * 86400.0
+"""How long entries are kept, in seconds."""
+
+MAX_ENTRIES = 100_000
+"""How many entries are kept, about 30 MB."""
+
+MAX_REJECTED = 10_000
+"""How many rejected changes and failed sign-ins are kept: who may change nothing must not push out the others."""
+
+_PRUNE_EVERY = 100
+_SECRET = re.compile(r"pass|pwd|token|secret|auth|login|cred|(?<![a-z])(api)?key(?![a-z])|signature", re.IGNORECASE)
+_LONGEST = 500
+_FAILED_EVERY_S = 1.0
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS entries (number INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, "
+    "who TEXT NOT NULL, role TEXT NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, "
+    "detail TEXT NOT NULL, status INTEGER NOT NULL, outcome TEXT NOT NULL)"
+)
+_COLUMNS = "number, time_s, who, role, address, action, target, detail, status, outcome"
+_VERBS = {"POST": "add", "PUT": "change", "PATCH": "change", "DELETE": "remove"}
+
+
+@dataclass(slots=True)
+class AuditEntry:
+    """One change, or an attempt.
+
+    `who` is the owner of the token, empty for a failed sign-in; `action` is such as `sources.add`; `target` is what
+    was changed; `detail` has the new values, with secrets masked; `status` is the HTTP status of the response, and
+    `outcome` its error, or `done`.
+    """
+
+    number: int
+    time_s: float
+    who: str
+    role: str
+    address: str
+    action: str
+    target: str
+    detail: dict[str, Any]
+    status: int
+    outcome: str
+
+
+@dataclass(slots=True)
+class AuditFilter:
+    """Which entries are wanted; empty fields select all.
+
+    Attributes:
+        who: the owner of the token.
+        action: the action, or its topic, such as `sources`.
+        text: a part of the target or the detail.
+        since_s, until_s: the time, in seconds since 1970.
+        before: entries with a lower number.
+        failed: True for rejected changes only, False for the others.
+    """
+
+    who: str = ""
+    action: str = ""
+    text: str = ""
+    since_s: float | None = None
+    until_s: float | None = None
+    before: int | None = None
+    failed: bool | None = None
+
+    def condition(self) -> tuple[str, list[Any]]:
+        """The SQL condition and its values."""
+        parts: list[tuple[str, list[Any]]] = []
+        if self.who:
+            parts.append(("who = ?", [self.who]))
+        if self.action:
+            parts.append(("(action = ? OR substr(action, 1, ?) = ?)",
+                          [self.action, len(self.action) + 1, f"{self.action}."]))  # fmt: skip
+        if self.text:
+            parts.append(("instr(lower(target || ' ' || detail), lower(?)) > 0", [self.text]))
+        if self.since_s is not None:
+            parts.append(("time_s >= ?", [self.since_s]))
+        if self.until_s is not None:
+            parts.append(("time_s <= ?", [self.until_s]))
+        if self.before is not None:
+            parts.append(("number < ?", [self.before]))
+        if self.failed is not None:
+            parts.append(("status >= 400" if self.failed else "status < 400", []))
+        return " AND ".join(text for text, _ in parts) or "1", [value for _, values in parts for value in values]
+
+
+class AuditLog:
+    """The audit log of a server, in a SQLite file that only its owner may read. Thread-safe.
+
+    Args:
+        path: the file; its folder is created if needed.
+        clock: the time in seconds since 1970.
+
+    Raises:
+        OutputError: the file cannot be read or written; every method may raise it.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path, self._clock, self._added = path, clock, 0
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            path.chmod(0o600)
+        except OSError as error:
+            raise OutputError(
+                f"cannot write the audit log {path}: {error.strerror}; give another folder with --data"
+            ) from None
+        self._do(_SCHEMA)
+        self.prune()
+
+    def add(
+        self, who: str, action: str, target: str = "", detail: Mapping[str, Any] | None = None, *, role: str = "",
+        address: str = "", status: int = 200, outcome: str = "done",
+    ) -> None:  # fmt: skip
+        """Add an entry. Secrets in `detail` are masked by the names of its keys, and in addresses."""
+        shown = json.dumps(without_secrets(detail or {}), default=str)
+        if len(shown) > 4 * _LONGEST:
+            shown = json.dumps({"fields": ", ".join(map(str, detail or {}))[:_LONGEST]})
+        values = (self._clock(), who, role, address, action, _short(target), shown, status, _short(outcome))
+        self._do(f"INSERT INTO entries ({_COLUMNS.partition(', ')[2]}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *values)
+        self._added += 1
+        if self._added % _PRUNE_EVERY == 0:
+            self.prune()
+
+    def entries(self, wanted: AuditFilter | None = None, limit: int = 100) -> list[AuditEntry]:
+        """The wanted entries, newest first."""
+        condition, values = (wanted or AuditFilter()).condition()
+        rows = self._do(
+            f"SELECT {_COLUMNS} FROM entries WHERE {condition} ORDER BY number DESC LIMIT ?", *values, limit
+        )
+        return [AuditEntry(*row) for row in ((*one[:7], json.loads(one[7]), *one[8:]) for one in rows)]
+
+    def prune(self) -> None:
+        """Delete entries that are too old or too many."""
+        self._do("DELETE FROM entries WHERE time_s < ?", self._clock() - KEPT_S)
+        self._do("DELETE FROM entries WHERE number <= (SELECT max(number) FROM entries) - ?", MAX_ENTRIES)
+        self._do(
+            "DELETE FROM entries WHERE status >= 400 AND number NOT IN "
+            "(SELECT number FROM entries WHERE status >= 400 ORDER BY number DESC LIMIT ?)",
+            MAX_REJECTED,
+        )
+
+    def _do(self, text: str, *values: Any) -> list[Any]:
+        try:
+            with contextlib.closing(sqlite3.connect(self._path, timeout=10)) as connection, connection:
+                return connection.execute(text, values).fetchall()
+        except sqlite3.Error as error:
+            raise OutputError(f"cannot use the audit log {self._path}: {error}; repair or remove the file") from None
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """A value for the log: what a key such as `password` names becomes `***`, and so do secrets in addresses."""
+    if name and _SECRET.search(name):
+        return "***"
+    if isinstance(value, Mapping):
+        return {str(key): without_secrets(one, str(key)) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(one) for one in value]
+    return _short(mask(value)) if isinstance(value, str) else value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+# -------------------------------------------------------------------------------------------------------- of requests
+
+
+@dataclass(slots=True)
+class AuditNote:
+    """What a route tells about its request; see `note`."""
+
+    who: str | None = None
+    role: str | None = None
+    target: str | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+
+def note(
+    request: Request, target: str | None = None, *, who: str | None = None, role: str | None = None, **detail: Any
+) -> None:  # fmt: skip
+    """Tell the audit log more about a request that changes something: by itself it knows path and result only.
+
+    Args:
+        request: the request.
+        target: what is changed, if the path does not name it.
+        who: who signs in.
+        role: likewise.
+        detail: the new values; secrets are masked.
+    """
+    noted: AuditNote = _noted(request.scope)
+    noted.target = target if target is not None else noted.target
+    noted.who, noted.role = who if who is not None else noted.who, role if role is not None else noted.role
+    noted.detail |= detail
+
+
+def note_error(request: Request, text: str) -> None:
+    """Tell the audit log why a request was rejected."""
+    _noted(request.scope).error = text
+
+
+def _noted(scope: MutableMapping[str, Any]) -> AuditNote:
+    found: AuditNote = scope.setdefault("state", {}).setdefault("audit", AuditNote())
+    return found
+
+
+class Audited:
+    """ASGI middleware that adds each change by a known client to the log, done or rejected, and failed sign-ins.
+
+    Args:
+        app: the wrapped application; `Guard` is outside, and tells who sent the request.
+        log: the audit log.
+        prefix: the prefix of the API's paths.
+    """
+
+    def __init__(self, app: Callable[..., Awaitable[None]], log: AuditLog, prefix: str) -> None:
+        self._app, self._log, self._prefix = app, log, prefix
+        self._warn = LogOnce(logger.warning)
+        self._failed_s = 0.0
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        """Handle one request, then add its entry."""
+        if scope["type"] != "http" or scope["method"] in SAFE or not scope["path"].startswith(f"{self._prefix}/"):
+            await self._app(scope, receive, send)
+            return
+        noted, status = _noted(scope), 500
+
+        async def watched(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._add(scope, noted, status)
+
+    async def _add(self, scope: MutableMapping[str, Any], noted: AuditNote, status: int) -> None:
+        state, params = scope["state"], scope.get("path_params") or {}
+        who, role = noted.who or state.get("name", ""), noted.role or state.get("role", "")
+        if not who and not self._failed_sign_in(scope, status):
+            return
+        route = getattr(scope.get("route"), "path", "") or scope["path"]
+        action = action_of(scope["method"], route.removeprefix(self._prefix))
+        target = noted.target if noted.target is not None else "/".join(map(str, params.values()))
+        outcome = "done" if status < 400 else noted.error or f"status {status}"
+        address = (scope.get("client") or ("",))[0]
+
+        def add() -> None:
+            self._log.add(who, action, target, noted.detail, role=role, address=address, status=status, outcome=outcome)
+
+        try:
+            await anyio.to_thread.run_sync(add)
+        except OutputError as error:
+            self._warn(f"the audit log lacks a change: {error}")
+
+    def _failed_sign_in(self, scope: MutableMapping[str, Any], status: int) -> bool:
+        """Whether this is a failed sign-in that is to be logged: one per second, as strangers can cause them."""
+        if scope["path"] != f"{self._prefix}/session" or scope["method"] != "POST" or status != 401:
+            return False
+        now_s, before_s = time.monotonic(), self._failed_s
+        if now_s - before_s < _FAILED_EVERY_S:
+            return False
+        self._failed_s = now_s
+        return True
+
+
+def action_of(method: str, route: str) -> str:
+    """The action of a request, such as `sources.pause` for `POST /sources/{id:path}/pause`.
+
+    Args:
+        method: the HTTP method.
+        route: the route's path, without the prefix of the API.
+    """
+    steps = [step for step in route.strip("/").split("/") if step]
+    words = [step for step in steps if "{" not in step]
+    verb = words[-1] if len(words) > 1 and method == "POST" else _VERBS.get(method, method.lower())
+    return f"{words[0].partition('.')[0] if words else 'api'}.{verb}"

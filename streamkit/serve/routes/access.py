@@ -1,0 +1,111 @@
+"""Tokens, sessions and the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from streamkit.serve.access import Access
+from streamkit.serve.access_models import NewToken, SessionView, TokenCreated, TokenView
+from streamkit.serve.api_models import RequestRejected
+from streamkit.serve.audit import AuditEntry, AuditFilter, AuditLog, note
+from streamkit.serve.routes.common import ADMIN, LOCKED_ERRORS, VIEWER, errors, reply
+
+_Time = Annotated[float | None, Query(ge=0, le=1e12)]
+
+
+def add_access(api: APIRouter, access: Access, log: AuditLog) -> None:
+    """Add the routes of tokens, sessions and the audit log."""
+    _add_tokens(api, access)
+    _add_sessions(api, access)
+
+    @api.get(
+        "/audit", tags=["access"], dependencies=ADMIN, response_model=list[AuditEntry],
+        responses=errors(*LOCKED_ERRORS, 422),
+    )  # fmt: skip
+    def audit(
+        who: Annotated[str, Query(max_length=64)] = "",
+        action: Annotated[str, Query(max_length=64)] = "",
+        text: Annotated[str, Query(max_length=200)] = "",
+        since_s: _Time = None,
+        until_s: _Time = None,
+        before: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+        failed: bool | None = None,
+        limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    ) -> Response:
+        """The changes that clients made or tried, newest first.
+
+        `action` is one such as `sources.add`, or a topic such as `sources`; `text` is a part of the target or the
+        detail; `before` is the number of the last entry of the previous page.
+        """
+        wanted = AuditFilter(who, action, text, since_s, until_s, before, failed)
+        return reply(log.entries(wanted, limit))
+
+
+def _add_tokens(api: APIRouter, access: Access) -> None:
+    @api.get(
+        "/tokens", tags=["access"], dependencies=ADMIN, response_model=list[TokenView], responses=errors(*LOCKED_ERRORS)
+    )
+    def tokens() -> Response:
+        """All tokens, without their texts."""
+        opened = [one.key for one in access.sessions.all()]
+        return reply([
+            TokenView(one.name, one.role, one.origin, one.created_s, one.created_by, opened.count(one.key))
+            for one in access.tokens()
+        ])  # fmt: skip
+
+    @api.post(
+        "/tokens", tags=["access"], dependencies=ADMIN, response_model=TokenCreated, status_code=201,
+        responses=errors(*LOCKED_ERRORS, 409, 422),
+    )  # fmt: skip
+    def create(new: NewToken, request: Request) -> Response:
+        """Create a token. The response is the only place where its text appears."""
+        note(request, new.name, gives=new.role)
+        return reply(TokenCreated(new.name, new.role, access.create(new.name, new.role, request.state.name)), 201)
+
+    @api.delete(
+        "/tokens/{name}",
+        tags=["access"],
+        dependencies=ADMIN,
+        status_code=204,
+        responses=errors(*LOCKED_ERRORS, 404, 409),
+    )
+    def revoke(name: str) -> Response:
+        """Revoke a token that was created on the page; its sessions end at once."""
+        access.revoke(name)
+        return Response(status_code=204)
+
+
+def _add_sessions(api: APIRouter, access: Access) -> None:
+    def visible(request: Request) -> list[SessionView]:
+        known = {one.key: one for one in access.tokens()}
+        found = [
+            SessionView(
+                one.id, known[one.key].name, known[one.key].role, one.address, one.agent, round(one.begun_s, 3),
+                round(one.used_s, 3), one.id == request.state.session,
+            )
+            for one in access.sessions.all() if one.key in known
+        ]  # fmt: skip
+        return [one for one in found if request.state.role == "admin" or one.name == request.state.name]
+
+    @api.get(
+        "/sessions", tags=["access"], dependencies=VIEWER, response_model=list[SessionView],
+        responses=errors(*LOCKED_ERRORS),
+    )  # fmt: skip
+    def sessions(request: Request) -> Response:
+        """The signed-in browsers, the last used first: all for an admin, those with the same token for others."""
+        return reply(visible(request))
+
+    @api.delete(
+        "/sessions/{id}", tags=["access"], dependencies=VIEWER, status_code=204, responses=errors(*LOCKED_ERRORS, 404)
+    )
+    def end(id: str, request: Request) -> Response:  # noqa: A002
+        """Sign a browser out: any of them for an admin, those with the same token for others."""
+        found = next((one for one in visible(request) if one.id == id), None)
+        if found is None:
+            raise RequestRejected(404, f"there is no session {id!r}")
+        note(request, found.name, session=id)
+        access.sessions.end(id)
+        return Response(status_code=204)

@@ -1,0 +1,107 @@
+"""The sessions of signed-in browsers, in memory: a restart of the server ends them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+IDLE_S = 12 * 3600.0
+"""A session without requests for so long ends, in seconds."""
+
+MAX_AGE_S = 7 * 86400.0
+"""A session ends after this time in any case, in seconds."""
+
+_MAX_SESSIONS = 1000
+_AGENT = 120  # characters that are kept of a browser's description
+
+
+@dataclass(slots=True)
+class BrowserSession:
+    """One signed-in browser.
+
+    Attributes:
+        id: its public name; the secret in the cookie cannot be derived from it.
+        key: the key of the token that it was opened with.
+        address: the client's address when it signed in.
+        agent: the browser's description of itself.
+        begun_s, used_s: when it was opened and last used, in seconds since 1970.
+    """
+
+    id: str
+    key: str
+    address: str
+    agent: str
+    begun_s: float
+    used_s: float
+
+
+class Sessions:
+    """The open sessions. Only hashes of the cookies' values are kept.
+
+    Args:
+        clock: the time in seconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._open: dict[str, BrowserSession] = {}
+
+    def open(self, key: str, address: str, agent: str) -> str:
+        """Open a session for the token `key`; return the value for the cookie. The oldest of 1,000 others ends."""
+        self._discard_expired()
+        while len(self._open) >= _MAX_SESSIONS:
+            del self._open[min(self._open, key=lambda one: self._open[one].used_s)]
+        secret, now_s = secrets.token_urlsafe(32), self._clock()
+        self._open[_digest(secret)] = BrowserSession(secrets.token_hex(6), key, address, agent[:_AGENT], now_s, now_s)
+        return secret
+
+    def use(self, cookie: str) -> BrowserSession | None:
+        """The session of a cookie, which counts as used now; None if there is none or it has ended.
+
+        The cookie's hash is looked up, so that the time of the look-up tells nothing about a cookie.
+        """
+        found = self._open.get(digest := _digest(cookie)) if cookie else None
+        if found is None:
+            return None
+        if self._expired(found):
+            del self._open[digest]
+            return None
+        found.used_s = self._clock()
+        return found
+
+    def active(self, id_: str) -> bool:
+        """Whether a session has not ended; unlike `use`, this does not count as use."""
+        return any(one.id == id_ and not self._expired(one) for one in list(self._open.values()))
+
+    def all(self) -> list[BrowserSession]:
+        """The open sessions, the last used first."""
+        self._discard_expired()
+        return sorted(self._open.values(), key=lambda one: -one.used_s)
+
+    def end(self, id_: str) -> bool:
+        """End a session; return whether there was one."""
+        return self._end(lambda one: one.id == id_)
+
+    def end_of(self, key: str) -> None:
+        """End all sessions of a token."""
+        self._end(lambda one: one.key == key)
+
+    def _end(self, ends: Callable[[BrowserSession], bool]) -> bool:
+        ended = [digest for digest, one in list(self._open.items()) if ends(one)]
+        for digest in ended:
+            self._open.pop(digest, None)
+        return bool(ended)
+
+    def _expired(self, one: BrowserSession) -> bool:
+        now_s = self._clock()
+        return now_s - one.used_s > IDLE_S or now_s - one.begun_s > MAX_AGE_S
+
+    def _discard_expired(self) -> None:
+        self._end(self._expired)
+
+
+def _digest(cookie: str) -> str:
+    return hashlib.sha256(cookie.encode("utf-8", "surrogateescape")).hexdigest()

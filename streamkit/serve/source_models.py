@@ -1,0 +1,96 @@
+"""Request and response bodies of the sources' forms: options, connection tests and CSV."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Len
+
+_CLOSED = {"extra": "forbid"}
+
+
+@dataclass(slots=True)
+class SourceOption:
+    """An option of a source: its help, its type in words, its JSON schema and its default.
+
+    `common` marks those that a form shows first.
+    """
+
+    name: str
+    help: str
+    type: str
+    schema: dict[str, Any]
+    default: Any
+    common: bool
+
+
+@dataclass
+class TestedSource:
+    """A source to test: an address and options as in adding a source.
+
+    With the `id` of a source that is there, what is omitted is taken from it, and so are the hidden parts (`***`) of
+    its address.
+    """
+
+    __test__ = False
+    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
+
+    id: Annotated[str, Len(0, 64)] = ""
+    uri: Annotated[str, Len(1, 2048)] | None = None
+    options: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class TestedConnection:
+    """The result of a connection test.
+
+    If the source cannot be read, `ok` is false, `cause` is one of auth, not_found, refused, timeout, codec, lost and
+    others, or null, and `error` describes it. `image` is the first frame, a JPEG in base64; it is null if the pipeline
+    hides parts of its images. `fps` is what the source says of itself.
+    """
+
+    __test__ = False
+
+    ok: bool
+    cause: str | None
+    error: str
+    codec: str | None
+    width: int | None
+    height: int | None
+    fps: float | None
+    duration_s: float | None
+    image: str | None
+    took_s: float
+
+
+@dataclass
+class SourcesCsv:
+    """Sources as CSV: the first line names the columns `id`, `uri` and any options.
+
+    `mode` is `check` to report the problems only, `valid` to add the lines without problems, and `all` to add all
+    lines, or none if one has a problem.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
+
+    csv: Annotated[str, Len(1, 900_000)]
+    mode: Literal["check", "valid", "all"] = "check"
+
+
+@dataclass(slots=True)
+class CsvLine:
+    """A line of a CSV: its number from 1, the source's id, its masked address, and its problem; empty without one."""
+
+    line: int
+    id: str
+    address: str
+    problem: str
+
+
+@dataclass(slots=True)
+class CsvResult:
+    """The lines of a CSV with their problems, and the ids of the sources that were added."""
+
+    lines: list[CsvLine]
+    added: list[str] = field(default_factory=list)

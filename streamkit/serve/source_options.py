@@ -1,0 +1,48 @@
+"""The options of sources, for forms."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from streamkit.config.describe import type_text
+from streamkit.config.plan import Config
+from streamkit.config.validate import model_of
+from streamkit.core.stage import Source, options
+from streamkit.serve.source_models import SourceOption
+
+COMMON = ("transport", "timeout", "fps", "low_latency", "reconnect")
+"""The options that a form shows first."""
+
+_NOT_HERE = frozenset({"uri"})
+
+
+def source_options(config: Config) -> dict[str, list[SourceOption]]:
+    """The options of each kind of source of a pipeline's registry; common ones first."""
+    kinds = [kind for kind in config.registry.values() if issubclass(kind, Source)]
+    return {kind.name: _options(kind) for kind in sorted(kinds, key=lambda kind: (kind.name != "source", kind.name))}
+
+
+def _options(kind: type[Source]) -> list[SourceOption]:
+    schema = model_of(kind).json_schema()
+    properties, definitions = schema.get("properties", {}), schema.get("$defs", {})
+    found = [
+        SourceOption(
+            one.name, one.help, type_text(one.type), _inlined(properties.get(one.name, {}), definitions),
+            None if one.default is dataclasses.MISSING else one.default, one.name in COMMON,
+        )
+        for one in options(kind) if one.name not in _NOT_HERE
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: COMMON.index(one.name) if one.common else len(COMMON))
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """A schema without references, as a form needs it."""
+    if isinstance(schema, list):
+        return [_inlined(one, definitions) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions.get(str(schema["$ref"]).rpartition("/")[2], {}), definitions)
+    return {name: _inlined(one, definitions) for name, one in schema.items()}

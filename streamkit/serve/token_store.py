@@ -1,0 +1,226 @@
+"""Tokens of people beside the admin's: those of `--tokens FILE`, and those created on the page, in a private file."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from streamkit.core.errors import ConfigError, OutputError, Problem
+from streamkit.core.yaml_tree import YamlNode, load_file
+from streamkit.serve.token import MIN_LENGTH, ROLES, Role, check_length, new_token, same
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}")
+"""The name of a token's owner."""
+
+_FIELDS = ("name", "role", "token", "hash")
+_HASH = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownToken:
+    """A token without its text.
+
+    Attributes:
+        key: identifies it; a token that is created again under the same name has another key.
+        name: the owner.
+        role: what it may do.
+        digest: SHA-256 of the text, or its HMAC if `hmac_key` is set; in hex.
+        origin: where it comes from: server, file or page.
+        created_s: when it was created on the page, in seconds since 1970; None for others.
+        created_by: by whom.
+        hmac_key: the key of the digest; empty for SHA-256.
+    """
+
+    key: str
+    name: str
+    role: Role
+    digest: str
+    origin: str
+    created_s: float | None = None
+    created_by: str = ""
+    hmac_key: bytes = b""
+
+    def matches(self, given: str) -> bool:
+        """Whether `given` is the token; compared in constant time."""
+        return same(_digest(given, self.hmac_key), self.digest)
+
+
+def read_tokens(path: Path) -> list[KnownToken]:
+    """Read the tokens of a YAML file: a list of `{name, role, token}`, or with `hash: sha256:HEX` for the token.
+
+    Raises:
+        ConfigError: with every problem of the file, or because others may read it.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ConfigError(f"--tokens {path}: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(
+            f"--tokens {path}: other users may read or write it (mode {stat.S_IMODE(mode):o}); run: chmod 600 {path}"
+        )
+    root, problems = load_file(path)
+    if problems:
+        raise ConfigError(problems)
+    found: dict[str, KnownToken] = {}
+    if not isinstance(root.value, list):
+        raise ConfigError([root.problem("the file is a list of tokens: - {name: anna, role: viewer, token: ...}")])
+    for node in root.value:
+        one = _read(node, problems)
+        if one is not None and one.name in found:
+            problems.append(node.value["name"].problem(f"the name {one.name!r} is used twice; give each token its own"))
+        elif one is not None:
+            found[one.name] = one
+    if problems:
+        raise ConfigError(problems)
+    return list(found.values())
+
+
+def _read(node: YamlNode, problems: list[Problem]) -> KnownToken | None:
+    """One entry of the file. Problems never show a token."""
+    if not isinstance(node.value, dict):
+        problems.append(node.problem("each token is a mapping: {name: anna, role: viewer, token: ...}"))
+        return None
+    given = {key: one.value for key, one in node.value.items()}
+    before = len(problems)
+    for key in given.keys() - set(_FIELDS):
+        problems.append(node.problem(f"a token has the fields {', '.join(_FIELDS)}, not {key!r}", key))
+    name = given.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        problems.append(node.problem(name_rule(name)))
+    role = given.get("role")
+    if role not in ROLES:
+        problems.append(node.problem(f"role must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, got {role!r}"))
+    text, digest = given.get("token"), given.get("hash")
+    if (text is None) == (digest is None):
+        problems.append(node.problem("a token has either `token`, its text, or `hash`"))
+    elif text is not None and (not isinstance(text, str) or len(text) < MIN_LENGTH):
+        problems.append(node.problem(f"token must be a text of at least {MIN_LENGTH} characters", "token"))
+    elif digest is not None and (not isinstance(digest, str) or not _HASH.fullmatch(digest)):
+        problems.append(node.problem('hash must be "sha256:" and 64 digits of 0-9a-f; see docs/serving.md', "hash"))
+    if len(problems) > before:
+        return None
+    hexadecimal = _digest(str(text)) if text is not None else str(digest).removeprefix("sha256:")
+    return KnownToken(f"file:{name}:{hexadecimal[:12]}", str(name), role, hexadecimal, "file")  # type: ignore[arg-type]
+
+
+def name_rule(got: object) -> str:
+    """The message about a name that cannot be one."""
+    return (
+        "a name has 1 to 64 letters, digits, spaces, _, ., @ and -, and begins with a letter, digit or _; "
+        f"got {str(got)[:80]!r}"
+    )
+
+
+class TokenStore:
+    """The tokens that were created on the page. Only their HMACs are stored, in a file that only its owner may read.
+
+    The file is read again when another process has changed it.
+
+    Args:
+        path: the file; created with the first token.
+
+    Raises:
+        OutputError: the file cannot be read; every method may raise it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._hmac_key, self._tokens = secrets.token_bytes(32), dict[str, KnownToken]()
+        self.all()
+
+    def all(self) -> list[KnownToken]:
+        """The tokens, in the order in which they were created."""
+        try:
+            about = self._path.stat()
+        except FileNotFoundError:
+            self._seen, self._tokens = None, {}
+            return []
+        except OSError as error:
+            raise self._error(error) from None
+        seen = about.st_mtime_ns, about.st_ino, about.st_size
+        if seen != self._seen:
+            self._load()
+            self._seen = seen
+        return list(self._tokens.values())
+
+    def create(self, name: str, role: Role, by: str) -> str:
+        """Create a token, and return its text, which is not stored."""
+        self.all()
+        text, id_ = new_token(), secrets.token_hex(8)
+        self._tokens[name] = KnownToken(
+            f"page:{id_}", name, role, _digest(text, self._hmac_key), "page", round(time.time(), 3), by, self._hmac_key
+        )
+        self._save()
+        return text
+
+    def remove(self, name: str) -> None:
+        """Remove a token."""
+        self.all()
+        self._tokens.pop(name, None)
+        self._save()
+
+    def _load(self) -> None:
+        try:
+            found = json.loads(self._path.read_text())
+            key = bytes.fromhex(found["key"])
+            tokens = [KnownToken(**one, origin="page", hmac_key=key) for one in found["tokens"]]
+        except OSError as error:
+            raise self._error(error) from None
+        except (ValueError, TypeError, KeyError):
+            raise OutputError(f"{self._path} is damaged; repair it, or remove it to revoke its tokens") from None
+        self._hmac_key, self._tokens = key, {one.name: one for one in tokens}
+
+    def _save(self) -> None:
+        left_out = {"origin", "hmac_key"}
+        tokens = [
+            {name: value for name, value in asdict(one).items() if name not in left_out}
+            for one in self._tokens.values()
+        ]
+        text = json.dumps({"key": self._hmac_key.hex(), "tokens": tokens}, indent=1)
+        made = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            made.unlink(missing_ok=True)
+            with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            made.replace(self._path)
+        except OSError as error:
+            raise self._error(error) from None
+        about = self._path.stat()
+        self._seen = about.st_mtime_ns, about.st_ino, about.st_size
+
+    def _error(self, error: OSError) -> OutputError:
+        return OutputError(f"cannot use the tokens {self._path}: {error.strerror}; give another folder with --data")
+
+
+def unique_names(tokens: Iterable[KnownToken]) -> dict[str, KnownToken]:
+    """Tokens by name; of two with the same name, the first."""
+    found: dict[str, KnownToken] = {}
+    for one in tokens:
+        found.setdefault(one.name, one)
+    return found
+
+
+def server_token(text: str) -> KnownToken:
+    """The admin's token of `--token`."""
+    check_length(text)
+    key = secrets.token_bytes(32)
+    return KnownToken("server", "admin", "admin", _digest(text, key), "server", hmac_key=key)
+
+
+def _digest(text: str, key: bytes = b"") -> str:
+    data = text.encode("utf-8", "surrogateescape")
+    return hmac.new(key, data, hashlib.sha256).hexdigest() if key else hashlib.sha256(data).hexdigest()

@@ -1,0 +1,92 @@
+"""Sessions of browsers: when they end."""
+
+import pytest
+
+from streamkit.serve import sessions as module
+from streamkit.serve.sessions import IDLE_S, MAX_AGE_S, Sessions
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def sessions(clock):
+    return Sessions(clock)
+
+
+def test_a_cookie_is_its_session_only(sessions):
+    one, other = sessions.open("a", "10.0.0.1", "browser"), sessions.open("a", "10.0.0.2", "x" * 999)
+    assert one != other
+    assert len(one) >= 43  # 256 bits
+    assert (sessions.use(one).address, sessions.use(other).address) == ("10.0.0.1", "10.0.0.2")
+    assert len(sessions.use(other).agent) == 120
+    for wrong in ("", "x", one[:-1], sessions.use(one).id, "\udce4"):
+        assert sessions.use(wrong) is None
+
+
+def test_nothing_that_is_kept_opens_a_session(sessions):
+    cookie = sessions.open("a", "", "")
+    assert cookie not in repr(sessions._open)
+    assert all(sessions.use(digest) is None for digest in sessions._open)
+
+
+def test_without_requests_a_session_ends_after_the_idle_time(sessions, clock):
+    cookie = sessions.open("a", "", "")
+    clock.now_s += IDLE_S
+    id_ = sessions.use(cookie).id
+    clock.now_s += IDLE_S
+    assert sessions.active(id_)
+    assert sessions.all()
+    clock.now_s += 1
+    assert not sessions.active(id_)
+    assert sessions.use(cookie) is None
+    clock.now_s -= 10
+    assert sessions.use(cookie) is None
+
+
+def test_asking_whether_a_session_is_active_does_not_keep_it(sessions, clock):
+    id_ = sessions.use(sessions.open("a", "", "")).id
+    for _ in range(13):
+        assert sessions.active(id_)
+        clock.now_s += IDLE_S / 13
+    clock.now_s += 1
+    assert not sessions.active(id_)
+
+
+def test_with_requests_it_ends_after_a_week(sessions, clock):
+    cookie, begun_s = sessions.open("a", "", ""), clock.now_s
+    while clock.now_s + IDLE_S / 2 <= begun_s + MAX_AGE_S:
+        clock.now_s += IDLE_S / 2
+        assert sessions.use(cookie)
+    clock.now_s = begun_s + MAX_AGE_S + 1
+    assert sessions.use(cookie) is None
+    assert sessions.all() == []
+
+
+def test_ending_one_and_those_of_a_token(sessions):
+    cookies = [sessions.open(key, "", "") for key in "aab"]
+    ids = [sessions.use(one).id for one in cookies]
+    assert sessions.end(ids[0])
+    assert not sessions.end(ids[0])
+    assert [bool(sessions.use(one)) for one in cookies] == [False, True, True]
+    sessions.end_of("a")
+    assert [bool(sessions.use(one)) for one in cookies] == [False, False, True]
+    assert [one.id for one in sessions.all()] == [ids[2]]
+
+
+def test_their_number_is_bounded(sessions, clock, monkeypatch):
+    monkeypatch.setattr(module, "_MAX_SESSIONS", 3)
+    cookies = []
+    for _ in range(4):
+        clock.now_s += 1
+        cookies.append(sessions.open("a", "", ""))
+    assert [bool(sessions.use(one)) for one in cookies] == [False, True, True, True]

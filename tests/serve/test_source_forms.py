@@ -1,0 +1,352 @@
+"""Connection tests against real cameras, options for forms, hidden parts of addresses, and CSV."""
+
+import base64
+import csv
+import http.server
+import io
+import socket
+import threading
+import time
+
+import cv2
+import httpx
+import numpy as np
+import pytest
+from support.servers import served
+
+SECRET = "geheim-0815"
+
+
+@pytest.fixture
+def camera(rtsp, test_data):
+    return rtsp({"gate": test_data / "videos" / "vtest_480x360.mp4"}, user="ann", password=SECRET)
+
+
+@pytest.fixture(autouse=True)
+def tidy(server):
+    yield
+    for one in server.open.get("/api/v1/sources").json():
+        if one["id"] not in ("street", "gate"):
+            server.client.delete(f"/api/v1/sources/{one['id']}")
+
+
+@pytest.fixture
+def silent():
+    """The port of a server that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def web():
+    """The address of a web server whose every file is a text."""
+
+    class Text(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "10000")
+            self.end_headers()
+            self.wfile.write(b"this is not a video\n" * 500)
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Text)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def check(server, uri, **more):
+    answer = server.client.post("/api/v1/sources/test", json={"uri": uri, **more})
+    assert answer.status_code == 200, answer.text
+    assert SECRET not in answer.text
+    return answer.json()
+
+
+# -------------------------------------------------------------------------------------------------- connection tests
+
+
+def test_a_camera_that_can_be_read_shows_its_picture_and_what_it_sends(server, camera):
+    found = check(server, camera.url("gate"), options={"transport": "tcp"})
+    assert (found["ok"], found["cause"], found["error"]) == (True, None, "")
+    assert (found["codec"], found["width"], found["height"]) == ("h264", 480, 360)
+    image = cv2.imdecode(np.frombuffer(base64.b64decode(found["image"]), np.uint8), cv2.IMREAD_COLOR)
+    assert image.shape == (360, 480, 3)
+    assert image.std() > 10  # a picture, and not one colour
+    assert 0 < found["took_s"] < 15
+    assert [one["id"] for one in server.client.get("/api/v1/sources").json()] == ["street", "gate"]
+
+
+@pytest.mark.parametrize(
+    ("what", "cause"), [("password", "auth"), ("nobody", "auth"), ("path", "not_found"), ("port", "refused")]
+)
+def test_what_is_wrong_is_said_in_the_words_of_the_states(server, camera, what, cause):
+    uri = {
+        "password": camera.url("gate", password="wrong-one"),
+        "nobody": f"rtsp://127.0.0.1:{camera.port}/gate",
+        "path": camera.url("nothing"),
+        "port": camera.url("gate", port=9),
+    }[what]
+    found = check(server, uri, options={"timeout": "3s"})
+    assert (found["ok"], found["cause"], found["image"]) == (False, cause, None)
+    assert found["error"]
+    assert "wrong-one" not in str(found)
+    assert not found["error"].startswith("rtsp://")
+
+
+def test_what_is_no_video_is_said(server, web):
+    found = check(server, f"{web}/live", options={"timeout": "3s"})
+    assert (found["ok"], found["cause"]) == (False, "codec")
+
+
+def test_a_peer_that_is_silent_is_said_within_its_timeout(server, silent):
+    begun_s = time.monotonic()
+    found = check(server, f"rtsp://127.0.0.1:{silent}/x", options={"timeout": "1s"})
+    assert (found["ok"], found["cause"]) == (False, "timeout")
+    assert time.monotonic() - begun_s < 8
+
+
+def test_a_timeout_that_is_longer_than_a_test_does_not_count(server, silent, monkeypatch):
+    from streamkit.runtime.ingest import connection_test
+    from streamkit.serve.routes import source_forms
+
+    monkeypatch.setattr(
+        source_forms, "ConnectionTest", lambda config: connection_test.ConnectionTest(config, limit_s=1.0)
+    )
+    begun_s = time.monotonic()
+    found = check(server, f"rtsp://127.0.0.1:{silent}/x", options={"timeout": "60s"})
+    assert (found["ok"], found["cause"]) == (False, "timeout")
+    assert time.monotonic() - begun_s < 6
+
+
+def test_at_most_two_at_once(server, silent):
+    uri, answers = f"rtsp://127.0.0.1:{silent}/x", []
+
+    def ask():
+        with httpx.Client(base_url=server.url, timeout=20, headers=server.client.headers) as client:
+            body = {"uri": uri, "options": {"timeout": "2s"}}
+            answers.append(client.post("/api/v1/sources/test", json=body).status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert sorted(answers) == [200, 200, 429, 429]
+    assert check(server, "test://")["ok"]  # and then there is room again
+
+
+def test_a_client_that_goes_away_ends_its_test(server, silent):
+    body = {"uri": f"rtsp://127.0.0.1:{silent}/x", "options": {"timeout": "14s"}}
+    for _ in range(2):
+        with (
+            pytest.raises(httpx.ReadTimeout),
+            httpx.Client(base_url=server.url, timeout=0.5, headers=server.client.headers) as client,
+        ):
+            client.post("/api/v1/sources/test", json=body)
+
+    def there_is_room():
+        return server.client.post("/api/v1/sources/test", json={"uri": "test://"}).status_code == 200
+
+    server.until(there_is_room, 8)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"uri": "/etc/passwd"}, 403, "--allow-files"),
+        ({"uri": "file:///etc/passwd"}, 403, "--allow-files"),
+        ({"uri": "concat:rtsp://h/x|/etc/passwd"}, 403, "--allow-files"),
+        ({"uri": "rstp://h/x"}, 403, "rstp"),
+        ({"uri": "test://", "options": {"pase": 3}}, 422, "did you mean"),
+        ({"uri": "test://", "options": {"uri": "/etc/passwd"}}, 422, "uri"),
+        ({"uri": "test://", "options": {"fault": {"fail": 1}}}, 422, "fault"),
+        ({}, 422, "uri"),
+        ({"id": "nobody"}, 422, "uri"),
+        ({"uri": "rtsp://u:***@h/x"}, 422, "write the password"),
+    ],
+)
+def test_what_may_not_be_added_may_not_be_tested(server, body, status, words):
+    answer = server.client.post("/api/v1/sources/test", json=body)
+    assert answer.status_code == status
+    assert words in answer.json()["error"]
+
+
+def test_a_source_that_is_there_is_tested_with_its_hidden_password(server, camera):
+    server.client.post("/api/v1/sources", json={"id": "cam", "uri": camera.url("gate"), "options": {"timeout": "3s"}})
+    shown = server.source("cam")["address"]
+    assert "***" in shown
+    for body in ({}, {"uri": shown}, {"options": {"transport": "tcp"}}):
+        assert server.client.post("/api/v1/sources/test", json={"id": "cam", **body}).json()["ok"], body
+    body = {"id": "cam", "uri": shown.replace("gate", "nothing")}
+    assert server.client.post("/api/v1/sources/test", json=body).json()["cause"] == "not_found"
+
+
+def test_a_hidden_password_is_sent_to_its_own_host_only(server):
+    server.client.post("/api/v1/sources", json={"id": "cam", "uri": f"rtsp://ann:{SECRET}@127.0.0.1:9/x"})
+    for uri in (
+        "rtsp://ann:***@127.0.0.2:9/x",
+        "rtsp://ann:***@127.0.0.1:10/x",
+        "http://ann:***@127.0.0.1:9/x",
+        "rtsp://ben:***@127.0.0.1:9/x",
+    ):
+        for answer in (
+            server.client.post("/api/v1/sources/test", json={"id": "cam", "uri": uri}),
+            server.client.put("/api/v1/sources/cam", json={"uri": uri}),
+        ):
+            assert answer.status_code == 422
+            assert "write the password" in answer.json()["error"]
+    assert server.client.put("/api/v1/sources/cam", json={"uri": "rtsp://ann:***@127.0.0.1:9/y"}).status_code == 200
+    (config,) = [one for one in server.engine.graph.sources if one.id == "cam"]
+    assert config.options["uri"] == f"rtsp://ann:{SECRET}@127.0.0.1:9/y"
+
+
+def test_a_pipeline_that_hides_parts_of_its_images_shows_none(root, monkeypatch):
+    monkeypatch.chdir(root)
+    text = (
+        "sources: {cam: {uri: 'test://', pace: 10}}\n"
+        "stages: {detect: {model: demo}, draw: {blur: [person]}, jsonl: {path: /dev/null}}"
+    )
+    with served(text, root) as one:
+        found = one.client.post("/api/v1/sources/test", json={"uri": "test://"}).json()
+        assert (found["ok"], found["image"], found["width"]) == (True, None, 640)
+
+
+# ------------------------------------------------------------------------------------------------------------ options
+
+
+def test_the_options_of_each_kind_of_source(server):
+    kinds = server.client.get("/api/v1/source-options").json()
+    assert next(iter(kinds)) == "source"
+    assert {"source", "images", "test_pattern"} <= set(kinds)
+    names = [one["name"] for one in kinds["source"]]
+    assert names[:5] == ["transport", "timeout", "fps", "low_latency", "reconnect"]
+    assert "uri" not in names
+    found = {one["name"]: one for one in kinds["source"]}
+    assert found["transport"]["schema"]["enum"] == ["auto", "tcp", "udp"]
+    assert (found["timeout"]["type"], found["timeout"]["default"]) == ("duration, such as 10s", 15.0)
+    assert [name for name in names if found[name]["common"]] == names[:5]
+    assert all(one["help"] and one["type"] for one in kinds["source"])
+    reconnect = next(one for one in found["reconnect"]["schema"]["anyOf"] if one.get("type") == "object")
+    assert set(reconnect["properties"]) == {"max_backoff", "attempts", "give_up"}
+
+
+# ---------------------------------------------------------------------------------------------------------------- CSV
+
+
+def send(server, text, mode="check"):
+    answer = server.client.post("/api/v1/sources.csv", json={"csv": text, "mode": mode})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+BAD = f"""id,uri,timeout,reconnect
+one,rtsp://u:{SECRET}@127.0.0.1:9/a,3s,false
+a b,test://,,
+two,/etc/passwd,,
+three,rtsp://127.0.0.1:9/c,soon,
+
+one,test://,,
+street,test://,,
+four,rtsp://127.0.0.1:9/d,5s,{{max_backoff: 2s}}
+five,rtsp://u:***@127.0.0.1:9/e,,
+six,test://,,,more
+seven,test://,,
+"""
+
+
+def test_each_line_says_its_problem(server):
+    found = send(server, BAD)
+    assert found["added"] == []
+    assert SECRET not in str(found)
+    problems = {(one["line"], one["id"]): one["problem"] for one in found["lines"]}
+    assert [key for key, problem in problems.items() if not problem] == [(2, "one"), (9, "four"), (12, "seven")]
+    for key, words in {
+        (3, "a b"): "an id consists of",
+        (4, "two"): "--allow-files",
+        (5, "three"): "timeout",
+        (7, "one"): "in line 2 already",
+        (8, "street"): "exists already",
+        (10, "five"): "write the password",
+        (11, "six"): "values for 4 columns",
+    }.items():
+        assert words in problems[key], problems[key]
+    assert found["lines"][0]["address"] == "rtsp://u:***@127.0.0.1:9/a"
+    assert len(server.client.get("/api/v1/sources").json()) == 2
+
+
+def test_all_lines_or_none(server):
+    assert send(server, BAD, "all")["added"] == []
+    assert len(server.client.get("/api/v1/sources").json()) == 2
+    good = "id;uri;pace;every\nalpha;test://;5;2\n\nbeta;test://;;\n"
+    assert send(server, good, "all")["added"] == ["alpha", "beta"]
+    assert server.source("alpha")["options"] == {"pace": 5, "every": 2}
+    assert server.source("beta")["options"] == {}
+
+
+def test_the_valid_lines_are_added_with_their_options(server):
+    assert send(server, BAD, "valid")["added"] == ["one", "four", "seven"]
+    assert server.source("one")["options"] == {"timeout": "3s", "reconnect": False}
+    assert server.source("four")["options"] == {"timeout": "5s", "reconnect": {"max_backoff": "2s"}}
+    assert server.source("seven")["options"] == {}
+    (config,) = [one for one in server.engine.graph.sources if one.id == "one"]
+    assert config.options["uri"] == f"rtsp://u:{SECRET}@127.0.0.1:9/a"
+    entry = server.client.get("/api/v1/audit?action=sources.add").json()[0]
+    assert (entry["target"], entry["detail"]["mode"]) == ("one, four, seven", "valid")
+
+
+def test_if_one_cannot_be_added_none_stays(server, monkeypatch):
+    before = server.engine.running.add
+
+    def add(config):
+        from streamkit.core.errors import StreamkitError
+
+        if config.id == "beta":
+            raise StreamkitError("the pipeline stops")
+        before(config)
+
+    monkeypatch.setattr(server.engine.running, "add", add)
+    text = "id,uri\nalpha,test://\nbeta,test://\ngamma,test://\n"
+    found = send(server, text, "all")
+    assert found["added"] == []
+    assert [one["problem"] for one in found["lines"]] == ["", "the pipeline stops", ""]
+    assert len(server.client.get("/api/v1/sources").json()) == 2
+    assert send(server, text, "valid")["added"] == ["alpha", "gamma"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("uri\ntest://", "no column 'id'"),
+        ("id,name\na,b", "no column 'uri'"),
+        ("id,uri,id\n", "there twice"),
+        ('id,uri\na,"test://', "line"),
+        ("id,uri\n" + "".join(f"c{n},test://\n" for n in range(1001)), "at most 1000"),
+    ],
+)
+def test_what_is_no_such_csv_is_said(server, text, words):
+    answer = server.client.post("/api/v1/sources.csv", json={"csv": text})
+    assert answer.status_code == 422
+    assert words in answer.json()["error"]
+
+
+def test_the_export_has_no_password_and_is_read_again(server):
+    new = {"id": "cam", "uri": f"rtsp://ann:{SECRET}@127.0.0.1:9/x", "options": {"timeout": "3s"}}
+    server.client.post("/api/v1/sources", json=new)
+    server.client.post("/api/v1/sources", json={"id": "bars", "uri": "test://", "options": {"pace": 5, "every": 2}})
+    answer = server.client.get("/api/v1/sources.csv")
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert "sources.csv" in answer.headers["content-disposition"]
+    assert SECRET not in answer.text
+    rows = {row["id"]: row for row in csv.DictReader(io.StringIO(answer.text))}
+    assert rows["cam"]["uri"] == "rtsp://ann:***@127.0.0.1:9/x"
+    assert rows["cam"]["timeout"] == "3s"
+    assert (rows["bars"]["pace"], rows["bars"]["every"], rows["bars"]["timeout"]) == ("5", "2", "")
+    for id_ in ("cam", "bars"):
+        server.client.delete(f"/api/v1/sources/{id_}")
+    found = {one["id"]: one["problem"] for one in send(server, answer.text, "valid")["lines"]}
+    assert "write the password" in found["cam"]
+    assert found["bars"] == ""
+    assert server.source("bars")["options"] == {"pace": 5, "every": 2}

@@ -1,0 +1,130 @@
+"""Tokens of people: those of a file, and those of the page."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from streamkit.core.errors import ConfigError, OutputError
+from streamkit.serve.token_store import TokenStore, read_tokens
+
+TEXT = "a token of the tests"
+HASH = "sha256:" + hashlib.sha256(TEXT.encode()).hexdigest()
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text, mode=0o600):
+        path = tmp_path / "tokens.yaml"
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    return write
+
+
+def test_tokens_of_a_file(file):
+    first, second = read_tokens(
+        file(f"- {{name: anna, role: viewer, token: {TEXT}}}\n- name: ben k.\n  role: operator\n  hash: {HASH}\n")
+    )
+    assert (first.name, first.role, first.origin) == ("anna", "viewer", "file")
+    assert (second.name, second.role) == ("ben k.", "operator")
+    assert first.matches(TEXT)
+    assert second.matches(TEXT)
+    assert not first.matches(TEXT + "x")
+    assert not second.matches(HASH)
+    assert not second.matches(HASH.removeprefix("sha256:"))
+    assert TEXT not in repr([first, second])
+
+
+def test_a_token_may_come_from_the_environment(file, monkeypatch):
+    monkeypatch.setenv("ANNAS_TOKEN", TEXT)
+    (one,) = read_tokens(file("- {name: anna, role: admin, token: '${ANNAS_TOKEN}'}"))
+    assert one.matches(TEXT)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
+def test_a_file_that_others_may_read_is_refused(file, mode):
+    with pytest.raises(ConfigError, match=f"mode {mode:o}.*chmod 600"):
+        read_tokens(file(f"- {{name: anna, role: viewer, token: {TEXT}}}", mode))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1", "a list of tokens"),
+        ("- 3", "each token is a mapping"),
+        (f"- {{role: viewer, token: {TEXT}}}", "a name has 1 to 64"),
+        (f"- {{name: ' x', role: viewer, token: {TEXT}}}", "a name has 1 to 64"),
+        (f"- {{name: a, role: boss, token: {TEXT}}}", "viewer, operator or admin, got 'boss'"),
+        (f"- {{name: a, role: viewer, token: {TEXT}, hash: {HASH}}}", "either `token`"),
+        ("- {name: a, role: viewer}", "either `token`"),
+        ("- {name: a, role: viewer, token: geheim}", "at least 16"),
+        ("- {name: a, role: viewer, hash: md5:12}", "sha256"),
+        (f"- {{name: a, role: viewer, token: {TEXT}, age: 3}}", "not 'age'"),
+        (f"- &a {{name: a, role: viewer, token: {TEXT}}}\n- *a", "used twice"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_its_place_and_without_the_token(file, text, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        read_tokens(file(text))
+    assert "tokens.yaml:" in str(caught.value)
+    assert TEXT not in str(caught.value)
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(ConfigError, match=r"--tokens nowhere.yaml: No such file"):
+        read_tokens(Path("nowhere.yaml"))
+
+
+def test_a_token_of_the_page_is_stored_without_its_text(tmp_path):
+    path = tmp_path / "data" / "tokens.json"
+    store = TokenStore(path)
+    assert store.all() == []
+    assert not path.exists()
+    text = store.create("anna", "viewer", "root")
+    assert len(text) >= 32
+    assert path.stat().st_mode & 0o777 == 0o600
+    stored = path.read_text()
+    assert text not in stored
+    assert hashlib.sha256(text.encode()).hexdigest() not in stored  # an HMAC with a key of this file
+    (one,) = TokenStore(path).all()
+    assert (one.name, one.role, one.created_by, one.origin) == ("anna", "viewer", "root", "page")
+    assert one.matches(text)
+    assert not one.matches(text + "x")
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_another_process_changes_holds_at_once(tmp_path):
+    one, other = TokenStore(tmp_path / "t.json"), TokenStore(tmp_path / "t.json")
+    anna, ben = one.create("anna", "viewer", ""), other.create("ben", "admin", "")
+    assert [[t.name for t in store.all()] for store in (one, other)] == [["anna", "ben"]] * 2
+    assert [t.matches(text) for t, text in zip(one.all(), (anna, ben), strict=True)] == [True, True]
+    one.remove("anna")
+    assert [t.name for t in other.all()] == ["ben"]
+    (tmp_path / "t.json").unlink()
+    assert other.all() == []
+
+
+def test_a_token_that_is_created_again_is_another(tmp_path):
+    store = TokenStore(tmp_path / "t.json")
+    before, (old,) = store.create("anna", "viewer", ""), store.all()
+    store.remove("anna")
+    after, (new,) = store.create("anna", "viewer", ""), store.all()
+    assert old.key != new.key
+    assert not new.matches(before)
+    assert new.matches(after)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"key": "x", "tokens": []}', '{"key": "00", "tokens": [{"age": 3}]}'])
+def test_a_damaged_file_is_said(tmp_path, text):
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(OutputError, match=r"t\.json is damaged; repair it, or remove it"):
+        TokenStore(tmp_path / "t.json")
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "data").write_text("")
+    with pytest.raises(OutputError, match="--data"):
+        TokenStore(tmp_path / "data" / "t.json")
