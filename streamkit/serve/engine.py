@@ -26,6 +26,7 @@ from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.serve import api_models
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
+from streamkit.serve.store.serve_store import ServeStore
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
@@ -39,11 +40,14 @@ class ServeEngine:
     Args:
         running: the pipeline.
         gallery: the images and events of its preview.
+        store: the events of this run and of earlier ones.
         allow_files: whether added sources may read this machine's files and devices.
     """
 
-    def __init__(self, running: PipelineRun, gallery: Gallery, *, allow_files: bool = False) -> None:
-        self.running, self.gallery, self.allow_files = running, gallery, allow_files
+    def __init__(
+        self, running: PipelineRun, gallery: Gallery, store: ServeStore, *, allow_files: bool = False
+    ) -> None:  # fmt: skip
+        self.running, self.gallery, self.store, self.allow_files = running, gallery, store, allow_files
         self.refused = Counters()  # requests and connections, by cause
         self._begun_s = time.monotonic()
 
@@ -294,7 +298,6 @@ class ServeEngine:
         from streamkit import __version__
 
         running = self.running
-        newest = self.gallery.events(1)
         return api_models.Status(
             version=__version__,
             device=self.device,
@@ -311,7 +314,7 @@ class ServeEngine:
             ],
             records=self._recorders(),
             alarms=self._raised(),
-            last_event=newest[0].number if newest else 0,
+            last_event=self.store.last_number,
             allow_files=self.allow_files,
         )
 

@@ -232,7 +232,7 @@ class WorkerPipeline(PipelineRun):
         report["stages"] = {id_: stage for id_, stage in report["stages"].items() if id_ not in self._relayed}
         finished = {id_: n for id_, n in dict(self.finished).items() if id_ not in self._relayed}
         latency = {id_: one for id_, one in dict(self.latency).items() if id_ not in self._relayed}
-        facts = self._observer.snapshot() if self.graph.config.alarms else None
+        facts = self._observer.snapshot() if self.graph.config.alarms or self._gallery is not None else None
         numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
         states = {id_: replace(state, raised=None) for id_, state in self.states.items()}
         return WorkerReport(report, finished, latency, states, numbers, self.sources.removed, self.queues(), facts)

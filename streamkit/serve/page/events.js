@@ -1,6 +1,7 @@
 // The latest events, newest first. Elements are reused and moved, so that the list does not flicker.
 
 import { $, make, text } from "./dom.js";
+import { address } from "./router.js";
 import { onSession, signedIn } from "./session.js";
 
 const items = new Map();
@@ -9,21 +10,17 @@ let shown = [];
 function item(event) {
   const shot = make("div", { class: "shot" });
   if (event.image && signedIn) {
-    const image = make("img", { loading: "lazy", alt: `${event.kind} at ${event.source}`, src: `/api/v1/events/${event.number}/image.jpg`,
+    const image = make("img", { loading: "lazy", alt: event.text, src: `/api/v1/events/${event.number}/image.jpg`,
       onerror: () => image.replaceWith("image discarded") });
     shot.append(make("a", { href: `/api/v1/events/${event.number}/image.jpg`, target: "_blank" }, image));
   } else {
     shot.append(event.image ? "sign in" : "no image");
   }
   const when = new Date(event.time_s * 1000);
-  const alarm = event.stage === "alarms" && event.data.text;
-  const data = Object.entries(event.data).filter(([key]) => !alarm || key !== "text").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);
-  if (event.track_id !== null) data.unshift(`track ${event.track_id}`);
   return make("li", { class: "event" }, shot,
     make("div", { class: "what" },
-      make("strong", {}, alarm || `${event.kind} at ${event.source}`),
-      make("small", {}, make("time", { datetime: when.toISOString() }, when.toLocaleTimeString()), ` · ${event.stage}${alarm ? ` · ${event.kind}` : ""}`),
-      make("small", {}, data.join(", "))));
+      make("strong", {}, make("a", { href: address("events", { number: event.number }) }, event.text)),
+      make("small", {}, make("time", { datetime: when.toISOString() }, when.toLocaleTimeString()), ` · ${event.stage}`)));
 }
 
 export function showEvents(events, emits) {
