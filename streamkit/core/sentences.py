@@ -213,12 +213,12 @@ def _saved(event: Event, data: Data) -> str:
 
 def _reconnected(event: Event, data: Data) -> str:
     cause = f" ({_words(data['cause'])})" if data.get("cause") else ""
-    return f"{event.source} is connected again after {span_text(data['away_s'])}{cause}"
+    return f"the source {event.source} is connected again after {span_text(data['away_s'])}{cause}"
 
 
 def _restarted(event: Event, data: Data) -> str:
     lost = _count(data["frames_lost"], "frame was lost", "frames were lost")
-    return f"{event.source} was restarted in another process: {data['cause']}; {lost}"
+    return f"the source {event.source} was restarted in another process: {data['cause']}; {lost}"
 
 
 def _generic(event: Event, data: Data) -> str:

@@ -18,7 +18,7 @@ _COLUMNS = "e.number, time_s, source, stage, kind, frame, pts_s, track_id, data,
 _MAX_WORDS = 2000  # characters of an event's data that can be searched
 _MAX_DATA = 100_000  # bytes of an event's data
 _TERM = re.compile(r"\w+")
-_STEP = 500  # rows removed at once
+_IMAGES = 50  # removed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,9 @@ def remove_before(connection: sqlite3.Connection, time_s: float) -> tuple[int, i
 def remove_oldest(connection: sqlite3.Connection) -> Iterator[tuple[int, int]]:
     """Remove the oldest images and, when none is left, the oldest events; yield how many of each after each step."""
     oldest = "DELETE FROM {0} WHERE {1} IN (SELECT {1} FROM {0} ORDER BY {1} LIMIT ?)"
-    while images := connection.execute(oldest.format("images", "id"), (_STEP // 10,)).rowcount:
+    while images := connection.execute(oldest.format("images", "id"), (_IMAGES,)).rowcount:
         yield 0, images
-    while events := connection.execute(oldest.format("events", "number"), (_STEP,)).rowcount:
+    while left := connection.execute("SELECT COUNT(*) FROM events").fetchone()[0]:
+        events = connection.execute(oldest.format("events", "number"), (max(1, left // 10),)).rowcount
+        connection.execute("INSERT INTO event_words (event_words) VALUES ('optimize')")  # its words still take room
         yield events, 0

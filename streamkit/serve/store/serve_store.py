@@ -224,7 +224,9 @@ class ServeStore:
                     self._removed("size", events, images)
                     if used_bytes(connection) <= 0.9 * self._keep_bytes:
                         break
-        connection.execute("PRAGMA incremental_vacuum").fetchall()
+        connection.executescript(
+            "PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)"
+        )  # the files become smaller
 
     def _removed(self, cause: str, events: int, images: int) -> None:
         for what, n in (("events", events), ("images", images)):
