@@ -29,10 +29,16 @@ _TOKEN = "STREAMKIT_TOKEN"
               help="also answer for this host name; IP addresses and localhost are allowed; repeatable")  # fmt: skip
 @click.option("--max-connections", type=click.IntRange(min=8), default=256, show_default=True,
               help="simultaneous connections; at most a quarter of the open files allowed (ulimit -n)")  # fmt: skip
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=Path("out/serve"), show_default=True,
+              help="folder for events, their images and charts; kept over restarts; one for each server")  # fmt: skip
+@click.option("--keep-events", default="30d", show_default=True, help="how long events are kept")
+@click.option("--keep-size", default="2GB", show_default=True,
+              help="maximum size of the events; the oldest images are removed first")  # fmt: skip
 @click.option("--allow-files", is_flag=True, help="let added sources read this machine's files and devices")
 def serve(
     pipeline: Path, set_: tuple[str, ...], device: str | None, host: str, port: int, token: str | None,
-    tokens: Path | None, data: Path, allowed_hosts: tuple[str, ...], max_connections: int, allow_files: bool,
+    tokens: Path | None, data: Path, keep_events: str, keep_size: str, allowed_hosts: tuple[str, ...],
+    max_connections: int, allow_files: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline with an HTTP API, metrics and a web page."""
     from streamkit.cli.progress import open_display
@@ -43,7 +49,7 @@ def serve(
     check_packages()
     from streamkit.serve.app import create_app
     from streamkit.serve.connections import Limits, allowed_connections
-    from streamkit.serve.engine import ServeEngine
+    from streamkit.serve.sampler import PipelineSampler
     from streamkit.serve.token import Token
     from streamkit.serve.token_store import read_tokens
 
@@ -55,11 +61,12 @@ def serve(
     others = read_tokens(tokens) if tokens is not None else []
     graph = build(common.read(pipeline, set_, device, may_be_empty=True))
     check_networks(graph)
+    store = open_store(data, keep_events, keep_size)
     running, gallery = prepare(graph, pipeline, common.pairs(set_))
     listening = listen(host, port)
     common.keep_stdout()
     common.handle_signals(running, display)
-    engine = ServeEngine(running, gallery, allow_files=allow_files)
+    engine = engine_of(running, gallery, store, allow_files=allow_files)
     shown = address(host, listening)
     display.log(f"serving {pipeline} at {shown}" + (f"#token={known.text}" if known.generated else ""))
     limits = Limits(allowed_connections(max_connections))
@@ -68,7 +75,11 @@ def serve(
     app = create_app(
         engine, known, data=data, tokens=others, allowed_hosts=[host, *allowed_hosts], viewers=limits.viewers
     )
-    with engine.observing(), serving(app, listening, limits, refused=engine.refused):
+    with (
+        engine.observing(),
+        store.writing(PipelineSampler(engine)),
+        serving(app, listening, limits, refused=engine.refused),
+    ):
         code = common.run_to_end(running, display)
     display.summary(running.report(code))
     common.exit_past_threads(running, code)
@@ -95,3 +106,41 @@ def prepare(graph: Any, path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
     follow_sinks(running, gallery)
     running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
     return running, gallery
+
+
+def open_store(folder: Path, keep_events: str, keep_size: str) -> Any:
+    """The store of events in a data folder.
+
+    Args:
+        folder: the data folder.
+        keep_events: how long events are kept, such as `30d`.
+        keep_size: maximum size, such as `2GB`.
+
+    Raises:
+        ConfigError: a value has another form.
+        OutputError: the folder cannot be written, or another server uses it.
+    """
+    from streamkit.core.units import seconds, size_bytes
+    from streamkit.serve.store.serve_store import ServeStore
+
+    limits = []
+    for option, read, text in (("--keep-events", seconds, keep_events), ("--keep-size", size_bytes, keep_size)):
+        try:
+            limits.append(read(text))
+        except ValueError as error:
+            raise ConfigError(f"{option}: {error}") from None
+    return ServeStore(folder, limits[0], int(limits[1]))
+
+
+def engine_of(running: Any, gallery: Any, store: Any, *, allow_files: bool) -> Any:
+    """The pipeline behind the API; the store takes the gallery's events, and knows the stages that write files."""
+    from streamkit.serve.engine import ServeEngine
+    from streamkit.stages.video.record import Record
+    from streamkit.stages.video.snapshot import Snapshot
+
+    nodes = running.graph.nodes.values()
+    recorders, snapshooters = (
+        [node.id for node in nodes if issubclass(node.type, kind)] for kind in (Record, Snapshot)
+    )
+    store.follow(gallery, recorders, snapshooters)
+    return ServeEngine(running, gallery, store, allow_files=allow_files)

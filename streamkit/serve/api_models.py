@@ -7,8 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Len
 
-from streamkit.runtime.preview.gallery import GalleryEvent
-
 _CLOSED = {"extra": "forbid"}
 
 Severity = Literal["error", "warning"]
@@ -130,31 +128,6 @@ class StageView:
     busy: float
     queue: int
     settings: list[Setting]
-
-
-@dataclass(slots=True)
-class EventView:
-    """An event of one frame; `image` is true if `/events/{number}/image.jpg` has its image."""
-
-    number: int
-    time_s: float
-    source: str
-    frame: int
-    pts_s: float
-    kind: str
-    stage: str
-    track_id: int | None
-    data: dict[str, Any]
-    image: bool
-
-    @classmethod
-    def of(cls, stored: GalleryEvent) -> EventView:
-        """An event of the gallery as the API returns it."""
-        event, pts_s = stored.event, round(stored.event.pts_s, 6)
-        return cls(
-            stored.number, stored.time_s, event.source, event.frame, pts_s, event.kind, event.stage, event.track_id,
-            event.data, stored.jpeg is not None,
-        )  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -24,7 +24,9 @@ from streamkit.serve.guard import API, Guard
 from streamkit.serve.live import MAX_VIEWERS
 from streamkit.serve.routes.access import add_access
 from streamkit.serve.routes.alarms import add_alarms
+from streamkit.serve.routes.charts import add_charts
 from streamkit.serve.routes.common import reply
+from streamkit.serve.routes.events import add_events
 from streamkit.serve.routes.images import add_images
 from streamkit.serve.routes.logs import add_logs
 from streamkit.serve.routes.pages import add_pages
@@ -33,6 +35,7 @@ from streamkit.serve.routes.probes import add_probes
 from streamkit.serve.routes.session import add_session
 from streamkit.serve.routes.source_forms import add_source_forms
 from streamkit.serve.routes.sources import add_changes
+from streamkit.serve.store.serve_store import StoreUnreadable
 from streamkit.serve.token import Token
 from streamkit.serve.token_store import KnownToken
 
@@ -71,6 +74,8 @@ def create_app(
     add_images(api, engine, viewers)
     add_alarms(api, engine)
     add_logs(api, engine)
+    add_events(api, engine, viewers)
+    add_charts(api, engine)
     app.include_router(api)
     add_probes(app, engine)
     add_pages(app)
@@ -90,6 +95,10 @@ def _error_handlers(app: FastAPI) -> None:
         if error.status == 401:
             made.headers["www-authenticate"] = "Bearer"
         return made
+
+    @app.exception_handler(StoreUnreadable)
+    async def unreadable(request: Request, error: StoreUnreadable) -> Response:
+        return reply({"error": str(error)}, 503)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

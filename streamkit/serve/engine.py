@@ -34,6 +34,7 @@ from streamkit.serve.alarm_center import AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
 from streamkit.serve.kept_secrets import with_kept_secrets
 from streamkit.serve.problems import Problems
+from streamkit.serve.store.serve_store import ServeStore
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class ServeEngine:
     Args:
         running: the pipeline.
         gallery: the images and events of its preview.
+        store: the events of this run and of earlier ones.
         allow_files: whether added sources may read this machine's files and devices.
 
     Attributes:
@@ -59,8 +61,10 @@ class ServeEngine:
         load: rates and load of the stages.
     """
 
-    def __init__(self, running: PipelineRun, gallery: Gallery, *, allow_files: bool = False) -> None:
-        self.running, self.gallery, self.allow_files = running, gallery, allow_files
+    def __init__(
+        self, running: PipelineRun, gallery: Gallery, store: ServeStore, *, allow_files: bool = False
+    ) -> None:  # fmt: skip
+        self.running, self.gallery, self.store, self.allow_files = running, gallery, store, allow_files
         self.refused = Counters()  # requests and connections, by cause
         self._begun_s = time.monotonic()
         self.messages = MessageStore()
@@ -355,7 +359,6 @@ class ServeEngine:
         from streamkit import __version__
 
         running = self.running
-        newest = self.gallery.events(1)
         return api_models.Status(
             version=__version__,
             device=self.device,
@@ -374,7 +377,7 @@ class ServeEngine:
             alarms=self.alarm_center.raised(),
             problems=self.problems.current(),
             bottleneck=api_models.BottleneckView(self.load.bottleneck.stage, self.load.bottleneck.text),
-            last_event=newest[0].number if newest else 0,
+            last_event=self.store.last_number,
             allow_files=self.allow_files,
         )
 

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from streamkit.core.counters import slug
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.source_status import STATES
+from streamkit.runtime.observe import nvml
 from streamkit.serve.engine import ServeEngine
 
 BOUNDS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
@@ -30,11 +31,7 @@ class PipelineCollector(Collector):
     """
 
     def __init__(self, engine: ServeEngine) -> None:
-        from streamkit.runtime.observe.nvml import Nvml
-
-        self._engine = engine
-        gpus = [device for device in engine.running.devices if device.kind == "cuda"]
-        self._nvml = {str(device): Nvml(device.index) for device in gpus}
+        self._engine, self._nvml = engine, device_monitors(engine)
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric with its current value."""
@@ -81,6 +78,8 @@ class PipelineCollector(Collector):
             counted[slug(what), slug(cause)] += n
         counts = ((*labels, n) for labels, n in counted.items())
         yield _counter("counts", "Counts of the report: drops, copies, fallbacks, outputs", "name cause", counts)
+        stored = ((slug(name), n) for name, n in dict(self._engine.store.counts.values).items())
+        yield _counter("store", "Events, images and samples that the store has lost or removed", "name", stored)
         refused = ((slug(cause), n) for cause, n in dict(self._engine.refused.values).items())
         yield _counter("http_refused", "HTTP requests and connections that were rejected or closed", "cause", refused)
         raised = ((one.alarm, one.source, 1.0) for one in running.alarms.raised)
@@ -96,6 +95,11 @@ class PipelineCollector(Collector):
             if shares:
                 text = f"Share of time in which the {name} is busy"
                 yield _gauge(f"{name}_utilization_ratio", text, "device", shares)
+
+
+def device_monitors(engine: ServeEngine) -> dict[str, nvml.Nvml]:
+    """The load of each GPU of a pipeline, by name."""
+    return {str(device): nvml.Nvml(device.index) for device in engine.running.devices if device.kind == "cuda"}
 
 
 def registry(engine: ServeEngine) -> CollectorRegistry:

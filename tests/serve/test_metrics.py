@@ -68,8 +68,11 @@ def standing_still():
     """An engine whose counts are known, all of them different."""
     refused, empty = Counters(), {"dropped": {}, "reconnects": {}}
     refused.add("too many wrong tokens", 21)
+    stored = Counters()
+    stored.add("images removed: size", 47)
     return SimpleNamespace(
         refused=refused,
+        store=SimpleNamespace(counts=stored),
         ready=True,
         sources=lambda: [
             SimpleNamespace(
@@ -133,6 +136,7 @@ def test_each_count_is_given_under_its_name():
         ("streamkit_events_total", "crossed"): 42,
         ("streamkit_counts_total", "pixels_to_host", ""): 43,
         ("streamkit_counts_total", "records_dropped", "spool_full"): 46,
+        ("streamkit_store_total", "images_removed_size"): 47,
         ("streamkit_http_refused_total", "too_many_wrong_tokens"): 21,
         ("streamkit_alarm", "slow", "gate"): 1.0,
         ("streamkit_alarms_raised_total", "slow"): 44,

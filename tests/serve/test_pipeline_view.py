@@ -1,4 +1,4 @@
-"""The view of the pipeline: live rates, the bottleneck, a stage's counters, and each kind of setting with its control."""
+"""The view of the pipeline: live rates, the bottleneck, counters, and each kind of setting with its control."""
 
 import re
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import httpx
 
-from streamkit.cli.serve import prepare
+from streamkit.cli.serve import engine_of, open_store, prepare
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.serve.app import create_app
 from streamkit.serve.engine import ServeEngine
+from streamkit.serve.sampler import PipelineSampler
 from streamkit.serve.server import address, listen, serving
 from streamkit.serve.token import Token
 from support.messages import collecting
@@ -62,17 +63,23 @@ class Served:
 
 
 @contextmanager
-def served(text: str, root: Any, *, port: int = 0, allow_files: bool = False, **options: Any) -> Iterator[Served]:
-    with collecting() as logged, tempfile.TemporaryDirectory() as data:
+def served(
+    text: str, root: Any, *, port: int = 0, allow_files: bool = False, data: Any = None, **options: Any
+) -> Iterator[Served]:
+    """Serve a pipeline; `data` is its data folder, a new one if it is left out."""
+    with collecting() as logged, tempfile.TemporaryDirectory() as folder:
         path = root / "pipeline.yaml"
         running, gallery = prepare(build(read(path, text=text)), path, {})
-        engine = ServeEngine(running, gallery, allow_files=allow_files)
+        data = Path(data or folder)
+        store = open_store(data, "30d", "2GB")
+        engine = engine_of(running, gallery, store, allow_files=allow_files)
         listening = listen("127.0.0.1", port)
         url = address("127.0.0.1", listening)
-        app = create_app(engine, Token(TOKEN), **{"data": Path(data), **options})
+        app = create_app(engine, Token(TOKEN), **{"data": data, **options})
         thread = threading.Thread(target=running.run, daemon=True)
         with (
             engine.observing(),
+            store.writing(PipelineSampler(engine)),
             serving(app, listening, refused=engine.refused),
             httpx.Client(base_url=url, timeout=20) as plain,
             httpx.Client(base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}) as client,

@@ -110,6 +110,7 @@ class Alarms:
         self._lock = threading.Lock()
         self._listeners: list[Callable[[float, Event], None]] = []
         self.events: Counter[str] = Counter()
+        self._latest: HealthSnapshot | None = None
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -137,6 +138,10 @@ class Alarms:
         """The rule of each alarm, and how often it was raised."""
         return {watch.config.name: (watch.config.options.when, watch.count) for watch in self._watches}
 
+    def facts(self) -> HealthSnapshot:
+        """The current facts. If there are alarms, those of their last evaluation: one thread computes them."""
+        return self._snapshot() if not self._watches or self._latest is None else self._latest
+
     def report(self) -> dict[str, Any]:
         """The `alarms` part of the report: how often each was raised, and the sources for which it is active."""
         with self._lock:
@@ -149,7 +154,7 @@ class Alarms:
 
     def _tick(self) -> None:
         try:
-            facts = self._snapshot()
+            facts = self._latest = self._snapshot()
             if not self._ending():
                 self.step(facts, time.monotonic())
         except StreamkitError as error:  # a spool that is full, or cannot be written

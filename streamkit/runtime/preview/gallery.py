@@ -68,6 +68,7 @@ class Gallery(PreviewDemand):
 
     Attributes:
         on_request: called for each request with the source and the monotonic time until which it is watched.
+        on_events: called with the new events, on the pipeline's threads; it must be quick.
     """
 
     def __init__(
@@ -76,10 +77,15 @@ class Gallery(PreviewDemand):
         super().__init__(images_per_s, event_images_per_s)
         self.keep = keep
         self.on_request: Callable[[str, float], None] | None = None
+        self.on_events: Callable[[Sequence[GalleryEvent]], None] | None = None
         self._newest: dict[str, Thumbnail] = {}
         self._events: deque[GalleryEvent] = deque()
         self._images = 0
         self._numbers = itertools.count(1)
+
+    def continue_from(self, first: int, on_events: Callable[[Sequence[GalleryEvent]], None]) -> None:
+        """Give the next event the number `first`, and pass new events on; call it before the first event."""
+        self._numbers, self.on_events = itertools.count(first), on_events
 
     def request(self, source: str) -> None:
         """Request images of `source` for the next `REQUESTED_FOR_S` seconds."""
@@ -109,8 +115,10 @@ class Gallery(PreviewDemand):
 
     def add_events(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:
         """Store the events of one frame, with its image."""
-        for event in events:
-            self._events.append(GalleryEvent(next(self._numbers), time_s, event, jpeg))
+        new = [GalleryEvent(next(self._numbers), time_s, event, jpeg) for event in events]
+        self._events.extend(new)
+        if self.on_events is not None:
+            self.on_events(new)
         while len(self._events) > self.keep:
             self._events.popleft()
 

@@ -1,6 +1,7 @@
 // The latest events, newest first. Elements are reused and moved, so that the list does not flicker.
 
 import { $, make, text } from "./dom.js";
+import { address } from "./router.js";
 import { onSession, signedIn } from "./session.js";
 import { t } from "./strings.js";
 
@@ -17,21 +18,17 @@ function item(event) {
   const about = t("events.title", { kind: event.kind, source: event.source });
   if (event.image && signedIn) {
     /** @type {HTMLImageElement} */
-    const image = make("img", { loading: "lazy", alt: about, src: `/api/v1/events/${event.number}/image.jpg`,
+    const image = make("img", { loading: "lazy", alt: event.text, src: `/api/v1/events/${event.number}/image.jpg`,
       onerror: () => image.replaceWith(t("events.discarded")) });
     shot.append(make("a", { href: `/api/v1/events/${event.number}/image.jpg`, target: "_blank" }, image));
   } else {
     shot.append(t(event.image ? "events.signIn" : "events.noImage"));
   }
   const when = new Date(event.time_s * 1000);
-  const alarm = event.stage === "alarms" && event.data.text;
-  const data = Object.entries(event.data).filter(([key]) => !alarm || key !== "text").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);
-  if (event.track_id !== null) data.unshift(t("events.track", { id: event.track_id }));
   return make("li", { class: "event" }, shot,
     make("div", { class: "what" },
-      make("strong", {}, alarm || about),
-      make("small", {}, make("time", { datetime: when.toISOString() }, when.toLocaleTimeString()), ` · ${event.stage}${alarm ? ` · ${event.kind}` : ""}`),
-      make("small", {}, data.join(", "))));
+      make("strong", {}, make("a", { href: address("events", { number: event.number }) }, event.text)),
+      make("small", {}, make("time", { datetime: when.toISOString() }, when.toLocaleTimeString()), ` · ${event.stage}`)));
 }
 
 /**

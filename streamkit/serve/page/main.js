@@ -26,7 +26,7 @@ async function look() {
   const sources = await get("/api/v1/sources");
   showSources(sources, status.records.length > 0);
   if (status.last_event !== last) {
-    showEvents(await get("/api/v1/events?limit=50"), status.emits);
+    showEvents(await get("/api/v1/events?limit=20"), status.emits);
     last = status.last_event;
   }
   update({ status, sources, stages: await get("/api/v1/stages") });

@@ -1,13 +1,15 @@
 // The texts of the page, by key. Each topic has a file in strings/en/; a translation is a folder beside it.
 
 import alarms from "./strings/en/alarms.js";
+import charts from "./strings/en/charts.js";
 import common from "./strings/en/common.js";
 import controls from "./strings/en/controls.js";
+import events from "./strings/en/events.js";
 import logs from "./strings/en/logs.js";
 import pipeline from "./strings/en/pipeline.js";
 
 /** @type {Record<string, string>} */
-const TEXTS = { ...alarms, ...common, ...controls, ...logs, ...pipeline };
+const TEXTS = { ...alarms, ...charts, ...common, ...controls, ...events, ...logs, ...pipeline };
 
 /**
  * The text of a key, with `{name}` replaced by values.

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.routes.common import CHANGE_ERRORS, LOCKED, errors, reply
+from streamkit.serve.routes.common import CHANGE_ERRORS, OPERATOR, errors, reply
 
 
 def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
@@ -31,7 +31,7 @@ def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
         return reply(engine.alarm_center.changes(limit))
 
     @api.post(
-        "/alarms/{name}/acknowledge", tags=["events"], dependencies=LOCKED, response_model=api_models.AlarmView,
+        "/alarms/{name}/acknowledge", tags=["events"], dependencies=OPERATOR, response_model=api_models.AlarmView,
         responses=errors(*CHANGE_ERRORS),
     )  # fmt: skip
     def acknowledge(name: str, given: api_models.Acknowledgement) -> Response:

@@ -23,7 +23,7 @@ _ERRORS = {
     413: f"The body is larger than {MAX_BODY_BYTES:,} bytes",
     422: "The request is invalid; `error` says why",
     429: "Too many wrong tokens were sent; `Retry-After` says how long to wait",
-    503: "There is no image at present; `error` says why",
+    503: "It cannot be read at present; `error` says why",
 }
 LOCKED_ERRORS = (401, 403, 413, 429)  # of requests that need a token
 CHANGE_ERRORS = (*LOCKED_ERRORS, 404, 409, 422)

@@ -36,14 +36,3 @@ def add_images(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
     async def live(id: str, request: Request) -> Response:  # noqa: A002
         """A live stream of the source's frames, at most five per second, for an image element."""
         return watchers.stream(id, request.is_disconnected)
-
-    @api.get("/events/{number}/image.jpg", responses={**JPEG, **errors(*LOCKED_ERRORS, 404, 422)}, **image)
-    def event_image(number: int) -> Response:
-        """The image of an event."""
-        found = engine.gallery.event(number)
-        if found is None or found.jpeg is None:
-            raise api_models.RequestRejected(
-                404, f"there is no image of event {number}; images of old events are discarded"
-            )
-        keep = {"cache-control": "private, max-age=86400, immutable"}
-        return Response(found.jpeg, media_type="image/jpeg", headers=keep)

@@ -15,7 +15,7 @@ from streamkit.core.logs import StoredMessage
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.live import EventStream
-from streamkit.serve.routes.common import LOCKED, LOCKED_ERRORS, errors, reply
+from streamkit.serve.routes.common import LOCKED_ERRORS, VIEWER, errors, reply
 
 Level = Literal["info", "warning", "error"]
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -26,7 +26,7 @@ _POLL_S, _ALIVE_S = 0.25, 10.0
 def add_logs(api: APIRouter, engine: ServeEngine) -> None:
     """Add the routes that read the messages of the run."""
     followers = 0
-    locked: dict[str, Any] = {"tags": ["pipeline"], "dependencies": LOCKED}
+    locked: dict[str, Any] = {"tags": ["pipeline"], "dependencies": VIEWER}
 
     @api.get("/logs", response_model=list[api_models.LogMessage], responses=errors(*LOCKED_ERRORS, 422), **locked)
     def logs(

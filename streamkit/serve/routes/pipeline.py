@@ -1,15 +1,13 @@
-"""The state of the pipeline: sources, stages, alarms and events."""
+"""The state of the pipeline: sources, stages and alarms."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.routes.common import errors, reply
+from streamkit.serve.routes.common import reply
 from streamkit.serve.token import covers
 
 
@@ -30,12 +28,3 @@ def add_pipeline(api: APIRouter, engine: ServeEngine) -> None:
     def stages() -> Response:
         """The graph: its stages, their inputs and counters, and the settings that can be changed."""
         return reply(engine.stages())
-
-    @api.get("/events", tags=["events"], response_model=list[api_models.EventView], responses=errors(422))
-    def events(
-        limit: Annotated[int, Query(ge=1, le=500)] = 50,
-        source: str | None = None,
-        after: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    ) -> Response:
-        """The latest events, newest first, of one source or all, with a number above `after`."""
-        return reply([api_models.EventView.of(one) for one in engine.gallery.events(limit, source, after)])

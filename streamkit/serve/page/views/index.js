@@ -14,6 +14,8 @@ import { t } from "../strings.js";
 /** @type {View[]} */
 export const VIEWS = [
   { name: "home", title: t("home.title"), load: null },
+  { name: "events", title: t("events.title"), load: () => import("./events.js") },
+  { name: "charts", title: t("charts.title"), load: () => import("./charts.js") },
   { name: "alarms", title: t("alarms.title"), load: () => import("./alarms.js") },
   { name: "pipeline", title: t("pipeline.title"), load: () => import("./pipeline.js") },
   { name: "logs", title: t("logs.title"), load: () => import("./logs.js") },

@@ -48,6 +48,7 @@ export default {
   "home.title": "Overview",
   "home.cameras": "Cameras",
   "home.events": "Events",
+  "home.allEvents": "All events",
   "home.nothing": "No cameras.",
   "home.addOne": "Add one with its address, such as `rtsp://user:password@10.0.0.7/stream1`.",
 
@@ -93,12 +94,9 @@ export default {
   "removal.about": "Decoded frames are still processed, and its files are closed. Its address is deleted.",
   "removal.done": "{id} was removed.",
 
-  "events.title": "{kind} at {source}",
   "events.discarded": "image discarded",
   "events.signIn": "sign in",
   "events.noImage": "no image",
-  "events.track": "track {id}",
-  "events.none": "No events yet.",
   "events.never": "No stage of this pipeline emits events.",
 
   "docs.about": "Anyone can read. Changes and images need `Authorization: Bearer TOKEN`. Errors are returned as `{\"error\": \"reason\"}`.",

@@ -1,0 +1,163 @@
+// A line chart as SVG: axes, a legend, the values under the pointer or the arrow keys, and the same values as a table.
+
+import { make, svg, text } from "../dom.js";
+import { t } from "../strings.js";
+import { moment, tick, timeTicks } from "./shared.js";
+
+/** @typedef {{ name: string, values: [number, number][] }} Line */
+
+const HIGH = 190, LEFT = 52, RIGHT = 10, TOP = 10, BOTTOM = 24, MAX_ROWS = 400;
+
+const rounded = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 4 });
+
+/**
+ * The numbers of an axis that begins at zero: 1, 2 or 5 times a power of ten apart.
+ * @param {number} most
+ * @param {number} count
+ */
+export function valueTicks(most, count = 4) {
+  const raw = most / count, power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw * 0.999) ?? raw;
+  return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, place) => place * step);
+}
+
+export class Chart {
+  /** @param {string} title */
+  constructor(title) {
+    this.title = make("h3", {}, title);
+    this.legend = make("ul", { class: "legend" });
+    this.area = make("div", { class: "chart-area", tabindex: 0, role: "img",
+      onpointermove: (event) => this.point(event.clientX), onpointerleave: () => this.leave(), onblur: () => this.leave(),
+      onkeydown: (event) => this.key(event) });
+    this.told = make("output", { class: "chart-told", "aria-live": "polite" });
+    this.rows = make("tbody");
+    this.head = make("tr");
+    this.table = make("details", { class: "chart-table", ontoggle: () => this.fillTable() }, make("summary", {}, t("charts.table")),
+      make("div", { class: "chart-scroll", tabindex: 0, role: "region", "aria-label": title }, make("table", {}, make("thead", {}, this.head), this.rows)));
+    this.empty = make("p", { class: "empty" }, t("charts.none"));
+    this.element = make("section", { class: "chart", "aria-label": title }, this.title, this.legend, make("div", { class: "chart-box" }, this.area, this.told), this.empty, this.table);
+    /** @type {Line[]} */
+    this.lines = [];
+    this.times = [];
+    this.at = null;
+    this.size = new ResizeObserver(() => this.draw());
+    this.size.observe(this.area);
+  }
+
+  close() {
+    this.size.disconnect();
+  }
+
+  /**
+   * @param {string} title
+   * @param {Line[]} lines
+   * @param {{ from_s: number, to_s: number, step_s: number }} period
+   */
+  show(title, lines, period) {
+    text(this.title, title);
+    this.lines = lines;
+    this.period = period;
+    this.times = [...new Set(lines.flatMap((one) => one.values.map(([at]) => at)))].sort((a, b) => a - b);
+    this.maps = lines.map((one) => new Map(one.values));
+    const none = this.times.length === 0;
+    this.empty.hidden = !none;
+    this.area.hidden = this.table.hidden = none;
+    this.legend.replaceChildren(...lines.map((one, place) => make("li", { class: `line-${place % 8}` }, one.name)));
+    this.area.setAttribute("aria-label", t("charts.help", { title, lines: lines.map((one) => one.name).join(", ") }));
+    this.draw();
+    this.fillTable();
+  }
+
+  x(at) {
+    return LEFT + ((at - this.period.from_s) / (this.period.to_s - this.period.from_s)) * (this.wide - LEFT - RIGHT);
+  }
+
+  y(value) {
+    return HIGH - BOTTOM - (value / this.most) * (HIGH - TOP - BOTTOM);
+  }
+
+  draw() {
+    this.wide = this.area.clientWidth;
+    if (!this.wide || !this.times.length) return;
+    const { from_s, to_s, step_s } = this.period, span = to_s - from_s;
+    const ticks = valueTicks(Math.max(1e-6, ...this.lines.flatMap((one) => one.values.map(([, value]) => value))) || 1);
+    this.most = ticks.at(-1);
+    const drawing = svg("svg", { width: this.wide, height: HIGH, viewBox: `0 0 ${this.wide} ${HIGH}`, "aria-hidden": "true" });
+    const label = (x, y, words, anchor) => {
+      const made = svg("text", { x, y, "text-anchor": anchor });
+      made.textContent = words;
+      drawing.append(made);
+    };
+    for (const value of ticks) {
+      drawing.append(svg("line", { class: "grid", x1: LEFT, x2: this.wide - RIGHT, y1: this.y(value), y2: this.y(value) }));
+      label(LEFT - 7, this.y(value) + 4, rounded.format(value), "end");
+    }
+    for (const at of timeTicks(from_s, to_s, Math.max(2, Math.floor(this.wide / 90)))) {
+      drawing.append(svg("line", { class: "grid", x1: this.x(at), x2: this.x(at), y1: HIGH - BOTTOM, y2: HIGH - BOTTOM + 4 }));
+      if (this.x(at) < this.wide - 18) label(this.x(at), HIGH - 6, tick(at, span), "middle");
+    }
+    this.lines.forEach((one, place) => {
+      let path = "", before = -Infinity;
+      for (const [at, value] of one.values) {
+        path += `${at - before > step_s * 1.5 ? "M" : "L"}${this.x(at).toFixed(1)} ${this.y(value).toFixed(1)}`;
+        before = at;
+      }
+      drawing.append(svg("path", { class: `line line-${place % 8}`, d: path }));
+      for (const [at, value] of one.values) { // a value without neighbours is a dot
+        if (!this.maps[place].has(at - step_s) && !this.maps[place].has(at + step_s)) {
+          drawing.append(svg("circle", { class: `line-${place % 8}`, cx: this.x(at), cy: this.y(value), r: 2.5 }));
+        }
+      }
+    });
+    this.cursor = svg("line", { class: "cursor", y1: TOP, y2: HIGH - BOTTOM, x1: 0, x2: 0, visibility: "hidden" });
+    drawing.append(this.cursor);
+    this.area.replaceChildren(drawing);
+    if (this.at !== null) this.mark(this.at);
+  }
+
+  point(clientX) {
+    if (!this.times.length) return;
+    const x = clientX - this.area.getBoundingClientRect().left;
+    let near = 0;
+    this.times.forEach((at, place) => {
+      if (Math.abs(this.x(at) - x) < Math.abs(this.x(this.times[near]) - x)) near = place;
+    });
+    this.mark(this.times[near]);
+  }
+
+  key(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+    if (!by || !this.times.length) return;
+    event.preventDefault();
+    const place = this.at === null ? this.times.length - (by < 0 ? 0 : 1) : this.times.indexOf(this.at);
+    this.mark(this.times[Math.max(0, Math.min(this.times.length - 1, place + by))]);
+  }
+
+  mark(at) {
+    this.at = at;
+    const x = this.x(at);
+    for (const end of ["x1", "x2"]) this.cursor?.setAttribute(end, String(x));
+    this.cursor?.setAttribute("visibility", "visible");
+    const words = this.lines.map((one, place) => `${one.name} ${this.word(place, at)}`);
+    text(this.told, `${moment(at)}: ${words.join(", ")}`);
+    this.told.classList.toggle("left", x > this.wide / 2);
+  }
+
+  leave() {
+    this.at = null;
+    this.cursor?.setAttribute("visibility", "hidden");
+    text(this.told, "");
+  }
+
+  word(place, at) {
+    const value = this.maps[place].get(at);
+    return value === undefined ? t("charts.unknown") : rounded.format(value);
+  }
+
+  fillTable() {
+    if (!this.table.open) return;
+    this.head.replaceChildren(make("th", { scope: "col" }, t("charts.table.time")), ...this.lines.map((one) => make("th", { scope: "col" }, one.name)));
+    this.rows.replaceChildren(...this.times.slice(-MAX_ROWS).reverse().map((at) => make("tr", { "data-at": at }, make("th", { scope: "row" }, moment(at)),
+      ...this.lines.map((_, place) => make("td", {}, this.word(place, at))))));
+  }
+}

@@ -1,0 +1,129 @@
+// The view `charts`: values of the last hour, day or month, of each camera, of all together, and of the pipeline.
+
+import { get } from "../api.js";
+import { make, text } from "../dom.js";
+import { address } from "../router.js";
+import { t } from "../strings.js";
+import { Chart } from "./chart.js";
+import { styled } from "./shared.js";
+
+const NAMES = ["frames", "dropped", "latency", "counts", "gpu", "decoder", "disk", "spool"];
+const WHOLE = new Set(["gpu", "decoder", "disk", "spool"]); // not of a camera
+const OPTIONAL = new Set(["gpu", "decoder", "spool", "counts"]); // hidden without values
+const PERIODS = { hour: 3600, day: 86400, month: 30 * 86400 };
+const EVERY_MS = 10000;
+const TOGETHER = " together";
+
+/**
+ * @param {HTMLElement} root
+ * @param {URLSearchParams} params
+ */
+export function open(root, params) {
+  styled("events");
+  styled("charts");
+  let closed = false, turn = 0;
+  let chosen = params.get("source") ?? "", span = params.get("period") in PERIODS ? params.get("period") : "hour";
+  const charts = new Map(NAMES.map((name) => [name, new Chart(t(`charts.name.${name}`))]));
+  const period = make("select", { id: "charts-period", onchange: () => { span = period.value; change(); } },
+    ...Object.keys(PERIODS).map((name) => make("option", { value: name }, t(`charts.period.${name}`))));
+  const cameras = make("select", { id: "charts-cameras", onchange: () => { chosen = cameras.value; change(); } });
+  const problem = make("p", { class: "problem", role: "alert", hidden: true });
+  period.value = span;
+  let known = null;
+
+  function listCameras(sources) {
+    const ids = [...new Set([...sources, ...(chosen && chosen !== TOGETHER ? [chosen] : [])])];
+    if (JSON.stringify(ids) === known) return;
+    known = JSON.stringify(ids);
+    cameras.replaceChildren(make("option", { value: "" }, t("charts.each")), make("option", { value: TOGETHER }, t("charts.together")),
+      ...ids.map((id) => make("option", { value: id }, id)));
+    cameras.value = chosen;
+  }
+
+  function change() {
+    history.replaceState(null, "", address("charts", { ...(chosen ? { source: chosen } : {}), ...(span === "hour" ? {} : { period: span }) }));
+    load();
+  }
+
+  async function load() {
+    const mine = turn += 1, to = Math.floor(Date.now() / 1000), from = to - PERIODS[span];
+    for (const name of NAMES) {
+      const query = new URLSearchParams({ name, from: String(from), to: String(to), ...(chosen && chosen !== TOGETHER && !WHOLE.has(name) ? { source: chosen } : {}) });
+      try {
+        const found = await get(`/api/v1/series?${query}`);
+        if (closed || mine !== turn) return;
+        show(charts.get(name), name, found);
+      } catch (trouble) {
+        if (!closed && !trouble.away) text(problem, trouble.message);
+      }
+    }
+    try {
+      const about = await get("/api/v1/events/store");
+      text(problem, about.problem);
+    } catch { /* the page says that the server is away */ }
+    problem.hidden = !problem.textContent;
+  }
+
+  function show(chart, name, found) {
+    const whole = (at) => at + found.step_s <= found.to_s; // the current step is not complete
+    let lines = found.series.map((one) => ({ name: lineName(name, one), values: filled(found, one.values.filter(([at]) => whole(at))) }))
+      .filter((one) => one.values.length);
+    if (chosen === TOGETHER && !WHOLE.has(name)) lines = together(name, lines);
+    chart.element.hidden = !lines.length && OPTIONAL.has(name);
+    const step = found.step_s < 60 ? t("charts.step.seconds", { n: found.step_s }) : t("charts.step.minutes", { n: found.step_s / 60 });
+    const title = t(found.sums ? "charts.unit.sum" : "charts.unit", { name: t(`charts.name.${name}`), unit: found.unit, step });
+    chart.show(title, lines, found);
+  }
+
+  function lineName(name, one) {
+    if (WHOLE.has(name)) return one.label || t("charts.pipeline");
+    return chosen && chosen !== TOGETHER ? one.label || one.source : [one.source, one.label].filter(Boolean).join(" ");
+  }
+
+  root.append(make("div", { class: "charts-view" },
+    make("div", { class: "title" }, make("h2", {}, t("charts.title"))), problem,
+    make("div", { class: "charts-choices" },
+      make("div", {}, make("label", { for: "charts-period" }, t("charts.period")), period),
+      make("div", {}, make("label", { for: "charts-cameras" }, t("charts.cameras")), cameras)),
+    make("div", { class: "charts-grid" }, ...[...charts.values()].map((one) => one.element))));
+  listCameras([]);
+  load();
+  const timer = setInterval(() => document.hidden || load(), EVERY_MS);
+  return {
+    update(state) {
+      listCameras(state.sources.map((one) => one.id));
+    },
+    close() {
+      closed = true;
+      clearInterval(timer);
+      for (const one of charts.values()) one.close();
+    },
+  };
+}
+
+/**
+ * Numbers of things: a step without a value had none.
+ * @param {{ sums: boolean, step_s: number, to_s: number }} found
+ * @param {[number, number][]} values
+ * @returns {[number, number][]}
+ */
+export function filled(found, values) {
+  if (!found.sums || !values.length) return values;
+  const known = new Map(values), made = [];
+  for (let at = values[0][0]; at + found.step_s <= found.to_s; at += found.step_s) made.push([at, known.get(at) ?? 0]);
+  return made;
+}
+
+/**
+ * One line for all cameras: the sum, or the highest latency.
+ * @param {string} name
+ * @param {{ name: string, values: [number, number][] }[]} lines
+ */
+function together(name, lines) {
+  const sums = new Map();
+  for (const [at, value] of lines.flatMap((one) => one.values)) {
+    const before = sums.get(at);
+    sums.set(at, before === undefined ? value : name === "latency" ? Math.max(before, value) : before + value);
+  }
+  return sums.size ? [{ name: t("charts.whole"), values: [...sums].sort((a, b) => a[0] - b[0]) }] : [];
+}

@@ -1,0 +1,76 @@
+// Events over time: a row of bars for each camera. A click on a bar, or Enter on it, shows the events of its time.
+
+import { make, svg, text } from "../dom.js";
+import { t } from "../strings.js";
+import { moment, tick, timeTicks } from "./shared.js";
+
+const HIGH = 34;
+
+/**
+ * @param {HTMLElement} box
+ * @param {{ from_s: number, to_s: number, bin_s: number, sources: { source: string, counts: number[] }[] }} found
+ * @param {(from: number, to: number, source: string) => void} choose
+ */
+export function drawTimeline(box, found, choose) {
+  const focused = box.contains(document.activeElement) ? document.activeElement.dataset : null;
+  const most = Math.max(1, ...found.sources.flatMap((one) => one.counts));
+  const rows = found.sources.map((one) => row(one, found, most, choose));
+  const span = found.to_s - found.from_s;
+  const axis = make("div", { class: "timeline-axis", "aria-hidden": "true" }, make("div", { class: "ticks" },
+    ...timeTicks(found.from_s, found.to_s, innerWidth < 600 ? 4 : 8).map((at) => {
+      const mark = make("span", {}, tick(at, span));
+      mark.style.left = `${((at - found.from_s) / span) * 100}%`;
+      return mark;
+    })));
+  box.replaceChildren(...rows, ...(rows.length ? [axis] : []));
+  box.hidden = rows.length === 0;
+  if (focused) box.querySelector(`[data-source="${CSS.escape(focused.source ?? "")}"]`)?.focus({ preventScroll: true });
+}
+
+function row({ source, counts }, found, most, choose) {
+  const drawing = svg("svg", { viewBox: `0 0 ${counts.length} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  counts.forEach((n, place) => {
+    if (!n) return;
+    const high = Math.max(3, (n / most) * (HIGH - 2));
+    drawing.append(svg("rect", { x: place + 0.08, y: HIGH - high, width: 0.84, height: high }));
+  });
+  const cursor = svg("rect", { class: "cursor", x: 0, y: 0, width: 1, height: HIGH, visibility: "hidden" });
+  drawing.append(cursor);
+  const told = make("output", { class: "timeline-told" });
+  let at = counts.findLastIndex((n) => n > 0);
+  const from = (place) => found.from_s + place * found.bin_s;
+  const point = (place) => {
+    at = Math.max(0, Math.min(counts.length - 1, place));
+    cursor.setAttribute("x", String(at));
+    cursor.setAttribute("visibility", "visible");
+    const count = counts[at] === 1 ? t("events.count.one") : t("events.count.many", { count: counts[at] });
+    const words = t("events.timeline.bin", { from: moment(from(at)), to: moment(from(at + 1)), count });
+    text(told, words);
+    bars.setAttribute("aria-valuenow", String(at));
+    bars.setAttribute("aria-valuetext", words);
+  };
+  const leave = () => {
+    cursor.setAttribute("visibility", "hidden");
+    text(told, "");
+  };
+  const place = (event) => {
+    const area = bars.getBoundingClientRect();
+    return Math.floor(((event.clientX - area.left) / area.width) * counts.length);
+  };
+  const pick = () => choose(from(at), from(at + 1), source);
+  const total = counts.reduce((a, b) => a + b, 0);
+  const bars = make("div", { class: "bars", role: "slider", tabindex: 0, "data-source": source, "aria-label": t("events.timeline.row", { source, total }),
+    "aria-valuemin": 0, "aria-valuemax": counts.length - 1, "aria-valuenow": at,
+    onpointermove: (event) => point(place(event)), onpointerleave: leave, onblur: leave, onfocus: () => point(at),
+    onclick: (event) => { point(place(event)); pick(); },
+    onkeydown: (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
+      if (by) point(at + by);
+      else if (event.key === "Home") point(0);
+      else if (event.key === "End") point(counts.length - 1);
+      else if (event.key === "Enter" || event.key === " ") pick();
+      else return;
+      event.preventDefault();
+    } }, drawing);
+  return make("div", { class: "timeline-row" }, make("span", { class: "timeline-name", title: source }, source), bars, told);
+}

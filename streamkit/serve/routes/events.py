@@ -1,0 +1,205 @@
+"""Events: search, counts over time, their images, clips and snapshots, and a stream of new ones."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import FileResponse, Response
+
+from streamkit.core.masking import mask
+from streamkit.media.mux import FORMATS
+from streamkit.serve import api_models, event_models
+from streamkit.serve.engine import ServeEngine
+from streamkit.serve.event_models import EventView
+from streamkit.serve.live import LiveResponse
+from streamkit.serve.routes.common import JPEG, LOCKED_ERRORS, VIEWER, errors, reply
+from streamkit.serve.store.event_table import EventQuery, StoredEvent
+from streamkit.serve.store.serve_store import StoreUnreadable
+
+LAST_S = 253_402_300_799.0  # the year 9999
+_DAY_S = 86_400.0
+_POLL_S, _BEAT_S = 0.25, 15.0
+_VIDEO = {".mp4": "video/mp4", ".mkv": "video/x-matroska"}
+_KEEP = {"cache-control": "private, max-age=86400, immutable"}
+
+Number = Annotated[int, Query(ge=0, le=2**53)]
+Moment = Annotated[float | None, Query(ge=0, le=LAST_S)]
+Word = Annotated[str | None, Query(max_length=200)]
+
+
+def _query(
+    source: Word = None, stage: Word = None, kind: Word = None, label: Word = None,
+    from_s: Annotated[float | None, Query(alias="from", ge=0, le=LAST_S)] = None,
+    to_s: Annotated[float | None, Query(alias="to", ge=0, le=LAST_S)] = None,
+    text: Word = None,
+) -> EventQuery:  # fmt: skip
+    """The filters of a request."""
+    return EventQuery(source, stage, kind, label, from_s, to_s, text)
+
+
+Filters = Annotated[EventQuery, Depends(_query)]
+
+
+def add_events(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
+    """Add the routes of events; those with fixed names come before those with a number."""
+    _add_lists(api, engine)
+    _add_stream(api, engine, viewers)
+    _add_files(api, engine)
+
+
+def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
+    store = engine.store
+
+    @api.get("/events", tags=["events"], response_model=list[EventView], responses=errors(422, 503))
+    def events(
+        query: Filters, limit: Annotated[int, Query(ge=1, le=500)] = 50, after: Number = 0, before: Number = 2**53
+    ) -> Response:
+        """The latest events that match, newest first, with numbers above `after` and below `before`.
+
+        `from` and `to` are seconds since 1970. `text` has words that the sentence or the data must contain, each from
+        its beginning. For the next page, give the lowest number as `before`.
+        """
+        wanted = EventQuery(**{**_fields(query), "after": after, "before": before})
+        return reply([EventView.of(one) for one in store.events(wanted, limit)])
+
+    @api.get("/events/names", tags=["events"], response_model=event_models.EventNames, responses=errors(503))
+    def names() -> Response:
+        """The sources, stages, kinds and labels of the stored events, for filters."""
+        return reply(store.names())
+
+    @api.get("/events/store", tags=["events"], response_model=event_models.StoreView)
+    def about() -> Response:
+        """The store of events: its size, what was lost or removed, and whether events can be stored."""
+        problem, size = store.problem, 0
+        try:
+            size = store.used_bytes()
+        except StoreUnreadable as error:
+            problem = problem or str(error)
+        return reply(event_models.StoreView(size, dict(store.counts.values), mask(problem)))
+
+    @api.get("/events/timeline", tags=["events"], response_model=event_models.Timeline, responses=errors(422, 503))
+    def timeline(query: Filters, bins: Annotated[int, Query(ge=1, le=1000)] = 96) -> Response:
+        """The number of matching events in equal parts of a period, by source; the last day by default."""
+        to_s = min(LAST_S, time.time()) if query.to_s is None else query.to_s
+        from_s = max(0.0, to_s - _DAY_S) if query.from_s is None else query.from_s
+        if from_s >= to_s:
+            raise api_models.RequestRejected(422, f"from must be before to, got {from_s:g} and {to_s:g}")
+        wanted = EventQuery(**{**_fields(query), "from_s": from_s, "to_s": to_s})
+        found = store.timeline(wanted, from_s, to_s, bins)
+        rows = [event_models.SourceTimeline(source, counts) for source, counts in found.items()]
+        return reply(event_models.Timeline(from_s, to_s, (to_s - from_s) / bins, rows))
+
+
+def _fields(query: EventQuery) -> dict[str, Any]:
+    return {name: getattr(query, name) for name in EventQuery.__slots__}
+
+
+def _add_stream(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
+    open_streams: list[None] = []
+
+    @api.get(
+        "/events/stream", tags=["events"], dependencies=VIEWER, response_class=Response,
+        responses={
+            200: {"content": {"text/event-stream": {}}, "description": "Server-sent events; each is an event as JSON"},
+            **errors(401, 422, 503),
+            429: {"model": api_models.ErrorResponse, "description": "Too many streams, or too many wrong tokens"},
+        },
+    )  # fmt: skip
+    def stream(request: Request, last_event_id: Annotated[str, Header(max_length=20)] = "") -> Response:
+        """New events as they come, for `EventSource`. A browser that reconnects gets those that it has missed."""
+        if len(open_streams) >= viewers:
+            raise api_models.RequestRejected(429, f"the maximum of {viewers} event streams is reached; close one")
+        after = int(last_event_id) if re.fullmatch(r"\d{1,15}", last_event_id) else engine.store.last_number
+        open_streams.append(None)
+        made = LiveResponse(_stream(engine, request, after), open_streams.pop)
+        made.headers["content-type"] = "text/event-stream; charset=utf-8"
+        made.headers["cache-control"] = "no-store"
+        return made
+
+
+async def _stream(engine: ServeEngine, request: Request, after: int) -> AsyncIterator[bytes]:
+    """The events after a number, and a comment from time to time, which shows whether the client is there."""
+    beat_s = time.monotonic()
+    missed = await anyio.to_thread.run_sync(engine.store.events, EventQuery(after=after), 500)
+    yield b"retry: 2000\n\n"
+    while not engine.running.stopping and not await request.is_disconnected():
+        for one in reversed(missed):
+            after = max(after, one.number)
+            yield b"id: %d\ndata: " % one.number + _line(one) + b"\n\n"
+        if missed:
+            beat_s = time.monotonic()
+        elif time.monotonic() - beat_s > _BEAT_S:
+            beat_s = time.monotonic()
+            yield b": still here\n\n"
+        await anyio.sleep(_POLL_S)
+        recent = engine.gallery.events(engine.gallery.keep, after=after)
+        missed = [StoredEvent.unwritten(one) for one in recent]
+
+
+def _line(one: StoredEvent) -> bytes:
+    """An event as JSON in one line."""
+    return bytes(reply(EventView.of(one)).body).replace(b"\n", b" ")
+
+
+def _add_files(api: APIRouter, engine: ServeEngine) -> None:
+    file: dict[str, Any] = {"tags": ["events"], "dependencies": VIEWER, "response_class": Response}
+    missing = errors(*LOCKED_ERRORS, 404, 422, 503)
+
+    def stored(number: int) -> StoredEvent:
+        found = engine.store.event(number) if 0 < number < 2**53 else None
+        if found is None:
+            raise api_models.RequestRejected(404, f"there is no event {number}; old events are discarded")
+        return found
+
+    @api.get("/events/{number}", tags=["events"], response_model=EventView, responses=errors(404, 422, 503))
+    def event(number: int) -> Response:
+        """One event."""
+        return reply(EventView.of(stored(number)))
+
+    @api.get("/events/{number}/image.jpg", responses={**JPEG, **missing}, **file)
+    def image(number: int) -> Response:
+        """The small image of an event."""
+        found = engine.store.image(number) if 0 < number < 2**53 else None
+        if found is None:
+            text = f"there is no image of event {number}; images of old events are discarded"
+            raise api_models.RequestRejected(404, text)
+        return Response(found, media_type="image/jpeg", headers=_KEEP)
+
+    @api.get("/events/{number}/snapshot.jpg", responses={**JPEG, **missing}, **file)
+    def snapshot(number: int) -> Response:
+        """The file that `snapshot` wrote for an event."""
+        path = _path(stored(number).snapshot, (".jpg", ".jpeg"))
+        if path is None:
+            raise api_models.RequestRejected(404, f"there is no snapshot of event {number}, or it was removed")
+        return FileResponse(path, media_type="image/jpeg", headers=_KEEP)
+
+    ranges: dict[int | str, dict[str, Any]] = {
+        200: {"content": {one: {} for one in _VIDEO.values()}, "description": "The clip"},
+        206: {"content": {one: {} for one in _VIDEO.values()}, "description": "The part named by `Range`"},
+        416: {"content": {"text/plain": {}}, "description": "The clip is shorter than `Range`"},
+    }
+
+    @api.get("/events/{number}/clip.mp4", responses={**ranges, **missing}, **file)
+    def clip(number: int) -> Response:
+        """The clip that `record` wrote around an event, whole or in parts (`Range`); `clip_s` is the event in it."""
+        found = stored(number)
+        path = _path(found.clip, tuple(FORMATS))
+        if path is None:
+            raise api_models.RequestRejected(404, f"there is no clip of event {number}, or it was removed")
+        words = f"{found.event.source}-{found.event.kind}-{number}{path.suffix}"
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", words)
+        return FileResponse(
+            path, media_type=_VIDEO[path.suffix.lower()], filename=name, content_disposition_type="inline"
+        )
+
+
+def _path(path: str | None, suffixes: tuple[str, ...]) -> Path | None:
+    """The file, if it is still there. Paths come from the stages that wrote them, never from a client."""
+    found = None if path is None else Path(path)
+    return found if found is not None and found.suffix.lower() in suffixes and found.is_file() else None

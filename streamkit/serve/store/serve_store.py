@@ -1,0 +1,318 @@
+"""The store of `run.py serve`: takes events, samples and audit entries from any thread, and writes them on its own.
+
+No caller waits for the disk. If the file cannot be written, what waits is bounded, losses are counted, and `problem`
+says why until a write succeeds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+from streamkit.core.counters import Counters
+from streamkit.core.data import Event
+from streamkit.core.errors import StreamkitError, describe
+from streamkit.core.logs import LogOnce
+from streamkit.runtime.execution.future import PeriodicTimer
+from streamkit.runtime.preview.gallery import Gallery, GalleryEvent
+from streamkit.serve.store import audit_table, event_table, sample_table
+from streamkit.serve.store.audit_table import AuditEntry
+from streamkit.serve.store.database import ServeDatabase, used_bytes
+from streamkit.serve.store.event_table import EventQuery, StoredEvent
+from streamkit.serve.store.media_links import MediaLinks
+from streamkit.serve.store.sample_table import MetricSample, MetricSeries
+
+logger = logging.getLogger(__name__)
+
+KEEP_EVENTS_S = 30 * 86_400.0
+KEEP_BYTES = 2_000_000_000
+SAMPLE_EVERY_S = 10.0
+
+_WRITE_EVERY_S, _TIDY_EVERY_S, _RETRY_S = 0.5, 60.0, 5.0
+_MAX_EVENTS, _MAX_IMAGES, _MAX_OTHERS = 5000, 500, 5000  # that wait to be written
+_BATCH = 1000  # events of one transaction
+_BAD = (ValueError, TypeError, OverflowError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
+
+Sampler = Callable[[], Sequence[MetricSample]]
+
+
+class StoreUnreadable(StreamkitError):
+    """The file cannot be read at present; the message says why."""
+
+
+class ServeStore:
+    """Events, samples and the audit, in a data folder. Thread-safe.
+
+    Args:
+        folder: the data folder; created if needed.
+        keep_events_s: how long events and images are kept, in seconds.
+        keep_bytes: maximum size of the file; the oldest images are removed first, then the oldest events.
+
+    Attributes:
+        counts: what was lost, because it could not be written in time, and what was removed, by cause.
+        problem: why the file cannot be written at present; empty if it can.
+
+    Raises:
+        OutputError: the folder cannot be used.
+    """
+
+    def __init__(self, folder: Path, keep_events_s: float = KEEP_EVENTS_S, keep_bytes: int = KEEP_BYTES) -> None:
+        self.counts, self.problem = Counters(), ""
+        self._keep_events_s, self._keep_bytes = keep_events_s, keep_bytes
+        self._database = ServeDatabase(folder)
+        with self._database.reading() as connection:
+            self._first = event_table.last_number(connection) + 1
+        self._events: deque[GalleryEvent] = deque()
+        self._samples: deque[tuple[float, Sequence[MetricSample]]] = deque()
+        self._audits: deque[AuditEntry] = deque()
+        self._gallery: Gallery | None = None
+        self._links = MediaLinks()
+        self._connection: sqlite3.Connection | None = None
+        self._image: tuple[int, bytes] | None = None
+        self._warn = LogOnce(logger.warning)
+        self._sample_s = self._tidy_s = self._retry_s = 0.0
+        self._sampler: Sampler | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return self._database.folder
+
+    @property
+    def last_number(self) -> int:
+        """The number of the latest event; 0 if there was none."""
+        newest = [] if self._gallery is None else self._gallery.events(1)
+        return newest[0].number if newest else self._first - 1
+
+    def follow(self, gallery: Gallery, recorders: Collection[str] = (), snapshooters: Collection[str] = ()) -> None:
+        """Store the events of a gallery from now on; their numbers continue those of earlier runs.
+
+        Args:
+            gallery: the gallery; it has no event yet.
+            recorders: ids of the stages that write clips.
+            snapshooters: ids of the stages that write snapshots.
+        """
+        self._gallery, self._links = gallery, MediaLinks(recorders, snapshooters)
+        gallery.continue_from(self._first, self._take)
+
+    def _take(self, events: Sequence[GalleryEvent]) -> None:
+        """Queue events; called on the pipeline's threads."""
+        for one in events:
+            waiting = len(self._events)
+            if waiting >= _MAX_EVENTS:
+                self.counts.add("events lost: not written in time")
+            elif one.jpeg is not None and waiting >= _MAX_IMAGES:
+                self.counts.add("images lost: not written in time")
+                self._events.append(GalleryEvent(one.number, one.time_s, one.event, None))
+            else:
+                self._events.append(one)
+
+    def audit(self, who: str, action: str, target: str = "", detail: str = "", *, address: str = "") -> None:
+        """Note who did what to what, and from which network address."""
+        if len(self._audits) >= _MAX_OTHERS:
+            self.counts.add("audit entries lost: not written in time")
+            return
+        self._audits.append(AuditEntry(time.time(), who, address, action, target, detail))
+
+    @contextlib.contextmanager
+    def writing(self, sampler: Sampler | None = None) -> Iterator[None]:
+        """Write what is queued, and sample, while the block runs; then write the rest and close the file.
+
+        Args:
+            sampler: returns the samples of this moment; called every 10 s.
+        """
+        self._sampler = sampler
+        try:
+            with PeriodicTimer(_WRITE_EVERY_S, self._tick):
+                yield
+        finally:
+            self._retry_s = 0.0
+            self._sampler = None
+            self._tick()
+            if self._connection is not None:
+                self._connection.close()
+            self._database.close()
+
+    # ---------------------------------------------------------------------------------------------------- writing
+
+    def _tick(self) -> None:
+        now_s = time.monotonic()
+        if self._sampler is not None and now_s >= self._sample_s:
+            self._sample_s = now_s + SAMPLE_EVERY_S
+            self._sample(self._sampler)
+        if now_s < self._retry_s:
+            return
+        try:
+            while self._events or self._samples or self._audits:
+                self._write()
+            if now_s >= self._tidy_s:
+                self._tidy_s = now_s + _TIDY_EVERY_S
+                self._tidy()
+        except Exception as error:  # a full disk, a locked or damaged file
+            self._failed(error)
+        else:
+            self.problem = ""
+
+    def _sample(self, sampler: Sampler) -> None:
+        if len(self._samples) >= _MAX_OTHERS:
+            self._samples.popleft()
+            self.counts.add("samples lost: not written in time")
+        try:
+            self._samples.append((time.time(), sampler()))
+        except Exception as error:  # must not end the thread
+            self._warn(f"the pipeline's state could not be sampled: {describe(error)}")
+
+    def _failed(self, error: Exception) -> None:
+        self._retry_s = time.monotonic() + _RETRY_S
+        self.problem = f"events are not stored: {self._database.path} cannot be written: {describe(error)}"
+        self._warn(self.problem)
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection is not None:
+                self._connection.close()  # the next attempt opens the file again
+        self._connection = self._image = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._database.connect()
+        return self._connection
+
+    def _write(self) -> None:
+        """Write what waits in one transaction; it leaves the queues only when it is written."""
+        events = [self._events[place] for place in range(min(len(self._events), _BATCH))]
+        samples, audits = list(self._samples), list(self._audits)
+        with self._open() as connection:
+            for one in events:
+                try:
+                    event_table.add_event(connection, one, self._image_id(connection, one))
+                    self._links.link(connection, one)
+                    sample_table.add_samples(connection, one.time_s, _counts(one.event))
+                except _BAD as error:
+                    self.counts.add("events lost: not storable")
+                    self._warn(f"an event of {one.event.stage} cannot be stored: {describe(error)}")
+            for time_s, some in samples:
+                sample_table.add_samples(connection, time_s, some)
+            for entry in audits:
+                audit_table.add_entry(connection, entry)
+        for queue, written in ((self._events, events), (self._samples, samples), (self._audits, audits)):
+            for _ in written:
+                queue.popleft()
+
+    def _image_id(self, connection: sqlite3.Connection, one: GalleryEvent) -> int | None:
+        """The id of an event's image, which the events of one frame share."""
+        if one.jpeg is None:
+            return None
+        if self._image is None or self._image[1] != one.jpeg:
+            event_table.add_image(connection, one.number, one.jpeg)
+            self._image = one.number, one.jpeg
+        return self._image[0]
+
+    def _tidy(self) -> None:
+        """Remove what is too old, and the oldest while the file is too large."""
+        now_s, connection = time.time(), self._open()
+        with connection:
+            self._removed("age", *event_table.remove_before(connection, now_s - self._keep_events_s))
+            audit_table.remove_entries(connection, now_s - audit_table.KEPT_S)
+            sample_table.thin(connection, now_s)
+        if used_bytes(connection) > self._keep_bytes:
+            with connection:
+                for events, images in event_table.remove_oldest(connection):
+                    self._removed("size", events, images)
+                    if used_bytes(connection) <= 0.9 * self._keep_bytes:
+                        break
+        connection.executescript(
+            "PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)"
+        )  # the files become smaller
+
+    def _removed(self, cause: str, events: int, images: int) -> None:
+        for what, n in (("events", events), ("images", images)):
+            if n:
+                self.counts.add(f"{what} removed: {cause}", n)
+
+    # ---------------------------------------------------------------------------------------------------- reading
+    # Each of these raises StoreUnreadable.
+
+    def events(self, query: EventQuery, limit: int) -> list[StoredEvent]:
+        """The latest events that match, newest first, with those that are not written yet."""
+        found: list[StoredEvent] = []
+        written = self._first - 1
+        try:
+            with self._reading() as connection:
+                found, written = event_table.find_events(connection, query, limit), event_table.last_number(connection)
+        except StoreUnreadable:
+            if not self.problem:  # a problem is shown already: give what is in memory
+                raise
+        recent = [] if self._gallery is None else self._gallery.events(self._gallery.keep, after=written)
+        return [*(StoredEvent.unwritten(one) for one in recent if query.matches(one)), *found][:limit]
+
+    def event(self, number: int) -> StoredEvent | None:
+        """The event with that number."""
+        found = self.events(EventQuery(after=number - 1, before=number + 1), 1)
+        return found[0] if found else None
+
+    def image(self, number: int) -> bytes | None:
+        """The small image of an event."""
+        recent = None if self._gallery is None else self._gallery.event(number)
+        if recent is not None and recent.jpeg is not None:
+            return recent.jpeg
+        with self._reading() as connection:
+            return event_table.image_of(connection, number)
+
+    def timeline(self, query: EventQuery, from_s: float, to_s: float, bins: int) -> dict[str, list[int]]:
+        """The number of matching events in equal parts of a period, by source."""
+        with self._reading() as connection:
+            return event_table.count_over_time(connection, query, from_s, to_s, bins)
+
+    def names(self) -> dict[str, list[str]]:
+        """The sources, stages, kinds and labels of all events, for filters."""
+        with self._reading() as connection:
+            return event_table.event_names(connection)
+
+    def series(
+        self, name: str, source: str | None, from_s: float, to_s: float, wanted_s: float
+    ) -> tuple[int, list[MetricSeries]]:
+        """The step in seconds, and the series of one name, of one source or of all, in a period."""
+        step_s = sample_table.step_for(from_s, wanted_s, time.time())
+        with self._reading() as connection:
+            return step_s, sample_table.find_series(connection, name, source, from_s, to_s, step_s)
+
+    def audits(
+        self, limit: int = 100, before: int | None = None, who: str | None = None, action: str | None = None
+    ) -> list[AuditEntry]:
+        """The latest audit entries, newest first.
+
+        Args:
+            limit: maximum number of entries.
+            before: number below which they are; None for the latest.
+            who: of this user only.
+            action: of this action only.
+        """
+        with self._reading() as connection:
+            return audit_table.find_entries(connection, limit, before, who, action)
+
+    def used_bytes(self) -> int:
+        """Size of what the file holds, in bytes."""
+        with self._reading() as connection:
+            return used_bytes(connection)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with self._database.reading() as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise StoreUnreadable(f"{self._database.path} cannot be read: {describe(error)}") from None
+
+
+def _counts(event: Event) -> list[MetricSample]:
+    """What an event adds to the counts of lines and zones."""
+    place = event.data.get("line", event.data.get("zone", event.stage))
+    if event.kind == "crossed" and isinstance(event.data.get("direction"), str):
+        return [MetricSample("counts", event.source, f"{place} {event.data['direction']}", 1.0)]
+    if event.kind in ("entered", "left") and "count" in event.data:
+        return [MetricSample("counts", event.source, f"{place} {event.kind}", 1.0)]
+    return []

@@ -1,0 +1,425 @@
+"""Events over HTTP, of a pipeline that counts, records and takes snapshots: search, files, stream, charts, restarts."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import av
+import cv2
+import httpx
+import numpy as np
+import pytest
+from support.servers import TOKEN, served
+
+from streamkit.core.data import Event
+from streamkit.serve.routes import events as routes
+
+PLUGIN = '''
+from streamkit import FrameStage, stage
+
+@stage("evil", writes="events")
+class Evil(FrameStage):
+    """Emits an event that names files of others, as if it were a stage that writes clips."""
+
+    def process(self, frame):
+        if frame.index % 25 == 3:
+            frame.emit("recorded", clip="/etc/passwd", start_s=0.0, duration_s=1e6, bytes=1)
+            frame.emit("saved", path="/etc/passwd", of={"stage": "line", "kind": "crossed", "frame": 3})
+'''
+
+TEXT = """
+{head}
+plugins: [plugins, {folder}/evil.py]
+sources:
+  street: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 1}}
+  lane: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 2}}
+stages:
+  detect: {{model: demo}}
+  track: {{stage: simple_track}}
+  line: {{stage: line_counter, line: [[320, 60], [320, 360]]}}
+  evil: {{}}
+  clip: {{stage: record, when: line.crossed, before: 1s, after: 1s, path: "{folder}/clips/{{source}}-{{time}}.mp4"}}
+  snap: {{stage: snapshot, from: evil, when: line.crossed, after: 0s, path: "{folder}/shots/{{source}}-{{time}}.jpg"}}
+"""
+TWO = "device: {use: cpu, processes: 2}"
+
+
+def text(folder, head=""):
+    (folder / "evil.py").write_text(PLUGIN)
+    return TEXT.format(folder=folder, head=head)
+
+
+@pytest.fixture(scope="module", params=["", TWO], ids=["one process", "two processes"])
+def server(root, tmp_path_factory, request):
+    folder = tmp_path_factory.mktemp("events")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        with served(text(folder, request.param), root) as made:
+            for source in ("street", "lane"):
+                made.running(source)
+                made.until(lambda source=source: with_clip(made, source), 90)
+            yield made
+
+
+def get(server, path="", **params):
+    answer = server.open.get(f"/api/v1/events{path}", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def with_clip(server, source="street"):
+    """The events of the counter that have a clip, a snapshot and an image."""
+    found = get(server, source=source, kind="crossed", limit=500)
+    return [one for one in found if one["clip"] and one["snapshot"] and one["image"]]
+
+
+def image(answer):
+    assert answer.status_code == 200, answer.text
+    return cv2.imdecode(np.frombuffer(answer.content, np.uint8), cv2.IMREAD_COLOR)
+
+
+# ---------------------------------------------------------------------------------------------------------------- lists
+
+
+def test_events_are_filtered_and_paged(server):
+    event = with_clip(server)[0]
+    assert event["text"].startswith(f"{event['label'].capitalize()} {event['track_id']} crossed the line")
+    for name in ("source", "stage", "kind", "label"):
+        found = get(server, **{name: event[name]})
+        assert found
+        assert {one[name] for one in found} == {event[name]}
+    every = [one["number"] for one in get(server, limit=500, before=event["number"])]
+    pages, before = [], event["number"]
+    while page := get(server, limit=7, before=before):
+        pages += [one["number"] for one in page]
+        before = pages[-1]
+    assert pages == every == sorted(every, reverse=True)
+    at_s = event["time_s"]
+    assert {one["time_s"] for one in get(server, **{"from": at_s, "to": at_s + 1e-3})} == {at_s}
+    found = get(server, text=f"crossed {event['track_id']} stre", limit=500)
+    assert event["number"] in {one["number"] for one in found}
+    assert {one["source"] for one in found} == {"street"}
+    assert get(server, text='nothing" OR "car') == []
+    names = get(server, "/names")
+    assert names["sources"] == ["lane", "street"]
+    assert {"line", "clip", "snap", "evil"} == set(names["stages"])
+
+
+def test_counts_over_time_add_up(server):
+    newest = get(server, limit=1)[0]
+    to_s = newest["time_s"] - 1
+    found = get(server, "/timeline", bins=7, **{"from": to_s - 300, "to": to_s})
+    assert (found["to_s"], found["bin_s"]) == (to_s, pytest.approx(300 / 7))
+    for one in found["sources"]:
+        events = get(server, limit=500, source=one["source"], **{"from": to_s - 300, "to": to_s})
+        assert len(one["counts"]) == 7
+        if len(events) < 500:
+            assert sum(one["counts"]) == len(events) > 0
+    (lane,) = get(server, "/timeline", source="lane", kind="crossed")["sources"]
+    assert lane["source"] == "lane"
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "status"),
+    [
+        ("", {"limit": 0}, 422), ("", {"limit": 501}, 422), ("", {"from": "nan"}, 422), ("", {"from": -1}, 422),
+        ("", {"text": "x" * 201}, 422), ("/timeline", {"from": 5, "to": 5}, 422), ("/timeline", {"bins": 0}, 422),
+        ("/999999999", {}, 404), ("/-1", {}, 404), (f"/{2**70}", {}, 404), ("/x", {}, 422),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_refused_with_the_reason(server, path, params, status):
+    answer = server.open.get(f"/api/v1/events{path}", params=params)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+
+
+def test_the_store_says_how_it_is(server):
+    about = get(server, "/store")
+    assert about["bytes"] > 10_000
+    assert about["problem"] == ""
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("source", ["street", "lane"])
+def test_the_clip_shows_at_the_second_of_the_event_what_its_image_shows(server, source, tmp_path):
+    event = with_clip(server, source)[-1]
+    base = f"/api/v1/events/{event['number']}"
+    assert get(server, f"/{event['number']}") == event
+    small = image(server.client.get(f"{base}/image.jpg"))
+    answer = server.client.get(f"{base}/clip.mp4")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "video/mp4")
+    assert answer.headers["content-disposition"] == f'inline; filename="{source}-crossed-{event["number"]}.mp4"'
+    (tmp_path / "clip.mp4").write_bytes(answer.content)
+    with av.open(str(tmp_path / "clip.mp4")) as clip:
+        first_s = clip.streams.video[0].start_time * clip.streams.video[0].time_base
+        frames = {
+            float(one.pts * one.time_base - first_s): one.to_ndarray(format="bgr24") for one in clip.decode(video=0)
+        }
+    near = min(frames, key=lambda at_s: abs(at_s - event["clip_s"]))
+    assert near == pytest.approx(event["clip_s"], abs=0.021)
+    far = max(frames, key=lambda at_s: abs(at_s - event["clip_s"]))
+
+    def difference(at_s):  # the image has boxes drawn on it, so most pixels agree, not all
+        return np.median(np.abs(frames[at_s].astype(int) - small).max(axis=2)), changed(frames[at_s], small)
+
+    assert difference(near)[0] <= 4
+    assert abs(far - near) > 0.5
+    assert changed(frames[far], small) > changed(frames[near], small) + 0.01
+
+
+def changed(one, other):
+    return float((np.abs(one.astype(int) - other).max(axis=2) > 40).mean())
+
+
+def test_a_clip_is_sent_in_parts(server):
+    event = with_clip(server)[-1]
+    path = f"/api/v1/events/{event['number']}/clip.mp4"
+    whole = server.client.get(path).content
+    size = len(whole)
+    for asked, part in (("bytes=0-99", whole[:100]), ("bytes=100-", whole[100:]), ("bytes=-50", whole[-50:])):
+        answer = server.client.get(path, headers={"range": asked})
+        assert (answer.status_code, answer.content) == (206, part)
+        assert answer.headers["content-range"].endswith(f"/{size}")
+    assert server.client.get(path, headers={"range": f"bytes={size}-"}).status_code == 416
+    assert server.open.get(path, headers={"range": "bytes=0-99"}).status_code == 401
+
+
+def test_a_snapshot_is_the_file_that_the_stage_wrote(server):
+    event = with_clip(server)[-1]
+    shown = image(server.client.get(f"/api/v1/events/{event['number']}/snapshot.jpg"))
+    assert shown.shape[0] < 360
+    assert server.open.get(f"/api/v1/events/{event['number']}/snapshot.jpg").status_code == 401
+
+
+def test_no_file_of_others_is_ever_sent(server):
+    """A plugin names one; a client names one."""
+    server.until(lambda: get(server, stage="evil"))
+    for event in get(server, stage="evil", limit=20):
+        for name in ("clip.mp4", "snapshot.jpg"):
+            answer = server.client.get(f"/api/v1/events/{event['number']}/{name}")
+            assert b"root:" not in answer.content
+            assert answer.status_code in (200, 404)  # 200: a clip of `record` shows it
+    attacks = (
+        "..%2f..%2fetc%2fpasswd", "1/..%2f..%2f..%2f..%2fetc%2fpasswd", "1/clip.mp4/../../../../etc/passwd",
+        "%2e%2e/%2e%2e/etc/passwd", "1/clip.mp4?path=/etc/passwd", "1/clip.mp4%00.jpg", "1/%2fetc%2fpasswd",
+    )  # fmt: skip
+    for attack in attacks:
+        answer = httpx.get(f"{server.url}api/v1/events/{attack}", headers={"authorization": f"Bearer {TOKEN}"})
+        assert b"root:" not in answer.content
+        assert answer.status_code in (200, 404, 422)
+
+
+def test_a_clip_that_was_removed_is_not_offered(server):
+    event = with_clip(server)[-1]
+    stored = server.engine.store.event(event["number"])
+    os.rename(stored.clip, f"{stored.clip}.away")
+    try:
+        assert (get(server, f"/{event['number']}")["clip"], get(server, f"/{event['number']}")["clip_s"]) == (
+            False,
+            None,
+        )
+        answer = server.client.get(f"/api/v1/events/{event['number']}/clip.mp4")
+        assert (answer.status_code, answer.json()["error"]) == (
+            404, f"there is no clip of event {event['number']}, or it was removed",
+        )  # fmt: skip
+    finally:
+        os.rename(f"{stored.clip}.away", stored.clip)
+
+
+# --------------------------------------------------------------------------------------------------------------- stream
+
+
+def lines(server, count, **headers):
+    """The first events of the stream."""
+    found = []
+    with server.client.stream("GET", "/api/v1/events/stream", headers=headers) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                found.append(json.loads(line[6:]))
+            if len(found) == count:
+                return found
+    raise AssertionError("the stream has ended")
+
+
+def test_new_events_are_streamed_and_a_client_that_comes_back_misses_none(server):
+    before = get(server, limit=1)[0]["number"]
+    numbers = [one["number"] for one in lines(server, 4)]
+    assert numbers[0] > before
+    assert numbers == sorted(set(numbers))
+    again = lines(server, 5, **{"last-event-id": str(before - 30)})
+    assert [one["number"] for one in again] == list(range(before - 29, before - 24))
+    assert again[0]["text"]
+    assert server.open.get("/api/v1/events/stream").status_code == 401
+
+
+def test_the_number_of_streams_is_limited(server, monkeypatch):
+    with contextlib.ExitStack() as stack:
+        for _ in range(64):
+            client = stack.enter_context(httpx.Client(base_url=server.url, headers=dict(server.client.headers)))
+            stack.enter_context(client.stream("GET", "/api/v1/events/stream"))
+        refused = server.client.get("/api/v1/events/stream")
+        assert (refused.status_code, "64 event streams" in refused.json()["error"]) == (429, True)
+    server.until(lambda: next(iter(lines(server, 1)), None), 10)
+
+
+def test_a_quiet_stream_shows_that_it_is_there(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(routes, "_BEAT_S", 0.3)
+    quiet = "sources: {cam: {uri: 'test://', pace: 5}}\nstages: {jsonl: {path: /dev/null}}"
+    with served(quiet, root) as one, one.client.stream("GET", "/api/v1/events/stream") as answer:
+        assert ": still here" in answer.iter_lines()
+
+
+# --------------------------------------------------------------------------------------------------------------- charts
+
+
+def series(server, name, **params):
+    answer = server.open.get("/api/v1/series", params={"name": name, **params})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_charts_have_the_values_of_the_pipeline(server):
+    def rates():
+        found = {one["source"]: one["values"] for one in series(server, "frames")["series"]}
+        return found if len(found) == 2 and all(len(values) > 2 for values in found.values()) else None
+
+    found = server.until(rates, 60)
+    for source in ("street", "lane"):
+        now = server.source(source)
+        assert 0 < found[source][-1][1] <= 27
+        dropped = series(server, "dropped", source=source)
+        assert sum(value for _, value in dropped["series"][0]["values"]) <= sum(now["dropped"].values())
+        assert (dropped["unit"], dropped["sums"], dropped["step_s"]) == ("frames", True, 10)
+        (latency,) = series(server, "latency", source=source)["series"]
+        assert 1 < latency["values"][-1][1] < 60_000
+    lines_of = {
+        (one["source"], one["label"]): sum(v for _, v in one["values"]) for one in series(server, "counts")["series"]
+    }
+    assert {key[1] for key in lines_of} == {"line in", "line out"}
+    newest = get(server, source="street", kind="crossed", limit=1)[0]["data"]
+    assert lines_of["street", "line in"] == pytest.approx(newest["in"], abs=5)
+    (disk,) = series(server, "disk")["series"]
+    assert (disk["source"], disk["values"][-1][1] > 0) == ("", True)
+    for wrong in ({"name": "weather"}, {"name": "frames", "from": 5, "to": 4}, {}):
+        assert server.open.get("/api/v1/series", params=wrong).status_code == 422
+
+
+@pytest.mark.parametrize("head", ["", TWO], ids=["one process", "two processes"])
+def test_records_that_wait_in_a_spool_are_charted(root, tmp_path, monkeypatch, head):
+    monkeypatch.chdir(root)
+    monkeypatch.setattr("streamkit.serve.store.serve_store.SAMPLE_EVERY_S", 0.5)
+    waiting = f"""
+{head}
+sources:
+  one: {{uri: "test://", pace: 10}}
+  two: {{uri: "test://", pace: 10}}
+stages:
+  hook: {{stage: webhook, url: "http://127.0.0.1:9/", spool: {{path: {tmp_path}/spool}}}}
+"""
+    with served(waiting, root) as one:
+        one.running("one")
+        one.until(lambda: (found := series(one, "spool")["series"]) and found[0]["values"][-1][1] > 5)
+
+
+# ------------------------------------------------------------------------------------------------------------- restarts
+
+
+def test_events_numbers_clips_and_charts_are_there_after_a_restart(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    monkeypatch.setattr("streamkit.serve.store.serve_store.SAMPLE_EVERY_S", 0.5)
+    with served(text(tmp_path), root, data=tmp_path / "data") as one:
+        one.running("street")
+        old = one.until(lambda: with_clip(one), 60)[0]
+        small = one.client.get(f"/api/v1/events/{old['number']}/image.jpg").content
+        one.until(lambda: series(one, "frames")["series"])
+        last = one.open.get("/api/v1/status").json()["last_event"]
+    with served(text(tmp_path), root, data=tmp_path / "data") as one:
+        assert one.open.get("/api/v1/status").json()["last_event"] >= last
+        assert get(one, f"/{old['number']}") == old
+        assert one.client.get(f"/api/v1/events/{old['number']}/image.jpg").content == small
+        assert one.client.get(f"/api/v1/events/{old['number']}/clip.mp4").status_code == 200
+        assert series(one, "frames", source="street")["series"]
+        one.running("street")
+        new = one.until(lambda: get(one, after=last + 20))
+        assert min(event["number"] for event in get(one, after=last, limit=500)) > last
+        assert new[0]["time_s"] > old["time_s"]
+
+
+def serve(root, tmp_path, *words):
+    command = [sys.executable, "run.py", "serve", str(tmp_path / "p.yaml"), "--port", "0", *words]
+    return subprocess.Popen(
+        command, cwd=root, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
+
+
+def test_the_command_keeps_its_data_where_it_is_told(root, tmp_path):
+    (tmp_path / "p.yaml").write_text("sources: {cam: {uri: 'test://', pace: 5}}\nstages: {jsonl: {path: /dev/null}}")
+    running = serve(root, tmp_path, "--data", str(tmp_path / "a" / "b"), "--keep-events", "2d", "--keep-size", "50MB")
+    try:
+        while "serving" not in (line := running.stderr.readline()):
+            assert line, "it has ended"
+        second = serve(root, tmp_path, "--data", str(tmp_path / "a" / "b"))
+        _, errors = second.communicate(timeout=60)
+        assert second.returncode == 1
+        assert "used by another server; give each server its own with --data" in errors
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=30)
+    assert (tmp_path / "a" / "b" / "serve.db").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    for words, message in (
+        (("--keep-events", "soon"), "--keep-events: must be a duration"),
+        (("--keep-size", "big"), "--keep-size: must be a size"),
+        (("--data", "/proc/nothing/here"), "cannot write the data folder /proc/nothing/here"),
+    ):
+        ended = serve(root, tmp_path, *words)
+        _, errors = ended.communicate(timeout=60)
+        assert ended.returncode in (1, 2)
+        assert message in errors
+
+
+def test_a_full_disk_harms_no_frame_and_is_told(root, tmp_path, monkeypatch):
+    from streamkit.serve.store import database
+
+    monkeypatch.chdir(root)
+    monkeypatch.setattr("streamkit.serve.store.serve_store._RETRY_S", 0.5)
+    connect, full = database.ServeDatabase.connect, [False]
+
+    def connected(self):
+        made = connect(self)
+        if full[0]:
+            made.execute("PRAGMA max_page_count = 1")
+        return made
+
+    monkeypatch.setattr(database.ServeDatabase, "connect", connected)
+    with served(text(tmp_path), root) as one:
+        one.running("street")
+        one.until(lambda: get(one))
+        full[0] = True
+        one.engine.store._connection = None
+        assert "disk is full" in one.until(lambda: get(one, "/store")["problem"])
+        frames, last = one.source("street")["frames"], get(one)[0]["number"]
+        one.until(lambda: one.source("street")["frames"] > frames + 25)
+        assert one.until(lambda: get(one, after=last)), "new events are shown from memory"
+        full[0] = False
+        one.engine.store._connection = None
+        one.until(lambda: not get(one, "/store")["problem"])
+        one.until(lambda: one.engine.store._connection and not one.engine.store._events)
+    assert not [line for line in one.logged if "Traceback" in line]
+
+
+def test_events_of_plugins_are_sentences_too(server):
+    event = server.until(lambda: get(server, stage="evil", kind="saved"))[0]
+    assert event["text"] == f"A snapshot of the frame at {event['source']} was saved for line crossed."
+    server.engine.gallery.add_events(
+        time.time(), [Event("too_close", "mine", "yard", 1, 0.1, None, {"a": {"b": [1]}})], None
+    )
+    assert get(server, source="yard")[0]["text"] == "Too close at yard, from mine: a b 1."

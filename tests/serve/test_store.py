@@ -1,0 +1,430 @@
+"""What the server remembers over restarts: events, images, samples and the audit, and what it does with a full disk."""
+
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from streamkit.core.data import Event
+from streamkit.core.errors import OutputError
+from streamkit.runtime.preview.gallery import Gallery
+from streamkit.serve.store import audit_table, database, sample_table, serve_store
+from streamkit.serve.store.event_table import EventQuery
+from streamkit.serve.store.sample_table import MetricSample
+from streamkit.serve.store.serve_store import ServeStore
+
+DAY = 86400.0
+
+
+def crossed(source="gate", frame=3, track=7, stage="line", **data):
+    return Event("crossed", stage, source, frame, frame / 25, track, {"direction": "in", "label": "car", **data})
+
+
+class Run:
+    """A store behind a gallery, which writes when it is told to."""
+
+    def __init__(self, folder, *, recorders=("clip",), snapshooters=("snap",), **limits):
+        self.store, self.gallery = ServeStore(folder, **limits), Gallery()
+        self.store.follow(self.gallery, recorders, snapshooters)
+
+    def add(self, *events, time_s=None, jpeg=None):
+        self.gallery.add_events(time.time() if time_s is None else time_s, events, jpeg)
+
+    def tick(self):
+        self.store._retry_s = self.store._tidy_s = 0.0
+        self.store._tick()
+
+    def numbers(self, **query):
+        return [one.number for one in self.store.events(EventQuery(**query), 500)]
+
+    def end(self):
+        with self.store.writing():
+            pass
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = Run(tmp_path / "data")
+    yield made
+    made.end()
+
+
+# ------------------------------------------------------------------------------------------------------- over restarts
+
+
+def test_events_images_and_numbers_are_there_after_a_restart(tmp_path):
+    first = Run(tmp_path)
+    first.add(crossed(), crossed(frame=4), jpeg=b"one")
+    first.end()
+    second = Run(tmp_path)
+    second.add(crossed(source="yard"), jpeg=b"two")
+    assert second.numbers() == [3, 2, 1], "an event is found before it is written"
+    second.tick()
+    assert second.numbers() == [3, 2, 1]
+    assert second.numbers(source="yard") == [3]
+    assert [second.store.image(number) for number in (1, 2, 3, 4)] == [b"one", b"one", b"two", None]
+    old = second.store.event(2)
+    assert (old.event, old.image) == (crossed(frame=4), True)
+    second.end()
+
+
+def test_numbers_go_on_after_all_events_were_removed(tmp_path):
+    first = Run(tmp_path, keep_events_s=10)
+    first.add(crossed(), crossed(), time_s=time.time() - 60)
+    first.tick()
+    assert first.numbers() == []
+    first.end()
+    second = Run(tmp_path)
+    assert second.numbers() == []
+    assert second.store.last_number == 2
+    second.add(crossed())
+    assert second.numbers() == [3]
+    second.end()
+
+
+def test_only_the_owner_may_read_the_files(run, tmp_path):
+    run.add(crossed())
+    run.tick()
+    files = list((tmp_path / "data").iterdir())
+    assert {path.name for path in files} >= {"serve.db", "serve.db-wal", "lock"}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+def test_two_servers_do_not_share_a_folder(run, tmp_path):
+    with pytest.raises(OutputError, match="used by another server; give each server its own with --data"):
+        ServeStore(tmp_path / "data")
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_option(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"cannot write the data folder .*file/data: .*; give another one"):
+        ServeStore(tmp_path / "file" / "data")
+
+
+def test_a_file_that_is_no_database_or_of_a_newer_version_is_refused_and_kept(tmp_path):
+    (tmp_path / "serve.db").write_bytes(b"something else " * 100)
+    with pytest.raises(OutputError, match="file is not a database; repair or remove the file"):
+        ServeStore(tmp_path)
+    assert (tmp_path / "serve.db").read_bytes().startswith(b"something else")
+    (tmp_path / "serve.db").unlink()
+    Run(tmp_path).end()
+    with sqlite3.connect(tmp_path / "serve.db") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(OutputError, match="newer version"):
+        ServeStore(tmp_path)
+
+
+# ----------------------------------------------------------------------------------------------------------- retention
+
+
+def test_events_are_removed_by_age_with_their_images(tmp_path):
+    run = Run(tmp_path, keep_events_s=10 * DAY)
+    now = time.time()
+    for age in (20, 11, 9, 1):
+        run.add(crossed(frame=age), time_s=now - age * DAY, jpeg=b"%d" % age)
+    run.tick()
+    run.gallery._events.clear()
+    assert run.numbers() == [4, 3]
+    assert [run.store.image(number) for number in (1, 2, 3, 4)] == [None, None, b"9", b"1"]
+    assert run.store.counts.values == {"events removed: age": 2, "images removed: age": 2}
+    run.end()
+
+
+def test_the_oldest_images_go_first_and_then_the_oldest_events(tmp_path):
+    limit = 600_000
+    run = Run(tmp_path, keep_bytes=limit)
+    for number in range(120):
+        run.add(crossed(frame=number), jpeg=b"%03d" % number + bytes(20_000))
+    run.tick()
+    run.gallery._events.clear()
+    images = [number for number in range(1, 121) if run.store.image(number)]
+    assert run.store.used_bytes() <= limit
+    assert images == list(range(images[0], 121)), "the newest are kept"
+    assert 5 < len(images) < 40
+    assert len(run.numbers()) == 120, "no event was removed"
+    assert run.store.counts["images removed: size"] == 120 - len(images)
+    for number in range(3000):
+        run.add(crossed(frame=number, note="x" * 600))
+    run.tick()
+    assert run.store.used_bytes() <= limit
+    left = [one.number for one in run.store.events(EventQuery(), 5000)]
+    assert left == list(range(3120, 3120 - len(left), -1))
+    assert 50 < len(left) < 2500
+    assert run.store.counts["events removed: size"] == 3120 - len(left)
+    assert (tmp_path / "serve.db").stat().st_size < 4 * limit, "the file has become smaller"
+    run.end()
+
+
+# ------------------------------------------------------------------------------------------------------------- filters
+
+
+def test_filters_and_pages(run):
+    now = time.time()
+    for number in range(1, 9):
+        event = crossed(source="gate" if number % 2 else "yard", frame=number, label="car" if number < 5 else "bike")
+        run.add(event, time_s=now - 100 + number)
+    run.add(Event("entered", "till", "gate", 1, 0.1, 3, {"count": 1}), time_s=now)
+    for _ in range(2):  # in memory, and written
+        assert run.numbers(source="yard") == [8, 6, 4, 2]
+        assert run.numbers(stage="till") == run.numbers(kind="entered") == [9]
+        assert run.numbers(label="bike", source="gate") == [7, 5]
+        assert run.numbers(from_s=now - 96, to_s=now - 93) == [6, 5, 4]
+        assert run.numbers(after=3, before=6) == [5, 4]
+        assert [one.number for one in run.store.events(EventQuery(before=8), 3)] == [7, 6, 5]
+        run.tick()
+    assert run.store.names() == {
+        "sources": ["gate", "yard"], "stages": ["line", "till"], "kinds": ["crossed", "entered"],
+        "labels": ["bike", "car"],
+    }  # fmt: skip
+    assert run.store.timeline(EventQuery(), now - 100, now + 1, 2) == {"gate": [4, 1], "yard": [4, 0]}
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("car", [1]), ("CAR", [1]), ("ca nor", [1]), ("north car", [1]), ("arn", []), ("bike", [2]), ("  ", [3, 2, 1]),
+        ('"', [3, 2, 1]), ('car" OR "bike', []), ("car*", [1]), ("car AND bike", []), ("NOT car", []), ("(car", [1]),
+        ("kind:crossed", []), ("-car", [1]), ("o'brien", [3]), ("50%", [3]), ("müller", [3]), ("Muller", [3]),
+        ("under_score", [3]), ("线", [3]), ("'; DROP TABLE events; --", []), ("NEAR(car north)", []), ("\0car", [1]),
+        ("^car", [1]), ("{car}", [1]), ("car + north", [1]),
+    ],
+)  # fmt: skip
+def test_free_text_finds_words_and_takes_no_sign_for_an_operator(run, text, numbers):
+    run.add(crossed(line="north"), crossed(label="bike"))
+    run.add(Event("said", "talk", "gate", 1, 0.1, None, {"who": "O'Brien & Müller", "what": "50% under_score 线"}))
+    run.tick()
+    assert run.numbers(text=text) == numbers
+
+
+# -------------------------------------------------------------------------------------------------- clips and snapshots
+
+
+def recorded(path, start_s, duration_s, frame, stage="clip", source="gate"):
+    data = {"clip": str(path), "start_s": start_s, "duration_s": duration_s, "bytes": 3}
+    return Event("recorded", stage, source, frame, frame / 25, None, data)
+
+
+def clips(run):
+    return {one.number: (one.clip and Path(one.clip).name, one.clip_s) for one in run.store.events(EventQuery(), 500)}
+
+
+def test_a_clip_belongs_to_the_events_within_it_whichever_comes_first(run):
+    run.add(crossed(frame=20), crossed(frame=50), crossed(frame=75, source="yard"))
+    run.tick()
+    run.add(recorded("/a.mp4", 1.0, 3.0, 110))
+    run.add(crossed(frame=80), crossed(frame=105))  # the other way was slower
+    run.tick()
+    assert clips(run) == {
+        1: (None, None), 2: ("a.mp4", 1.0), 3: (None, None), 4: ("a.mp4", 0.0), 5: ("a.mp4", 2.2), 6: (None, None),
+    }  # fmt: skip
+
+
+def test_a_source_that_has_begun_again_has_other_clips(run):
+    for frame in (50, 2500, 50):
+        run.add(crossed(frame=frame))
+    run.add(recorded("/a.mp4", 1.0, 3.0, 110))
+    run.tick()
+    assert clips(run)[3] == ("a.mp4", 1.0)
+    assert clips(run)[1] == (None, None), "its times are those of an earlier reading"
+
+
+def test_an_earlier_run_has_other_clips(tmp_path):
+    first = Run(tmp_path)
+    first.add(crossed(frame=50))
+    first.end()
+    second = Run(tmp_path)
+    second.add(recorded("/a.mp4", 1.0, 3.0, 110))
+    second.tick()
+    assert clips(second) == {1: (None, None), 2: ("a.mp4", 0.0)}
+    second.end()
+
+
+def test_files_are_believed_of_the_stages_that_write_them_only(run):
+    run.add(crossed(frame=50))
+    run.add(recorded("/etc/passwd", 0.0, 9.0, 60, stage="plugin"))
+    run.add(Event("saved", "plugin", "gate", 60, 2.4, 7, {"path": "/etc/passwd", "of": of(50)}))
+    run.add(crossed(frame=51, clip="/etc/passwd", clip_s=1, snapshot="/etc/passwd"))
+    run.tick()
+    assert {(one.clip, one.snapshot) for one in run.store.events(EventQuery(), 9)} == {(None, None)}
+
+
+def of(frame):
+    return {"stage": "line", "kind": "crossed", "frame": frame, "pts_s": frame / 25}
+
+
+def test_a_snapshot_belongs_to_its_event_whichever_comes_first(run):
+    run.add(crossed(frame=50), crossed(frame=50, track=8))
+    run.tick()
+    run.add(Event("saved", "snap", "gate", 60, 2.4, 7, {"path": "/s.jpg", "of": of(50)}))
+    run.add(Event("saved", "snap", "gate", 61, 2.44, 9, {"path": "/t.jpg", "of": of(61)}))
+    run.add(crossed(frame=61, track=9))
+    run.tick()
+    assert [one.snapshot for one in run.store.events(EventQuery(), 9)] == ["/t.jpg", "/t.jpg", "/s.jpg", None, "/s.jpg"]
+
+
+# ---------------------------------------------------------------------------------------------- what cannot be written
+
+
+def test_a_full_disk_loses_nothing_that_fits_in_memory_and_is_told_until_it_is_over(run, monkeypatch):
+    run.add(crossed())
+    run.tick()
+
+    def full(self):
+        connection = connect(self)
+        connection.execute("PRAGMA max_page_count = 1")  # not less than there are: every new page is one too many
+        return connection
+
+    connect = database.ServeDatabase.connect
+    with monkeypatch.context() as patch:
+        patch.setattr(database.ServeDatabase, "connect", full)
+        run.store._connection.close()
+        run.store._connection = None
+        for number in range(100):
+            run.add(crossed(frame=number), jpeg=bytes(9000))
+        run.tick()
+        assert "disk is full" in run.store.problem
+        assert "events are not stored" in run.store.problem
+        assert len(run.numbers()) == 101, "the latest are in memory"
+        run.store._tick()
+        assert "disk is full" in run.store.problem, "it waits before it tries again"
+    run.tick()
+    assert run.store.problem == ""
+    run.gallery._events.clear()
+    assert len(run.numbers()) == 101
+    assert run.store.counts.values == {}
+
+
+def test_what_waits_is_bounded_and_losses_are_counted(run, monkeypatch):
+    monkeypatch.setattr(serve_store, "_MAX_EVENTS", 50)
+    monkeypatch.setattr(serve_store, "_MAX_IMAGES", 20)
+    monkeypatch.setattr(serve_store, "_MAX_OTHERS", 5)
+    for number in range(60):
+        run.add(crossed(frame=number), jpeg=b"x")
+        run.store.audit("ada", "pause", "gate")
+    assert run.store.counts.values == {
+        "events lost: not written in time": 10, "images lost: not written in time": 30,
+        "audit entries lost: not written in time": 55,
+    }  # fmt: skip
+    run.tick()
+    run.gallery._events.clear()
+    assert run.numbers() == list(range(50, 0, -1))
+    assert [one.image for one in run.store.events(EventQuery(), 99)] == [False] * 30 + [True] * 20
+    assert len(run.store.audits()) == 5
+
+
+def test_a_locked_file_delays_no_caller(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_S", 0.3)
+    other = sqlite3.connect(tmp_path / "data" / "serve.db")
+    other.execute("BEGIN IMMEDIATE")
+    writer = threading.Thread(target=run.tick)
+    run.add(crossed())
+    writer.start()
+    begun_s = time.monotonic()
+    for number in range(300):
+        run.add(crossed(frame=number))
+    assert time.monotonic() - begun_s < 0.2
+    writer.join()
+    assert "database is locked" in run.store.problem
+    assert len(run.numbers()) > 100
+    other.rollback()
+    other.close()
+    run.tick()
+    assert run.store.problem == ""
+    assert len(run.numbers()) == 301
+
+
+def test_an_event_that_cannot_be_stored_is_counted_and_the_others_are_stored(run):
+    huge, odd = Event("crossed", "line", "gate", 2**70, 0.1, None, {}), {"x": object()}
+    run.add(crossed(), huge, Event("\ud800", "line", "gate", 1, 0.1, 3, odd))
+    run.add(Event("long", "line", "gate", 1, 0.1, None, {"x": "y" * 200_000}), crossed())
+    run.tick()
+    run.gallery._events.clear()
+    found = {one.number: one.event for one in run.store.events(EventQuery(), 9)}
+    assert sorted(found) == [1, 3, 4, 5]
+    assert found[3].kind == "?"
+    assert found[4].data == {}
+    assert run.store.counts.values == {"events lost: not storable": 1}
+
+
+def test_a_sampler_that_fails_ends_nothing(run):
+    def broken():
+        raise ArithmeticError("no")
+
+    run.store._sampler = broken
+    run.add(crossed())
+    run.tick()
+    assert run.store.problem == ""
+    run.store._sampler = None
+
+
+# ----------------------------------------------------------------------------------------------------- samples, audits
+
+
+def test_samples_become_means_and_sums_of_longer_steps(run):
+    now = time.time() // 600 * 600
+    for second in range(0, 1200, 10):
+        samples = [MetricSample("frames", "gate", "", second / 10), MetricSample("dropped", "gate", "", 2.0)]
+        with run.store._open() as connection:
+            sample_table.add_samples(connection, now - 1200 + second, samples)
+
+    def values(name, step):
+        found = run.store.series(name, None, now - 1200, now, step)
+        return found[0], [one.values for one in found[1]]
+
+    assert values("frames", 0)[0] == 10
+    assert values("frames", 0)[1][0][:3] == [(now - 1200, 0.0), (now - 1190, 1.0), (now - 1180, 2.0)]
+    assert values("frames", 60)[1][0][:2] == [(now - 1200, 2.5), (now - 1140, 8.5)]
+    assert values("frames", 61) == (600, [[(now - 1200, 29.5), (now - 600, 89.5)]])
+    assert values("dropped", 60)[1][0][0] == (now - 1200, 12.0)
+    assert values("dropped", 600)[1] == [[(now - 1200, 120.0), (now - 600, 120.0)]]
+    assert run.store.series("frames", "yard", now - 1200, now, 0)[1] == []
+    assert run.store.series("frames", None, now - 5 * 3600, now, 0)[0] == 60
+    assert run.store.series("frames", None, now - 5 * DAY, now, 0)[0] == 600
+
+
+def test_samples_are_thinned_with_age(run):
+    now = time.time()
+    with run.store._open() as connection:
+        for age_s in (60, 7200, 2 * DAY, 40 * DAY):
+            sample_table.add_samples(connection, now - age_s, [MetricSample("frames", f"c{age_s:.0f}", "", 1.0)])
+    run.tick()
+    with run.store._open() as connection:
+        kept = connection.execute("SELECT source, step_s FROM samples JOIN series ON id = series").fetchall()
+        series = connection.execute("SELECT source FROM series").fetchall()
+    assert sorted(kept) == [
+        ("c172800", 600), ("c60", 10), ("c60", 60), ("c60", 600), ("c7200", 60), ("c7200", 600),
+    ]  # fmt: skip
+    assert len(series) == 3, "a series without a step is forgotten"
+
+
+def test_lines_and_zones_are_counted_from_their_events(run):
+    now = time.time() // 10 * 10
+    entered = Event("entered", "area", "gate", 1, 0.1, 3, {"zone": "till", "count": 1})
+    run.add(crossed(), crossed(), crossed(line="north", direction="out"), entered, time_s=now)
+    run.add(Event("crossed", "odd", "gate", 1, 0.1, 3, {}), time_s=now)
+    run.tick()
+    _, found = run.store.series("counts", "gate", now - 60, now + 60, 0)
+    assert {one.label: one.values for one in found} == {
+        "line in": [(now, 2.0)], "north out": [(now, 1.0)], "till entered": [(now, 1.0)],
+    }  # fmt: skip
+
+
+def test_the_audit_says_who_did_what_and_is_kept_for_a_year(run):
+    run.store.audit("ada", "pause", "gate", address="10.0.0.7")
+    run.store.audit("bob", "sign in", detail="wrong password")
+    run.store.audit("ada", "resume", "gate")
+    with run.store._open() as connection:
+        old = audit_table.AuditEntry(time.time() - 366 * DAY, "eve", "", "pause", "gate", "")
+        audit_table.add_entry(connection, old)
+    run.tick()
+    found = run.store.audits()
+    assert [(one.who, one.action, one.target, one.address) for one in found] == [
+        ("ada", "resume", "gate", ""), ("bob", "sign in", "", ""), ("ada", "pause", "gate", "10.0.0.7"),
+    ]  # fmt: skip
+    assert abs(found[0].time_s - time.time()) < 10
+    assert [one.action for one in run.store.audits(who="ada", before=found[0].number)] == ["pause"]
+    assert [one.who for one in run.store.audits(action="sign in")] == ["bob"]
+    assert len(run.store.audits(limit=1)) == 1
