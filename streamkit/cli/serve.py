@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def serve(
     from streamkit.serve.app import create_app
     from streamkit.serve.connections import Limits, allowed_connections
     from streamkit.serve.engine import ServeEngine
+    from streamkit.serve.pipeline_file import PipelineFile
     from streamkit.serve.token import Token
 
     display = open_display()
@@ -47,13 +49,21 @@ def serve(
         known = Token(token or os.environ.get(_TOKEN) or None)
     except ValueError as error:
         raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
-    graph = build(common.read(pipeline, set_, device, may_be_empty=True))
-    check_networks(graph)
-    running, gallery = prepare(graph, pipeline, common.pairs(set_))
+
+    def load() -> Any:
+        display.once.forget()  # an edit may cause the same messages again
+        graph = build(common.read(pipeline, set_, device, may_be_empty=True))
+        check_networks(graph)
+        return graph
+
+    running, gallery = prepare(load, pipeline, common.pairs(set_))
     listening = listen(host, port)
     common.keep_stdout()
     common.handle_signals(running, display)
-    engine = ServeEngine(running, gallery, allow_files=allow_files)
+    file = PipelineFile(
+        pipeline, checker(pipeline, set_, device), overridden=common.pairs(set_), allow_plugins=allow_files
+    )
+    engine = ServeEngine(running, gallery, allow_files=allow_files, file=file)
     shown = address(host, listening)
     display.log(f"serving {pipeline} at {shown}" + (f"#token={known.text}" if known.generated else ""))
     limits = Limits(allowed_connections(max_connections))
@@ -67,23 +77,57 @@ def serve(
     return code
 
 
-def prepare(graph: Any, path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
-    """A pipeline that keeps running without sources and makes images for the page; and their gallery.
+def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
+    """A pipeline that follows its YAML, keeps running without sources and makes images for the page; and their gallery.
 
     Args:
-        graph: the pipeline's graph, checked.
+        load: reads and checks the pipeline, and returns its graph.
         path: its YAML.
         set_: values that override the YAML.
 
     Raises:
-        ConfigError: a stage cannot run on several devices.
+        ConfigError: the YAML is invalid, or a stage cannot run on several devices.
     """
     from streamkit.runtime.multiprocess.fleet import prepare as prepare_run
     from streamkit.runtime.preview.gallery import Gallery
     from streamkit.runtime.preview.stage import follow_sinks
+    from streamkit.runtime.reload import watching
 
     gallery = Gallery()
-    running = prepare_run(graph, path, set_, keep_running=True, realtime=True, gallery=gallery)
-    follow_sinks(running, gallery)
-    running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
-    return running, gallery
+
+    def make(graph: Any) -> Any:
+        running = prepare_run(graph, path, set_, keep_running=True, realtime=True, gallery=gallery)
+        follow_sinks(running, gallery)
+        running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
+        return running
+
+    return watching(path, load, None, set_, make), gallery
+
+
+def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[str], tuple[list[Any], list[Any]]]:
+    """A function that checks a text in place of the YAML as `run.py check` does; returns problems and warnings.
+
+    Args:
+        path: the YAML.
+        set_: values that override the YAML.
+        device: the device that overrides the YAML's.
+    """
+    from streamkit.cli.check import check
+    from streamkit.config.pipeline_config import read
+    from streamkit.core.errors import Problem, StreamkitError
+    from streamkit.runtime.execution.device import choose
+    from streamkit.runtime.multiprocess.partition import assign_sources
+
+    def checked(text: str) -> tuple[list[Any], list[Any]]:
+        try:
+            config = read(path, text=text, set_=common.pairs(set_), device=device, may_be_empty=True)
+            graph = check(config)
+            for name, _ in assign_sources(graph, keep_running=True):
+                choose(name)
+        except ConfigError as error:
+            return error.problems, []
+        except StreamkitError as error:
+            return [Problem(str(path), 0, 0, str(error))], []
+        return [], config.warnings
+
+    return checked

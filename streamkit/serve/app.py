@@ -19,6 +19,7 @@ from streamkit.serve.engine import ServeEngine
 from streamkit.serve.guard import API, Guard
 from streamkit.serve.live import MAX_VIEWERS
 from streamkit.serve.routes.common import reply
+from streamkit.serve.routes.config import add_config
 from streamkit.serve.routes.images import add_images
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
@@ -50,6 +51,7 @@ def create_app(
     add_pipeline(api, engine)
     add_changes(api, engine)
     add_images(api, engine, viewers)
+    add_config(api, engine)
     app.include_router(api)
     add_probes(app, engine)
     add_pages(app)

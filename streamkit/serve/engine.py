@@ -24,8 +24,10 @@ from streamkit.media.uris import is_path, scheme
 from streamkit.runtime.ingest.source_status import SourceState, short
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
+from streamkit.runtime.reload import ReloadingPipeline
 from streamkit.serve import api_models
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
+from streamkit.serve.pipeline_file import PipelineFile
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
@@ -40,10 +42,14 @@ class ServeEngine:
         running: the pipeline.
         gallery: the images and events of its preview.
         allow_files: whether added sources may read this machine's files and devices.
+        file: the YAML, if it can be read and edited; the pipeline follows it.
     """
 
-    def __init__(self, running: PipelineRun, gallery: Gallery, *, allow_files: bool = False) -> None:
-        self.running, self.gallery, self.allow_files = running, gallery, allow_files
+    def __init__(
+        self, running: PipelineRun | ReloadingPipeline, gallery: Gallery, *, allow_files: bool = False,
+        file: PipelineFile | None = None,
+    ) -> None:  # fmt: skip
+        self.running, self.gallery, self.allow_files, self.file = running, gallery, allow_files, file
         self.refused = Counters()  # requests and connections, by cause
         self._begun_s = time.monotonic()
 
@@ -313,6 +319,7 @@ class ServeEngine:
             alarms=self._raised(),
             last_event=newest[0].number if newest else 0,
             allow_files=self.allow_files,
+            edit_rejected=bool(getattr(running, "rejected", "")),
         )
 
 

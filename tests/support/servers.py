@@ -5,15 +5,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 
-from streamkit.cli.serve import prepare
+from streamkit.cli.serve import checker, prepare
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.serve.app import create_app
 from streamkit.serve.engine import ServeEngine
+from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.server import address, listen, serving
 from streamkit.serve.token import Token
 from support.messages import collecting
@@ -60,11 +62,19 @@ class Served:
 
 
 @contextmanager
-def served(text: str, root: Any, *, port: int = 0, allow_files: bool = False, **options: Any) -> Iterator[Served]:
+def served(
+    text: str, root: Any, *, port: int = 0, allow_files: bool = False, path: Path | None = None, **options: Any
+) -> Iterator[Served]:
+    """A server of a pipeline; with `path` of a file that has the text, which can be edited while it runs."""
     with collecting() as logged:
-        path = root / "pipeline.yaml"
-        running, gallery = prepare(build(read(path, text=text)), path, {})
-        engine = ServeEngine(running, gallery, allow_files=allow_files)
+        if path is None:
+            path, file = root / "pipeline.yaml", None
+            running, gallery = prepare(lambda: build(read(path, text=text)), path, {})
+        else:
+            path.write_text(text)
+            running, gallery = prepare(lambda: build(read(path, may_be_empty=True)), path, {})
+            file = PipelineFile(path, checker(path, (), None), allow_plugins=allow_files)
+        engine = ServeEngine(running, gallery, allow_files=allow_files, file=file)
         listening = listen("127.0.0.1", port)
         url = address("127.0.0.1", listening)
         app = create_app(engine, Token(TOKEN), **options)
