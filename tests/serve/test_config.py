@@ -19,7 +19,7 @@ sources:
   gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1"}}
 stages:
   detect: {{model: demo}}   # the model
-  track: {{stage: simple_track}}
+  track: {{}}
   till:            # who waits
     stage: zone
     units:   share
@@ -314,7 +314,7 @@ def test_a_zone_is_shown_first_then_saved_and_its_events_come(server, path):
 @pytest.mark.parametrize(
     ("change", "status", "text"),
     [
-        ({"shapes": {"far": [[0, 0], [1, 1]]}}, 422, "line 12, column 12: till.polygon.far must have three corners"),
+        ({"shapes": {"far": [[0, 0], [1, 1]]}}, 422, "line 13, column 12: till.polygon.far must have three corners"),
         ({"shapes": {"far": [[0, 0], [1, 0], [0.2, 1], [0.2, -0.5]]}}, 422, "must not cross or touch itself"),
         ({"shapes": {"far": [[0, 0], [500, 0], [0.2, 1]]}}, 422, "with units: share"),
         ({"shapes": {"": ALL, "far": ALL}}, 422, "give each shape a name"),
@@ -325,7 +325,8 @@ def test_a_zone_is_shown_first_then_saved_and_its_events_come(server, path):
     ],
 )  # fmt: skip
 def test_a_shape_that_cannot_be_is_refused(server, path, change, status, text):
-    answer = draw(server, **{"shapes_": change.pop("shapes", {"far": ALL}), **change})
+    more = {name: value for name, value in change.items() if name != "shapes"}
+    answer = draw(server, change.get("shapes", {"far": ALL}), **more)
     assert answer.status_code == status, answer.text
     assert text in answer.json()["error"]
     assert path.read_text() == TEXT

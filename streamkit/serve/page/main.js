@@ -6,6 +6,7 @@ import { showEvents } from "./events.js";
 import { showStages } from "./graph.js";
 import { begin as beginRouting, update } from "./router.js";
 import { begin } from "./session.js";
+import { t } from "./strings.js";
 import { showSources } from "./wall.js";
 
 const EVERY_MS = 1000, SLOWEST_MS = 5000, STAGES_EVERY = 3;
@@ -25,7 +26,7 @@ async function look() {
     showEvents(await get("/api/v1/events?limit=50"), status.emits);
     last = status.last_event;
   }
-  showAlarms(status.alarms);
+  showAlarms(status.alarms, status.edit_rejected);
   if (turn % STAGES_EVERY === 0) showStages(stages = await get("/api/v1/stages"));
   update({ status, sources, stages });
   turn += 1;
@@ -37,9 +38,13 @@ async function look() {
 
 let told = new Set();
 
-function showAlarms(alarms) {
+function showAlarms(alarms, rejected) {
   const words = alarms.map((one) => `${one.alarm}: ${one.text}`);
   const keys = alarms.map((one) => `${one.alarm} ${one.source}`);
+  if (rejected) {
+    words.push(t("changes.rejected_short"));
+    keys.push("edit rejected");
+  }
   const fresh = words.filter((_, place) => !told.has(keys[place])); // texts change every second: only new alarms are announced
   if (fresh.length) say(fresh.join(". "));
   told = new Set(keys);

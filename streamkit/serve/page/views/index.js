@@ -12,4 +12,6 @@
 /** @type {View[]} */
 export const VIEWS = [
   { name: "home", title: "Overview", load: null },
+  { name: "zones", title: "Zones", load: () => import("./zones.js") },
+  { name: "config", title: "Configuration", load: () => import("./config.js") },
 ];
