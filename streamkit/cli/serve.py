@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def serve(
     check_packages()
     from streamkit.serve.app import create_app
     from streamkit.serve.connections import Limits, allowed_connections
+    from streamkit.serve.pipeline_file import PipelineFile
     from streamkit.serve.sampler import PipelineSampler
     from streamkit.serve.token import Token
     from streamkit.serve.token_store import read_tokens
@@ -59,14 +61,22 @@ def serve(
     except ValueError as error:
         raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
     others = read_tokens(tokens) if tokens is not None else []
-    graph = build(common.read(pipeline, set_, device, may_be_empty=True))
-    check_networks(graph)
+
+    def load() -> Any:
+        display.once.forget()  # an edit may cause the same messages again
+        graph = build(common.read(pipeline, set_, device, may_be_empty=True))
+        check_networks(graph)
+        return graph
+
     store = open_store(data, keep_events, keep_size)
-    running, gallery = prepare(graph, pipeline, common.pairs(set_))
+    running, gallery = prepare(load, pipeline, common.pairs(set_))
     listening = listen(host, port)
     common.keep_stdout()
     common.handle_signals(running, display)
-    engine = engine_of(running, gallery, store, allow_files=allow_files)
+    file = PipelineFile(
+        pipeline, checker(pipeline, set_, device), overridden=common.pairs(set_), allow_plugins=allow_files
+    )
+    engine = engine_of(running, gallery, store, allow_files=allow_files, file=file)
     shown = address(host, listening)
     display.log(f"serving {pipeline} at {shown}" + (f"#token={known.text}" if known.generated else ""))
     limits = Limits(allowed_connections(max_connections))
@@ -86,26 +96,31 @@ def serve(
     return code
 
 
-def prepare(graph: Any, path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
-    """A pipeline that keeps running without sources and makes images for the page; and their gallery.
+def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
+    """A pipeline that follows its YAML, keeps running without sources and makes images for the page; and their gallery.
 
     Args:
-        graph: the pipeline's graph, checked.
+        load: reads and checks the pipeline, and returns its graph.
         path: its YAML.
         set_: values that override the YAML.
 
     Raises:
-        ConfigError: a stage cannot run on several devices.
+        ConfigError: the YAML is invalid, or a stage cannot run on several devices.
     """
     from streamkit.runtime.multiprocess.fleet import prepare as prepare_run
     from streamkit.runtime.preview.gallery import Gallery
     from streamkit.runtime.preview.stage import follow_sinks
+    from streamkit.runtime.reload import watching
 
     gallery = Gallery()
-    running = prepare_run(graph, path, set_, keep_running=True, realtime=True, gallery=gallery)
-    follow_sinks(running, gallery)
-    running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
-    return running, gallery
+
+    def make(graph: Any) -> Any:
+        running = prepare_run(graph, path, set_, keep_running=True, realtime=True, gallery=gallery)
+        follow_sinks(running, gallery)
+        running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
+        return running
+
+    return watching(path, load, None, set_, make), gallery
 
 
 def open_store(folder: Path, keep_events: str, keep_size: str) -> Any:
@@ -132,15 +147,38 @@ def open_store(folder: Path, keep_events: str, keep_size: str) -> Any:
     return ServeStore(folder, limits[0], int(limits[1]))
 
 
-def engine_of(running: Any, gallery: Any, store: Any, *, allow_files: bool) -> Any:
+def engine_of(running: Any, gallery: Any, store: Any, *, allow_files: bool, file: Any = None) -> Any:
     """The pipeline behind the API; the store takes the gallery's events, and knows the stages that write files."""
     from streamkit.serve.engine import ServeEngine
-    from streamkit.stages.video.record import Record
-    from streamkit.stages.video.snapshot import Snapshot
 
-    nodes = running.graph.nodes.values()
-    recorders, snapshooters = (
-        [node.id for node in nodes if issubclass(node.type, kind)] for kind in (Record, Snapshot)
-    )
-    store.follow(gallery, recorders, snapshooters)
-    return ServeEngine(running, gallery, store, allow_files=allow_files)
+    store.follow(gallery)
+    return ServeEngine(running, gallery, store, allow_files=allow_files, file=file)
+
+
+def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[str], tuple[list[Any], list[Any]]]:
+    """A function that checks a text in place of the YAML as `run.py check` does; returns problems and warnings.
+
+    Args:
+        path: the YAML.
+        set_: values that override the YAML.
+        device: the device that overrides the YAML's.
+    """
+    from streamkit.cli.check import check
+    from streamkit.config.pipeline_config import read
+    from streamkit.core.errors import Problem, StreamkitError
+    from streamkit.runtime.execution.device import choose
+    from streamkit.runtime.multiprocess.partition import assign_sources
+
+    def checked(text: str) -> tuple[list[Any], list[Any]]:
+        try:
+            config = read(path, text=text, set_=common.pairs(set_), device=device, may_be_empty=True)
+            graph = check(config)
+            for name, _ in assign_sources(graph, keep_running=True):
+                choose(name)
+        except ConfigError as error:
+            return error.problems, []
+        except StreamkitError as error:
+            return [Problem(str(path), 0, 0, str(error))], []
+        return [], config.warnings
+
+    return checked

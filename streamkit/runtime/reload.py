@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,8 +36,9 @@ _SUMS = ("detections", "events", "counts", "stages", "latency")
 
 
 def watching(
-    path: Path, load: Callable[[], Graph], limit: int | None, set_: Mapping[str, str] = MappingProxyType({})
-) -> ReloadingPipeline:
+    path: Path, load: Callable[[], Graph], limit: int | None, set_: Mapping[str, str] = MappingProxyType({}),
+    make: Callable[[Graph], Running] | None = None,
+) -> ReloadingPipeline:  # fmt: skip
     """Create a pipeline that follows its YAML, in one process or several.
 
     Args:
@@ -45,6 +46,7 @@ def watching(
         load: reads and checks it.
         limit: maximum number of frames per source.
         set_: values that override the YAML.
+        make: creates a pipeline that keeps running without sources; by default one without a preview.
 
     Raises:
         ConfigError: the YAML is invalid.
@@ -56,10 +58,10 @@ def watching(
             choose(name)  # an edit that names a missing device must not stop the running pipeline
         return graph
 
-    def make(graph: Graph) -> PipelineRun | WorkerFleet:
+    def plain(graph: Graph) -> Running:
         return prepare(graph, path, set_, limit=limit, keep_running=True)
 
-    return ReloadingPipeline(path, checked, make)
+    return ReloadingPipeline(path, checked, make or plain)
 
 
 class ReloadingPipeline:
@@ -69,6 +71,9 @@ class ReloadingPipeline:
         path: the YAML.
         load: reads and checks it.
         make: creates a pipeline that keeps running without sources.
+
+    Attributes:
+        rejected: why the last edit of the files is not applied; empty if it is.
     """
 
     def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Running]) -> None:
@@ -80,6 +85,8 @@ class ReloadingPipeline:
         self._running = make(_copy(self._graph))
         self._next: Graph | None = None
         self._before: Graph | None = None
+        self._live = LiveChanges()
+        self.rejected = ""
         self._past: list[tuple[WorkerReport, float]] = []
         self._lock = threading.Lock()
         self.stopping = False
@@ -99,6 +106,7 @@ class ReloadingPipeline:
                     self._past.append((_worker_report(self._running), self._running.seconds))
                     graph, self._next = self._next, None
                     self._running = self._made(graph)
+                    self._live.apply(self._graph, self._running)
                 if self.stopping:
                     self._running.stop()
 
@@ -110,6 +118,7 @@ class ReloadingPipeline:
             if self._before is None:
                 raise
             logger.warning(f"{self._path}: the edit cannot be applied; the previous pipeline continues: {error}")
+            self.rejected = str(error)
             self._graph, self._before = self._before, None
             return self._make(_copy(self._graph))
 
@@ -121,6 +130,7 @@ class ReloadingPipeline:
             if self._running.ready or self._before is None:
                 raise
             logger.warning(f"{self._path}: the new stages cannot be opened; the previous pipeline continues: {error}")
+            self.rejected = str(error)
             with self._lock:
                 self._next, self._graph, self._before = self._before, self._before, None
             return 1
@@ -139,8 +149,9 @@ class ReloadingPipeline:
         self._applied = found
         try:
             self._follow(self._load())
+            self.rejected = ""
         except BaseException as error:  # a plugin may raise anything, even SystemExit; the next edit may fix it
-            text = error if isinstance(error, StreamkitError) else describe(error)
+            text = self.rejected = str(error) if isinstance(error, StreamkitError) else describe(error)
             logger.warning(f"{self._path}: the edit is rejected; the pipeline continues unchanged:\n{text}")
 
     def _signature(self) -> tuple[Any, ...] | None:
@@ -164,6 +175,7 @@ class ReloadingPipeline:
                 f"{self._path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"
             )
             with self._lock:
+                self._live = LiveChanges.of(old, self._running)
                 self._before, self._next = old, new
                 self._running.stop()
             return
@@ -179,6 +191,16 @@ class ReloadingPipeline:
             except StreamkitError as error:  # the sinks do not support it next to sources added by API calls
                 changes.append(f"source {id_} cannot be {what}: {error}")
         logger.info(f"{self._path}: {'; '.join(changes) or 'no change that affects the pipeline'}")
+
+    @property
+    def ready(self) -> bool:
+        """Whether every stage is open and frames are accepted, and no edit waits for the frames in flight."""
+        return self._running.ready and self._next is None
+
+    @property
+    def text(self) -> str:
+        """The YAML's text that is applied, or is being applied."""
+        return self._graph.config.text or ""
 
     # ------------------------------------------------------------------------------------------------- counting
 
@@ -202,6 +224,79 @@ class ReloadingPipeline:
         found |= {"frames": self.frames, "seconds": round(seconds, 3), "restarts": len(self._past)}
         found["frames_per_s"] = round(self.frames / seconds, 2) if seconds else None
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class LiveChanges:
+    """Changes to a running pipeline by calls, which its YAML does not have: they outlive a rebuild.
+
+    With `state` in the YAML they are in that file, and are restored from it.
+
+    Attributes:
+        base: the YAML's graph that they changed; None if there are none.
+        sources: sources that were added or changed.
+        removed: ids of the sources that were removed.
+        paused: ids of the paused sources.
+        settings: values of options, by node.
+    """
+
+    base: Graph | None = None
+    sources: tuple[SourceConfig, ...] = ()
+    removed: tuple[str, ...] = ()
+    paused: tuple[str, ...] = ()
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, base: Graph, running: Running) -> LiveChanges:
+        """The changes to a pipeline since it was created from a graph and followed its YAML."""
+        if base.config.state is not None:
+            return cls()
+        was = {source.id: _facts(source) for source in base.sources}
+        now = list(running.graph.sources)
+        settings = {}
+        for id_, node in base.nodes.items():
+            live = running.graph.nodes[id_]
+            names = [name for name in node.type.spec.changeable if value_of(live, name) != value_of(node, name)]
+            if names:
+                settings[id_] = {name: value_of(live, name) for name in names}
+        return cls(
+            base,
+            tuple(source for source in now if _facts(source) != was.get(source.id)),
+            tuple(was.keys() - {source.id for source in now}),
+            tuple(id_ for id_, state in running.states.items() if state.state == "paused"),
+            settings,
+        )
+
+    def apply(self, graph: Graph, running: Running) -> None:
+        """Apply them to a pipeline that does not run yet; where its YAML's graph differs from `base`, that counts."""
+        if self.base is None or graph.config.state is not None:
+            return
+        was, now = ({source.id: _facts(source) for source in one.sources} for one in (self.base, graph))
+        for id_ in self.removed:
+            if id_ in now and now[id_] == was[id_]:
+                self._try(running.remove, id_)
+        for source in self.sources:
+            if source.id in now and now[source.id] == was.get(source.id):
+                self._try(running.change, source)
+            elif source.id not in now and source.id not in was:
+                self._try(running.add, source)
+        for id_ in self.paused:
+            if id_ in running.states and (id_ not in was or now.get(id_) == was[id_]):
+                self._try(running.pause, id_)
+        for id_, values in self.settings.items():
+            node, before = running.graph.nodes.get(id_), self.base.nodes[id_]
+            if node is not None and _origin(node.type) == _origin(before.type):
+                kept = {name: value for name, value in values.items() if name in node.type.spec.changeable}
+                kept = {name: kept[name] for name in kept if value_of(node, name) == value_of(before, name)}
+                if kept:
+                    running.apply(node, kept)
+
+    @staticmethod
+    def _try(call: Callable[[Any], None], given: Any) -> None:
+        try:
+            call(given)
+        except StreamkitError as error:
+            logger.warning(f"a change cannot be kept: {error}")
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
@@ -260,7 +355,7 @@ def _shape(node: Node) -> tuple[Any, ...]:
 
 def _facts(source: SourceConfig) -> tuple[Any, ...]:
     """Everything that defines a source, except for its position in the file."""
-    names = [field.name for field in fields(source) if field.name not in ("type", "node")]
+    names = [one.name for one in fields(source) if one.name not in ("type", "node")]
     return _origin(source.type), *(getattr(source, name) for name in names)
 
 

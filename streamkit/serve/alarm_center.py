@@ -52,11 +52,15 @@ class AlarmCenter:
     """
 
     def __init__(self, alarms: Alarms, configs: list[AlarmConfig]) -> None:
-        self._alarms = alarms
-        self._words = {config.name: in_words(config) for config in configs}
         self._changes: deque[AlarmChange] = deque(maxlen=KEPT)
         self._numbers = itertools.count(1)
         self._acknowledged: frozenset[tuple[str, str, float]] = frozenset()
+        self.follow(alarms, configs)
+
+    def follow(self, alarms: Alarms, configs: list[AlarmConfig]) -> None:
+        """Take the alarms of a pipeline that was rebuilt."""
+        self._alarms = alarms
+        self._words = {config.name: in_words(config) for config in configs}
         alarms.listen(self._add)
 
     def _add(self, time_s: float, event: Event) -> None:

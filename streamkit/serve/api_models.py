@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Len
+from annotated_types import Ge, Le, Len
 
 _CLOSED = {"extra": "forbid"}
 
@@ -221,6 +221,8 @@ class Status:
 
     `ready` says whether it accepts frames; `emits` lists the stages that emit events, `records` those that can record
     a clip on request, `alarms` the alarms that are currently raised, `problems` everything that is wrong.
+    `edit_rejected` is true while the YAML on the disk differs from the pipeline because it is invalid or could not be
+    applied: `/config` says why.
     """
 
     version: str
@@ -239,3 +241,118 @@ class Status:
     bottleneck: BottleneckView
     last_event: int
     allow_files: bool
+    edit_rejected: bool
+
+
+Coordinate = Annotated[float, Ge(-1e6), Le(1e6)]
+Points = list[tuple[Coordinate, Coordinate]]
+YamlText = Annotated[str, Len(0, 300_000)]
+Hash = Annotated[str, Len(64, 64)]
+
+
+@dataclass(slots=True)
+class ConfigView:
+    """The pipeline's YAML.
+
+    `text` is the file's own text, with its secrets; `hash` names this text in `PUT /config`. `applied` says whether the
+    pipeline runs with it; `rejected` why not, if it is invalid or could not be applied. `read_only` says why it cannot
+    be saved; it is empty if it can.
+    """
+
+    name: str
+    text: str
+    hash: str
+    applied: bool
+    rejected: str
+    read_only: str
+
+
+@dataclass
+class ConfigText:
+    """A text to check in place of the pipeline's YAML."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _CLOSED
+
+    text: YamlText
+
+
+@dataclass
+class ConfigEdit:
+    """A new text of the pipeline's YAML, and the `hash` of the text that was edited."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _CLOSED
+
+    text: YamlText
+    hash: Hash
+
+
+@dataclass(slots=True)
+class ProblemView:
+    """A problem of a YAML. Lines and columns count from 1; 0 is an unknown place. A warning does not prevent saving."""
+
+    line: int
+    column: int
+    text: str
+    warning: bool
+
+
+@dataclass(slots=True)
+class EditView:
+    """A checked edit of the YAML: its problems, its unified diff, and whether it was saved.
+
+    `hash` is that of the file's text: of the new text if it was saved.
+    """
+
+    problems: list[ProblemView]
+    diff: str
+    hash: str
+    saved: bool
+
+
+@dataclass(slots=True)
+class ShapeOptionView:
+    """An option of a stage that is made of areas, lines or arrows in the frame.
+
+    `option` is its path in the stage, such as `polygon` or `blur.zone`; `kind` is area, line (its sides are in and out)
+    or arrow. `single` says whether one shape may have no name, `named` whether there may be several with names, and
+    `hides` whether what lies inside is hidden. `shapes` are points by name, in `units`: pixels of the source, or share
+    of the frame. `fixed` says why it cannot be edited here; it is empty if it can.
+    """
+
+    stage: str
+    type: str
+    option: str
+    kind: str
+    single: bool
+    named: bool
+    hides: bool
+    help: str
+    units: str
+    shapes: dict[str, list[list[float]]]
+    fixed: str
+
+
+@dataclass(slots=True)
+class ShapesView:
+    """The areas and lines in the YAML, its hash, and the width and height of each source's frames in pixels."""
+
+    hash: str
+    sizes: dict[str, tuple[int, int]]
+    options: list[ShapeOptionView]
+
+
+@dataclass
+class ShapesEdit:
+    """New shapes of an option of a stage, in place of all of its shapes; none removes the option.
+
+    A single shape without a name has the name "". `hash` is that of the text that was edited. With `dry_run`, the edit
+    is checked and shown only.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _CLOSED
+
+    option: Annotated[str, Len(1, 100)]
+    shapes: Annotated[dict[Annotated[str, Len(0, 64)], Annotated[Points, Len(2, 200)]], Len(0, 200)]
+    hash: Hash
+    units: Literal["pixels", "share"] | None = None
+    dry_run: bool = True

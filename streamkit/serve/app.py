@@ -26,6 +26,7 @@ from streamkit.serve.routes.access import add_access
 from streamkit.serve.routes.alarms import add_alarms
 from streamkit.serve.routes.charts import add_charts
 from streamkit.serve.routes.common import reply
+from streamkit.serve.routes.config import add_config
 from streamkit.serve.routes.events import add_events
 from streamkit.serve.routes.images import add_images
 from streamkit.serve.routes.logs import add_logs
@@ -76,6 +77,7 @@ def create_app(
     add_logs(api, engine)
     add_events(api, engine, viewers)
     add_charts(api, engine)
+    add_config(api, engine)
     app.include_router(api)
     add_probes(app, engine)
     add_pages(app)

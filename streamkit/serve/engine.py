@@ -29,12 +29,16 @@ from streamkit.runtime.ingest.source_status import SourceState, short
 from streamkit.runtime.observe.live_load import LiveLoad, StageLoad
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
+from streamkit.runtime.reload import ReloadingPipeline
 from streamkit.serve import api_models
 from streamkit.serve.alarm_center import AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
 from streamkit.serve.kept_secrets import with_kept_secrets
+from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
 from streamkit.serve.store.serve_store import ServeStore
+from streamkit.stages.video.record import Record
+from streamkit.stages.video.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +57,7 @@ class ServeEngine:
         gallery: the images and events of its preview.
         store: the events of this run and of earlier ones.
         allow_files: whether added sources may read this machine's files and devices.
+        file: the YAML, if it can be read and edited; the pipeline follows it.
 
     Attributes:
         messages: the latest messages of the run.
@@ -62,16 +67,26 @@ class ServeEngine:
     """
 
     def __init__(
-        self, running: PipelineRun, gallery: Gallery, store: ServeStore, *, allow_files: bool = False
+        self, running: PipelineRun | ReloadingPipeline, gallery: Gallery, store: ServeStore, *,
+        allow_files: bool = False, file: PipelineFile | None = None,
     ) -> None:  # fmt: skip
         self.running, self.gallery, self.store, self.allow_files = running, gallery, store, allow_files
+        self.file = file
         self.refused = Counters()  # requests and connections, by cause
         self._begun_s = time.monotonic()
         self.messages = MessageStore()
         self.alarm_center = AlarmCenter(running.alarms, self.graph.config.alarms)
         self.problems = Problems(running, self.alarm_center.raised)
-        self.load = LiveLoad(self.graph)
+        self._follow_graph()
         self._warn = LogOnce(logger.warning)
+
+    def _follow_graph(self) -> None:
+        """Take the graph of the pipeline, which an edit of the YAML may have rebuilt."""
+        self._seen = self.graph
+        self.load = LiveLoad(self._seen)
+        kinds = (Record, Snapshot)
+        nodes = self._seen.nodes.values()
+        self.store.set_stages(*([node.id for node in nodes if issubclass(node.type, kind)] for kind in kinds))
 
     @contextlib.contextmanager
     def observing(self) -> Iterator[None]:
@@ -83,6 +98,10 @@ class ServeEngine:
         """Look at the run once; called by the timer's thread."""
         now_s, running = time.monotonic(), self.running
         try:
+            if self.graph is not self._seen:
+                self._follow_graph()
+                self.alarm_center.follow(running.alarms, self._seen.config.alarms)
+                self.problems.follow()
             self.problems.sample(now_s)
             if running.ready:
                 going = [one for one in list(running.states.values()) if one.state == "running"]
@@ -379,6 +398,7 @@ class ServeEngine:
             bottleneck=api_models.BottleneckView(self.load.bottleneck.stage, self.load.bottleneck.text),
             last_event=self.store.last_number,
             allow_files=self.allow_files,
+            edit_rejected=bool(getattr(running, "rejected", "")),
         )
 
 

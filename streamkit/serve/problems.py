@@ -61,10 +61,14 @@ class Problems:
 
     def __init__(self, running: Any, raised: Callable[[], list[RaisedAlarm]]) -> None:
         self._running, self._raised = running, raised
-        self._disk = Observer({"disk_free_gb"}, dict, (), folders(running.graph))
+        self.follow()
         self._history: deque[_Counts] = deque()
         self._since: dict[tuple[str, str | None, str | None], float] = {}
         self._found: tuple[Problem, ...] = ()
+
+    def follow(self) -> None:
+        """Take the folders of the graph, which an edit of the YAML may have rebuilt."""
+        self._disk = Observer({"disk_free_gb"}, dict, (), folders(self._running.graph))
 
     def current(self) -> list[Problem]:
         """The problems now: errors first, and of these what concerns most first."""
@@ -104,6 +108,8 @@ class Problems:
         if (fatal := self._running.fatal) is not None:
             text = without_addresses(mask(describe(fatal)))
             yield _problem("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
+        if getattr(self._running, "rejected", ""):  # the reason may contain an address: signed-in clients see it there
+            yield _problem("warning", "edit_rejected", "the last edit of the YAML is not applied", link="#/config")
 
     def _sources(self, health: HealthSnapshot) -> Iterator[Problem]:
         expected, down = 0, []

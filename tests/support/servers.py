@@ -11,11 +11,12 @@ from typing import Any
 
 import httpx
 
-from streamkit.cli.serve import engine_of, open_store, prepare
+from streamkit.cli.serve import checker, engine_of, open_store, prepare
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.serve.app import create_app
 from streamkit.serve.engine import ServeEngine
+from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.sampler import PipelineSampler
 from streamkit.serve.server import address, listen, serving
 from streamkit.serve.token import Token
@@ -64,15 +65,24 @@ class Served:
 
 @contextmanager
 def served(
-    text: str, root: Any, *, port: int = 0, allow_files: bool = False, data: Any = None, **options: Any
-) -> Iterator[Served]:
-    """Serve a pipeline; `data` is its data folder, a new one if it is left out."""
+    text: str, root: Any, *, port: int = 0, allow_files: bool = False, data: Any = None, path: Path | None = None,
+    **options: Any,
+) -> Iterator[Served]:  # fmt: skip
+    """Serve a pipeline; `data` is its data folder, a new one if it is left out.
+
+    With `path` of a file that gets the text, the file can be edited while it runs.
+    """
     with collecting() as logged, tempfile.TemporaryDirectory() as folder:
-        path = root / "pipeline.yaml"
-        running, gallery = prepare(build(read(path, text=text)), path, {})
+        if path is None:
+            path, file = root / "pipeline.yaml", None
+            running, gallery = prepare(lambda: build(read(path, text=text)), path, {})
+        else:
+            path.write_text(text)
+            running, gallery = prepare(lambda: build(read(path, may_be_empty=True)), path, {})
+            file = PipelineFile(path, checker(path, (), None), allow_plugins=allow_files)
         data = Path(data or folder)
         store = open_store(data, "30d", "2GB")
-        engine = engine_of(running, gallery, store, allow_files=allow_files)
+        engine = engine_of(running, gallery, store, allow_files=allow_files, file=file)
         listening = listen("127.0.0.1", port)
         url = address("127.0.0.1", listening)
         app = create_app(engine, Token(TOKEN), **{"data": data, **options})

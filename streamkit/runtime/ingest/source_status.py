@@ -35,6 +35,7 @@ class SourceState:
         objects: objects detected on its frames; counted only if the run asks for it.
         pts_s: PTS in seconds of its latest frame that reached the end of the graph.
         facts: properties that the source reports: codec, size, and so on; see `Context.facts`.
+        size: width and height of its last frame at the end of the graph, in pixels; None before the first.
         error: why the source failed, or None.
         raised: the exception for `error`.
         begun: whether its turn has come; files may have to wait for it.
@@ -59,6 +60,7 @@ class SourceState:
     objects: int = 0
     pts_s: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
     error: str | None = None
     raised: Exception | None = None
     begun: bool = False

@@ -296,7 +296,7 @@ class Sources:
             if state is None:  # made by a stage
                 continue
             state.out += 1
-            state.pts_s = frame.pts_s
+            state.pts_s, state.size = frame.pts_s, (frame.width, frame.height)
             state.failed += frame.error is not None
             if frame.due_s is not None:
                 if state.latency is None:

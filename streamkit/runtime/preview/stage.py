@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -149,8 +150,7 @@ def preview_graph(
     if elsewhere := hidden_elsewhere(graph):
         names = ", ".join(elsewhere)
         logger.warning(f"the page shows another branch than {names}: objects hidden there are visible on the page")
-    config.stages.append(tap(graph, gallery))
-    return build(config)
+    return build(replace(config, stages=[*config.stages, tap(graph, gallery)]))
 
 
 def tap(graph: Graph, gallery: PreviewReceiver) -> StageConfig:

@@ -3,13 +3,15 @@
 import alarms from "./strings/en/alarms.js";
 import charts from "./strings/en/charts.js";
 import common from "./strings/en/common.js";
+import config from "./strings/en/config.js";
 import controls from "./strings/en/controls.js";
 import events from "./strings/en/events.js";
 import logs from "./strings/en/logs.js";
 import pipeline from "./strings/en/pipeline.js";
+import zones from "./strings/en/zones.js";
 
 /** @type {Record<string, string>} */
-const TEXTS = { ...alarms, ...charts, ...common, ...controls, ...events, ...logs, ...pipeline };
+const TEXTS = { ...alarms, ...charts, ...common, ...config, ...controls, ...events, ...logs, ...pipeline, ...zones };
 
 /**
  * The text of a key, with `{name}` replaced by values.

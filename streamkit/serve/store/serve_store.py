@@ -89,16 +89,14 @@ class ServeStore:
         newest = [] if self._gallery is None else self._gallery.events(1)
         return newest[0].number if newest else self._first - 1
 
-    def follow(self, gallery: Gallery, recorders: Collection[str] = (), snapshooters: Collection[str] = ()) -> None:
-        """Store the events of a gallery from now on; their numbers continue those of earlier runs.
-
-        Args:
-            gallery: the gallery; it has no event yet.
-            recorders: ids of the stages that write clips.
-            snapshooters: ids of the stages that write snapshots.
-        """
-        self._gallery, self._links = gallery, MediaLinks(recorders, snapshooters)
+    def follow(self, gallery: Gallery) -> None:
+        """Store the events of a gallery, which has none yet; their numbers continue those of earlier runs."""
+        self._gallery = gallery
         gallery.continue_from(self._first, self._take)
+
+    def set_stages(self, recorders: Collection[str], snapshooters: Collection[str]) -> None:
+        """Set the ids of the stages that write clips, and of those that write snapshots."""
+        self._links = MediaLinks(recorders, snapshooters)
 
     def _take(self, events: Sequence[GalleryEvent]) -> None:
         """Queue events; called on the pipeline's threads."""

@@ -128,7 +128,8 @@ def test_a_zone_that_is_hidden_on_a_branch_is_no_clear_picture_on_the_page(root)
 def test_what_is_clear_on_the_page_is_said(root):
     logged = collect()
     text = f"one: {{stage: draw, {ZONE}}}\n  two: {{stage: draw, from: decode, {ZONE}}}"
-    prepare(graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {text}", root), root / "p.yaml", {})
+    graph = graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {text}", root)
+    prepare(lambda: graph, root / "p.yaml", {})
     assert any("the page shows another branch than two: objects hidden there are visible" in line for line in logged)
 
 
@@ -227,7 +228,7 @@ def test_events_of_sinks_are_told_too(root):
                     frame.emit("saved")
 
     text = "sources: {street: {uri: samples/street.mp4, pace: unpaced}}\nstages: {saver: {}}"  # drops nothing
-    running, gallery = prepare(build(read_text(text, folder=root, registry=registry)), root / "p.yaml", {})
+    running, gallery = prepare(lambda: build(read_text(text, folder=root, registry=registry)), root / "p.yaml", {})
     beside = threading.Thread(target=running.run)
     beside.start()
     while not running.states["street"].done:

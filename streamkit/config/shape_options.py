@@ -1,0 +1,125 @@
+"""Which options of stages are areas and lines in the frame, and what a YAML says there: for editors of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
+
+from streamkit.analytics.shapes import Checked, check_line, check_polygon
+from streamkit.core.options import options
+from streamkit.core.stage import Registry, Stage
+from streamkit.core.yaml_tree import YamlNode
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeOption:
+    """An option that holds areas or lines.
+
+    Attributes:
+        path: its keys in the stage's entry, such as `polygon`, or `blur` and `zone`.
+        kind: `area`; `line`, whose sides are in and out; or `arrow`.
+        single: whether it may be one shape without a name.
+        named: whether it may be several by name.
+        units: the keys of the option with the unit of the coordinates.
+        hides: whether it hides what lies in it.
+        help: what it is for.
+    """
+
+    path: tuple[str, ...]
+    kind: str
+    single: bool
+    named: bool
+    units: tuple[str, ...]
+    hides: bool
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageShapes:
+    """The shapes that a YAML gives an option of a stage.
+
+    Attributes:
+        stage: the stage's id.
+        type: the name of its type.
+        option: the option.
+        units: `pixels` of the source, or `share` of the frame.
+        shapes: points by name; one shape without a name is named ''.
+        fixed: why it cannot be edited as a shape; empty if it can.
+    """
+
+    stage: str
+    type: str
+    option: ShapeOption
+    units: str
+    shapes: dict[str, list[list[float]]]
+    fixed: str = ""
+
+
+def shape_options(kind: type[Stage]) -> list[ShapeOption]:
+    """The options of a stage that are areas and lines."""
+    return [found for option in options(kind) for found in _within((option.name,), option.type, option.help)]
+
+
+def _within(path: tuple[str, ...], kind: Any, help_: str, named: bool = False) -> Iterator[ShapeOption]:
+    """The shapes in the type of the option at `path`; `named` if it is a mapping's value."""
+    if hasattr(kind, "__total__"):  # a TypedDict
+        for name, inner in get_type_hints(kind, include_extras=True).items():
+            yield from _within((*path, name), inner, help_)
+        return
+    parts = get_args(kind)
+    checks = [one for one in parts if isinstance(one, Checked)]
+    if checks and checks[0].check not in (check_line, check_polygon):
+        return  # such as four points on the ground
+    if not checks:
+        for part in parts:
+            yield from _within(path, part, help_, named or getattr(kind, "__origin__", None) is dict)
+        return
+    word = "area" if checks[0].check is check_polygon else "arrow" if named else "line"
+    hides = len(path) > 1
+    yield ShapeOption(path, word, not named, named or checks[0].named, (*path[:-1], "units"), hides, help_)
+
+
+def shapes_of(root: YamlNode, registry: Registry) -> list[StageShapes]:
+    """The options of the stages of a YAML that are areas and lines, whether they are set or not.
+
+    Args:
+        root: the whole file.
+        registry: the stages that it may name.
+    """
+    stages = root.value.get("stages") if isinstance(root.value, dict) else None
+    found: list[StageShapes] = []
+    for id_, entry in stages.value.items() if stages is not None and isinstance(stages.value, dict) else ():
+        given = entry.plain() if isinstance(entry.value, dict) else {}
+        kind = registry.get(str(given.get("stage", id_)))
+        if kind is not None and isinstance(entry.value, dict | None):
+            found += [_shapes(id_, kind.name, option, given) for option in shape_options(kind)]
+    return found
+
+
+def _shapes(id_: str, type_: str, option: ShapeOption, given: Mapping[str, Any]) -> StageShapes:
+    outer, value = _at(given, option.path[:-1]), _at(given, option.path)
+    units = _at(given, option.units) or ("share" if value is None else "pixels")
+    if option.hides and outer is not None and not isinstance(outer, Mapping):
+        why = f"{'.'.join(option.path[:-1])} hides objects; it cannot hide a part of the frame as well"
+        return StageShapes(id_, type_, option, "pixels", {}, why)
+    if option.hides and isinstance(outer, Mapping) and outer.get("labels") and value is None:
+        why = f"{'.'.join(option.path[:-1])} hides objects; with a zone it would hide only those in it"
+        return StageShapes(id_, type_, option, "pixels", {}, why)
+    shapes = value if isinstance(value, Mapping) else {} if value is None else {"": value}
+    if not all(map(_is_shape, shapes.values())):
+        return StageShapes(id_, type_, option, "pixels", {}, f"{'.'.join(option.path)} is not a list of points")
+    return StageShapes(id_, type_, option, units, {str(name): points for name, points in shapes.items()})
+
+
+def _at(given: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        given = given.get(step) if isinstance(given, Mapping) else None
+    return given
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(point, list) and len(point) == 2 and all(isinstance(one, int | float) for one in point)
+        for point in value
+    )

@@ -1,0 +1,308 @@
+// Draws the areas and lines of stages over a camera's picture, and writes them into the YAML.
+
+import { call, get, path } from "../api.js";
+import { Board } from "../board.js";
+import { confirmChanges, follow, show, style } from "../changes.js";
+import { make, text } from "../dom.js";
+import { askToken, lost, onSession, signedIn } from "../session.js";
+import { Shapes, fromApi, toApi } from "../shapes.js";
+import { t } from "../strings.js";
+
+const EVERY_MS = 400, SLOW_MS = 1500;
+
+/**
+ * @param {HTMLElement} root
+ * @param {URLSearchParams} params `source` and `stage` may name what is shown first
+ */
+export function open(root, params) {
+  style("zones");
+  const view = new Zones(params);
+  root.append(view.element);
+  onSession(() => view.session());
+  view.session();
+  return { update: (state) => view.update(state), close: () => view.close() };
+}
+
+class Zones {
+  constructor(params) {
+    this.wanted = { source: params.get("source"), stage: params.get("stage") };
+    this.board = new Board(() => this.changed());
+    this.closed = false;
+    this.loaded = null; // the answer of /shapes
+    this.drafts = new Map(); // the shapes of each option, by stage and option
+    this.sources = [];
+    this.camera = make("select", { id: "zones-camera", onchange: () => this.show() });
+    this.option = make("select", { id: "zones-option", onchange: () => this.show() });
+    this.list = make("ul", { class: "shapes" });
+    this.error = make("p", { class: "error", role: "alert" });
+    this.state = make("p", { class: "state" });
+    this.help = make("p", { class: "help" });
+    this.again = make("button", { type: "button", hidden: true, onclick: () => this.load(true) }, t("zones.reload"));
+    const button = (name, call, options = {}) => make("button", { type: "button", onclick: call, ...options }, t(`zones.${name}`));
+    this.add = make("button", { type: "button", onclick: () => this.draw() });
+    this.finish = button("finish", () => { this.board.finish(); this.changed(); });
+    this.cancel = button("cancel", () => this.board.cancel());
+    this.undo = button("undo", () => this.step("undo"));
+    this.redo = button("redo", () => this.step("redo"));
+    this.reset = button("reset", () => this.discard());
+    this.apply = button("apply", () => this.save(), { class: "primary" });
+    this.empty = make("div", { class: "empty", hidden: true });
+    this.panel = make("div", { class: "panel" },
+      make("label", { for: "zones-camera" }, t("zones.camera")), this.camera,
+      make("label", { for: "zones-option" }, t("zones.option")), this.option, this.help,
+      make("h3", {}, t("zones.shapes")), this.list,
+      make("div", { class: "tools" }, this.add, this.finish, this.cancel),
+      make("div", { class: "tools" }, this.undo, this.redo, this.reset),
+      make("div", { class: "tools" }, this.apply, this.again), this.error, this.state);
+    this.element = make("section", { class: "zones", "aria-label": t("zones.title"), onkeydown: (event) => this.key(event) },
+      make("div", { class: "title" }, make("h2", {}, t("zones.title"))), this.empty, this.board.element, this.panel);
+    this.picture();
+  }
+
+  close() {
+    this.closed = true;
+    if (this.board.image.src) URL.revokeObjectURL(this.board.image.src);
+  }
+
+  session() {
+    if (this.closed) return;
+    if (signedIn) this.load();
+    else this.nothing(t("zones.sign_in"), make("button", { type: "button", class: "primary", onclick: askToken }, t("config.sign_in_button")));
+  }
+
+  nothing(words, ...more) {
+    this.empty.replaceChildren(make("p", {}, words), ...more);
+    this.empty.hidden = !words;
+    this.board.element.hidden = this.panel.hidden = Boolean(words);
+  }
+
+  async load(keep = false) {
+    try {
+      this.loaded = await get("/api/v1/shapes");
+      this.name = (await get("/api/v1/config")).name;
+    } catch (trouble) {
+      if (trouble.status === 401) return lost();
+      return this.nothing(trouble.message, make("p", {}, make("a", { href: "#/config" }, t("zones.edit_config"))));
+    }
+    if (!keep) this.drafts.clear();
+    this.again.hidden = true;
+    text(this.error, "");
+    const { options } = this.loaded;
+    if (!options.length) return this.nothing(t("zones.none"), make("p", {}, make("a", { href: "#/config" }, t("zones.edit_config"))));
+    const before = this.option.value;
+    this.option.replaceChildren(...options.map((one, n) => make("option", { value: n }, t(`zones.option_${one.hides ? "mask" : one.kind}`, one))));
+    const drawn = options.findIndex((one) => Object.keys(one.shapes).length);
+    const wanted = options.findIndex((one) => one.stage === this.wanted.stage);
+    this.option.value = before && options[before] ? before : String(Math.max(0, wanted >= 0 ? wanted : drawn));
+    this.nothing("");
+    this.cameras();
+    this.show();
+  }
+
+  update({ sources }) {
+    this.sources = sources;
+    this.cameras();
+  }
+
+  cameras() {
+    const ids = this.sources.map((one) => one.id);
+    const known = [...this.camera.options].map((one) => one.value);
+    if (ids.join("\n") === known.join("\n")) return;
+    const before = this.camera.value || this.wanted.source || (this.sources.find((one) => one.state === "running")?.id ?? "");
+    this.camera.replaceChildren(...ids.map((id) => make("option", { value: id }, id)));
+    if (ids.includes(before)) this.camera.value = before;
+    if (this.loaded) this.show();
+  }
+
+  get current() {
+    return this.loaded.options[Number(this.option.value)];
+  }
+
+  get size() {
+    const { naturalWidth, naturalHeight } = this.board.image;
+    return this.loaded.sizes[this.camera.value] ?? (naturalWidth ? [naturalWidth, naturalHeight] : [640, 360]);
+  }
+
+  get draft() {
+    const { current } = this, key = `${current.stage} ${current.option} ${current.units === "share" ? this.size : ""}`;
+    if (!this.drafts.has(key)) this.drafts.set(key, new Shapes(fromApi(current.shapes, current.units, this.size)));
+    return this.drafts.get(key);
+  }
+
+  show() {
+    const { current, board } = this;
+    board.drawing = null;
+    board.kind = current.kind;
+    board.hides = current.hides;
+    board.shapes = this.draft;
+    board.selected = -1;
+    board.resize(this.size);
+    text(this.error, current.fixed ? t("zones.read_only", { why: current.fixed }) : "");
+    text(this.add, t(`zones.add_${current.hides ? "mask" : current.kind}`));
+    text(board.hint, t("zones.waiting", { source: this.camera.value }));
+    board.hint.hidden = false;
+    board.image.hidden = true;
+    this.changed();
+  }
+
+  // ---------------------------------------------------------------------------------------------------------- picture
+
+  async picture() {
+    while (!this.closed) {
+      let wait = EVERY_MS;
+      const source = this.camera.value;
+      if (signedIn && source && this.loaded && !document.hidden && !this.board.element.hidden) {
+        try {
+          const url = URL.createObjectURL(await get(path(source, "/snapshot.jpg")));
+          const { image } = this.board, old = image.src;
+          if (source !== this.camera.value || this.closed) URL.revokeObjectURL(url);
+          else {
+            image.src = url;
+            await image.decode();
+            if (old) URL.revokeObjectURL(old);
+            if (image.hidden) await this.seen();
+            image.hidden = false;
+            this.board.hint.hidden = true;
+          }
+        } catch (trouble) {
+          if (trouble.status === 401) lost();
+          wait = SLOW_MS;
+        }
+      }
+      await new Promise((done) => setTimeout(done, wait));
+    }
+  }
+
+  // The first picture of a camera: its size may not have been known.
+  async seen() {
+    if (!this.loaded.sizes[this.camera.value]) {
+      const { sizes } = await get("/api/v1/shapes");
+      this.loaded.sizes = sizes;
+      if (!this.draft.changed) this.drafts.clear();
+      this.board.shapes = this.draft;
+      this.board.resize(this.size);
+      this.changed();
+    }
+  }
+
+  // ----------------------------------------------------------------------------------------------------------- changes
+
+  draw() {
+    this.board.begin();
+    this.changed();
+  }
+
+  step(word) {
+    this.draft[word]();
+    this.board.selected = Math.min(this.board.selected, this.draft.list.length - 1);
+    this.board.draw();
+    this.changed();
+  }
+
+  discard() {
+    const { draft } = this;
+    this.board.change(() => { draft.list = JSON.parse(draft.first); });
+    this.board.select(-1);
+  }
+
+  key(event) {
+    const typing = event.target.closest("input, select, textarea");
+    if (!(event.ctrlKey || event.metaKey) || typing || !this.loaded) return;
+    const key = event.key.toLowerCase();
+    if (key === "z" || key === "y") {
+      event.preventDefault();
+      this.step(key === "y" || event.shiftKey ? "redo" : "undo");
+    }
+  }
+
+  changed() {
+    if (!this.loaded) return;
+    const { board, current, draft } = this, drawing = board.drawing !== null, fixed = Boolean(current.fixed);
+    this.add.hidden = drawing || (!current.named && draft.list.length > 0);
+    this.add.disabled = fixed;
+    this.finish.hidden = this.cancel.hidden = !drawing;
+    this.undo.disabled = drawing || !draft.past.length;
+    this.redo.disabled = drawing || !draft.future.length;
+    this.reset.disabled = drawing || !draft.changed;
+    this.apply.disabled = drawing || !draft.changed || fixed;
+    const words = t(drawing ? (board.kind === "area" ? "zones.help_area" : "zones.help_line") : "zones.help_edit");
+    text(this.help, drawing ? `${words} ${t("zones.help_keys")}` : `${words} ${this.sources.length > 1 ? t("zones.all_cameras") : ""}`);
+    board.svg.setAttribute("aria-label", t("zones.picture", { source: this.camera.value, n: draft.list.length }));
+    this.entries();
+  }
+
+  // The list of shapes; fields keep the focus while their text changes.
+  entries() {
+    const { draft, board } = this;
+    while (this.list.children.length > draft.list.length) this.list.lastChild.remove();
+    while (this.list.children.length < draft.list.length) this.list.append(this.entry(this.list.children.length));
+    draft.list.forEach((shape, n) => {
+      const item = this.list.children[n], [name, turn, remove] = item.querySelectorAll("input, button");
+      const word = shape.name || t("zones.unnamed");
+      item.classList.toggle("selected", n === board.selected);
+      if (name.value !== shape.name && document.activeElement !== name) name.value = shape.name;
+      name.disabled = !this.current.named;
+      turn.hidden = board.kind === "area";
+      text(turn, t(board.kind === "line" ? "zones.turn_short" : "zones.turn_arrow_short"));
+      turn.setAttribute("aria-label", t(board.kind === "line" ? "zones.turn" : "zones.turn_arrow", { name: word }));
+      remove.setAttribute("aria-label", t("zones.remove", { name: word }));
+    });
+  }
+
+  entry(n) {
+    const { board } = this;
+    return make("li", { onclick: () => board.selected !== n && n < this.draft.list.length && board.select(n) },
+      make("input", {
+        "aria-label": t("zones.name", { n: n + 1 }), placeholder: t("zones.no_name"), maxlength: "64", autocomplete: "off", spellcheck: "false",
+        onfocus: () => board.select(n), onchange: (event) => this.rename(n, event.target),
+      }),
+      make("button", { type: "button", onclick: () => board.change(() => this.draft.list[n].points.reverse()) }),
+      make("button", {
+        type: "button", onclick: (event) => {
+          event.stopPropagation();
+          board.selected = -1;
+          board.change(() => this.draft.list.splice(n, 1));
+        },
+      }, t("zones.remove_short")));
+  }
+
+  rename(n, field) {
+    const name = field.value.trim();
+    const taken = this.draft.list.some((one, other) => other !== n && one.name === name);
+    if (taken || (!name && this.draft.list.length > 1)) {
+      field.value = this.draft.list[n].name;
+      return;
+    }
+    this.board.change(() => { this.draft.list[n].name = name; });
+  }
+
+  // ------------------------------------------------------------------------------------------------------------ saving
+
+  async save() {
+    if (!signedIn) return askToken();
+    const { current, draft } = this;
+    const body = {
+      option: current.option, shapes: toApi(draft.list, current.units, this.size, current.shapes), units: current.units, hash: this.loaded.hash,
+    };
+    const send = (dryRun) => call("POST", `/api/v1/stages/${encodeURIComponent(current.stage)}/shapes`, { ...body, dry_run: dryRun });
+    text(this.error, "");
+    show(this.state, "");
+    try {
+      const saved = await confirmChanges(this.name, await send(true), async () => {
+        try {
+          return await send(false);
+        } catch (trouble) {
+          if (trouble.status === 409) this.again.hidden = false;
+          throw trouble;
+        }
+      });
+      if (!saved) return;
+      await this.load();
+      await follow(this.name, saved.hash, this.state);
+    } catch (trouble) {
+      if (trouble.status === 401) lost();
+      if (trouble.status === 409) this.again.hidden = false;
+      text(this.error, trouble.message);
+    }
+  }
+}

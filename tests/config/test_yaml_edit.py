@@ -1,0 +1,184 @@
+"""Edits of values in a YAML's text: only what is meant changes."""
+
+import textwrap
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkit.config.yaml_edit import REMOVED, EditError, diff, digest, replaced
+
+TEXT = """\
+# the shop
+sources:
+  street: {uri: samples/street.mp4, pace: realtime}   # a file
+stages:
+  till:            # who waits
+    stage: zone
+    units:   share
+    polygon:
+      # at the till
+      till: [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]   # three corners
+      door:   # in a block
+        - [0.1, 0.2]  # the first
+        - [0.3, 0.2]
+        - [0.3, 0.6]
+    more_than: 3
+
+  line: {stage: line_counter, line: [[320, 60], [320, 360]]}
+  draw:
+  jsonl:
+    path: "out/{source}.jsonl"   # quoted
+"""
+TILL = [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]
+DOOR = [[0.1, 0.2], [0.3, 0.2], [0.3, 0.6]]
+
+
+def changed(path: str, value: Any, text: str = TEXT) -> list[str]:
+    """The lines that an edit removes and adds, without the places of the diff."""
+    made = replaced(text, path.split("."), value)
+    return [line for line in diff(text, made, "p").splitlines()[2:] if line[:1] in "+-"]
+
+
+def test_a_moved_point_changes_its_line_only():
+    assert changed("stages.till.polygon", {"till": [[0.1, 0.1], [0.55, 0.1], [0.5, 0.5]], "door": DOOR}) == [
+        "-      till: [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]   # three corners",
+        "+      till: [[0.1, 0.1], [0.55, 0.1], [0.5, 0.5]]   # three corners",
+    ]
+
+
+def test_a_point_that_is_inserted_or_deleted_in_a_block_is_one_line():
+    more = [DOOR[0], [0.2, 0.2], *DOOR[1:]]
+    assert changed("stages.till.polygon.door", more) == ["+        - [0.2, 0.2]"]
+    assert changed("stages.till.polygon.door", [[0, 0], *DOOR]) == ["+        - [0, 0]"]
+    assert changed("stages.till.polygon.door", [*DOOR, [0.1, 0.7]]) == ["+        - [0.1, 0.7]"]
+    assert changed("stages.till.polygon.door", DOOR[1:]) == ["-        - [0.1, 0.2]  # the first"]
+
+
+def test_points_of_a_list_in_brackets_stay_in_its_line():
+    assert changed("stages.line.line", [[320, 60], [300, 100], [320, 360]]) == [
+        "-  line: {stage: line_counter, line: [[320, 60], [320, 360]]}",
+        "+  line: {stage: line_counter, line: [[320, 60], [300, 100], [320, 360]]}",
+    ]
+    assert replaced("a: [[1, 2],  [3, 4],\n  [5, 6]] # x", ["a"], [[1, 2], [5, 6]]) == "a: [[1, 2],  [5, 6]] # x"
+    assert replaced("a: [[1, 2], [3, 4]]", ["a"], [[0, 0], [1, 2], [3, 4]]) == "a: [[0, 0], [1, 2], [3, 4]]"
+
+
+def test_shapes_are_added_renamed_and_removed():
+    both = {"till": TILL, "door": DOOR}
+    assert changed("stages.till.polygon", {**both, "new one": TILL}) == [
+        '+      "new one": [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]'
+    ]
+    assert changed("stages.till.polygon", {"till": TILL, "gate": DOOR}) == [
+        "-      door:   # in a block", "+      gate:   # in a block",
+    ]  # fmt: skip
+    assert len(changed("stages.till.polygon", {"till": TILL})) == 4
+    assert changed("stages.till.polygon", {"door": DOOR}) == [
+        "-      till: [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]   # three corners"
+    ]
+
+
+def test_an_option_is_added_to_a_stage_without_any_and_to_one_in_brackets():
+    assert changed("stages.draw.blur.zone", {"plate": TILL}) == [
+        "+    blur:", "+      zone:", "+        plate: [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]",
+    ]  # fmt: skip
+    assert changed("stages.line.units", "share")[1].endswith("[320, 360]], units: share}")
+    assert changed("stages.till.more_than", 4) == ["-    more_than: 3", "+    more_than: 4"]
+
+
+def test_an_option_is_removed():
+    assert changed("stages.till.more_than", REMOVED) == ["-    more_than: 3"]
+    assert changed("stages.line.stage", REMOVED)[1] == "+  line: {line: [[320, 60], [320, 360]]}"
+    assert changed("stages.jsonl.path", REMOVED) == [
+        "-  jsonl:", '-    path: "out/{source}.jsonl"   # quoted', "+  jsonl: {}   # quoted",
+    ]  # fmt: skip
+    assert changed("stages.till.nothing.there", REMOVED) == []
+
+
+def test_a_shape_without_a_name_becomes_several_with_names_and_back():
+    text = "stages:\n  zone:\n    polygon: [[1, 2], [3, 4], [5, 9]]  # all\n    margin: 3\n"
+    made = replaced(text, ["stages", "zone", "polygon"], {"a": [[1, 2], [3, 4], [5, 9]], "b": [[1, 2], [3, 4], [5, 8]]})
+    assert made == textwrap.dedent("""\
+        stages:
+          zone:
+            polygon:
+              a: [[1, 2], [3, 4], [5, 9]]
+              b: [[1, 2], [3, 4], [5, 8]]  # all
+            margin: 3
+        """)
+    assert "margin: 3\n" in replaced(made, ["stages", "zone", "polygon"], [[1, 2], [3, 4], [5, 9]])
+
+
+def test_references_to_the_environment_stay():
+    text = 'sources: {gate: "rtsp://u:${SECRET}@host/1"}\nstages: {zone: {polygon: [[0, 0], [4, 0], [4, 4]]}}\n'
+    assert '"rtsp://u:${SECRET}@host/1"' in replaced(text, ["stages", "zone", "polygon"], [[0, 0], [4, 0], [4, 5]])
+
+
+def test_ends_of_lines_and_a_missing_last_one_stay():
+    text = "stages:\r\n  zone:\r\n    polygon:\r\n      a: [[0, 0], [4, 0], [4, 4]]"
+    made = replaced(text, ["stages", "zone", "polygon"], {"a": TILL, "b": TILL})
+    assert made.count("\r\n") == made.count("\n") == 4
+    assert not made.endswith("\n")
+
+
+ANCHORS = """\
+area: &area [[0, 0], [4, 0], [4, 4]]
+own: &own [[0, 0], [4, 0], [4, 4]]
+stages:
+  zone: {polygon: *area}
+  other: &other {polygon: {a: [[0, 0], [4, 0], [4, 4]]}}
+  third: *other
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [("area", 1), ("stages.zone.polygon", 4), ("stages.other.polygon.a", 5), ("stages.third.polygon.a", 6)],
+)
+def test_a_value_that_stands_in_several_places_is_refused(path, line):
+    with pytest.raises(EditError, match=f"line {line}: .* too; edit the YAML as text"):
+        replaced(ANCHORS, path.split("."), [[1, 1], [4, 0], [4, 4]])
+    with pytest.raises(EditError, match="&other"):
+        replaced(ANCHORS, ["stages"], {})
+
+
+def test_an_anchor_that_is_not_used_is_no_obstacle():
+    assert "own: &own [[1, 1], [4, 0], [4, 4]]" in replaced(ANCHORS, ["own"], [[1, 1], [4, 0], [4, 4]])
+
+
+def test_what_is_no_mapping_is_not_entered():
+    with pytest.raises(EditError, match="is no mapping"):
+        replaced(TEXT, ["stages", "till", "units", "x"], 1)
+
+
+def test_a_diff_and_a_digest():
+    assert diff("a\nb\n", "a\nc\n", "p.yaml") == "--- p.yaml\n+++ p.yaml\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
+    assert diff("a", "a", "p") == ""
+    assert digest("a") != digest("b")
+    assert len(digest("\ud800")) == 64
+
+
+# --------------------------------------------------------------------------------------------------- any YAML at all
+
+POINT = st.tuples(st.integers(0, 9), st.floats(0, 1, width=16)).map(list)
+SHAPES = st.dictionaries(
+    st.sampled_from(["a", "b c", "no", "1", "ä:"]), st.lists(POINT, min_size=2, max_size=4), max_size=4
+)
+
+
+@given(before=SHAPES, after=SHAPES, flow=st.sampled_from([True, False, None]), indent=st.sampled_from([2, 4]))
+def test_any_shapes_become_any_others_and_the_rest_of_the_file_stays(before, after, flow, indent):
+    inner = yaml.safe_dump(
+        {"polygon": before}, default_flow_style=flow, indent=indent, allow_unicode=True, sort_keys=False
+    )
+    text = (
+        f"# head\nstages:\n  zone: # z\n{textwrap.indent(inner, '    ')}    # inside\n    margin: 3 # m\n  draw: {{}}\n"
+    )
+    if flow is True:
+        text = text.replace(textwrap.indent(inner, "    "), f"    polygon: {inner.strip()[10:-1]}\n")
+    made = replaced(text, ["stages", "zone", "polygon"], after)
+    assert yaml.safe_load(made) == {"stages": {"zone": {"polygon": after, "margin": 3}, "draw": {}}}
+    assert made.startswith("# head\nstages:\n  zone: # z\n    polygon:")
+    assert made.endswith("    # inside\n    margin: 3 # m\n  draw: {}\n")

@@ -1,0 +1,400 @@
+"""The YAML behind the API: reading, checking, saving and following it, over a real server."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from support.servers import SECRET, served
+
+from streamkit.config.yaml_edit import digest
+
+TEXT = f"""\
+# the shop
+sources:
+  street: {{uri: samples/street.mp4, pace: realtime, loop: true}}   # a file
+  gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1"}}
+stages:
+  detect: {{model: demo}}   # the model
+  track: {{}}
+  till:            # who waits
+    stage: zone
+    units:   share
+    polygon:
+      # at the till
+      far: [[0, 0], [0.01, 0], [0.01, 0.01]]   # nothing is here
+    debounce: 0s
+"""
+ALL = [[0, 0], [1, 0], [1, 1], [0, 1]]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("config") / "shop.yaml"
+
+
+@pytest.fixture(scope="module")
+def server(root, path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        with served(TEXT, root, path=path) as made:
+            made.running("street")
+            yield made
+
+
+@pytest.fixture(autouse=True)
+def as_before(server, path):
+    """Each test begins with the same text, which is applied."""
+    restore(server, path)
+    yield
+    restore(server, path)
+
+
+def restore(server, path):
+    path.chmod(0o644)
+    if path.read_text() != TEXT:
+        path.write_text(TEXT)
+    server.until(lambda: config(server)["applied"] and server.engine.ready)
+
+
+def config(server):
+    return server.client.get("/api/v1/config").json()
+
+
+def save(server, text, hash_=None):
+    return server.client.put("/api/v1/config", json={"text": text, "hash": hash_ or config(server)["hash"]})
+
+
+def shapes(server, stage="till", option="polygon"):
+    found = server.client.get("/api/v1/shapes").json()
+    return found, next(one for one in found["options"] if (one["stage"], one["option"]) == (stage, option))
+
+
+def draw(server, shapes_, *, stage="till", option="polygon", dry_run=False, **more):
+    given = {"option": option, "shapes": shapes_, "dry_run": dry_run, "hash": config(server)["hash"], **more}
+    return server.client.post(f"/api/v1/stages/{stage}/shapes", json=given)
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+def test_the_text_of_the_file_is_for_signed_in_clients_only(server, path):
+    found = config(server)
+    assert found == {
+        "name": "shop.yaml",
+        "text": TEXT,
+        "hash": digest(TEXT),
+        "applied": True,
+        "rejected": "",
+        "read_only": "",
+    }
+    for verb, call in (("get", "config"), ("get", "config/schema"), ("get", "shapes"), ("put", "config"),
+                       ("post", "config/check"), ("post", "stages/till/shapes")):  # fmt: skip
+        answer = getattr(server.open, verb)(f"/api/v1/{call}")
+        assert answer.status_code == 401
+        assert SECRET not in answer.text
+    for call in ("status", "stages", "sources"):
+        assert SECRET not in server.open.get(f"/api/v1/{call}").text
+
+
+def test_the_schema_is_the_one_that_editors_get(server):
+    found = server.client.get("/api/v1/config/schema").json()
+    assert found["properties"]["stages"]["properties"]["zone"]
+    assert "stage.zone" in found["$defs"]
+
+
+def test_shapes_have_their_units_and_the_size_of_the_pictures(server):
+    found, till = shapes(server)
+    assert found["sizes"]["street"] == [640, 360]
+    assert found["hash"] == digest(TEXT)
+    assert (till["type"], till["kind"], till["units"], till["single"], till["named"]) == (
+        "zone",
+        "area",
+        "share",
+        True,
+        True,
+    )
+    assert till["shapes"] == {"far": [[0, 0], [0.01, 0], [0.01, 0.01]]}
+
+
+# ------------------------------------------------------------------------------------------------------------- checking
+
+
+def test_a_check_names_each_problem_with_its_place_and_saves_nothing(server, path):
+    text = TEXT.replace("debounce: 0s", "debonce: 0s").replace("model: demo", "model: demu")
+    found = server.client.post("/api/v1/config/check", json={"text": text}).json()
+    assert [(one["line"], one["column"], one["warning"]) for one in found["problems"]] == [
+        (6, 19, False),
+        (14, 5, False),
+    ]
+    assert "did you mean 'debounce'?" in found["problems"][1]["text"]
+    assert "\n-    debounce: 0s\n+    debonce: 0s\n" in found["diff"]
+    assert not found["saved"]
+    assert path.read_text() == TEXT
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a: [", "- 1", "\t", "a: &a [*a]", "sources: {a: b}\nsources: {}", "\x00", "\ud800"]
+)
+def test_what_is_no_pipeline_is_refused_with_a_reason(server, path, text):
+    import json
+
+    body = json.dumps({"text": text}).encode()
+    answer = server.client.post("/api/v1/config/check", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (200, 422)
+    assert answer.json().get("problems") or answer.json().get("error")
+    assert path.read_text() == TEXT
+
+
+def test_another_plugin_is_not_run_by_a_check(server, path):
+    mark = path.parent / "ran"
+    (path.parent / "evil.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    text = f"plugins: [evil.py]\n{TEXT}"
+    found = server.client.post("/api/v1/config/check", json={"text": text}).json()
+    assert found["problems"][0]["line"] == 1
+    assert "--allow-files" in found["problems"][0]["text"]
+    assert save(server, text).status_code == 422
+    path.write_text("stages: [")  # a file that cannot be read allows no more
+    found = server.client.post("/api/v1/config/check", json={"text": text}).json()
+    assert "--allow-files" in found["problems"][0]["text"]
+    assert not mark.exists()
+
+
+# --------------------------------------------------------------------------------------------------------------- saving
+
+
+def test_a_saved_edit_is_applied_and_the_sources_stay(server, path):
+    server.client.post("/api/v1/sources", json={"id": "extra", "uri": "test://"})
+    server.client.post("/api/v1/sources/gate/pause")
+    server.until(lambda: server.source("extra").get("frames"))
+    answer = save(server, TEXT.replace("debounce: 0s", "debounce: 10ms"))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["saved"]
+    assert answer.json()["hash"] == digest(path.read_text())
+    assert "+    debounce: 10ms" in answer.json()["diff"]
+    server.until(lambda: config(server)["applied"] and server.engine.ready)
+    assert server.engine.graph.nodes["till"].options["debounce"] == 0.01
+    server.running("street")
+    server.running("extra")  # added by a call, and not in the YAML
+    assert server.source("gate")["state"] == "paused"
+    assert server.client.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
+    server.client.delete("/api/v1/sources/extra")
+    server.client.post("/api/v1/sources/gate/resume")
+    assert server.engine.running.report(0)["restarts"] >= 1
+
+
+def test_an_invalid_edit_is_refused_with_its_line_and_the_file_stays(server, path):
+    before = path.stat()
+    answer = save(server, TEXT.replace("debounce: 0s", "debonce: 0s"))
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("line 14, column 5: zone has no option 'debonce'")
+    assert (path.read_text(), path.stat().st_ino, path.stat().st_mtime_ns) == (TEXT, before.st_ino, before.st_mtime_ns)
+
+
+def test_a_file_that_has_changed_is_not_overwritten(server, path):
+    known = config(server)["hash"]
+    path.write_text(other := TEXT.replace("# the shop", "# by another editor"))
+    answer = save(server, TEXT.replace("# the shop", "# mine"), known)
+    assert answer.status_code == 409
+    assert "has changed since it was read" in answer.json()["error"]
+    assert path.read_text() == other
+    given = {"option": "polygon", "shapes": {"far": ALL}, "dry_run": True, "hash": known}
+    assert server.client.post("/api/v1/stages/till/shapes", json=given).status_code == 409
+
+
+def test_rights_and_symbolic_links_stay(server, path):
+    path.chmod(0o640)
+    target = path.rename(path.with_name("target.yaml"))
+    path.symlink_to(target.name)
+    try:
+        assert save(server, TEXT + "# more\n").status_code == 200
+        assert path.is_symlink()
+        assert target.read_text() == TEXT + "# more\n"
+        assert target.stat().st_mode & 0o777 == 0o640
+        assert [one.name for one in path.parent.iterdir() if one.name.endswith(".part")] == []
+    finally:
+        path.unlink()
+        target.rename(path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_file_that_is_read_only_says_so(server, path):
+    path.chmod(0o444)
+    assert "read-only" in config(server)["read_only"]
+    assert "read-only" in save(server, TEXT + "#\n").json()["error"]
+
+
+def test_a_file_that_cannot_be_written_says_so(server, path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda place, mode: Path(place).name != path.name)
+    assert "is read-only for this server" in config(server)["read_only"]
+    answer = save(server, TEXT + "#\n")
+    assert answer.status_code == 409
+    assert path.read_text() == TEXT
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from streamkit.serve.pipeline_file import PipelineFile
+from streamkit.config.yaml_edit import digest
+path = Path(sys.argv[1])
+made = PipelineFile(path, lambda text: ([], []))
+os.replace = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+made.write(made.checked("new"), digest(path.read_text()))
+"""
+
+
+def test_a_kill_in_between_leaves_the_file_whole(tmp_path, root):
+    path = tmp_path / "p.yaml"
+    path.write_text("old")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path)], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    from streamkit.serve.pipeline_file import PipelineFile
+
+    made = PipelineFile(path, lambda text: ([], []))  # what the kill has left is no obstacle
+    made.write(made.checked("new"), digest("old"))
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("p.yaml", "new")]
+
+
+def test_ends_of_lines_of_the_file_stay(tmp_path):
+    from streamkit.serve.pipeline_file import PipelineFile
+
+    path = tmp_path / "p.yaml"
+    path.write_bytes(b"a: 1\r\nb: 2\r\n")
+    made = PipelineFile(path, lambda text: ([], []))
+    made.write(made.checked("a: 1\nb: 3\n"), digest("a: 1\r\nb: 2\r\n"))
+    assert path.read_bytes() == b"a: 1\r\nb: 3\r\n"
+
+
+# -------------------------------------------------------------------------------------------------- edits on the disk
+
+
+def test_an_edit_on_the_disk_is_followed_and_an_invalid_one_is_shown(server, path):
+    path.write_text(TEXT.replace("debounce: 0s", "debonce: 0s"))
+    server.until(lambda: config(server)["rejected"])
+    found = config(server)
+    assert "debonce" in found["rejected"]
+    assert not found["applied"]
+    assert server.open.get("/api/v1/status").json()["edit_rejected"]
+    assert "debonce" not in server.open.get("/api/v1/status").text
+    frames = server.source("street")["frames"]
+    server.until(lambda: server.source("street")["frames"] > frames)  # all goes on
+    path.write_text(TEXT.replace("  gate", "  second: {uri: 'test://', pace: realtime}\n  gate"))
+    server.until(lambda: config(server)["applied"])
+    server.running("second")
+    assert not server.open.get("/api/v1/status").json()["edit_rejected"]
+
+
+# --------------------------------------------------------------------------------------------------------------- shapes
+
+
+def test_a_zone_is_shown_first_then_saved_and_its_events_come(server, path):
+    shown = draw(server, {"far": [[0, 0], [0.01, 0], [0.01, 0.01]], "all": ALL}, dry_run=True).json()
+    assert shown["problems"] == []
+    assert [line for line in shown["diff"].splitlines()[2:] if line[:1] in "+-"] == [
+        "+      all: [[0, 0], [1, 0], [1, 1], [0, 1]]"
+    ]
+    assert path.read_text() == TEXT
+    assert not [one for one in server.engine.gallery.events(500) if one.event.data.get("zone") == "all"]
+    saved = draw(server, {"far": [[0, 0], [0.01, 0], [0.01, 0.01]], "all": ALL})
+    assert saved.status_code == 200, saved.text
+    assert path.read_text() == TEXT.replace("is here\n", "is here\n      all: [[0, 0], [1, 0], [1, 1], [0, 1]]\n")
+    server.until(lambda: [
+        one for one in server.client.get("/api/v1/events?limit=500").json()
+        if one["kind"] == "entered" and one["data"].get("zone") == "all"
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "text"),
+    [
+        ({"shapes": {"far": [[0, 0], [1, 1]]}}, 422, "line 13, column 12: till.polygon.far must have three corners"),
+        ({"shapes": {"far": [[0, 0], [1, 0], [0.2, 1], [0.2, -0.5]]}}, 422, "must not cross or touch itself"),
+        ({"shapes": {"far": [[0, 0], [500, 0], [0.2, 1]]}}, 422, "with units: share"),
+        ({"shapes": {"": ALL, "far": ALL}}, 422, "give each shape a name"),
+        ({"shapes": {}}, 422, "till.polygon is required"),
+        ({"option": "line"}, 404, "these have: detect.roi, till.polygon"),
+        ({"stage": "nothing"}, 404, "nothing has no option"),
+        ({"shapes": {"far": [[0, "x"], [1, 0], [1, 1]]}}, 422, "shapes.far.0.1"),
+    ],
+)  # fmt: skip
+def test_a_shape_that_cannot_be_is_refused(server, path, change, status, text):
+    more = {name: value for name, value in change.items() if name != "shapes"}
+    answer = draw(server, change.get("shapes", {"far": ALL}), **more)
+    assert answer.status_code == status, answer.text
+    assert text in answer.json()["error"]
+    assert path.read_text() == TEXT
+
+
+def test_a_mask_is_added_and_removed(server, path):
+    path.write_text(with_draw := TEXT + "  draw:\n")
+    server.until(lambda: config(server)["applied"])
+    made = draw(server, {"plate": ALL}, stage="draw", option="blur.zone", units="share")
+    assert made.status_code == 200, made.text
+    assert path.read_text() == with_draw + textwrap.indent(
+        "blur:\n  zone:\n    plate: [[0, 0], [1, 0], [1, 1], [0, 1]]\n  units: share\n", "    "
+    )
+    _, found = shapes(server, "draw", "blur.zone")
+    assert (found["hides"], found["units"]) == (True, "share")
+    assert draw(server, {}, stage="draw", option="blur.zone").status_code == 200
+    assert path.read_text() == TEXT + "  draw: {}\n"
+
+
+def test_a_blur_of_objects_is_not_made_a_mask(server, path):
+    path.write_text(TEXT + "  draw: {blur: [person]}\n")
+    _, found = shapes(server, "draw", "blur.zone")
+    assert "hides objects" in found["fixed"]
+    assert draw(server, {"a": ALL}, stage="draw", option="blur.zone").status_code == 409
+    assert shapes(server, "draw", "pixelate.zone")[1]["fixed"] == ""
+
+
+def test_a_shape_that_an_anchor_shares_is_not_changed(server, path):
+    text = TEXT.replace("      far: ", "      far: &far ").replace("debounce", "labels: [car]\n    debounce")
+    text += "  other: {stage: zone, units: share, polygon: {far: *far}}\n"
+    path.write_text(text)
+    answer = draw(server, {"far": ALL})
+    assert answer.status_code == 409
+    assert "&far, which line" in answer.json()["error"]
+    assert path.read_text() == text
+
+
+# ------------------------------------------------------------------------------------------------------------- attacks
+
+
+def test_bodies_that_are_too_large_are_refused(server, path):
+    assert server.client.put("/api/v1/config", json={"text": "#" * 1_100_000, "hash": "0" * 64}).status_code == 413
+    assert server.client.put("/api/v1/config", json={"text": "#" * 400_000, "hash": "0" * 64}).status_code == 422
+    many = {f"z{n}": ALL for n in range(300)}
+    assert draw(server, many).status_code == 422
+    assert path.read_text() == TEXT
+
+
+def test_no_path_of_a_request_reaches_another_file(server, path):
+    for stage in ("../../etc/passwd", "%2e%2e%2fetc", "..%2f..%2fshop", "a/b"):
+        given = {"option": "polygon", "shapes": {"a": ALL}, "hash": config(server)["hash"]}
+        assert server.client.post(f"/api/v1/stages/{stage}/shapes", json=given).status_code in (404, 405)
+    for more in ({"path": "/tmp/x"}, {"name": "../x"}):
+        answer = server.client.put("/api/v1/config", json={"text": TEXT, "hash": config(server)["hash"], **more})
+        assert answer.status_code == 422
+
+
+def test_another_origin_cannot_edit(server, path):
+    import httpx
+
+    from streamkit.serve.token import COOKIE
+
+    cookie = server.open.post("/api/v1/session", json={"token": "the token of the tests"}).cookies[COOKIE]
+    server.open.cookies.clear()
+    body = {"text": TEXT + "#\n", "hash": config(server)["hash"]}
+    for origin in ("http://evil.example", "null"):
+        answer = httpx.put(
+            server.url + "api/v1/config", json=body, cookies={COOKIE: cookie}, headers={"origin": origin}
+        )
+        assert answer.status_code == 401
+    assert path.read_text() == TEXT
