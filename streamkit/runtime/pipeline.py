@@ -110,8 +110,9 @@ class PipelineRun(Controls):
         self._trace = trace
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.current_track
         config = graph.config
-        own_live = sum(drops_late_frames(in_realtime(one) if realtime else one) for one in graph.sources)
-        self._live, self._tuned_first = max(own_live, expected_live), bool(expected_live) or own_live > QUICK_SOURCES
+        self._live = sum(drops_late_frames(in_realtime(one) if realtime else one) for one in graph.sources)
+        if expected_live:
+            self._live = max(self._live, expected_live, QUICK_SOURCES + 1)
         self._sizes = batch_sizes(config.batch.size, device)
         if device.kind == "cuda" and self._live > QUICK_SOURCES:
             rate = math.inf if keep_running and live_may_come is not False else self._live * _LIVE_FPS
@@ -332,7 +333,7 @@ class PipelineRun(Controls):
 
     def _context(self, id_: str) -> Context:
         # tuning next to live sources drops their frames
-        future = Future if self._tuned_first else self.future_type
+        future = Future if self._live > QUICK_SOURCES else self.future_type
         runtime = RuntimeContext(spans=self._spans(), future=future, addresses=self.addresses, streams=self.streams)
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)

@@ -156,7 +156,7 @@ class WorkerHandle(SupervisedWorker):
 
     def send(self, order: str, value: Any = None) -> None:
         """Send an order, from any thread. Does nothing if the process has not started or has exited."""
-        if order in ("abort", "now"):
+        if order == "abort":
             self.deadline_s = time.monotonic() + _GRACE_S
         with self.guard:
             if self.child is not None:
@@ -633,7 +633,8 @@ class WorkerFleet(Controls):
         """Whether a spare process is to start: all others are ready, and sources that have moved run again."""
         if not self.ready or self._dead or time.monotonic() < self._spares_at_s:
             return False
-        return any(map(self._lacks_spare, self._spare_limits)) and all(one.ready for one in self._workers if one.runs)
+        lacks = any(map(self._lacks_spare, self._spare_limits))
+        return lacks and all(one.ready if one.runs else one.over for one in self._workers)
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
         if self._relay is not None and self._relay.handle(kind, value):
@@ -741,7 +742,8 @@ class WorkerFleet(Controls):
         """
         for worker in self._workers:
             if worker.spare and worker.runs:
-                worker.end("now")
+                worker.order = "now"
+                worker.child.kill()
         new: list[WorkerHandle] = []
         try:
             for worker in dead:
