@@ -71,7 +71,7 @@ export interface NewSource {
   options?: Record<string, any>;
 }
 
-export interface Problem {
+export interface PipelineProblem {
   severity: "error" | "warning";
   kind: string;
   text: string;
@@ -145,7 +145,7 @@ export interface Status {
   emits: string[];
   records: string[];
   alarms: RaisedAlarm[];
-  problems: Problem[];
+  problems: PipelineProblem[];
   bottleneck: BottleneckView;
   last_event: number;
   allow_files: boolean;
