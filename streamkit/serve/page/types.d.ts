@@ -1,4 +1,4 @@
-// The answers of the API, made from its OpenAPI document by tests/serve/test_page_types.py. To write it anew:
+// The answers of the API, made from its OpenAPI document by tests/serve/test_page_types.py. To write it:
 // STREAMKIT_WRITE=1 python -m pytest tests/serve/test_page_types.py
 
 export interface Acknowledgement {

@@ -47,7 +47,7 @@ class Graph {
     /** @type {Map<string, { button: HTMLElement, rate: HTMLElement, load: HTMLElement, bar: HTMLElement }>} */
     this.nodes = new Map();
     this.shape = "";
-    this.fresh = false; // whether it was drawn anew
+    this.fresh = false; // whether it was just drawn
     this.narrow = matchMedia("(max-width: 44rem)");
   }
 
