@@ -177,7 +177,7 @@ class Acknowledgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PipelineProblem:
     """Something that is wrong with the pipeline.
 
     `kind` is one of all_down, source_down, alarm, run_failed, drops, failed_frames, stage_hangs, undelivered, spool,
@@ -237,7 +237,7 @@ class Status:
     emits: list[str]
     records: list[str]
     alarms: list[RaisedAlarm]
-    problems: list[Problem]
+    problems: list[PipelineProblem]
     bottleneck: BottleneckView
     last_event: int
     allow_files: bool

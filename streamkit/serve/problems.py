@@ -15,7 +15,7 @@ from streamkit.core.masking import mask, without_addresses
 from streamkit.media.uris import may_be_live
 from streamkit.runtime.observe.alarms import AlarmSubject, alarm_text
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, folders
-from streamkit.serve.api_models import Problem, RaisedAlarm, Severity
+from streamkit.serve.api_models import PipelineProblem, RaisedAlarm, Severity
 from streamkit.stages.inference.infer import UNTUNED
 
 _MINUTE_S = 60.0
@@ -47,8 +47,8 @@ class _Counts:
 def _problem(
     severity: Severity, kind: str, text: str, since_s: float = 0.0, *, source: str | None = None,
     stage: str | None = None, link: str = "#/home", acknowledged: bool = False,
-) -> Problem:  # fmt: skip
-    return Problem(severity, kind, text, since_s, source, stage, link, acknowledged)
+) -> PipelineProblem:  # fmt: skip
+    return PipelineProblem(severity, kind, text, since_s, source, stage, link, acknowledged)
 
 
 class Problems:
@@ -64,13 +64,13 @@ class Problems:
         self.follow()
         self._history: deque[_Counts] = deque()
         self._since: dict[tuple[str, str | None, str | None], float] = {}
-        self._found: tuple[Problem, ...] = ()
+        self._found: tuple[PipelineProblem, ...] = ()
 
     def follow(self) -> None:
         """Take the folders of the graph, which an edit of the YAML may have rebuilt."""
         self._disk = Observer({"disk_free_gb"}, dict, (), folders(self._running.graph))
 
-    def current(self) -> list[Problem]:
+    def current(self) -> list[PipelineProblem]:
         """The problems now: errors first, and of these what concerns most first."""
         return list(self._found)
 
@@ -104,14 +104,14 @@ class Problems:
 
     # ------------------------------------------------------------------------------------------------- the causes
 
-    def _run(self) -> Iterator[Problem]:
+    def _run(self) -> Iterator[PipelineProblem]:
         if (fatal := self._running.fatal) is not None:
             text = without_addresses(mask(describe(fatal)))
             yield _problem("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
         if getattr(self._running, "rejected", ""):  # the reason may contain an address: signed-in clients see it there
             yield _problem("warning", "edit_rejected", "the last edit of the YAML is not applied", link="#/config")
 
-    def _sources(self, health: HealthSnapshot) -> Iterator[Problem]:
+    def _sources(self, health: HealthSnapshot) -> Iterator[PipelineProblem]:
         expected, down = 0, []
         for id_, state in list(self._running.states.items()):
             if state.removed or not state.begun or state.state in ("paused", "ended"):
@@ -135,7 +135,7 @@ class Problems:
         live = may_be_live(self._running.addresses.get(id_, ""))
         return AlarmSubject(id_, "camera" if live else "source", {})
 
-    def _alarms(self) -> Iterator[Problem]:
+    def _alarms(self) -> Iterator[PipelineProblem]:
         for one in self._raised():
             severity: Severity = "warning" if one.acknowledged else "error"
             text = f"alarm {one.alarm}: {one.text}"
@@ -144,7 +144,7 @@ class Problems:
                 severity, "alarm", text, one.since_s, source=source, link="#/alarms", acknowledged=one.acknowledged
             )
 
-    def _frames(self) -> Iterator[Problem]:
+    def _frames(self) -> Iterator[PipelineProblem]:
         first, last = self._history[0], self._history[-1]
         for id_, drops in last.drops.items():
             before = first.drops.get(id_, {})
@@ -157,7 +157,7 @@ class Problems:
                 severity: Severity = "error" if lost > _FEW_DROPS * max(frames, lost) else "warning"
                 yield _problem(severity, "drops", text, source=id_, link="#/pipeline")
 
-    def _stages(self, health: HealthSnapshot) -> Iterator[Problem]:
+    def _stages(self, health: HealthSnapshot) -> Iterator[PipelineProblem]:
         first, last = self._history[0], self._history[-1]
         for id_, failed in last.failed.items():
             if (grown := failed - first.failed.get(id_, 0)) > 0:
@@ -167,7 +167,7 @@ class Problems:
             id_ = health.about.get("stage_call_s", "")
             yield _problem("error", "stage_hangs", _text("stage_call_s", health), call_s, stage=id_, link=_stage(id_))
 
-    def _outputs(self, health: HealthSnapshot) -> Iterator[Problem]:
+    def _outputs(self, health: HealthSnapshot) -> Iterator[PipelineProblem]:
         facts, about = health.pipeline, health.about
         if (late_s := facts.get("undelivered_s", 0.0)) > _UNDELIVERED_S:
             id_ = about.get("undelivered_s", "")
@@ -192,7 +192,7 @@ class Problems:
             return False
         return max(waiting[:third]) < min(waiting[third:-third]) and max(waiting[third:-third]) < min(waiting[-third:])
 
-    def _slow(self, now_s: float) -> Iterator[Problem]:
+    def _slow(self, now_s: float) -> Iterator[PipelineProblem]:
         first, last = self._history[0], self._history[-1]
         lately = next(one for one in self._history if now_s - one.at_s <= _TUNED_S)
         if last.untuned > lately.untuned:

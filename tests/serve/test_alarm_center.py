@@ -14,7 +14,7 @@ from streamkit.serve.alarm_center import _FACTS, in_words, rule_in_words
 TEXT = f"""
 sources:
   gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1"}}
-  bars: {{uri: "test://?width=96&height=64", pace: 5}}
+  bars: {{uri: "test://?width=96&height=64&frames=0", pace: 5}}
 stages:
   draw: {{}}
 alarms:

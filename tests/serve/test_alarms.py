@@ -9,7 +9,7 @@ from support.servers import SECRET, served
 TEXT = f"""
 sources:
   gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1"}}
-  test: {{uri: "test://?width=96&height=64", pace: 10}}
+  test: {{uri: "test://?width=96&height=64&frames=0", pace: 10}}
 stages:
   draw: {{}}
 alarms:

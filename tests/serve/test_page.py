@@ -102,6 +102,39 @@ def test_what_cameras_and_stages_say_never_becomes_markup(open_page, server):
     assert page.locator("img[src=x]").count() == 0
 
 
+# -------------------------------------------------------------------------------------------------- when it is not well
+
+
+def test_it_is_never_green_while_every_camera_is_down(open_page, root, monkeypatch):
+    monkeypatch.chdir(root)
+    text = """
+sources: {gate: "rtsp://127.0.0.1:9/a", yard: "rtsp://127.0.0.1:9/b", bars: "test://?width=96&height=64&frames=0"}
+stages: {jsonl: {path: /dev/null}}
+"""
+    with served(text, root) as one:
+        one.running("bars")
+        page = open_page(url=one.url)
+        status, reason = page.locator("#status"), page.locator("#reason")
+        expect(page.locator("#status-text")).to_have_text(re.compile(r"^\d problems$"))
+        expect(status).to_have_class("status bad")
+        expect(page.locator("header")).to_have_class("bad")
+        expect(reason).to_have_text(re.compile(r'^camera "gate" has been down for \d+ s \(refused\) \(\+\d\)$'))
+        expect(page.locator("#said")).to_contain_text('camera "yard" has been down')
+        one.client.delete("/api/v1/sources/bars")
+        expect(reason).to_have_text(re.compile(r"^no source is running: all 2 are down \(\+\d\)$"))
+        assert 'camera "yard" has been down' in status.get_attribute("title")
+        red = status.locator(".dot").evaluate("one => getComputedStyle(one).backgroundColor")
+        assert red == status.evaluate("one => getComputedStyle(one).color")
+        shoot(page, "all-down")
+        page.evaluate("location.hash = '#/home?source=yard'")
+        expect(tile(page, "yard")).to_be_in_viewport()
+        for id_ in ("gate", "yard"):
+            one.client.post(f"/api/v1/sources/{id_}/pause")
+        expect(status).to_have_class("status ok")
+        expect(page.locator("#status-text")).to_have_text("running")
+        expect(page.locator("header")).not_to_have_class("bad")
+
+
 # ------------------------------------------------------------------------------------------------------ when it is away
 
 
@@ -127,6 +160,7 @@ def test_the_server_goes_away_and_comes_back(open_page, root, monkeypatch):
         expect(tile(page, "cam").locator("img")).to_be_visible()
     expect(page.locator("#away")).to_contain_text("has not responded")
     expect(page.locator("#status-text")).to_have_text("no response")
+    expect(page.locator("#status")).to_have_class("status bad")
     expect(tile(page, "cam")).to_have_count(1)  # what was there stays to be seen
     shoot(page, "away")
     with served(text, root, port=port) as one:

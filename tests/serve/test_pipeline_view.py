@@ -1,4 +1,4 @@
-"""The view of the pipeline: live rates, the bottleneck, counters, and each kind of setting with its control."""
+"""The view of the pipeline: rates, the bottleneck, a stage's counters, and each kind of setting with its control."""
 
 import re
 
@@ -10,10 +10,12 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look wi
 
 PLUGIN = """
 import time
+from dataclasses import field
 from typing import Annotated, Literal
-from streamkit import Seconds, Stage
+from streamkit import FrameStage, Seconds, stage
 
-class Knobs(Stage, name="knobs", changeable=("on", "count", "wait", "mode", "word", "names", "weights", "maybe")):
+@stage("knobs", changeable=("on", "count", "wait", "mode", "word", "names", "weights", "maybe"))
+class Knobs(FrameStage):
     \"\"\"Has a setting of each kind.\"\"\"
 
     on: Annotated[bool, "whether it works"] = False
@@ -21,13 +23,12 @@ class Knobs(Stage, name="knobs", changeable=("on", "count", "wait", "mode", "wor
     wait: Annotated[Seconds, "for how long"] = 0.001
     mode: Annotated[Literal["fast", "fine"], "how well"] = "fast"
     word: Annotated[str, "what to call it"] = "gate"
-    names: Annotated[list[str] | None, "who"] = None
-    weights: Annotated[dict[str, float], "how much of each"] = {}
+    names: Annotated[list[str] | None, "which people"] = None
+    weights: Annotated[dict[str, float], "how much of each"] = field(default_factory=dict)
     maybe: Annotated[float | None, "perhaps"] = None
 
     def process(self, frame):
         time.sleep(self.wait)
-        return frame
 """
 
 
@@ -35,7 +36,7 @@ class Knobs(Stage, name="knobs", changeable=("on", "count", "wait", "mode", "wor
 def server(root, tmp_path_factory):
     plugin = tmp_path_factory.mktemp("plugin") / "knobs.py"
     plugin.write_text(PLUGIN)
-    text = f"plugins: [{plugin}]\nsources: {{bars: {{uri: 'test://?width=96&height=64', pace: 20}}}}\n"
+    text = f"plugins: [{plugin}]\nsources: {{bars: {{uri: 'test://?width=96&height=64&frames=0', pace: 20}}}}\n"
     text += "stages:\n  knobs: {}\n  draw: {}\n"
     with served(text, root) as made:
         made.running("bars")
@@ -86,7 +87,7 @@ def test_every_kind_of_setting_has_its_control_and_applies_live(knobs, server):
     box.get_by_label("mode").select_option(label="fine")
     box.get_by_label("word").fill("yard")
     box.get_by_label("maybe").fill("2.5")
-    who = box.locator(".setting").filter(has_text="who")
+    who = box.locator(".setting").filter(has_text="which people")
     who.get_by_label("Set").check()
     who.get_by_role("button", name="Add a row").click()
     who.get_by_label("names: value").fill("anna")

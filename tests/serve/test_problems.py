@@ -171,7 +171,7 @@ REAL = f"""
 plugins: [PLUGIN]
 sources:
   gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1"}}
-  bars: {{uri: "test://?width=96&height=64", pace: 20}}
+  bars: {{uri: "test://?width=96&height=64&frames=0", pace: 20}}
 stages:
   breaks: {{}}
 alarms:

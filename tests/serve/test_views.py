@@ -13,7 +13,6 @@ import pytest
 from support.pages import CHROMIUM, chromium_fixture, expect, open_page_fixture, ring, tidy, tile, wide  # noqa: F401  fixtures
 from support.servers import served
 
-axe = pytest.importorskip("axe_playwright_python.base", reason="no axe; pip install axe-playwright-python")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
 
 SIZES = {"desk": {"width": 1400, "height": 900}, "phone": {"width": 390, "height": 844}}
@@ -101,6 +100,7 @@ def test_every_view_fits_and_can_be_read(open_page, root, size, scheme, monkeypa
 
 @pytest.mark.parametrize("size", SIZES)
 def test_no_view_has_a_finding_of_axe(open_page, size):
+    axe = pytest.importorskip("axe_playwright_python.base", reason="no axe; pip install axe-playwright-python")
     page = open_page(viewport=SIZES[size], reduced_motion="reduce", bypass_csp=True)
     page.add_script_tag(path=axe.AXE_FILE_PATH)
     for name in names(page):

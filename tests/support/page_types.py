@@ -2,7 +2,7 @@
 
 from typing import Any
 
-HEAD = """// The answers of the API, made from its OpenAPI document by tests/serve/test_page_types.py. To write it anew:
+HEAD = """// The answers of the API, made from its OpenAPI document by tests/serve/test_page_types.py. To write it:
 // STREAMKIT_WRITE=1 python -m pytest tests/serve/test_page_types.py
 """
 _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}

@@ -1,4 +1,4 @@
-// The answers of the API, made from its OpenAPI document by tests/serve/test_page_types.py. To write it anew:
+// The answers of the API, made from its OpenAPI document by tests/serve/test_page_types.py. To write it:
 // STREAMKIT_WRITE=1 python -m pytest tests/serve/test_page_types.py
 
 export interface Acknowledgement {
@@ -71,7 +71,7 @@ export interface NewSource {
   options?: Record<string, any>;
 }
 
-export interface Problem {
+export interface PipelineProblem {
   severity: "error" | "warning";
   kind: string;
   text: string;
@@ -145,7 +145,7 @@ export interface Status {
   emits: string[];
   records: string[];
   alarms: RaisedAlarm[];
-  problems: Problem[];
+  problems: PipelineProblem[];
   bottleneck: BottleneckView;
   last_event: number;
   allow_files: boolean;

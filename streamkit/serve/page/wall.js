@@ -292,3 +292,10 @@ function enlarge(id) {
 }
 
 large.box.addEventListener("close", () => picture.removeAttribute("src"));
+
+// A link such as #/home?source=gate leads to the tile.
+addEventListener("hashchange", () => {
+  const [path, query = ""] = location.hash.split("?");
+  const id = new URLSearchParams(query).get("source");
+  if (path === "#/home" && id) tiles.get(id)?.element.scrollIntoView({ block: "center" });
+});

@@ -15,7 +15,7 @@ from streamkit.serve.routes.common import CHANGE_ERRORS, OPERATOR, errors, reply
 def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
     """Add the routes of alarms and problems."""
 
-    @api.get("/problems", tags=["pipeline"], response_model=list[api_models.Problem])
+    @api.get("/problems", tags=["pipeline"], response_model=list[api_models.PipelineProblem])
     def problems() -> Response:
         """What is wrong with the pipeline, errors first; empty if nothing is."""
         return reply(engine.problems.current())

@@ -7,7 +7,7 @@ import { t } from "../strings.js";
 
 /** @typedef {import("../types").AlarmView} AlarmView */
 /** @typedef {import("../types").AlarmChange} AlarmChange */
-/** @typedef {import("../types").Problem} Problem */
+/** @typedef {import("../types").PipelineProblem} PipelineProblem */
 
 const EVERY_MS = 2000;
 

@@ -47,7 +47,7 @@ class Graph {
     /** @type {Map<string, { button: HTMLElement, rate: HTMLElement, load: HTMLElement, bar: HTMLElement }>} */
     this.nodes = new Map();
     this.shape = "";
-    this.fresh = false; // whether it was drawn anew
+    this.fresh = false; // whether it was just drawn
     this.narrow = matchMedia("(max-width: 44rem)");
   }
 
@@ -139,7 +139,7 @@ class Settings {
   }
 
   /** @param {StageView} stage */
-  update(stage) { // what somebody else has changed is shown, unless the user is changing it here
+  update(stage) { // what another client has changed is shown, unless the user is changing it here
     for (const setting of stage.settings) {
       const now = JSON.stringify(setting.value), one = this.controls.find(({ name }) => name === setting.name);
       if (!one || now === this.known[setting.name]) continue;
