@@ -339,7 +339,12 @@ class EventsPage {
   // ------------------------------------------------------------------------------------------------------ timeline
 
   async drawTimeline() {
-    const turn = this.turn, query = this.query({ bins: innerWidth < 600 ? 48 : 96 });
+    const turn = this.turn, bins = innerWidth < 600 ? 48 : 96, query = this.query({ bins });
+    if (!this.filters.from && !this.filters.to) { // parts that begin at the same times in each request: bars do not move
+      const span = PERIODS[this.filters.period] ?? PERIODS.day, to = Math.ceil(Date.now() / 1000 / (span / bins)) * (span / bins);
+      query.set("from", String(to - span));
+      query.set("to", String(to));
+    }
     try {
       const found = await get(`/api/v1/events/timeline?${query}`);
       if (turn === this.turn && !this.closed) drawTimeline(this.timeline, found, (from, to, source) => this.setSpan(from, to, source));

@@ -1,0 +1,314 @@
+"""The views of events and charts in a real browser."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture, expect, open_page_fixture, shoot, tidy, walk, wide  # noqa: F401  fixtures
+from support.servers import served
+
+from streamkit.core.data import Event
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+
+TEXT = """
+plugins: [plugins]
+sources:
+  street: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 1}}
+stages:
+  detect: {{model: demo}}
+  track: {{stage: simple_track}}
+  line: {{stage: line_counter, line: [[320, 60], [320, 360]]}}
+  clip:
+    stage: record
+    when: line.crossed
+    before: 1s
+    after: 2s
+    max_length: 6s
+    path: "{folder}/clips/{{source}}-{{time}}.mp4"
+  snap: {{stage: snapshot, from: line, when: line.crossed, after: 0s, path: "{folder}/shots/{{source}}-{{time}}.jpg"}}
+"""
+
+
+WHERE = {"x": [1, 2.5], "on": True}
+PLAYS = """() => new Promise((done) => {
+  const video = document.querySelector("video"), begun = () => done(video.played.start(0));
+  if (video.played.length) begun(); else video.addEventListener("timeupdate", () => video.played.length && begun());
+})"""
+
+
+@pytest.fixture(scope="module")
+def server(root, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        patch.setattr("streamkit.serve.store.serve_store.SAMPLE_EVERY_S", 2.0)
+        with served(TEXT.format(folder=folder), root) as made:
+            made.running("street")
+            made.until(lambda: clipped(made), 90)
+            for n in range(150):
+                event = Event("crossed", "line", "yard", n, n / 25, n, {"direction": "in", "label": "truck"})
+                made.engine.gallery.add_events(time.time() - 7200 + n, [event], None)
+            evil = Event("too_close", "mine", "yard", 1, 0.1, None, {"note": "<b>bold</b>", "where": WHERE})
+            made.engine.gallery.add_events(time.time() - 60, [evil], None)
+            yield made
+
+
+def clipped(server):
+    """Events of the counter that have all files, oldest first; one that is long enough to see it play."""
+    found = server.open.get("/api/v1/events", params={"kind": "crossed", "source": "street", "limit": 500}).json()
+    return [one for one in found[::-1] if one["clip"] and one["snapshot"] and one["image"]]
+
+
+def view(open_page, address="#/events", **options):
+    page = open_page(**options)
+    page.evaluate("address => { location.hash = address; }", address)
+    return page
+
+
+def rows(page):
+    return page.locator(".event-row")
+
+
+# --------------------------------------------------------------------------------------------------------------- events
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", ["desk", "phone"])
+def test_an_event_is_chosen_and_its_clip_plays_from_its_second(open_page, server, scheme, size):
+    event = clipped(server)[0]
+    page = view(
+        open_page, f"#/events?number={event['number']}", color_scheme=scheme, viewport=DESK if size == "desk" else PHONE
+    )
+    detail = page.locator(".event-detail")
+    expect(detail.get_by_role("heading")).to_have_text(event["text"])
+    video = detail.locator("video")
+    expect(video).to_be_visible()
+    assert page.evaluate(PLAYS) == pytest.approx(event["clip_s"], abs=0.1), "it begins where the event is"
+    expect(detail.locator("img")).to_be_visible()
+    assert detail.locator("img").evaluate("one => one.naturalWidth") == 640
+    expect(detail.locator("dl")).to_contain_text(f"Track{event['track_id']}")
+    assert not re.search(r'[{}]|":', detail.locator("dl").inner_text()), "no JSON"
+    with page.expect_download() as download:
+        detail.get_by_text("Download the clip").click()
+    whole = server.client.get(f"/api/v1/events/{event['number']}/clip.mp4").content
+    assert Path(download.value.path()).read_bytes() == whole
+    assert download.value.suggested_filename == f"street-crossed-{event['number']}.mp4"
+    assert wide(page) <= 0
+    page.wait_for_timeout(300)
+    shoot(page, f"event-{size}-{scheme}")
+    detail.get_by_role("button", name="Close").click()
+    expect(video).to_have_count(0)
+    assert "number" not in page.url
+    assert wide(page) <= 0
+    shoot(page, f"events-{size}-{scheme}")
+
+
+def test_filters_change_the_list_and_the_address(open_page, server):
+    page = view(open_page)
+    expect(rows(page).first).to_be_visible()
+    page.get_by_label("Camera", exact=True).select_option("yard")
+    expect(rows(page).first).to_contain_text("Too close at yard, from mine: note <b>bold</b>, where x 1 2.5, on yes")
+    page.get_by_label("Kind", exact=True).select_option("crossed")
+    expect(rows(page).first).to_contain_text("Truck 149 crossed")
+    page.get_by_label("Search").fill("truck 14")
+    expect(rows(page)).to_have_count(11)  # 14 and 140 to 149
+    assert page.url.endswith("#/events?source=yard&kind=crossed&text=truck+14")
+    page.reload()
+    expect(rows(page)).to_have_count(11)
+    expect(page.get_by_label("Search")).to_have_value("truck 14")
+    page.get_by_label("Search").fill("nothing like this")
+    expect(page.get_by_text("No events match these filters.")).to_be_visible()
+    page.get_by_role("button", name="Clear filters").click()
+    expect(page.get_by_label("Camera", exact=True)).to_have_value("")
+    expect(rows(page).filter(has_text="street").first).to_be_visible()
+    page.get_by_label("Period").select_option("hour")
+    page.get_by_label("Camera", exact=True).select_option("yard")
+    expect(rows(page)).to_have_count(1)  # the others are two hours old
+
+
+def test_the_list_goes_on_as_one_scrolls(open_page, server):
+    page = view(open_page, "#/events?source=yard")
+    expect(rows(page).nth(40)).to_be_visible()
+    assert rows(page).count() < 150
+    for _ in range(6):
+        page.mouse.wheel(0, 20_000)
+        page.wait_for_timeout(400)
+    expect(rows(page)).to_have_count(151)
+    expect(page.get_by_text("These are all events.")).to_be_visible()
+    numbers = page.eval_on_selector_all(".event-row", "all => all.map((one) => Number(one.dataset.number))")
+    assert numbers == sorted(set(numbers), reverse=True)
+
+
+def test_new_events_appear_by_themselves(open_page, server):
+    page = view(open_page, "#/events?source=door")
+    expect(page.get_by_text("No events match these filters.")).to_be_visible()
+    begun = time.monotonic()
+    server.engine.gallery.add_events(time.time(), [Event("opened", "door", "door", 1, 0.1, None, {})], None)
+    expect(rows(page)).to_have_count(1)
+    assert time.monotonic() - begun < 5
+    server.engine.gallery.add_events(time.time(), [Event("closed", "door", "door", 2, 0.2, None, {})], None)
+    expect(rows(page)).to_have_count(2)
+    expect(rows(page).first).to_contain_text("Closed at door")
+
+
+def test_the_timeline_leads_to_the_events_of_a_time(open_page, server):
+    page = view(open_page, "#/events")
+    bars = page.get_by_role("slider", name=re.compile("^yard: 151 events"))
+    bars.focus()
+    page.keyboard.press("End")
+    expect(bars).to_have_attribute("aria-valuetext", re.compile("1 event$"))
+    page.keyboard.press("ArrowLeft")
+    told = bars.get_attribute("aria-valuetext")
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Camera", exact=True)).to_have_value("yard")
+    expect(rows(page)).to_have_count(1)
+    assert told
+    assert re.search(r"from=\d+&to=\d+", page.url)
+    page.get_by_role("button", name="Clear filters").click()
+    page.locator(".bars[data-source=yard] rect:not(.cursor)").first.click()
+    expect(rows(page).first).to_contain_text("Truck")
+
+
+def test_a_link_opens_its_event_and_one_that_is_gone_says_so(open_page, server):
+    event = clipped(server)[0]
+    page = view(open_page, f"#/events?number={event['number']}")
+    expect(page.locator(".event-detail h3")).to_have_text(event["text"])
+    page.evaluate("location.hash = '#/events?number=99999999'")
+    expect(page.locator(".event-detail")).to_contain_text("There is no event 99999999; old events are discarded.")
+    page.evaluate("at => { location.hash = `#/events?source=street&kind=crossed&at=${at}`; }", event["time_s"])
+    expect(page.locator(".event-detail h3")).to_have_text(re.compile(r"crossed the line"))
+    shown = int(re.search(r"number=(\d+)", page.url)[1])
+    assert server.open.get(f"/api/v1/events/{shown}").json()["time_s"] == pytest.approx(event["time_s"], abs=0.51)
+
+
+def test_signed_out_there_are_sentences_and_no_pictures(open_page, server):
+    event = clipped(server)[0]
+    page = view(open_page, f"#/events?number={event['number']}", token=None)
+    expect(rows(page).first).to_be_visible()
+    expect(page.locator(".event-detail")).to_contain_text("Sign in to see the picture and the clip.")
+    assert page.locator(".events-view img, .events-view video").count() == 0
+
+
+def test_a_clip_that_no_browser_plays_is_offered_as_a_file(open_page, server):
+    event = clipped(server)[0]
+    page = open_page()
+    page.route("**/clip.mp4", lambda route: route.fulfill(status=200, content_type="video/mp4", body=b"not a video"))
+    page.evaluate("address => { location.hash = address; }", f"#/events?number={event['number']}")
+    expect(page.get_by_text("This browser cannot play the clip.")).to_be_visible()
+    expect(page.get_by_text("Download the clip", exact=True)).to_be_visible()
+
+
+def test_a_problem_of_the_store_is_shown(open_page, server):
+    server.engine.store.problem = "events are not stored: the disk is full"
+    server.engine.store._retry_s = time.monotonic() + 60
+    try:
+        for address in ("#/events", "#/charts"):
+            page = view(open_page, address)
+            expect(page.get_by_role("alert").filter(has_text="the disk is full")).to_be_visible()
+    finally:
+        server.engine.store._retry_s = 0.0
+
+
+def test_the_overview_links_to_the_events(open_page, server):
+    page = open_page()
+    expect(page.locator("#events .event").first).to_be_visible()
+    page.locator("#events .event a").last.click()
+    expect(page.locator(".event-detail h3")).to_be_visible()
+    assert "#/events?number=" in page.url
+
+
+@pytest.mark.parametrize("address", ["#/events", "#/charts"])
+def test_text_can_be_read_in_light_and_dark(open_page, server, address):
+    measure = (Path(__file__).parent / "contrast.js").read_text()
+    for scheme in ("light", "dark"):
+        page = view(open_page, address, color_scheme=scheme)
+        expect(page.locator(".event-row, .chart svg").first).to_be_visible()
+        page.wait_for_timeout(300)
+        found = page.evaluate(measure)
+        assert len(found) > 20
+        assert not [one for one in found if one["ratio"] < 4.5]
+
+
+def test_the_view_is_used_with_the_keyboard(open_page, server):
+    page = view(open_page, "#/events?source=yard&text=truck+149")
+    expect(rows(page)).to_have_count(1)
+    page.get_by_label("Search").focus()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.className") == "event-row":
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator(".event-detail h3")).to_contain_text("Truck 149")
+    assert page.evaluate("document.activeElement.className.includes('event-detail')")
+    page.get_by_role("button", name="Close").press("Enter")
+    assert page.evaluate("document.activeElement.className") == "event-row", "the focus returns"
+
+
+# --------------------------------------------------------------------------------------------------------------- charts
+
+
+def chart(page, name):
+    return page.locator(".chart").filter(has=page.get_by_role("heading", name=re.compile(f"^{name}")))
+
+
+@pytest.mark.parametrize("size", ["desk", "phone"])
+def test_charts_show_the_values_of_the_api(open_page, server, size):
+    server.until(lambda: len(series(server, "frames")["series"][0]["values"]) > 3, 60)
+    page = view(open_page, "#/charts", viewport=DESK if size == "desk" else PHONE)
+    for name, title in (("frames", "Frames"), ("counts", "Lines and zones"), ("disk", "Free disk space")):
+        one = chart(page, title)
+        expect(one.locator("svg path.line").first).to_be_visible()
+        one.get_by_text("Show as a table").click()
+        expect(one.locator("tbody tr").nth(1)).to_be_visible()
+        shown = one.evaluate(TABLE)
+        known = {
+            (line["source"] + " " + line["label"]).strip() or "Pipeline": dict(map(tuple, line["values"]))
+            for line in series(server, name)["series"]
+        }
+        at = shown["times"][1]  # the first may have just begun
+        for column, words in zip(shown["names"], shown["rows"][1], strict=True):
+            value = known[column].get(at, 0 if name == "counts" else None)
+            assert words == ("–" if value is None else page.evaluate(FORMAT, value)), (name, column, at)
+    expect(chart(page, "GPU load")).to_be_hidden()
+    assert wide(page) <= 0
+    shoot(page, f"charts-{size}")
+
+
+TABLE = """one => ({
+  names: [...one.querySelectorAll("thead th")].slice(1).map((cell) => cell.textContent),
+  times: [...one.querySelectorAll("tbody tr")].map((row) => Number(row.dataset.at)),
+  rows: [...one.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll("td")].map((td) => td.textContent)),
+})"""
+FORMAT = "value => new Intl.NumberFormat(undefined, { maximumSignificantDigits: 4 }).format(value)"
+
+
+def series(server, name):
+    return server.open.get("/api/v1/series", params={"name": name}).json()
+
+
+def test_values_are_told_under_the_pointer_and_by_the_keys(open_page, server):
+    server.until(lambda: len(series(server, "frames")["series"][0]["values"]) > 3, 60)
+    page = view(open_page, "#/charts?source=street")
+    one = chart(page, "Frames")
+    area, told = one.locator(".chart-area"), one.locator(".chart-told")
+    expect(area.locator("svg")).to_be_visible()
+    area.focus()
+    page.keyboard.press("Home")
+    expect(told).to_have_text(re.compile(r"street [\d.]+$"))
+    first = told.inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(told).not_to_have_text(first)
+    page.keyboard.press("Home")
+    expect(told).to_have_text(first)
+    area.evaluate("one => one.blur()")
+    expect(told).to_have_text("")
+    box = area.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 50)
+    expect(told).to_have_text(re.compile(r"street [\d.]+$"))
+    page.get_by_label("Cameras", exact=True).select_option("All cameras together")
+    expect(one.locator(".legend")).to_have_text("All cameras")
+    page.get_by_label("Period").select_option("day")
+    assert page.url.endswith("#/charts?source=+together&period=day")
