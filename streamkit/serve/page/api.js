@@ -10,8 +10,8 @@ export class Trouble extends Error {
   }
 }
 
-export async function call(method, path, body) {
-  const request = { method, headers: {}, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) };
+export async function call(method, path, body, patience_ms = PATIENCE_MS) {
+  const request = { method, headers: {}, cache: "no-store", signal: AbortSignal.timeout(patience_ms) };
   if (body !== undefined) {
     request.headers["Content-Type"] = "application/json";
     request.body = JSON.stringify(body);

@@ -3,6 +3,7 @@
 import { call, get, path } from "./api.js";
 import { $, ago, dialog, make, number, say, text } from "./dom.js";
 import { askToken, lost, onSession, signedIn } from "./session.js";
+import { openSource } from "./source_form.js";
 
 const AT_ONCE = 3; // a browser opens six connections to a server; the others stay free for the user's actions
 const EVERY_MS = 350;
@@ -185,49 +186,8 @@ async function doing(tile, work) {
   }
 }
 
-let changing = null;
-let before = { uri: "", options: "" }; // the initial values of the form: only changed fields are sent
-const camera = dialog("camera", async (form) => {
-  const { id, uri, options } = form.elements;
-  const body = {};
-  if (uri.value.trim() !== before.uri) body.uri = uri.value.trim();
-  if (options.value.trim() !== before.options) {
-    try {
-      body.options = JSON.parse(options.value.trim() || "{}");
-    } catch {
-      throw new Error('The options are not JSON; write them as in {"timeout": "10s"}.');
-    }
-  }
-  const made = changing ? await call("PUT", path(changing.id), body)
-    : await call("POST", "/api/v1/sources", { id: id.value.trim(), ...body });
-  say(changing ? `${made.id} was changed.` : `${made.id} was added.`);
-});
-
-function openCamera(tile) {
-  if (!signedIn) return askToken();
-  changing = tile;
-  const form = camera.box.querySelector("form");
-  form.reset();
-  text($("camera-title"), tile ? `Change ${tile.id}` : "Add a camera");
-  text($("camera-save"), tile ? "Change" : "Add");
-  form.elements.id.value = tile ? tile.id : "";
-  form.elements.id.readOnly = Boolean(tile);
-  // a masked password must not be sent back
-  const known = (text) => (text.includes("***") ? "" : text);
-  const options = tile && Object.keys(tile.source.options).length ? JSON.stringify(tile.source.options) : "";
-  before = { uri: tile ? known(tile.source.address) : "", options: known(options) };
-  form.elements.uri.value = before.uri;
-  form.elements.uri.placeholder = tile ? tile.source.address : "";
-  form.elements.uri.required = !tile;
-  form.elements.options.value = before.options;
-  form.elements.options.placeholder = options || '{"timeout": "10s"}';
-  text($("camera-kept"), tile ? "Fields that you do not change keep their values." : "");
-  camera.open();
-  (tile ? form.elements.uri : form.elements.id).focus();
-}
-
-const change = (tile) => openCamera(tile);
-$("add").addEventListener("click", () => openCamera(null));
+const change = (tile) => (signedIn ? openSource(tile.source) : askToken());
+$("add").addEventListener("click", () => openSource(null));
 
 let removing = null;
 const removal = dialog("removal", async () => {
