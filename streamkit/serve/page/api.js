@@ -10,6 +10,13 @@ export class Trouble extends Error {
   }
 }
 
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {unknown} [body]
+ * @param {number} [patience_ms] how long to wait for the response
+ * @returns {Promise<any>}
+ */
 export async function call(method, path, body, patience_ms = PATIENCE_MS) {
   const request = { method, headers: {}, cache: "no-store", signal: AbortSignal.timeout(patience_ms) };
   if (body !== undefined) {

@@ -19,6 +19,7 @@ export let who = { name: "", role: "" };
  */
 export const may = (role) => ROLES.indexOf(who.role) >= ROLES.indexOf(role);
 
+/** @type {Set<(signedIn: boolean) => void>} */
 const changed = new Set();
 
 /**
@@ -30,6 +31,7 @@ export function onSession(callback) {
   return () => changed.delete(callback);
 }
 
+// Asks the server who is signed in.
 async function look(force = false) {
   const { signed_in: value, name, role } = await get("/api/v1/session");
   if (signedIn && !value) say(t("session.over"));
@@ -38,6 +40,11 @@ async function look(force = false) {
 
 setInterval(() => { if (signedIn && !document.hidden) look().catch(() => null); }, EVERY_MS);
 
+/**
+ * @param {boolean} value
+ * @param {string} [name] of the token's owner
+ * @param {string} [role]
+ */
 function set(value, name = "", role = "") {
   signedIn = value;
   who = { name, role };
@@ -49,7 +56,8 @@ function set(value, name = "", role = "") {
 }
 
 const login = dialog("login", async (form) => {
-  await call("POST", "/api/v1/session", { token: form.elements.token.value });
+  const token = /** @type {HTMLInputElement} */ (form.querySelector("input"));
+  await call("POST", "/api/v1/session", { token: token.value });
   form.reset();
   await look();
   say("You are signed in.");
