@@ -200,6 +200,7 @@ class AuditNote:
     target: str | None = None
     detail: dict[str, Any] = field(default_factory=dict)
     error: str = ""
+    changes: bool = True
 
 
 def note(
@@ -217,7 +218,12 @@ def note(
     noted: AuditNote = _noted(request.scope)
     noted.target = target if target is not None else noted.target
     noted.who, noted.role = who if who is not None else noted.who, role if role is not None else noted.role
-    noted.detail |= detail
+    noted.detail |= {name: value for name, value in detail.items() if value is not None}
+
+
+def note_no_change(request: Request) -> None:
+    """Tell the audit log that a request changes nothing, although its method might."""
+    _noted(request.scope).changes = False
 
 
 def note_error(request: Request, text: str) -> None:
@@ -264,6 +270,8 @@ class Audited:
                 await self._add(scope, noted, status)
 
     async def _add(self, scope: MutableMapping[str, Any], noted: AuditNote, status: int) -> None:
+        if not noted.changes and status < 400:
+            return
         state, params = scope["state"], scope.get("path_params") or {}
         who, role = noted.who or state.get("name", ""), noted.role or state.get("role", "")
         if not who and not self._failed_sign_in(scope, status):

@@ -21,7 +21,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def covers(role: str, needed: str) -> bool:
-    """Whether a role may do what needs the role `needed`; nobody's role is empty."""
+    """Whether a role may do what needs the role `needed`; who is not signed in has an empty one."""
     return role in ROLES and ROLES.index(role) >= ROLES.index(needed)  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ TOKEN = "a token for the tests"
 def begin(root, yaml, *options, **environment):
     """Start the command; return it, its address with a token where it printed one, and its lines so far."""
     running = subprocess.Popen(
-        [sys.executable, "run.py", "serve", str(yaml), "--port", "0", *options],
+        [sys.executable, "run.py", "serve", str(yaml), "--port", "0", "--data", str(yaml.parent / "data"), *options],
         cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment},
     )  # fmt: skip
     lines = []
@@ -90,6 +90,46 @@ def test_what_cannot_be_served_is_said(root, yaml, options, words):
     assert done.returncode in (1, 2)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_tokens_of_a_file_have_their_roles(root, yaml, tmp_path):
+    file = tmp_path / "tokens.yaml"
+    file.write_text("- {name: anna, role: viewer, token: the token of anna}\n")
+    file.chmod(0o600)
+    running, url, lines = begin(root, yaml, "--tokens", str(file), STREAMKIT_TOKEN=TOKEN)
+    try:
+        head = {"authorization": "Bearer the token of anna"}
+        known = httpx.get(f"{url}api/v1/session", headers=head, timeout=20).json()
+        assert known == {"signed_in": True, "name": "anna", "role": "viewer"}
+        answer = httpx.delete(f"{url}api/v1/sources/cam", headers=head, timeout=20)
+        assert answer.status_code == 403
+        assert (tmp_path / "data" / "audit.db").is_file()
+    finally:
+        running.send_signal(signal.SIGTERM)
+        rest, _ = running.communicate(timeout=30)
+    assert "the token of anna" not in "".join(lines) + rest
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "words"),
+    [
+        (0o644, "- {name: anna, role: viewer, token: the token of anna}", "chmod 600"),
+        (0o600, "- {name: admin, role: viewer, token: the token of anna}", "'admin' is that of --token"),
+        (0o600, "- {name: anna, role: boss, token: the token of anna}", "tokens.yaml:1:3: role must be viewer"),
+    ],
+)
+def test_tokens_that_cannot_be_used_are_said(root, yaml, tmp_path, mode, text, words):
+    file = tmp_path / "tokens.yaml"
+    file.write_text(text)
+    file.chmod(mode)
+    done = subprocess.run(
+        [sys.executable, "run.py", "serve", str(yaml), "--port", "0", "--tokens", str(file)],
+        cwd=root, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode in (1, 2)
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "the token of anna" not in done.stderr
 
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])

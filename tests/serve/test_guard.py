@@ -277,6 +277,26 @@ def test_who_guesses_waits():
     assert sent(guard, "POST", client=None, authorization=f"Bearer {TOKEN}")[0] == 204
 
 
+def test_a_websocket_is_closed_when_its_session_ends():
+    access, sent_on = Access(Token(TOKEN)), []
+
+    async def behind(scope, receive, send):
+        assert (scope["state"]["role"], scope["state"]["name"]) == ("admin", "admin")
+        await send({"type": "websocket.accept"})
+        access.sessions.end_of("server")
+        for _ in range(2):
+            with pytest.raises(OSError, match="session has ended"):
+                await send({"type": "websocket.send", "text": "an image"})
+
+    async def send(message):
+        sent_on.append((message["type"], message.get("code")))
+
+    headers = [(b"host", b"127.0.0.1"), (b"cookie", signed_cookie(access).encode())]
+    scope = {"type": "websocket", "path": "/x", "headers": headers, "client": ("10.0.0.1", 1)}
+    asyncio.run(Guard(behind, access)(scope, None, send))
+    assert sent_on == [("websocket.accept", None), ("websocket.close", 1008)]
+
+
 def test_a_right_cookie_that_another_origin_sends_is_no_wrong_guess():
     async def behind(scope, receive, send):
         await send({"type": "http.response.start", "status": 204, "headers": []})

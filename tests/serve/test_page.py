@@ -84,7 +84,9 @@ def test_signed_out_it_shows_no_picture_and_offers_to_sign_in(open_page):
 
 def test_the_api_page_reads_the_api(open_page, server):
     page = open_page(token=None, url=f"{server.url}docs")
-    expect(page.locator("article").filter(has_text="/api/v1/sources/{id}/pause")).to_contain_text("Needs the token")
+    expect(page.locator("article").filter(has_text="/api/v1/sources/{id}/pause")).to_contain_text(
+        "Needs the role operator"
+    )
     assert page.locator("article").count() > 25
     assert wide(page) <= 0
     shoot(page, "docs")
@@ -167,4 +169,7 @@ def test_the_server_goes_away_and_comes_back(open_page, root, monkeypatch):
         expect(page.locator("#away")).to_be_hidden()
         expect(tile(page, "cam").locator(".badge")).to_have_text("running")
         first = tile(page, "cam").locator("img").get_attribute("src")
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        page.get_by_label("Token").fill(TOKEN)
+        page.locator("#login").get_by_role("button", name="Sign in").click()
         expect(tile(page, "cam").locator("img")).not_to_have_attribute("src", first)

@@ -214,6 +214,23 @@ def test_a_pipeline_that_hides_parts_of_its_images_shows_none(root, monkeypatch)
         assert (found["ok"], found["image"], found["width"]) == (True, None, 640)
 
 
+def test_all_of_it_works_over_several_processes(root, monkeypatch):
+    monkeypatch.chdir(root)
+    text = (
+        "device: {use: cpu, processes: 2}\n"
+        "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
+    )
+    with served(text, root) as one:
+        one.running("cam")
+        assert check(one, "test://")["ok"]
+        assert check(one, "test://", id="cam")["ok"]
+        assert send(one, "id,uri,pace\none,test://,5\ntwo,test://,5\n", "all")["added"] == ["one", "two"]
+        assert one.running("two")["options"] == {"pace": 5}
+        assert "two,test://,5" in one.client.get("/api/v1/sources.csv").text
+        assert one.client.get("/api/v1/source-options").status_code == 200
+        assert one.client.get("/api/v1/audit?action=sources.add").json()[0]["target"] == "one, two"
+
+
 # ------------------------------------------------------------------------------------------------------------ options
 
 

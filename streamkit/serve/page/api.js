@@ -20,13 +20,14 @@ export class Trouble extends Error {
  * @param {string} method
  * @param {string} path
  * @param {unknown} [body]
+ * @param {number} [patience_ms]
  * @returns {Promise<any>}
  */
-export async function call(method, path, body) {
+export async function call(method, path, body, patience_ms = PATIENCE_MS) {
   /** @type {Record<string, string>} */
   const headers = {};
   /** @type {RequestInit} */
-  const request = { method, headers, cache: "no-store", signal: /** @type {any} */ (AbortSignal).timeout(PATIENCE_MS) };
+  const request = { method, headers, cache: "no-store", signal: /** @type {any} */ (AbortSignal).timeout(patience_ms) };
   if (body !== undefined) {
     headers["Content-Type"] = "application/json";
     request.body = JSON.stringify(body);

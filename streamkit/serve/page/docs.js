@@ -36,7 +36,7 @@ function operation(verb, path, call) {
   }
   return make("article", {},
     make("h3", {}, make("code", { class: "verb" }, verb.toUpperCase()), make("code", {}, path)),
-    make("p", {}, call.description ?? call.summary, call.security ? ` ${t("docs.locked")}` : ""),
+    make("p", {}, call.description ?? call.summary, call.security ? ` ${t("docs.locked", { role: call.security[0].HTTPBearer[0] })}` : ""),
     make("table", {}, make("tbody", {}, ...rows)));
 }
 

@@ -1,16 +1,29 @@
-// Sign-in. A link with #token=... signs in automatically; the token is removed from the address bar.
+// Sign-in and roles. A link with #token=... signs in automatically; the token is removed from the address bar.
+//
+// An element with data-needs="operator" or "admin" is hidden from a role that may not use it; see roles.css.
 
 import { call, get } from "./api.js";
-import { $, dialog, field, say } from "./dom.js";
+import { $, dialog, field, say, text } from "./dom.js";
 import { t } from "./strings.js";
 
+const ROLES = ["viewer", "operator", "admin"];
+const EVERY_MS = 5000; // how often the page asks whether its session goes on
+
 export let signedIn = false;
+/** Who is signed in: the owner of the token, and its role. @type {{ name: string, role: string }} */
+export let who = { name: "", role: "" };
+
+/**
+ * Whether the user's role includes another one.
+ * @param {string} role
+ */
+export const may = (role) => ROLES.indexOf(who.role) >= ROLES.indexOf(role);
 
 /** @type {Set<(signedIn: boolean) => void>} */
 const changed = new Set();
 
 /**
- * Calls `callback` when the user signs in or out; returns a function that ends this.
+ * Calls `callback` when the user signs in or out, or has another role; returns a function that ends this.
  * @param {(signedIn: boolean) => void} callback
  */
 export function onSession(callback) {
@@ -18,9 +31,25 @@ export function onSession(callback) {
   return () => changed.delete(callback);
 }
 
-/** @param {boolean} value */
-function set(value) {
+// Asks the server who is signed in.
+async function look(force = false) {
+  const { signed_in: value, name, role } = await get("/api/v1/session");
+  if (signedIn && !value) say(t("session.over"));
+  if (force || value !== signedIn || name !== who.name || role !== who.role) set(value, name, role);
+}
+
+setInterval(() => { if (signedIn && !document.hidden) look().catch(() => null); }, EVERY_MS);
+
+/**
+ * @param {boolean} value
+ * @param {string} [name] of the token's owner
+ * @param {string} [role]
+ */
+function set(value, name = "", role = "") {
   signedIn = value;
+  who = { name, role };
+  document.body.dataset.role = role;
+  text($("who"), value ? t(name === role ? "role.same" : "role.who", { name, role: t(`role.${role}`) }) : "");
   $("sign-in").hidden = value;
   $("sign-out").hidden = !value;
   for (const callback of changed) callback(value);
@@ -29,7 +58,7 @@ function set(value) {
 const login = dialog("login", async (form) => {
   await call("POST", "/api/v1/session", { token: field(form, "token").value });
   form.reset();
-  set(true);
+  await look();
   say(t("session.in"));
 });
 
@@ -50,7 +79,7 @@ export async function begin() {
       await call("POST", "/api/v1/session", { token: given });
     } catch { /* the page shows the sign-in form */ }
   }
-  set((await get("/api/v1/session")).signed_in);
+  await look(true);
 }
 
 $("sign-in").addEventListener("click", askToken);

@@ -1,5 +1,6 @@
 // The texts of the page, by key. Each topic has a file in strings/en/; a translation is a folder beside it.
 
+import access from "./strings/en/access.js";
 import alarms from "./strings/en/alarms.js";
 import charts from "./strings/en/charts.js";
 import common from "./strings/en/common.js";
@@ -8,10 +9,13 @@ import controls from "./strings/en/controls.js";
 import events from "./strings/en/events.js";
 import logs from "./strings/en/logs.js";
 import pipeline from "./strings/en/pipeline.js";
+import sources from "./strings/en/sources.js";
 import zones from "./strings/en/zones.js";
 
 /** @type {Record<string, string>} */
-const TEXTS = { ...alarms, ...charts, ...common, ...config, ...controls, ...events, ...logs, ...pipeline, ...zones };
+const TEXTS = {
+  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...events, ...logs, ...pipeline, ...sources, ...zones,
+};
 
 /**
  * The text of a key, with `{name}` replaced by values.

@@ -3,6 +3,7 @@
 import { Trouble, call, get, path } from "./api.js";
 import { $, ago, dialog, field, make, number, say, text, why } from "./dom.js";
 import { askToken, lost, onSession, signedIn } from "./session.js";
+import { openSource } from "./source_form.js";
 import { has, t } from "./strings.js";
 
 /** @typedef {import("./types").SourceView} SourceView */
@@ -214,54 +215,9 @@ async function doing(tile, work) {
   }
 }
 
-/** @type {Tile | null} */
-let changing = null;
-let before = { uri: "", options: "" }; // the initial values of the form: only changed fields are sent
-const camera = dialog("camera", async (form) => {
-  const id = field(form, "id"), uri = field(form, "uri"), options = field(form, "options");
-  /** @type {{ uri?: string, options?: unknown }} */
-  const body = {};
-  if (uri.value.trim() !== before.uri) body.uri = uri.value.trim();
-  if (options.value.trim() !== before.options) {
-    try {
-      body.options = JSON.parse(options.value.trim() || "{}");
-    } catch {
-      throw new Error(t("camera.notJson"));
-    }
-  }
-  const made = changing ? await call("PUT", path(changing.id), body)
-    : await call("POST", "/api/v1/sources", { id: id.value.trim(), ...body });
-  say(t(changing ? "camera.changed" : "camera.added", { id: made.id }));
-});
-
-/** @param {Tile | null} tile */
-function openCamera(tile) {
-  if (!signedIn) return askToken();
-  changing = tile;
-  const form = /** @type {HTMLFormElement} */ (camera.box.querySelector("form"));
-  const id = field(form, "id"), uri = field(form, "uri"), given = field(form, "options");
-  form.reset();
-  text($("camera-title"), tile ? t("tile.changeOf", { id: tile.id }) : t("camera.add"));
-  text($("camera-save"), t(tile ? "tile.change" : "camera.save"));
-  id.value = tile ? tile.id : "";
-  id.readOnly = Boolean(tile);
-  // a masked password must not be sent back
-  const known = (/** @type {string} */ value) => (value.includes("***") ? "" : value);
-  const source = tile?.source;
-  const options = source && Object.keys(source.options).length ? JSON.stringify(source.options) : "";
-  before = { uri: source ? known(source.address) : "", options: known(options) };
-  uri.value = before.uri;
-  uri.placeholder = source?.address ?? "";
-  uri.required = !tile;
-  given.value = before.options;
-  given.placeholder = options || '{"timeout": "10s"}';
-  text($("camera-kept"), tile ? t("camera.kept") : "");
-  camera.open();
-  (tile ? uri : id).focus();
-}
-
-const change = openCamera;
-$("add").addEventListener("click", () => openCamera(null));
+/** @param {Tile} tile */
+const change = (tile) => (signedIn ? openSource(tile.source) : askToken());
+$("add").addEventListener("click", () => openSource(null));
 
 /** @type {Tile | null} */
 let removing = null;

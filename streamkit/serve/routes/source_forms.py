@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from streamkit.config.checks.hiding import hiding
 from streamkit.runtime.ingest.connection_test import ConnectionResult, ConnectionTest
 from streamkit.serve.api_models import RequestRejected
-from streamkit.serve.audit import note
+from streamkit.serve.audit import note, note_no_change
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.routes.common import LOCKED_ERRORS, OPERATOR, errors, reply
 from streamkit.serve.source_csv import read_lines, written
@@ -67,6 +67,8 @@ def add_source_forms(api: APIRouter, engine: ServeEngine) -> None:
             if given.mode == "all" and len(result.added) < len(read):
                 while result.added:
                     engine.remove(result.added.pop())
+        if given.mode == "check":
+            note_no_change(request)
         note(request, ", ".join(result.added), mode=given.mode, lines=len(read))
         return reply(result)
 

@@ -41,7 +41,7 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
     @api.put("/sources/{id:path}", responses=errors(*LOCKED_ERRORS, 404, 409, 422), **change)
     def replace(id: str, new: api_models.ChangedSource, request: Request) -> Response:  # noqa: A002
         """Change the address or options of a source, and restart it; omitted fields are kept."""
-        note(request, **{name: value for name, value in vars(new).items() if value is not None})
+        note(request, uri=new.uri, options=new.options)
         return reply(engine.change(id, new))
 
     @api.delete(

@@ -17,8 +17,10 @@ export const VIEWS = [
   { name: "events", title: t("events.title"), load: () => import("./events.js") },
   { name: "charts", title: t("charts.title"), load: () => import("./charts.js") },
   { name: "alarms", title: t("alarms.title"), load: () => import("./alarms.js") },
+  { name: "sources", title: t("sources.title"), load: () => import("./sources.js") },
   { name: "zones", title: t("zones.title"), load: () => import("./zones.js") },
   { name: "pipeline", title: t("pipeline.title"), load: () => import("./pipeline.js") },
   { name: "config", title: t("config.title"), load: () => import("./config.js") },
   { name: "logs", title: t("logs.title"), load: () => import("./logs.js") },
+  { name: "access", title: t("access.title"), load: () => import("./access.js") },
 ];

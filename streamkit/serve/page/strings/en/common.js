@@ -35,7 +35,7 @@ export default {
   "session.in": "You are signed in.",
   "session.out": "You are signed out.",
   "session.token": "Token",
-  "session.about": "Images, addresses and changes need the token. The server prints it when it starts, or reads it from `STREAMKIT_TOKEN`.",
+  "session.about": "Images, addresses and changes need a token. An admin creates it for you. The server prints the admin's own when it starts, or reads it from `STREAMKIT_TOKEN`.",
 
   "state.connecting": "connecting",
   "state.running": "running",
@@ -78,17 +78,6 @@ export default {
   "tile.stream": "Live stream of {id}",
 
   "camera.add": "Add a camera",
-  "camera.name": "Name",
-  "camera.nameHelp": "Letters, digits, `_`, `.` and `-`, such as `gate`.",
-  "camera.address": "Address",
-  "camera.addressHelp": "For example `rtsp://user:password@10.0.0.7/stream1`. The password is never shown again.",
-  "camera.options": "Options",
-  "camera.asJson": "As JSON",
-  "camera.save": "Add",
-  "camera.notJson": "The options are not JSON; write them as in {\"timeout\": \"10s\"}.",
-  "camera.kept": "Fields that you do not change keep their values.",
-  "camera.changed": "{id} was changed.",
-  "camera.added": "{id} was added.",
 
   "removal.title": "Remove {id}?",
   "removal.about": "Decoded frames are still processed, and its files are closed. Its address is deleted.",
@@ -99,10 +88,10 @@ export default {
   "events.noImage": "no image",
   "events.never": "No stage of this pipeline emits events.",
 
-  "docs.about": "Anyone can read. Changes and images need `Authorization: Bearer TOKEN`. Errors are returned as `{\"error\": \"reason\"}`.",
+  "docs.about": "Anyone can read states. Other requests need `Authorization: Bearer TOKEN`, and the token's role must allow them. Errors are returned as `{\"error\": \"reason\"}`.",
   "docs.or": "or",
   "docs.list": "list of {of}",
   "docs.body": "body",
-  "docs.locked": "Needs the token.",
+  "docs.locked": "Needs the role {role}.",
   "docs.objects": "Objects",
 };
