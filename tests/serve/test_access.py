@@ -255,6 +255,10 @@ def test_a_session_of_a_token_that_another_process_revoked_is_over(tmp_path):
     assert not one.active(who)
     assert one.with_cookie(cookie) is None
     assert one.sessions.all() == []
+    who = one.with_token(one.create("ben", "viewer", "admin"))
+    one.sessions.open(who.key, "", "")
+    one.revoke("ben")
+    assert one.sessions.all() == []
 
 
 def test_an_idle_session_is_not_active():

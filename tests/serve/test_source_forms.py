@@ -203,6 +203,35 @@ def test_a_hidden_password_is_sent_to_its_own_host_only(server):
     assert config.options["uri"] == f"rtsp://ann:{SECRET}@127.0.0.1:9/y"
 
 
+PLUGIN = """
+from typing import Annotated
+from streamkit.core.stage import stage
+from streamkit.stages.sources.test_pattern import TestPattern
+
+@stage("behind_proxy")
+class BehindProxy(TestPattern):
+    proxy: Annotated[str, "the address of a proxy"] = ""
+"""
+
+
+def test_a_hidden_part_of_an_option_is_kept_too(root, monkeypatch, tmp_path):
+    monkeypatch.chdir(root)
+    (tmp_path / "behind_proxy.py").write_text(PLUGIN)
+    proxy = f"http://ann:{SECRET}@127.0.0.1:9"
+    text = (
+        f"plugins: [{tmp_path}/behind_proxy.py]\n"
+        f"sources: {{cam: {{stage: behind_proxy, uri: 'test://', pace: 10, proxy: '{proxy}'}}}}\n"
+        "stages: {jsonl: {path: /dev/null}}"
+    )
+    with served(text, root) as one:
+        shown = one.source("cam")["options"]
+        assert shown == {"pace": 10, "proxy": "http://ann:***@127.0.0.1:9"}
+        assert "behind_proxy" in one.client.get("/api/v1/source-options").json()
+        assert one.client.put("/api/v1/sources/cam", json={"options": {**shown, "pace": 20}}).status_code == 200
+        (config,) = one.engine.graph.sources
+        assert (config.options["pace"], config.options["proxy"]) == (20, proxy)
+
+
 def test_a_pipeline_that_hides_parts_of_its_images_shows_none(root, monkeypatch):
     monkeypatch.chdir(root)
     text = (

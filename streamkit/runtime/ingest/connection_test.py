@@ -52,8 +52,6 @@ class ConnectionTest:
     def __init__(self, config: SourceConfig, limit_s: float = LIMIT_S) -> None:
         names = {one.name for one in dataclasses.fields(config.type)}  # type: ignore[arg-type]  # a stage is a dataclass
         options = {**config.options, **{name: value for name, value in _OVERRIDES.items() if name in names}}
-        if isinstance(timeout_s := options.get("timeout", limit_s), int | float) and "timeout" in names:
-            options["timeout"] = min(timeout_s, limit_s)
         made = config.type(**options)
         assert isinstance(made, Source)
         self._source, self._uri = made, str(config.options.get("uri", ""))
