@@ -26,7 +26,9 @@ _TOKEN = "STREAMKIT_TOKEN"
               help="also answer for this host name; IP addresses and localhost are allowed; repeatable")  # fmt: skip
 @click.option("--max-connections", type=click.IntRange(min=8), default=256, show_default=True,
               help="simultaneous connections; at most a quarter of the open files allowed (ulimit -n)")  # fmt: skip
-@click.option("--allow-files", is_flag=True, help="let added sources read this machine's files and devices")
+@click.option(
+    "--allow-files", is_flag=True, help="let added sources read this machine's files, and edits change plugins"
+)
 def serve(
     pipeline: Path, set_: tuple[str, ...], device: str | None, host: str, port: int, token: str | None,
     allowed_hosts: tuple[str, ...], max_connections: int, allow_files: bool,

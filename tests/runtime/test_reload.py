@@ -355,7 +355,7 @@ def rebuilt(running: ReloadingPipeline, path: Path, text: str) -> None:
 def test_changes_by_calls_outlive_a_rebuild(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, _, _):
-        running.add(source("c"))
+        running.add(source(running, "c"))
         running.remove("b")
         running.set("slow", {"pause_s": 0.002})
         running.pause("a")
@@ -374,7 +374,7 @@ def test_an_edit_counts_where_a_call_changed_the_same(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, _, _):
         running.remove("b")
-        running.change(source("a", rate=77))
+        running.change(source(running, "a", stage="camera", rate=77))
         running.set("slow", {"pause_s": 0.002})
         text = "sources:\n  a: {stage: camera, rate: 50}\n  b: {stage: camera, rate: 50}\nstages:\n"
         rebuilt(running, path, f"{text}  slow: {{pause_s: 0.003}}\n  note: {{}}\n  more: {{stage: note}}\n")

@@ -30,9 +30,8 @@ def server(root, tmp_path_factory):
 
 def test_a_zone_of_two_processes_is_edited_and_all_goes_on(server):
     found = server.client.get("/api/v1/shapes").json()
-    assert server.until(lambda: server.client.get("/api/v1/shapes").json()["sizes"]) == {
-        "street": [640, 360], "lane": [640, 360],
-    }  # fmt: skip
+    whole = {"street": [640, 360], "lane": [640, 360]}
+    server.until(lambda: server.client.get("/api/v1/shapes").json()["sizes"] == whole)
     server.client.post("/api/v1/sources", json={"id": "extra", "uri": "test://"})
     server.running("extra")
     pids = set(server.engine.running.pids)
