@@ -35,7 +35,9 @@ _TOKEN = "STREAMKIT_TOKEN"
 @click.option("--keep-events", default="30d", show_default=True, help="how long events are kept")
 @click.option("--keep-size", default="2GB", show_default=True,
               help="maximum size of the events; the oldest images are removed first")  # fmt: skip
-@click.option("--allow-files", is_flag=True, help="let added sources read this machine's files and devices")
+@click.option(
+    "--allow-files", is_flag=True, help="let added sources read this machine's files, and edits change plugins"
+)
 def serve(
     pipeline: Path, set_: tuple[str, ...], device: str | None, host: str, port: int, token: str | None,
     tokens: Path | None, data: Path, keep_events: str, keep_size: str, allowed_hosts: tuple[str, ...],

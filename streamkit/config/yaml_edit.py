@@ -1,6 +1,6 @@
 """Edits values in the text of a YAML: only the characters of what changes are replaced.
 
-Comments, order, quotes, blank lines and the style of everything else stay as they are. A round trip through a YAML
+Comments, order, quotes, blank lines and the style of everything else are not changed. A round trip through a YAML
 writer would lay out other lines again. An edit that would change another place, through an anchor, is refused.
 """
 

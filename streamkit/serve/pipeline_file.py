@@ -22,7 +22,7 @@ Check = Callable[[str], tuple[list[Problem], list[Problem]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedText:
     """A text that was checked in place of the file's.
 
     Attributes:
@@ -78,7 +78,7 @@ class PipelineFile:
             return f"the folder of {self.path.name} is read-only for this server; the file is replaced as a whole"
         return ""
 
-    def checked(self, text: str) -> Checked:
+    def checked(self, text: str) -> CheckedText:
         """Check a text. Raises RequestRejected: the file cannot be read."""
         before = self.read()
         try:
@@ -93,9 +93,9 @@ class PipelineFile:
                 problems, warnings = self._check(text)
             except Exception as error:  # of a plugin
                 problems = [Problem(str(self.path), 0, 0, f"the check failed: {describe(error)}")]
-        return Checked(text, before, problems, warnings, diff(before, text, self.path.name))
+        return CheckedText(text, before, problems, warnings, diff(before, text, self.path.name))
 
-    def write(self, made: Checked, hash_: str) -> None:
+    def write(self, made: CheckedText, hash_: str) -> None:
         """Replace the file's text by one that was checked; the file keeps its rights, a symbolic link its target.
 
         Args:

@@ -340,3 +340,58 @@ def test_another_number_of_processes_is_another_pipeline():
     )
     assert _alike(two, two)
     assert not _alike(two, three)
+
+
+# ------------------------------------------------------------------------------------- changes by calls, over a rebuild
+
+
+def rebuilt(running: ReloadingPipeline, path: Path, text: str) -> None:
+    """Write a text that needs a rebuild, and wait for the new pipeline."""
+    before = running._running
+    path.write_text(f"device: cpu\n{text}")
+    until(lambda: running._running is not before and running.ready)
+
+
+def test_changes_by_calls_outlive_a_rebuild(tmp_path):
+    path = tmp_path / "p.yaml"
+    with following(path, SOURCES + STAGES) as (running, _, _):
+        running.add(source(running, "c"))
+        running.remove("b")
+        running.set("slow", {"pause_s": 0.002})
+        running.pause("a")
+        rebuilt(running, path, SOURCES + STAGES + "  more: {stage: note}\n")
+        assert set(running.states) == {"a", "c"}
+        assert running.states["a"].state == "paused"
+        assert running.changeable("slow") == {"pause_s": 0.002}
+        more("c")
+        rebuilt(running, path, SOURCES + STAGES)  # and the next one
+        assert set(running.states) == {"a", "c"}
+        running.resume("a")
+        more("a")
+
+
+def test_an_edit_counts_where_a_call_changed_the_same(tmp_path):
+    path = tmp_path / "p.yaml"
+    with following(path, SOURCES + STAGES) as (running, _, _):
+        running.remove("b")
+        running.change(source(running, "a", stage="camera", rate=77))
+        running.set("slow", {"pause_s": 0.002})
+        text = "sources:\n  a: {stage: camera, rate: 50}\n  b: {stage: camera, rate: 50}\nstages:\n"
+        rebuilt(running, path, f"{text}  slow: {{pause_s: 0.003}}\n  note: {{}}\n  more: {{stage: note}}\n")
+        assert set(running.states) == {"a", "b"}
+        assert [one.options["rate"] for one in running.graph.sources] == [50, 50]
+        assert running.changeable("slow") == {"pause_s": 0.003}
+
+
+def test_it_says_why_an_edit_is_rejected_until_the_next_one(tmp_path):
+    path = tmp_path / "p.yaml"
+    with following(path, SOURCES + STAGES) as (running, _, _):
+        assert running.rejected == ""
+        path.write_text("device: cpu\nsources: {a: {stage: camera, rat: 3}}\nstages: {slow: {}}\n")
+        until(lambda: running.rejected)
+        assert "camera has no option 'rat'" in running.rejected
+        assert "rat: 3" not in running.text
+        assert running.ready
+        path.write_text(text := f"device: cpu\n# mended\n{SOURCES}{STAGES}")
+        until(lambda: not running.rejected)
+        assert running.text == text

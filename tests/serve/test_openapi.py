@@ -6,9 +6,20 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
-from support.servers import TOKEN
+from support.servers import PIPELINE, TOKEN, served
 
 EXAMPLES = 15
+
+
+@pytest.fixture(scope="module")
+def server(root, tmp_path_factory):
+    """A server whose YAML may be edited."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        text = PIPELINE.replace("[plugins]", f"[{root}/plugins]")
+        with served(text, root, path=tmp_path_factory.mktemp("openapi") / "pipeline.yaml") as made:
+            made.running("street")
+            yield made
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import { t } from "./strings.js";
 /** @typedef {import("./shapes.js").Point} Point */
 /** @typedef {import("./shapes.js").Shapes} Shapes */
 
+const DOUBLE_MS = 400;
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 export class Board {
@@ -25,6 +26,7 @@ export class Board {
     /** @type {Point | null} */
     this.cursor = null;
     this.drag = null;
+    this.pressed = { n: -1, at: 0 }; // the point that was pressed last, and when
     this.svg = svg("svg", { tabindex: "-1", role: "group" });
     this.image = make("img", { alt: "" });
     this.hint = make("span", { class: "hint" });
@@ -69,6 +71,7 @@ export class Board {
     this.selected = -1;
     this.cursor = [this.size[0] / 2, this.size[1] / 2];
     this.draw();
+    this.element.scrollIntoView({ block: "nearest", behavior: "instant" });
     this.svg.focus({ preventScroll: true });
     say(t(this.kind === "area" ? "zones.help_area" : "zones.help_line"));
   }
@@ -159,7 +162,13 @@ export class Board {
       return;
     }
     event.preventDefault();
-    const n = Number(target.dataset.n), part = target.dataset.part;
+    const n = Number(target.dataset.n), part = target.dataset.part, now = performance.now();
+    const again = part === "point" && n === this.pressed.n && now - this.pressed.at < DOUBLE_MS;
+    this.pressed = { n: part === "point" ? n : -1, at: now };
+    if (again) { // the browser sees no double click: the point is drawn again in between
+      this.removePoint(n);
+      return;
+    }
     if (part === "shape") this.select(n);
     this.shapes.begin();
     const shape = this.shapes.list[this.selected];
@@ -184,12 +193,14 @@ export class Board {
       shape.points = moved(points, (event.clientX - from[0]) * scale, (event.clientY - from[1]) * scale, this.size);
     } else if (Math.hypot(event.clientX - from[0], event.clientY - from[1]) > 2 || part === "middle") {
       shape.points[n] = this.#at(event);
+      this.drag.moved = true;
     }
     this.draw();
   }
 
   up() {
     if (!this.drag) return;
+    if (this.drag.moved) this.pressed.n = -1;
     this.drag = null;
     this.shapes.settle();
     this.draw();
@@ -197,13 +208,9 @@ export class Board {
   }
 
   double(event) {
-    if (this.drawing) {
-      event.preventDefault();
-      this.finish();
-      return;
-    }
-    const target = event.target.closest('[data-part="point"]');
-    if (target) this.removePoint(Number(target.dataset.n));
+    if (!this.drawing) return;
+    event.preventDefault();
+    this.finish();
   }
 
   // --------------------------------------------------------------------------------------------------------- keyboard

@@ -15,7 +15,7 @@ from streamkit.core.masking import mask
 from streamkit.serve import api_models
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.pipeline_file import Checked, PipelineFile
+from streamkit.serve.pipeline_file import CheckedText, PipelineFile
 from streamkit.serve.routes.common import ADMIN, LOCKED_ERRORS, errors, reply
 
 
@@ -96,7 +96,7 @@ def _problems(problems: list[Problem], *, warning: bool) -> list[api_models.Prob
     return [api_models.ProblemView(one.line, one.column, mask(one.text), warning) for one in problems]
 
 
-def _edit(made: Checked, *, saved: bool) -> api_models.EditView:
+def _edit(made: CheckedText, *, saved: bool) -> api_models.EditView:
     problems = [*_problems(made.problems, warning=False), *_problems(made.warnings, warning=True)]
     return api_models.EditView(problems, made.diff, digest(made.text if saved else made.before), saved)
 

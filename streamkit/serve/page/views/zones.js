@@ -54,13 +54,16 @@ class Zones {
       make("div", { class: "tools" }, this.add, this.finish, this.cancel),
       make("div", { class: "tools" }, this.undo, this.redo, this.reset),
       make("div", { class: "tools" }, this.apply, this.again), this.error, this.state);
-    this.element = make("section", { class: "zones", "aria-label": t("zones.title"), onkeydown: (event) => this.key(event) },
+    this.element = make("section", { class: "zones", "aria-label": t("zones.title") },
       make("div", { class: "title" }, make("h2", {}, t("zones.title"))), this.empty, this.board.element, this.panel);
+    this.keys = (event) => this.key(event); // a button that is disabled loses the focus, so not on the element
+    document.addEventListener("keydown", this.keys);
     this.picture();
   }
 
   close() {
     this.closed = true;
+    document.removeEventListener("keydown", this.keys);
     if (this.board.image.src) URL.revokeObjectURL(this.board.image.src);
   }
 
@@ -207,7 +210,7 @@ class Zones {
 
   key(event) {
     const typing = event.target.closest("input, select, textarea");
-    if (!(event.ctrlKey || event.metaKey) || typing || !this.loaded) return;
+    if (!(event.ctrlKey || event.metaKey) || typing || !this.loaded || document.querySelector("dialog[open]")) return;
     const key = event.key.toLowerCase();
     if (key === "z" || key === "y") {
       event.preventDefault();

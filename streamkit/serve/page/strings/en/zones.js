@@ -43,7 +43,7 @@ export default {
   "zones.unnamed": "without a name",
   "zones.in": "in",
   "zones.moved": "x {x}, y {y}",
-  "zones.help_edit": "Drag points and shapes, or select one with Tab and move it with the arrow keys (Shift: ten pixels). The small circles on edges add points; Delete removes a point.",
+  "zones.help_edit": "Drag points and shapes, or select one with Tab and move it with the arrow keys (Shift: ten pixels). The small circles on edges add points; Delete or a double click removes one.",
   "zones.help_area": "Click on each corner. Click on the first one, press Enter or double-click to finish; Escape cancels.",
   "zones.help_line": "Click on the points of the line, then press Enter or double-click. The arrow shows the side that counts as in.",
   "zones.help_keys": "With the keyboard: the arrow keys move the cross, Space sets a point, Enter finishes.",

@@ -1,0 +1,51 @@
+"""Edits of the YAML of a pipeline that runs in two processes: states, images and events go on."""
+
+import pytest
+from support.servers import served
+
+TEXT = """\
+device: {use: cpu, processes: 2}
+sources:
+  street: {uri: samples/street.mp4, pace: realtime, loop: true}
+  lane: {uri: samples/street.mp4, pace: realtime, loop: true}
+stages:
+  detect: {model: demo}
+  track: {}
+  till:
+    stage: zone
+    units: share
+    polygon: {far: [[0, 0], [0.01, 0], [0.01, 0.01]]}   # nothing is here
+"""
+
+
+@pytest.fixture(scope="module")
+def server(root, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        with served(TEXT, root, path=tmp_path_factory.mktemp("fleet") / "shop.yaml") as made:
+            for id_ in ("street", "lane"):
+                made.running(id_)
+            yield made
+
+
+def test_a_zone_of_two_processes_is_edited_and_all_goes_on(server):
+    found = server.client.get("/api/v1/shapes").json()
+    whole = {"street": [640, 360], "lane": [640, 360]}
+    server.until(lambda: server.client.get("/api/v1/shapes").json()["sizes"] == whole)
+    server.client.post("/api/v1/sources", json={"id": "extra", "uri": "test://"})
+    server.running("extra")
+    pids = set(server.engine.running.pids)
+    given = {"option": "polygon", "shapes": {"whole": [[0, 0], [1, 0], [1, 1], [0, 1]]}, "hash": found["hash"]}
+    answer = server.client.post("/api/v1/stages/till/shapes", json={**given, "dry_run": False})
+    assert answer.status_code == 200, answer.text
+    server.until(lambda: server.client.get("/api/v1/config").json()["applied"] and server.engine.ready)
+    for id_ in ("street", "lane", "extra"):
+        server.running(id_)
+        assert server.client.get(f"/api/v1/sources/{id_}/snapshot.jpg").status_code == 200
+    assert len(set(server.engine.running.pids) - pids) >= 2  # these are other processes
+    events = server.until(lambda: [
+        one for one in server.client.get("/api/v1/events?limit=500").json()
+        if one["kind"] == "entered" and one["data"].get("zone") == "whole"
+    ])  # fmt: skip
+    assert events
+    assert "streamkit_source_frames_per_second" in server.open.get("/metrics").text
