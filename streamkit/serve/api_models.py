@@ -173,7 +173,8 @@ class Status:
     """The pipeline as a whole.
 
     `ready` says whether it accepts frames; `emits` lists the stages that emit events, `records` those that can record
-    a clip on request, `alarms` the alarms that are currently raised.
+    a clip on request, `alarms` the alarms that are currently raised, `hides` those that hide objects or places: while
+    there is one, cameras are shown as images only.
     """
 
     version: str
@@ -190,3 +191,4 @@ class Status:
     alarms: list[RaisedAlarm]
     last_event: int
     allow_files: bool
+    hides: list[str]

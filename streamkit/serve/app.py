@@ -17,9 +17,10 @@ from streamkit.media.uris import mask
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.guard import API, Guard
-from streamkit.serve.live import MAX_VIEWERS
+from streamkit.serve.live import MAX_VIEWERS, Watchers
 from streamkit.serve.routes.common import reply
 from streamkit.serve.routes.images import add_images
+from streamkit.serve.routes.live import add_live
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
@@ -49,7 +50,9 @@ def create_app(
     add_session(api, token)
     add_pipeline(api, engine)
     add_changes(api, engine)
-    add_images(api, engine, viewers)
+    watchers = Watchers(engine, viewers)
+    add_images(api, engine, watchers)
+    add_live(api, engine, watchers)
     app.include_router(api)
     add_probes(app, engine)
     add_pages(app)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamkit.config.alarms import STAGE
+from streamkit.config.checks.hiding import hiding
 from streamkit.config.diagram import crossings, kind_name
 from streamkit.config.pipeline_config import read_source, source_entry
 from streamkit.config.plan import Graph, Node, SourceConfig
@@ -139,6 +140,22 @@ class ServeEngine:
         for name in recorders:
             self._apply(self.running.trigger, name, id_)
         return self.source(id_)
+
+    def hides(self) -> list[str]:
+        """The stages that hide objects or places at present."""
+        return [node.id for node in hiding(self.graph)]
+
+    def check_video(self, id_: str) -> None:
+        """Check that a source's own video may be shown and that it has one. Raises RequestRejected."""
+        source = self.source(id_)
+        if hides := self.hides():
+            raise RequestRejected(
+                403,
+                f"the camera's own video shows what {', '.join(hides)} hides: watch live.mjpg, or remove blur and "
+                f"pixelate from {hides[0]}",
+            )
+        if not source.packets:
+            raise RequestRejected(409, f"{id_} is a {source.kind}, which has no video of its own: watch live.mjpg")
 
     def _configured(self, id_: str) -> SourceConfig | None:
         return next((source for source in list(self.graph.sources) if source.id == id_), None)
@@ -294,7 +311,6 @@ class ServeEngine:
         from streamkit import __version__
 
         running = self.running
-        newest = self.gallery.events(1)
         return api_models.Status(
             version=__version__,
             device=self.device,
@@ -311,7 +327,8 @@ class ServeEngine:
             ],
             records=self._recorders(),
             alarms=self._raised(),
-            last_event=newest[0].number if newest else 0,
+            last_event=self.gallery.last_event,
+            hides=self.hides(),
             allow_files=self.allow_files,
         )
 

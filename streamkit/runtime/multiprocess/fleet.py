@@ -72,7 +72,9 @@ from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.observe.watchdog import Watchdog
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
+from streamkit.runtime.preview.live import LiveWish
 from streamkit.runtime.preview.remote import GalleryRelay
+from streamkit.runtime.preview.remote_live import LiveRelay
 from streamkit.runtime.preview.stage import follow_stages, preview_graph
 
 logger = logging.getLogger(__name__)
@@ -206,7 +208,10 @@ def prepare(
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
         device = plan.devices[0].device
-        return PipelineRun(graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime)
+        return PipelineRun(
+            graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime,
+            live=None if gallery is None else gallery.live,
+        )  # fmt: skip
     return WorkerFleet(
         graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
         trace=trace, process_limits=by_device,
@@ -274,6 +279,7 @@ class WorkerFleet(Controls):
         )  # fmt: skip
         self._mps: MpsDaemon | None = None
         self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
+        self._live_relay = None if gallery is None else LiveRelay(gallery.live, self._view)
         for worker, (_, ids) in zip(self._workers, shares, strict=True):
             self.sources.add_process(worker)
             self.sources.assign(worker, ids)
@@ -401,6 +407,10 @@ class WorkerFleet(Controls):
         """Let the process of a source make images of it until a monotonic time in seconds."""
         self.sources.send(id_, "watch", (id_, until_s))
 
+    def _view(self, id_: str, wish: LiveWish) -> None:
+        """Tell the process of a source what viewers want of it."""
+        self.sources.send(id_, "view", (id_, wish))
+
     # --------------------------------------------------------------------------------------------- the processes
 
     def _start_mps(self) -> None:
@@ -517,7 +527,7 @@ class WorkerFleet(Controls):
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
         worker.silent_s = 0.0
-        if self._relay is not None and self._relay.handle(kind, value):
+        if any(relay is not None and relay.handle(kind, value) for relay in (self._relay, self._live_relay)):
             return
         if kind == "log":
             self._worker_log(*value)

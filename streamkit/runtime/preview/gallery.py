@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from streamkit.core.data import Event
 from streamkit.runtime.preview.demand import EVENT_IMAGES_PER_S, IMAGES_PER_S, PreviewDemand
+from streamkit.runtime.preview.live import LiveHub
 
 REQUESTED_FOR_S = 3.0
 """Seconds for which images of a source are still made after the last request."""
@@ -68,13 +69,14 @@ class Gallery(PreviewDemand):
 
     Attributes:
         on_request: called for each request with the source and the monotonic time until which it is watched.
+        live: live video and records.
     """
 
     def __init__(
         self, images_per_s: float = IMAGES_PER_S, event_images_per_s: float = EVENT_IMAGES_PER_S, keep: int = KEEP
     ) -> None:  # fmt: skip
         super().__init__(images_per_s, event_images_per_s)
-        self.keep = keep
+        self.keep, self.live = keep, LiveHub()
         self.on_request: Callable[[str, float], None] | None = None
         self._newest: dict[str, Thumbnail] = {}
         self._events: deque[GalleryEvent] = deque()
@@ -113,6 +115,14 @@ class Gallery(PreviewDemand):
             self._events.append(GalleryEvent(next(self._numbers), time_s, event, jpeg))
         while len(self._events) > self.keep:
             self._events.popleft()
+
+    @property
+    def last_event(self) -> int:
+        """Number of the newest event; 0 if there is none."""
+        try:
+            return self._events[-1].number
+        except IndexError:
+            return 0
 
     def newest(self, source: str) -> Thumbnail | None:
         """The newest image of `source`; None if there is none, or none was requested lately."""

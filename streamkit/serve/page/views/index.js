@@ -4,6 +4,8 @@
 // called with each new state of the pipeline, `close` when the user leaves the view. `params` are those after `?` in the
 // address, as in #/events?source=gate.
 
+import { t } from "../strings.js";
+
 /** @typedef {{ status: any, sources: any[], stages: any[] }} State */
 /** @typedef {{ update?: (state: State) => void, close?: () => void }} Opened */
 /** @typedef {{ open: (root: HTMLElement, params: URLSearchParams) => Opened }} ViewModule */
@@ -11,5 +13,6 @@
 
 /** @type {View[]} */
 export const VIEWS = [
+  { name: "live", title: t("live.title"), load: () => import("./live.js") },
   { name: "home", title: "Overview", load: null },
 ];
