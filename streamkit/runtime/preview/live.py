@@ -1,7 +1,8 @@
 """Live video and records for viewers: which are wanted, and the queues in which they wait for each viewer.
 
 A source's own packets are muxed where they are read (`packet_tap.py`) and shared by all its viewers. The threads of
-sources and of the preview put; the server's coroutines take. A slow viewer loses what waits for it, and delays nobody.
+sources and of the preview put; the server's coroutines take. A slow viewer loses what waits for it, and delays no
+other one.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class FragmentQueue:
             self._fragments, self._bytes = self._fragments + 1, self._bytes + len(message.data)
         elif isinstance(message, LiveStart):
             self._skipping = False
-            self._waiting.clear()  # a player begins anew with it
+            self._waiting.clear()  # a player starts again with it
             self._fragments = self._bytes = 0
         self._waiting.append(message)
 

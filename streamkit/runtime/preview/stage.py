@@ -147,7 +147,10 @@ class Preview(BatchStage, name="preview"):
 
 
 def live_record(batch: Batch, frame: Frame, row: int | None) -> bytes:
-    """The record of a frame as JSON for viewers, with `shapes`: the lines and zones shown on it.
+    """The record of a frame as JSON for viewers.
+
+    It has `shapes`, the lines and zones shown on the frame, and `skipped`, the detectors that did not search it: their
+    objects of the frame before are still the latest.
 
     Args:
         batch: the batch.
@@ -166,6 +169,7 @@ def live_record(batch: Batch, frame: Frame, row: int | None) -> bytes:
         for name, one in frame.shown.items()
         if one.class_id is None
     ]
+    made["skipped"] = sorted(frame._state.skipped_detectors)
     return as_json(made)
 
 

@@ -83,4 +83,9 @@ async function tick() {
   setTimeout(tick, wait);
 }
 
+$("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names the view
+  ($("home").hidden ? $("view") : $("home")).focus();
+});
+
 tick();

@@ -3,6 +3,7 @@
 import { maskImage } from "./mask.js";
 
 const TRAIL_S = 2;
+const SMALL = 140; // height of a picture below which texts would hide it
 const SURE = 0.3; // score from which a key point is shown
 
 /** @typedef {import("./records.js").FrameRecord} FrameRecord */
@@ -20,6 +21,7 @@ export class Overlay {
     this.canvas = canvas;
     this.records = records;
     this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    this.size = 0; // of texts, in pixels of the canvas; 0 for none
   }
 
   clear() {
@@ -49,15 +51,16 @@ export class Overlay {
     const at = ([px, py]) => /** @type {[number, number]} */ ([left + px * x, top + py * y]);
     context.lineWidth = Math.max(1.5 * ratio, shown.height / 300);
     context.lineJoin = "round";
+    this.size = shown.height < SMALL * ratio ? 0 : Math.min(12 * ratio, Math.max(8 * ratio, shown.height / 34));
     if (show.masks) for (const one of record.objects) if (one.mask) this.mask(one, left, top, shown);
-    if (show.shapes) for (const shape of record.shapes) this.shape(shape, record, at, ratio);
+    if (show.shapes) for (const shape of record.shapes) this.shape(shape, record, at);
     if (show.trails) this.trails(record, at);
     for (const one of record.objects) {
       context.strokeStyle = context.fillStyle = colour(one.class_id);
       if (show.boxes) this.box(one, at);
       if (show.masks) for (const [px, py, score] of one.keypoints ?? []) if (!(score < SURE)) this.dot(at([px, py]), ratio);
     }
-    if (show.labels) for (const one of record.objects) this.label(one, at, ratio);
+    if (show.labels && this.size) for (const one of record.objects) this.label(one, at);
   }
 
   /**
@@ -95,12 +98,11 @@ export class Overlay {
   /**
    * @param {Found} one
    * @param {(point: number[]) => [number, number]} at
-   * @param {number} ratio
    */
-  label(one, at, ratio) {
+  label(one, at) {
     const parts = [one.label ?? String(one.class_id), one.track_id === undefined ? "" : `#${one.track_id}`, one.score.toFixed(2)];
     const [x, y] = at(one.box);
-    this.text(parts.filter(Boolean).join(" "), x, y, colour(one.class_id), ratio);
+    this.text(parts.filter(Boolean).join(" "), x, y, colour(one.class_id));
   }
 
   /**
@@ -108,10 +110,9 @@ export class Overlay {
    * @param {number} x
    * @param {number} y
    * @param {string} ground
-   * @param {number} ratio
    */
-  text(words, x, y, ground, ratio) {
-    const { context } = this, size = 11 * ratio, height = size * 1.35;
+  text(words, x, y, ground) {
+    const { context, size } = this, height = size * 1.35;
     context.font = `600 ${size}px system-ui, "DejaVu Sans", sans-serif`;
     context.textBaseline = "middle";
     const wide = context.measureText(words).width + size * 0.6;
@@ -126,9 +127,8 @@ export class Overlay {
    * @param {import("./records.js").Shape} shape
    * @param {FrameRecord} record
    * @param {(point: number[]) => [number, number]} at
-   * @param {number} ratio
    */
-  shape(shape, record, at, ratio) {
+  shape(shape, record, at) {
     const share = shape.units === "share";
     const points = share ? shape.points.map(([px, py]) => [px * record.width, py * record.height]) : shape.points;
     const { context } = this;
@@ -138,7 +138,7 @@ export class Overlay {
       context.fillStyle = "rgb(255 216 77 / .12)";
       context.fill();
     }
-    if (shape.text) this.text(shape.text, ...at(points[0]), "#ffd84d", ratio);
+    if (shape.text && this.size) this.text(shape.text, ...at(points[0]), "#ffd84d");
   }
 
   /**

@@ -4,11 +4,22 @@ const KEPT_S = 4, AGAIN_MS = 1000;
 const SAME_S = 0.004; // two times of one frame
 const HELD_S = 0.5; // how long objects stay where a frame has no record: sources that skip frames, records that are late
 
-/** @typedef {{ box: number[], score: number, class_id: number, label?: string, track_id?: number, corners?: number[][],
+/** @typedef {{ box: number[], score: number, class_id: number, label?: string, track_id?: number, stage?: string, corners?: number[][],
  *   keypoints?: number[][], mask?: { size: number[], counts: string } }} Found */
 /** @typedef {{ name: string, text: string, closed: boolean, units: string, points: number[][] }} Shape */
 /** @typedef {{ source: string, frame: number, pts_s: number, width: number, height: number, objects: Found[],
- *   shapes: Shape[] }} FrameRecord */
+ *   shapes: Shape[], skipped?: string[] }} FrameRecord */
+
+/**
+ * Objects that were not searched for on a frame, and that no tracker predicts, stay where they were.
+ * @param {FrameRecord} record
+ * @param {FrameRecord} before
+ */
+function hold(record, before) {
+  const skipped = record.skipped ?? [];
+  const known = new Set(record.objects.map((one) => one.stage));
+  record.objects.push(...before.objects.filter((one) => !known.has(one.stage) && (one.stage === undefined || skipped.includes(one.stage))));
+}
 
 export class Records {
   /** @param {(record: FrameRecord) => void} arrived called with each record */
@@ -48,6 +59,7 @@ export class Records {
     let list = this.kept.get(record.source);
     if (!list) this.kept.set(record.source, list = []);
     if (list.length && record.pts_s < list[list.length - 1].pts_s) list.length = 0; // the source began again
+    if (record.skipped?.length && list.length) hold(record, list[list.length - 1]);
     list.push(record);
     let old = 0;
     while (list[old].pts_s < record.pts_s - KEPT_S) old += 1;

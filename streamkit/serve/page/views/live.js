@@ -203,7 +203,7 @@ class LiveView {
     return make("div", { class: "tools" },
       make("div", { role: "group", class: "group", "aria-label": t("live.size") }, ...this.sizes), this.pager,
       make("div", { role: "group", class: "group", "aria-label": t("live.show") }, ...this.layers),
-      make("button", { type: "button", class: "whole", onclick: () => this.root.requestFullscreen?.() }, t("live.fullscreen")));
+      make("button", { type: "button", class: "screen", onclick: () => this.root.requestFullscreen?.() }, t("live.fullscreen")));
   }
 
   /** @param {Partial<Choice>} change */
