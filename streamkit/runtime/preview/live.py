@@ -123,7 +123,7 @@ class LiveDemand:
 
 
 class FragmentQueue:
-    """Messages of a video that wait for one reader. When there are too many, fragments up to the next keyframe go.
+    """Messages of a video that wait for one reader. When there are too many, those before the newest keyframe go.
 
     Attributes:
         lost: number of fragments that were dropped.
@@ -138,10 +138,7 @@ class FragmentQueue:
         """Add a message."""
         if isinstance(message, LiveFragment):
             if self._fragments >= MAX_WAITING or self._bytes > MAX_WAITING_BYTES:
-                self.lost += self._fragments
-                self._waiting = deque(one for one in self._waiting if not isinstance(one, LiveFragment))
-                self._fragments = self._bytes = 0
-                self._skipping = True
+                self._shorten()
             self._skipping &= not message.keyframe
             if self._skipping:
                 self.lost += 1
@@ -152,6 +149,16 @@ class FragmentQueue:
             self._waiting.clear()  # a player starts again with it
             self._fragments = self._bytes = 0
         self._waiting.append(message)
+
+    def _shorten(self) -> None:
+        """Drop the fragments before the newest keyframe; if that is the first of them, drop all until the next."""
+        fragments = [one for one in self._waiting if isinstance(one, LiveFragment)]
+        newest = max((place for place, one in enumerate(fragments) if one.keyframe), default=0)
+        self._skipping, dropped = newest == 0, newest or len(fragments)
+        gone = set(map(id, fragments[:dropped]))
+        self._waiting = deque(one for one in self._waiting if id(one) not in gone)
+        self.lost += dropped
+        self._fragments, self._bytes = len(fragments) - dropped, sum(len(one.data) for one in fragments[dropped:])
 
     def take(self) -> list[LiveMessage]:
         """Remove and return all messages."""
