@@ -6,7 +6,7 @@ import time
 import anyio
 import pytest
 from support import coded
-from support.live_clients import SIGNED_IN, left_of_box, received, socket, watch
+from support.live_clients import left_of_box, received, socket, watch
 from support.servers import served
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -140,8 +140,9 @@ def test_without_the_token_nothing_is_sent(server, path):
 
 
 def test_another_page_may_not_open_it_with_the_browsers_cookie(server):
-    from streamkit.serve.token import COOKIE, Token
     from support.servers import TOKEN
+
+    from streamkit.serve.token import COOKIE, Token
 
     cookie = {"Cookie": f"{COOKIE}={Token(TOKEN).cookie}"}
     assert refusal(server, "sources/loop/live.mp4", {**cookie, "Origin": "http://elsewhere.example"}) == (403, "")
@@ -200,7 +201,7 @@ def test_video_ends_when_the_source_is_removed_and_when_something_is_hidden(root
             assert "draw hides" in watch(opened, lambda found: found.errors).errors[0]
 
 
-# --------------------------------------------------------------------------------------------------- cameras and clients
+# -------------------------------------------------------------------------------------------------- cameras and clients
 
 
 def test_a_camera_that_comes_back_goes_on_and_another_size_starts_again(root, rtsp, tmp_path):
@@ -282,4 +283,3 @@ def test_a_socket_stays_open_for_longer_than_a_request_may_take(server):
     with socket(server, "records?source=loop") as opened:
         time.sleep(11)  # a request has 10 s
         assert received(opened, 2.0)
-    assert SIGNED_IN

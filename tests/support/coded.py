@@ -1,4 +1,4 @@
-"""Clips in which a box moves and each picture shows its number in light and dark cells; and a stage that finds the box."""
+"""Clips in which a box moves and each picture shows its number as light and dark cells; a stage that finds the box."""
 
 from pathlib import Path
 

@@ -156,9 +156,7 @@ def test_what_browsers_do_not_play_is_said_once_and_harms_no_source(tmp_path):
     live, logged = Live(1), collect()
     play(PacketTap("gate", live), clips.write(tmp_path / "a.avi", codec="mpeg4", frames=10), frames=10)
     assert live.got == [LiveStart(1, error="browsers play h264 and hevc in pieces, and this is mpeg4")]
-    assert logged == [
-        "source gate cannot be shown as video: browsers play h264 and hevc in pieces, and this is mpeg4"
-    ]
+    assert logged == ["source gate cannot be shown as video: browsers play h264 and hevc in pieces, and this is mpeg4"]
 
 
 def test_a_ring_gets_the_packets_as_well(path):
