@@ -24,8 +24,6 @@ _TOKEN = "STREAMKIT_TOKEN"
 @click.option("--token", help=f"the admin's token; or ${_TOKEN}; generated if neither is set")
 @click.option("--tokens", type=click.Path(path_type=Path), metavar="FILE",
               help="YAML with further tokens and their roles: viewer, operator or admin")  # fmt: skip
-@click.option("--data", type=click.Path(path_type=Path), default=Path("out/serve"), show_default=True,
-              metavar="FOLDER", help="the server's own files: tokens of the page, audit log")  # fmt: skip
 @click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
               help="also answer for this host name; IP addresses and localhost are allowed; repeatable")  # fmt: skip
 @click.option("--max-connections", type=click.IntRange(min=8), default=256, show_default=True,

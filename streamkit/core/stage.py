@@ -51,6 +51,9 @@ class PacketBuffer(Protocol):
     def packet_ref(self, pts_s: float) -> Any:
         """Return the reference to the packet of the frame with the PTS `pts_s`, for `FrameState.packet_ref`."""
 
+    def passed(self, pts_s: float) -> None:
+        """Take the PTS, over all connections, of the frame that `packet_ref` was last called for."""
+
 
 @dataclass(slots=True)
 class RuntimeContext:
@@ -61,7 +64,7 @@ class RuntimeContext:
         executor: a source's executor for work that can run ahead of its turn.
         future: the class for work that need not be complete when the first frame arrives.
         on_packet: called by a source that `reads_packets` with each `av.Packet` first; may change bytes in place.
-        packet_buffer: where a source that `reads_packets` puts each packet; None if no stage writes packets.
+        packet_buffer: where a source that `reads_packets` puts each packet; None if nothing reads packets.
         report_status: called by a source with its state (connecting, running, reconnecting, paused, ended, failed), the
             cause (one of `SourceError.CAUSES`, or None) and a message.
         facts: what a source knows about itself: codec, width, height, fps, frames, duration_s.

@@ -86,7 +86,10 @@ class VideoReader:
         self.info, self._ring = self._demuxer.info, ring
         if ring is not None and self._demuxer.decode_times:
             self._ring = None
-            logger.warning(f"{mask(uri)}: clips cannot be recorded from it: its container has no presentation times")
+            logger.warning(
+                f"{mask(uri)}: clips cannot be recorded from it, nor its video shown live: its container has no "
+                "presentation times"
+            )
         self._begin_ring()
         self.step_s = 1.0 / (self.info.average_rate or 25.0)
         self._used = False

@@ -33,6 +33,9 @@ class StreamFormat:
 
     Attributes:
         template: an `av.VideoStream` with the same parameters, valid as long as this object.
+        codec: FFmpeg's name of the codec.
+        width: width of a frame in pixels, before rotation.
+        height: its height.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -41,7 +44,8 @@ class StreamFormat:
         self._holder: Any = av.open(io.BytesIO(), "w", format="matroska")  # never written to
         self.template: Any = self._holder.add_stream_from_template(stream, opaque=True)
         context = stream.codec_context
-        self._key = (context.codec.canonical_name, context.width, context.height, bytes(context.extradata or b""))
+        self.codec, self.width, self.height = context.codec.canonical_name, context.width, context.height
+        self._key = (self.codec, self.width, self.height, bytes(context.extradata or b""))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StreamFormat) and self._key == other._key
@@ -151,6 +155,9 @@ class PacketRing:
         with self._guard:
             ticks = round(pts_s * TICKS_PER_S / self._clock.base)
             return PacketRef(self, self._numbers.get(ticks, max(0, self._next + len(self._early) - 1)))
+
+    def passed(self, pts_s: float) -> None:
+        """See `PacketBuffer.passed`; clips have times of their own."""
 
     # ------------------------------------------------------------------------------------------------ the readers
 

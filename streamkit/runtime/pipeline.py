@@ -17,7 +17,7 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.core.logs import stage_log
-from streamkit.core.stage import Context, RuntimeContext, Source
+from streamkit.core.stage import Context, PacketBuffer, RuntimeContext, Source
 from streamkit.core.tasks import Future
 from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
@@ -50,6 +50,8 @@ from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters,
 from streamkit.runtime.observe.report_merge import headline
 from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.observe.watchdog import Watchdog, stacks
+from streamkit.runtime.preview.live import LiveReceiver
+from streamkit.runtime.preview.packet_tap import PacketTap
 from streamkit.runtime.shutdown import wait
 
 logger = logging.getLogger(__name__)
@@ -76,6 +78,7 @@ class PipelineRun(Controls):
         live_may_come: whether live sources may be added; by default, if the run keeps running without sources.
         expected_live: number of live sources that may be added at once; the run is ready for them when its networks are
             tuned.
+        live: receives the video of sources that are viewed.
 
     Attributes:
         devices: the device, as a tuple; a `WorkerFleet` may use several.
@@ -93,9 +96,10 @@ class PipelineRun(Controls):
         self, graph: Graph, device: Device, *, limit: int | None = None, trace: Recorder | None = None,
         keep_running: bool = False, parallel_files: int | None = None,
         own_cores: int | None = None, per_source: bool = False, realtime: bool = False,
-        live_may_come: bool | None = None, expected_live: int = 0,
+        live_may_come: bool | None = None, expected_live: int = 0, live: LiveReceiver | None = None,
     ) -> None:  # fmt: skip
         super().__init__(graph)
+        self._live_receiver = live
         self._faults = faults_of(graph.sources)
         self._runners: list[Runner] = []
         self._lane_devices: list[LaneDevice] = []
@@ -278,11 +282,17 @@ class PipelineRun(Controls):
             spans=self._spans(),
             executor=ThreadedExecutor(self.device, len(self.states), self._spans),
             report_status=status,
-            packet_buffer=ring_for(self.graph, config),
+            packet_buffer=self._packet_buffer(config),
             facts=state.facts,
         )
         made.context = Context(config.id, self.device, self._sizes, 1, state.counters, self._stage_log, runtime)
         return made
+
+    def _packet_buffer(self, config: SourceConfig) -> PacketBuffer | None:
+        ring = ring_for(self.graph, config)
+        if self._live_receiver is None or not config.type.spec.reads_packets:
+            return ring
+        return PacketTap(config.id, self._live_receiver, ring)
 
     def _feed(self, outlet: Outlet) -> None:
         """Pass batches from the batcher to the lanes. A batch is made when there is room for it, so that it is fresh.

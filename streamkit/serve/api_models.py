@@ -220,9 +220,10 @@ class Status:
     """The pipeline as a whole.
 
     `ready` says whether it accepts frames; `emits` lists the stages that emit events, `records` those that can record
-    a clip on request, `alarms` the alarms that are currently raised, `problems` everything that is wrong.
-    `edit_rejected` is true while the YAML on the disk differs from the pipeline because it is invalid or could not be
-    applied: `/config` says why.
+    a clip on request, `alarms` the alarms that are currently raised, `problems` everything that is wrong, `hides` the
+    stages that hide objects or places: while there is one, cameras are shown as images only. `edit_rejected` is true
+    while the YAML on the disk differs from the pipeline because it is invalid or could not be applied: `/config` says
+    why.
     """
 
     version: str
@@ -241,6 +242,7 @@ class Status:
     bottleneck: BottleneckView
     last_event: int
     allow_files: bool
+    hides: list[str]
     edit_rejected: bool
 
 

@@ -21,7 +21,7 @@ from streamkit.serve.access import Access
 from streamkit.serve.audit import Audited, AuditLog, note_error
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.guard import API, Guard
-from streamkit.serve.live import MAX_VIEWERS
+from streamkit.serve.live import MAX_VIEWERS, Watchers
 from streamkit.serve.routes.access import add_access
 from streamkit.serve.routes.alarms import add_alarms
 from streamkit.serve.routes.charts import add_charts
@@ -29,6 +29,7 @@ from streamkit.serve.routes.common import reply
 from streamkit.serve.routes.config import add_config
 from streamkit.serve.routes.events import add_events
 from streamkit.serve.routes.images import add_images
+from streamkit.serve.routes.live import add_live
 from streamkit.serve.routes.logs import add_logs
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
@@ -72,7 +73,9 @@ def create_app(
     add_pipeline(api, engine)
     add_source_forms(api, engine)
     add_changes(api, engine)
-    add_images(api, engine, viewers)
+    watchers = Watchers(engine, viewers)
+    add_images(api, engine, watchers)
+    add_live(api, engine, watchers)
     add_alarms(api, engine)
     add_logs(api, engine)
     add_events(api, engine, viewers)

@@ -133,7 +133,8 @@ class Connection(H11Protocol):
     def _watch(self) -> None:
         """Set a deadline for each part of a request, regardless of what the client sends in between."""
         state = self.conn.their_state
-        phase = (state, id(self.cycle)) if state in (h11.IDLE, h11.SEND_BODY) else None
+        upgraded = self.transport.get_protocol() is not self  # a WebSocket, which has pings in place of deadlines
+        phase = (state, id(self.cycle)) if state in (h11.IDLE, h11.SEND_BODY) and not upgraded else None
         if phase == self._phase:
             return
         self._phase = phase

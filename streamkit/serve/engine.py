@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamkit.config.alarms import STAGE
+from streamkit.config.checks.hiding import hiding
 from streamkit.config.diagram import crossings, kind_name
 from streamkit.config.pipeline_config import read_source, source_entry
 from streamkit.config.plan import Graph, Node, SourceConfig
@@ -224,6 +225,22 @@ class ServeEngine:
             self._apply(self.running.trigger, name, id_)
         return self.source(id_)
 
+    def hides(self) -> list[str]:
+        """The stages that hide objects or places at present."""
+        return [node.id for node in hiding(self.graph)]
+
+    def check_video(self, id_: str) -> None:
+        """Check that a source's own video may be shown and that it has one. Raises RequestRejected."""
+        source = self.source(id_)
+        if hides := self.hides():
+            raise RequestRejected(
+                403,
+                f"the camera's own video shows what {', '.join(hides)} hides: watch live.mjpg, or remove blur and "
+                f"pixelate from {hides[0]}",
+            )
+        if not source.packets:
+            raise RequestRejected(409, f"{id_} is a {source.kind}, which has no video of its own: watch live.mjpg")
+
     def _configured(self, id_: str) -> SourceConfig | None:
         return next((source for source in list(self.graph.sources) if source.id == id_), None)
 
@@ -397,6 +414,7 @@ class ServeEngine:
             problems=self.problems.current(),
             bottleneck=api_models.BottleneckView(self.load.bottleneck.stage, self.load.bottleneck.text),
             last_event=self.store.last_number,
+            hides=self.hides(),
             allow_files=self.allow_files,
             edit_rejected=bool(getattr(running, "rejected", "")),
         )

@@ -65,12 +65,17 @@ class Watchers:
             RequestRejected: there is no such source, or the limit of streams is reached.
         """
         self._engine.state(source)
+        self.admit()  # counted before the first image: otherwise many could start at once
+        return LiveResponse(self._parts(source, gone), self.release)
+
+    def admit(self) -> None:
+        """Count one more live stream; call `release` at its end. Raises RequestRejected if the limit is reached."""
         if self._streams >= self._max_streams:
             raise RequestRejected(429, f"the maximum of {self._max_streams} live streams is reached; close one of them")
-        self._streams += 1  # counted before the first image: otherwise many could start at once
-        return LiveResponse(self._parts(source, gone), self._release)
+        self._streams += 1
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Count one live stream less."""
         self._streams -= 1
 
     async def _parts(self, source: str, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:

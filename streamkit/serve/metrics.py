@@ -52,6 +52,9 @@ class PipelineCollector(Collector):
         yield _gauge("source_state", "1 for the current state of a source", "source state", states)
         rates = ((s.id, s.fps) for s in sources)
         yield _gauge("source_frames_per_second", "Frame rate of a source at the end of the graph", "source", rates)
+        live = self._engine.gallery.live
+        yield _gauge("live_viewers", "Clients that watch video or listen to records", "", [(live.viewers,)])
+        yield _counter("live_lost", "Fragments and records that slow clients lost", "", [(live.lost,)])
         yield _gauge("sources", "Number of sources", "", [(len(sources),)])
         latency = ((id_, known.latency) for id_, known in list(self._engine.running.states.items()) if id_ in names)
         yield _histogram("source_latency_seconds", "From a frame's arrival to the end of the graph", "source", latency)

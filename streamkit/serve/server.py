@@ -87,6 +87,7 @@ def serving(
     config = uvicorn.Config(
         app, log_level="error", access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
         server_header=False, ws="websockets-sansio", loop="asyncio", backlog=_AT_ONCE,
+        ws_per_message_deflate=False,  # video cannot be compressed further, and the attempt costs a core
         http=partial(Connection, limits=limits or Limits(), refused=counts),  # type: ignore[arg-type]
     )  # fmt: skip
 

@@ -120,7 +120,7 @@ def test_packets_of_unknown_presentation_are_not_kept_for_clips(decode_times_onl
     assert [place for *_, place in found] == [None] * 50
     assert ring.packets(0, 99) == []
     assert [text.partition(": ")[2] for text in logged] == [
-        "clips cannot be recorded from it: its container has no presentation times"
+        "clips cannot be recorded from it, nor its video shown live: its container has no presentation times"
     ]
 
 

@@ -345,7 +345,7 @@ def test_answers_say_how_a_browser_is_to_treat_them(client):
     policy = dict(part.strip().partition(" ")[::2] for part in headers["content-security-policy"].split(";"))
     assert policy == {
         "default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "img-src": "'self' blob:",
-        "media-src": "'self'", "connect-src": "'self'", "base-uri": "'none'", "form-action": "'none'",
+        "media-src": "'self' blob:", "connect-src": "'self'", "base-uri": "'none'", "form-action": "'none'",
         "frame-ancestors": "'none'",
     }  # fmt: skip
     assert "server" not in headers

@@ -73,6 +73,7 @@ def standing_still():
     return SimpleNamespace(
         refused=refused,
         store=SimpleNamespace(counts=stored),
+        gallery=SimpleNamespace(live=SimpleNamespace(viewers=51, lost=52)),
         ready=True,
         sources=lambda: [
             SimpleNamespace(
@@ -124,6 +125,8 @@ def test_each_count_is_given_under_its_name():
         **states,
         ("streamkit_source_frames_per_second", "gate"): 12.5,
         ("streamkit_source_frames_per_second", "yard"): 0.0,
+        ("streamkit_live_viewers",): 51,
+        ("streamkit_live_lost_total",): 52,
         ("streamkit_sources",): 2,
         ("streamkit_stage_frames_total", "detect"): 31,
         ("streamkit_stage_frames_total", "new"): 0,

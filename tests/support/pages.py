@@ -33,7 +33,7 @@ def open_page_fixture(chromium, server):
     """Opens the page; at the end nothing was blocked, failed in a script, or came from elsewhere."""
     contexts, troubles, elsewhere = [], [], []
 
-    def opened(*, token=TOKEN, viewport=None, url=None, **options):
+    def opened(*, token=TOKEN, viewport=None, url=None, view="home", **options):
         context = chromium.new_context(viewport=viewport or DESK, **options)
         context.set_default_timeout(20_000)
         contexts.append(context)
@@ -44,6 +44,8 @@ def open_page_fixture(chromium, server):
         page.goto((url or server.url) + (f"#token={token}" if token else ""))
         if token == TOKEN:  # until then a click asks for the token
             page.locator("#sign-out").wait_for()
+        if url is None or not url.endswith("docs"):
+            page.evaluate("view => { location.hash = `#/${view}`; }", view)
         return page
 
     def ours(url):

@@ -135,7 +135,7 @@ class SourceReader:
             self._source, self._stopped_by_pause, self._can_hold = made, False, not made.unbounded
             if self._over or self.paused:
                 return self._over
-        spans = self._spans()
+        spans, packets = self._spans(), made.context.runtime.packet_buffer
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
         made.open()
         try:
@@ -159,6 +159,8 @@ class SourceReader:
                         self._continue_from_last(frame)
                     frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
                     self._last = state.last = frame.index, frame.pts_s, time.monotonic()
+                    if packets is not None:
+                        packets.passed(frame.pts_s)
                     frame._state.source_state = state
                     put(frame)
                     state.frames += 1

@@ -73,7 +73,9 @@ from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.observe.watchdog import Watchdog
 from streamkit.runtime.pipeline import QUICK_SOURCES, PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
+from streamkit.runtime.preview.live import LiveWish
 from streamkit.runtime.preview.remote import GalleryRelay
+from streamkit.runtime.preview.remote_live import LiveRelay
 from streamkit.runtime.preview.stage import follow_stages, preview_graph
 
 logger = logging.getLogger(__name__)
@@ -230,7 +232,10 @@ def prepare(
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
         device = plan.devices[0].device
-        return PipelineRun(graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime)
+        return PipelineRun(
+            graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime,
+            live=None if gallery is None else gallery.live,
+        )  # fmt: skip
     return WorkerFleet(
         graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
         trace=trace, process_limits=by_device,
@@ -304,6 +309,7 @@ class WorkerFleet(Controls):
         )  # fmt: skip
         self._mps: MpsDaemon | None = None
         self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
+        self._live_relay = None if gallery is None else LiveRelay(gallery.live, self._view)
         for worker, (_, ids) in zip(self._workers, shares, strict=True):
             self.sources.add_process(worker)
             self.sources.assign(worker, ids)
@@ -432,6 +438,10 @@ class WorkerFleet(Controls):
     def _watch(self, id_: str, until_s: float) -> None:
         """Let the process of a source make images of it until a monotonic time in seconds."""
         self.sources.send(id_, "watch", (id_, until_s))
+
+    def _view(self, id_: str, wish: LiveWish) -> None:
+        """Tell the process of a source what viewers want of it."""
+        self.sources.send(id_, "view", (id_, wish))
 
     # --------------------------------------------------------------------------------------------- the processes
 
@@ -637,7 +647,7 @@ class WorkerFleet(Controls):
         return lacks and all(one.ready if one.runs else one.over for one in self._workers)
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
-        if self._relay is not None and self._relay.handle(kind, value):
+        if any(relay is not None and relay.handle(kind, value) for relay in (self._relay, self._live_relay)):
             return
         if kind == "log":
             self._worker_log(*value)

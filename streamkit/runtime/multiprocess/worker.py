@@ -40,6 +40,7 @@ from streamkit.runtime.multiprocess.partition import (
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.preview.live import LiveWish
 from streamkit.runtime.preview.remote import RemoteGallery
 from streamkit.runtime.preview.stage import follow_sinks, preview_graph
 
@@ -202,6 +203,7 @@ class WorkerPipeline(PipelineRun):
         super().__init__(
             graph, device, limit=job.limit, trace=trace, keep_running=True, realtime=job.realtime,
             live_may_come=job.live_may_come, expected_live=job.expected_live,
+            live=None if gallery is None else gallery.live,
         )  # fmt: skip
         self.alarms.disable()  # the parent evaluates them for all processes
         self.outputs.leave_out(job.counted_by_parent)
@@ -286,6 +288,7 @@ class WorkerPipeline(PipelineRun):
             "add": self._add_ordered,
             "remove": self._remove_ordered,
             "watch": self._watch_ordered,
+            "view": self._view_ordered,
             "pause": lambda value: self.pause(*value),
             "set": lambda value: self._set_ordered(*value),
             "trigger": lambda value: self._trigger_stage(*value),
@@ -324,6 +327,10 @@ class WorkerPipeline(PipelineRun):
     def _watch_ordered(self, value: tuple[str, float]) -> None:
         if self._gallery is not None:
             self._gallery.request(dict([value]))
+
+    def _view_ordered(self, value: tuple[str, LiveWish]) -> None:
+        if self._gallery is not None:
+            self._gallery.live.order(*value)
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
         super()._change_stage(node, new, partial(self._refused, self._setting, refused))

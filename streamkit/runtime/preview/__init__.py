@@ -1,1 +1,1 @@
-"""Images and events for viewers: the stage that makes them, their store, and their way between processes."""
+"""Images, events, live video and records for viewers: where they are made and kept, and their way between processes."""

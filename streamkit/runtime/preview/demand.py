@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from streamkit.core.data import Event
+from streamkit.runtime.preview.live import LiveReceiver
 
 IMAGES_PER_S = 5.0
 EVENT_IMAGES_PER_S = 4.0
@@ -13,6 +14,10 @@ EVENT_IMAGES_PER_S = 4.0
 
 class PreviewReceiver(Protocol):
     """Receives images and events: a `Gallery`, or a `RemoteGallery` in a worker process."""
+
+    @property
+    def live(self) -> LiveReceiver:
+        """Receives live video and records."""
 
     def wants(self, source: str, now_s: float) -> bool:
         """Whether an image of `source` should be made at this monotonic time; cheap while it is not watched."""

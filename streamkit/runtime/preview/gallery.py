@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from streamkit.core.data import Event
 from streamkit.runtime.preview.demand import EVENT_IMAGES_PER_S, IMAGES_PER_S, PreviewDemand
+from streamkit.runtime.preview.live import LiveHub
 
 REQUESTED_FOR_S = 3.0
 """Seconds for which images of a source are still made after the last request."""
@@ -69,13 +70,14 @@ class Gallery(PreviewDemand):
     Attributes:
         on_request: called for each request with the source and the monotonic time until which it is watched.
         on_events: called with the new events, on the pipeline's threads; it must be quick.
+        live: live video and records.
     """
 
     def __init__(
         self, images_per_s: float = IMAGES_PER_S, event_images_per_s: float = EVENT_IMAGES_PER_S, keep: int = KEEP
     ) -> None:  # fmt: skip
         super().__init__(images_per_s, event_images_per_s)
-        self.keep = keep
+        self.keep, self.live = keep, LiveHub()
         self.on_request: Callable[[str, float], None] | None = None
         self.on_events: Callable[[Sequence[GalleryEvent]], None] | None = None
         self._newest: dict[str, Thumbnail] = {}
@@ -121,6 +123,14 @@ class Gallery(PreviewDemand):
             self.on_events(new)
         while len(self._events) > self.keep:
             self._events.popleft()
+
+    @property
+    def last_event(self) -> int:
+        """Number of the newest event; 0 if there is none."""
+        try:
+            return self._events[-1].number
+        except IndexError:
+            return 0
 
     def newest(self, source: str) -> Thumbnail | None:
         """The newest image of `source`; None if there is none, or none was requested lately."""

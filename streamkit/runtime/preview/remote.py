@@ -21,6 +21,7 @@ from streamkit.runtime.execution.future import start
 from streamkit.runtime.multiprocess.frame_ipc import portable
 from streamkit.runtime.preview.demand import EVENT_IMAGES_PER_S, IMAGES_PER_S, PreviewDemand
 from streamkit.runtime.preview.gallery import KEEP, Gallery
+from streamkit.runtime.preview.remote_live import RemoteLive
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,9 @@ class RemoteGallery(PreviewDemand):
         images_per_s: maximum number of images made of a watched source per second.
         event_images_per_s: maximum number of images made for events of one source per second.
         keep: maximum number of events that wait to be sent.
+
+    Attributes:
+        live: live video and records.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class RemoteGallery(PreviewDemand):
         event_images_per_s: float = EVENT_IMAGES_PER_S, keep: int = KEEP,
     ) -> None:  # fmt: skip
         super().__init__(images_per_s, event_images_per_s)
-        self._send = send
+        self._send, self.live = send, RemoteLive(send)
         self._images: dict[str, tuple[bytes, int, float]] = {}
         self._events: deque[tuple[float, Event, bytes | None]] = deque(maxlen=keep)
         self._changed, self._closed = threading.Condition(), threading.Event()
@@ -74,8 +78,14 @@ class RemoteGallery(PreviewDemand):
             self._events.extend(sent)
             self._changed.notify()
 
+    def forget(self, source: str) -> None:
+        """Forget a removed source."""
+        super().forget(source)
+        self.live.forget(source)
+
     def close(self) -> None:
-        """Send what waits, and end the thread; call it before the last message to the parent."""
+        """Send what waits, and end the threads; call it before the last message to the parent."""
+        self.live.close()
         with self._changed:
             self._closed.set()
             self._changed.notify()

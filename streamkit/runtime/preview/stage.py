@@ -20,6 +20,7 @@ from streamkit.config.plan import DECODE, Config, Graph, Node, RunOptions, Stage
 from streamkit.core.data import Batch, Event, Frame, array_module
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
+from streamkit.core.records import as_json, record
 from streamkit.core.stage import BatchStage, Sink
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.io.still_images import jpeg
@@ -96,7 +97,19 @@ class Preview(BatchStage, name="preview"):
             gallery.add_events(frame.time_s or time.time(), self._stage_events(frame), made.get(row))
         for frame in batch.failed:
             gallery.add_events(frame.time_s or time.time(), self._stage_events(frame), None)
+        if heard := [frame for frame in (*batch.frames, *batch.failed) if gallery.live.heard(frame.source)]:
+            self._send_records(batch, heard)
         return batch
+
+    def _send_records(self, batch: Batch, frames: list[Frame]) -> None:
+        rows = {id(frame): row for row, frame in enumerate(batch.frames)}
+        try:
+            made = [(frame.source, live_record(batch, frame, rows.get(id(frame)))) for frame in frames]
+        except Exception as error:
+            self.context.counters.add("live records failed")
+            self._warn(f"preview: a record for the web page cannot be made: {describe(error)}")
+            return
+        self.gallery.live.put_records(made)
 
     def _stage_events(self, frame: Frame) -> list[Event]:
         return [event for event in frame.events if event.stage not in self.sinks]
@@ -131,6 +144,33 @@ class Preview(BatchStage, name="preview"):
             own = [table[table.batch_row == row] for table in tables]
             made[row] = jpeg(draw_small(image[0], own, (frame.width, frame.height), self._atlas), _QUALITY)
         return made
+
+
+def live_record(batch: Batch, frame: Frame, row: int | None) -> bytes:
+    """The record of a frame as JSON for viewers.
+
+    It has `shapes`, the lines and zones shown on the frame, and `skipped`, the detectors that did not search it: their
+    objects of the frame before are still the latest.
+
+    Args:
+        batch: the batch.
+        frame: one of its frames.
+        row: its row in the batch's tables; None if it has failed, without objects.
+    """
+    tables = {}
+    for name in batch.tables if row is not None else ():
+        table = batch.table(name)
+        tables[name] = table[table.batch_row == row]
+    made = record(replace(frame, surface=None, tables=tables))
+    for one in made["objects"]:
+        one.pop("embedding", None)  # long, and nothing that can be drawn
+    made["shapes"] = [
+        {"name": name, "text": one.text, "closed": one.closed, "units": one.units, "points": one.points}
+        for name, one in frame.shown.items()
+        if one.class_id is None
+    ]
+    made["skipped"] = sorted(frame._state.skipped_detectors)
+    return as_json(made)
 
 
 def preview_graph(

@@ -7,6 +7,7 @@ import common from "./strings/en/common.js";
 import config from "./strings/en/config.js";
 import controls from "./strings/en/controls.js";
 import events from "./strings/en/events.js";
+import live from "./strings/en/live.js";
 import logs from "./strings/en/logs.js";
 import pipeline from "./strings/en/pipeline.js";
 import sources from "./strings/en/sources.js";
@@ -14,7 +15,8 @@ import zones from "./strings/en/zones.js";
 
 /** @type {Record<string, string>} */
 const TEXTS = {
-  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...events, ...logs, ...pipeline, ...sources, ...zones,
+  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...events, ...live, ...logs, ...pipeline, ...sources,
+  ...zones,
 };
 
 /**

@@ -13,9 +13,8 @@ from streamkit.serve.live import Watchers
 from streamkit.serve.routes.common import JPEG, LOCKED_ERRORS, VIEWER, errors
 
 
-def add_images(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
+def add_images(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
     """Add the routes of images and live streams."""
-    watchers = Watchers(engine, viewers)
     image: dict[str, Any] = {"tags": ["images"], "dependencies": VIEWER, "response_class": Response}
 
     @api.get("/sources/{id:path}/snapshot.jpg", responses={**JPEG, **errors(*LOCKED_ERRORS, 404, 503)}, **image)

@@ -13,6 +13,7 @@ import { t } from "../strings.js";
 
 /** @type {View[]} */
 export const VIEWS = [
+  { name: "live", title: t("live.title"), load: () => import("./live.js") },
   { name: "home", title: t("home.title"), load: null },
   { name: "events", title: t("events.title"), load: () => import("./events.js") },
   { name: "charts", title: t("charts.title"), load: () => import("./charts.js") },

@@ -1,0 +1,362 @@
+"""Live video and records for viewers: which are wanted, and the queues in which they wait for each viewer.
+
+A source's own packets are muxed where they are read (`packet_tap.py`) and shared by all its viewers. The threads of
+sources and of the preview put; the server's coroutines take. A slow viewer loses what waits for it, and delays no
+other one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+WANTED_FOR_S = 3.0
+"""Seconds for which video and records of a source are still made after the last request."""
+
+MAX_WAITING, MAX_WAITING_BYTES = 64, 8_000_000
+"""Maximum number and size of the fragments that wait for one viewer."""
+
+_MAX_RECORDS = 1000  # that wait for one viewer
+_MAX_GOP_BYTES = 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStart:
+    """The start of a video; its media time begins at 0.
+
+    Attributes:
+        generation: that of the wish that it answers.
+        codecs: the codec by RFC 6381.
+        width: width of a frame in pixels.
+        height: its height.
+        init: the initialization segment.
+        offset_s: the PTS of a frame in its record minus its media time, in seconds; None if not yet known.
+        error: why there is no video; empty if there is.
+    """
+
+    generation: int
+    codecs: str = ""
+    width: int = 0
+    height: int = 0
+    init: bytes = b""
+    offset_s: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFragment:
+    """A fragment of one frame."""
+
+    data: bytes
+    keyframe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOffset:
+    """From the media time `from_s` on, the PTS of a frame's record is its media time plus `offset_s`, in seconds."""
+
+    from_s: float
+    offset_s: float
+
+
+LiveMessage = LiveStart | LiveFragment | LiveOffset
+
+
+class LiveWish(NamedTuple):
+    """What viewers want of a source.
+
+    Attributes:
+        generation: number of the first request; another number starts the video again.
+        video_until_s: monotonic time until which its video is wanted, in seconds.
+        records_until_s: the same for its records.
+    """
+
+    generation: int = 0
+    video_until_s: float = 0.0
+    records_until_s: float = 0.0
+
+
+class LiveReceiver(Protocol):
+    """Receives video and records: a `LiveHub`, or a `RemoteLive` in a worker process."""
+
+    def viewed(self, source: str) -> int:
+        """The generation of the wish for video of `source`; 0 while there is none. Cheap."""
+
+    def heard(self, source: str) -> bool:
+        """Whether records of `source` are wanted. Cheap."""
+
+    def put(self, source: str, message: LiveMessage) -> None:
+        """Take the next message of a source's video."""
+
+    def put_records(self, records: Sequence[tuple[str, bytes]]) -> None:
+        """Take records as JSON, each with its source."""
+
+
+class LiveDemand:
+    """What is wanted of each source, as last ordered."""
+
+    def __init__(self) -> None:
+        self._wishes: dict[str, LiveWish] = {}
+
+    def order(self, source: str, wish: LiveWish) -> None:
+        """Set what is wanted of a source."""
+        self._wishes[source] = wish
+
+    def viewed(self, source: str) -> int:
+        """See `LiveReceiver.viewed`."""
+        wish = self._wishes.get(source)
+        return wish.generation if wish is not None and time.monotonic() < wish.video_until_s else 0
+
+    def heard(self, source: str) -> bool:
+        """See `LiveReceiver.heard`."""
+        wish = self._wishes.get(source)
+        return wish is not None and time.monotonic() < wish.records_until_s
+
+    def forget(self, source: str) -> None:
+        """Forget a removed source."""
+        self._wishes.pop(source, None)
+
+
+class FragmentQueue:
+    """Messages of a video that wait for one reader. When there are too many, those before the newest keyframe go.
+
+    Attributes:
+        lost: number of fragments that were dropped.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[LiveMessage] = deque()
+        self._fragments = self._bytes = self.lost = 0
+        self._skipping = False
+
+    def put(self, message: LiveMessage) -> None:
+        """Add a message."""
+        if isinstance(message, LiveFragment):
+            if self._fragments >= MAX_WAITING or self._bytes > MAX_WAITING_BYTES:
+                self._shorten()
+            self._skipping &= not message.keyframe
+            if self._skipping:
+                self.lost += 1
+                return
+            self._fragments, self._bytes = self._fragments + 1, self._bytes + len(message.data)
+        elif isinstance(message, LiveStart):
+            self._skipping = False
+            self._waiting.clear()  # a player starts again with it
+            self._fragments = self._bytes = 0
+        self._waiting.append(message)
+
+    def _shorten(self) -> None:
+        """Drop the fragments before the newest keyframe; if that is the first of them, drop all until the next."""
+        fragments = [one for one in self._waiting if isinstance(one, LiveFragment)]
+        newest = max((place for place, one in enumerate(fragments) if one.keyframe), default=0)
+        self._skipping, dropped = newest == 0, newest or len(fragments)
+        gone = set(map(id, fragments[:dropped]))
+        self._waiting = deque(one for one in self._waiting if id(one) not in gone)
+        self.lost += dropped
+        self._fragments, self._bytes = len(fragments) - dropped, sum(len(one.data) for one in fragments[dropped:])
+
+    def take(self) -> list[LiveMessage]:
+        """Remove and return all messages."""
+        taken, self._waiting = list(self._waiting), deque()
+        self._fragments = self._bytes = 0
+        return taken
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+class Viewer:
+    """A client's coroutine that waits for messages of a `LiveHub`; create it on its event loop.
+
+    Args:
+        sources: the sources whose records it gets; None for all.
+
+    Attributes:
+        lost: number of fragments or records that were dropped because it was slow.
+    """
+
+    def __init__(self, sources: frozenset[str] | None = None) -> None:
+        import asyncio
+
+        self.sources = sources
+        self._loop, self._filled, self._lock = asyncio.get_running_loop(), asyncio.Event(), threading.Lock()
+        self._video = FragmentQueue()
+        self._records: deque[bytes] = deque(maxlen=_MAX_RECORDS)
+        self._lost_records = 0
+
+    @property
+    def lost(self) -> int:
+        """See the class."""
+        return self._video.lost + self._lost_records
+
+    def put(self, *messages: LiveMessage) -> None:
+        """Add messages of a video, from any thread."""
+        with self._lock:
+            for message in messages:
+                self._video.put(message)
+        self._wake()
+
+    def put_records(self, records: Sequence[bytes]) -> None:
+        """Add records, from any thread."""
+        with self._lock:
+            self._lost_records += max(0, len(self._records) + len(records) - _MAX_RECORDS)
+            self._records.extend(records)
+        self._wake()
+
+    async def take(self, within_s: float) -> tuple[list[LiveMessage], list[bytes]]:
+        """Wait up to `within_s` seconds for messages or records, and return all."""
+        import asyncio
+
+        try:
+            await asyncio.wait_for(self._filled.wait(), within_s)
+        except TimeoutError:
+            return [], []
+        self._filled.clear()
+        with self._lock:
+            records, self._records = list(self._records), deque(maxlen=_MAX_RECORDS)
+            return self._video.take(), records
+
+    def _wake(self) -> None:
+        if not self._filled.is_set():
+            try:
+                self._loop.call_soon_threadsafe(self._filled.set)
+            except RuntimeError:  # the server has ended
+                return
+
+
+@dataclass(slots=True)
+class _Channel:
+    """The video of a source that is viewed: its viewers, and what a new viewer begins with."""
+
+    generation: int
+    viewers: tuple[Viewer, ...] = ()
+    start: LiveStart | None = None
+    since_keyframe: list[LiveMessage] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def put(self, message: LiveMessage) -> bool:
+        """Keep a message for new viewers; return whether it is of this generation."""
+        if isinstance(message, LiveStart):
+            if message.generation != self.generation:
+                return False
+            self.start, self.since_keyframe, self.size_bytes = message, [], 0
+            return True
+        if self.start is None:
+            return False
+        if isinstance(message, LiveFragment):
+            if message.keyframe:
+                offsets = [one.offset_s for one in self.since_keyframe if isinstance(one, LiveOffset)]
+                if offsets:
+                    self.start = replace(self.start, offset_s=offsets[-1])
+                self.since_keyframe, self.size_bytes = [], 0
+            elif not self.size_bytes:
+                return True  # its keyframe was left out
+            self.size_bytes += len(message.data)
+            if self.size_bytes > _MAX_GOP_BYTES:
+                self.since_keyframe, self.size_bytes = [], 0
+                return True
+        self.since_keyframe.append(message)
+        return True
+
+    def beginning(self) -> list[LiveMessage]:
+        """What a new viewer begins with: the start, and one fragment of all frames since the last keyframe."""
+        if self.start is None:
+            return []
+        offsets = [one for one in self.since_keyframe if isinstance(one, LiveOffset)]
+        frames = b"".join(one.data for one in self.since_keyframe if isinstance(one, LiveFragment))
+        return [self.start, *offsets, *([LiveFragment(frames, keyframe=True)] if frames else [])]
+
+
+class LiveHub(LiveDemand):
+    """Passes the video and the records of sources to their viewers.
+
+    Attributes:
+        on_request: called with each source and what is wanted of it, for the process that reads it.
+        lost: fragments and records that viewers who have left lost because they were slow.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_request: Callable[[str, LiveWish], None] | None = None
+        self._lock = threading.Lock()
+        self._channels: dict[str, _Channel] = {}
+        self._listeners: tuple[Viewer, ...] = ()
+        self._generations = 0
+        self.lost = 0
+
+    @property
+    def viewers(self) -> int:
+        """Number of viewers of a video or of records."""
+        with self._lock:
+            return len(self._listeners) + sum(len(one.viewers) for one in self._channels.values())
+
+    @contextmanager
+    def view(self, source: str) -> Iterator[Viewer]:
+        """A viewer of a source's video while the block runs; call `request` once a second meanwhile."""
+        viewer = Viewer()
+        with self._lock:
+            channel = self._channels.get(source)
+            if channel is None:
+                self._generations += 1
+                channel = self._channels[source] = _Channel(self._generations)
+            viewer.put(*channel.beginning())
+            channel.viewers = (*channel.viewers, viewer)
+        try:
+            self.request(source)
+            yield viewer
+        finally:
+            with self._lock:
+                self.lost += viewer.lost
+                channel.viewers = tuple(one for one in channel.viewers if one is not viewer)
+                if not channel.viewers:
+                    self._channels.pop(source, None)
+
+    @contextmanager
+    def listen(self, sources: frozenset[str] | None) -> Iterator[Viewer]:
+        """A viewer of the records of these sources, or of all; call `request_records` once a second meanwhile."""
+        viewer = Viewer(sources)
+        with self._lock:
+            self._listeners = (*self._listeners, viewer)
+        try:
+            yield viewer
+        finally:
+            with self._lock:
+                self.lost += viewer.lost
+                self._listeners = tuple(one for one in self._listeners if one is not viewer)
+
+    def request(self, source: str) -> None:
+        """Request video of `source` for the next `WANTED_FOR_S` seconds."""
+        with self._lock:
+            channel = self._channels.get(source)
+            generation = 0 if channel is None else channel.generation
+            self._wish(source, generation=generation, video_until_s=time.monotonic() + WANTED_FOR_S)
+
+    def request_records(self, source: str) -> None:
+        """Request records of `source` for the next `WANTED_FOR_S` seconds."""
+        with self._lock:
+            self._wish(source, records_until_s=time.monotonic() + WANTED_FOR_S)
+
+    def put(self, source: str, message: LiveMessage) -> None:
+        """See `LiveReceiver.put`."""
+        with self._lock:
+            channel = self._channels.get(source)
+            if channel is not None and channel.put(message):
+                for viewer in channel.viewers:
+                    viewer.put(message)
+
+    def put_records(self, records: Sequence[tuple[str, bytes]]) -> None:
+        """See `LiveReceiver.put_records`."""
+        for viewer in self._listeners:
+            if own := [record for source, record in records if viewer.sources is None or source in viewer.sources]:
+                viewer.put_records(own)
+
+    def _wish(self, source: str, **changes: Any) -> None:
+        wish = self._wishes.get(source, LiveWish())._replace(**changes)
+        self.order(source, wish)
+        if self.on_request is not None:
+            self.on_request(source, wish)

@@ -1,0 +1,177 @@
+// Draws a frame's objects, trails, zones, lines, masks and key points over its picture.
+
+import { maskImage } from "./mask.js";
+
+const TRAIL_S = 2;
+const SMALL = 140; // height of a picture below which texts would hide it
+const SURE = 0.3; // score from which a key point is shown
+
+/** @typedef {import("./records.js").FrameRecord} FrameRecord */
+/** @typedef {import("./records.js").Found} Found */
+
+/** @param {number} number */
+const colour = (number) => `hsl(${(number * 137.5 + 95) % 360} 95% 62%)`;
+
+export class Overlay {
+  /**
+   * @param {HTMLCanvasElement} canvas
+   * @param {import("./records.js").Records} records
+   */
+  constructor(canvas, records) {
+    this.canvas = canvas;
+    this.records = records;
+    this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    this.size = 0; // of texts, in pixels of the canvas; 0 for none
+  }
+
+  clear() {
+    this.context.setTransform(1, 0, 0, 1, 0, 0);
+    this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+  }
+
+  /**
+   * @param {FrameRecord | null} record
+   * @param {{ width: number, height: number }} picture the size of the picture as shown, whatever its unit
+   * @param {Record<string, boolean>} show what is drawn
+   */
+  draw(record, picture, show) {
+    const { canvas, context } = this, ratio = window.devicePixelRatio || 1;
+    const width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
+    if (canvas.width !== width || canvas.height !== height) {
+      canvas.width = width;
+      canvas.height = height;
+    }
+    this.clear();
+    if (!record || !picture.width || !width) return;
+    const scale = Math.min(width / picture.width, height / picture.height);
+    const shown = { width: picture.width * scale, height: picture.height * scale };
+    const left = (width - shown.width) / 2, top = (height - shown.height) / 2;
+    const x = shown.width / record.width, y = shown.height / record.height;
+    /** @param {number[]} point */
+    const at = ([px, py]) => /** @type {[number, number]} */ ([left + px * x, top + py * y]);
+    context.lineWidth = Math.max(1.5 * ratio, shown.height / 300);
+    context.lineJoin = "round";
+    this.size = shown.height < SMALL * ratio ? 0 : Math.min(12 * ratio, Math.max(8 * ratio, shown.height / 34));
+    if (show.masks) for (const one of record.objects) if (one.mask) this.mask(one, left, top, shown);
+    if (show.shapes) for (const shape of record.shapes) this.shape(shape, record, at);
+    if (show.trails) this.trails(record, at);
+    for (const one of record.objects) {
+      context.strokeStyle = context.fillStyle = colour(one.class_id);
+      if (show.boxes) this.box(one, at);
+      if (show.masks) for (const [px, py, score] of one.keypoints ?? []) if (!(score < SURE)) this.dot(at([px, py]), ratio);
+    }
+    if (show.labels && this.size) for (const one of record.objects) this.label(one, at);
+  }
+
+  /**
+   * @param {Found} one
+   * @param {(point: number[]) => [number, number]} at
+   */
+  box(one, at) {
+    const [x1, y1, x2, y2] = one.box;
+    this.line(one.corners ?? [[x1, y1], [x2, y1], [x2, y2], [x1, y2]], at, true);
+  }
+
+  /**
+   * @param {number[][]} points
+   * @param {(point: number[]) => [number, number]} at
+   * @param {boolean} closed
+   */
+  line(points, at, closed) {
+    const { context } = this;
+    context.beginPath();
+    for (const point of points) context.lineTo(...at(point));
+    if (closed) context.closePath();
+    context.stroke();
+  }
+
+  /**
+   * @param {[number, number]} place
+   * @param {number} ratio
+   */
+  dot([x, y], ratio) {
+    this.context.beginPath();
+    this.context.arc(x, y, 2.5 * ratio, 0, 7);
+    this.context.fill();
+  }
+
+  /**
+   * @param {Found} one
+   * @param {(point: number[]) => [number, number]} at
+   */
+  label(one, at) {
+    const parts = [one.label ?? String(one.class_id), one.track_id === undefined ? "" : `#${one.track_id}`, one.score.toFixed(2)];
+    const [x, y] = at(one.box);
+    this.text(parts.filter(Boolean).join(" "), x, y, colour(one.class_id));
+  }
+
+  /**
+   * @param {string} words
+   * @param {number} x
+   * @param {number} y
+   * @param {string} ground
+   */
+  text(words, x, y, ground) {
+    const { context, size } = this, height = size * 1.35;
+    context.font = `600 ${size}px system-ui, "DejaVu Sans", sans-serif`;
+    context.textBaseline = "middle";
+    const wide = context.measureText(words).width + size * 0.6;
+    const left = Math.max(0, Math.min(x, this.canvas.width - wide)), top = y < height ? y : y - height;
+    context.fillStyle = ground;
+    context.fillRect(left, top, wide, height);
+    context.fillStyle = "#10141a";
+    context.fillText(words, left + size * 0.3, top + height / 2);
+  }
+
+  /**
+   * @param {import("./records.js").Shape} shape
+   * @param {FrameRecord} record
+   * @param {(point: number[]) => [number, number]} at
+   */
+  shape(shape, record, at) {
+    const share = shape.units === "share";
+    const points = share ? shape.points.map(([px, py]) => [px * record.width, py * record.height]) : shape.points;
+    const { context } = this;
+    context.strokeStyle = "#ffd84d";
+    this.line(points, at, shape.closed);
+    if (shape.closed) {
+      context.fillStyle = "rgb(255 216 77 / .12)";
+      context.fill();
+    }
+    if (shape.text && this.size) this.text(shape.text, ...at(points[0]), "#ffd84d");
+  }
+
+  /**
+   * @param {FrameRecord} record
+   * @param {(point: number[]) => [number, number]} at
+   */
+  trails(record, at) {
+    /** @type {Map<number, { class_id: number, points: number[][] }>} */
+    const trails = new Map();
+    for (const one of record.objects) if (one.track_id !== undefined) trails.set(one.track_id, { class_id: one.class_id, points: [] });
+    if (trails.size === 0) return;
+    for (const past of this.records.before(record, TRAIL_S)) {
+      for (const { track_id, box } of past.objects) {
+        if (track_id !== undefined) trails.get(track_id)?.points.push([(box[0] + box[2]) / 2, box[3]]);
+      }
+    }
+    for (const { class_id, points } of trails.values()) {
+      this.context.strokeStyle = colour(class_id);
+      this.line(points, at, false);
+    }
+  }
+
+  /**
+   * @param {Found} one
+   * @param {number} left
+   * @param {number} top
+   * @param {{ width: number, height: number }} shown
+   */
+  mask(one, left, top, shown) {
+    const image = one.mask && maskImage(one.mask, colour(one.class_id));
+    if (!image) return;
+    this.context.globalAlpha = 0.45;
+    this.context.drawImage(image, left, top, shown.width, shown.height);
+    this.context.globalAlpha = 1;
+  }
+}

@@ -1,0 +1,80 @@
+"""Live video and records over WebSockets."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import anyio
+from fastapi import APIRouter, Query, WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from streamkit.serve.api_models import RequestRejected
+from streamkit.serve.engine import ServeEngine
+from streamkit.serve.live import Watchers
+from streamkit.serve.live_sockets import send_records, send_video
+from streamkit.serve.routes.common import reply
+
+_CLOSES_S = 0.1
+
+
+def add_live(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
+    """Add the WebSockets of live video and records; OpenAPI does not describe WebSockets, docs/serving.md does."""
+
+    @api.websocket("/sources/{id:path}/live.mp4")
+    async def video(id: str, socket: WebSocket) -> None:  # noqa: A002
+        """The source's own video as fragmented MP4, for Media Source Extensions."""
+        try:
+            engine.check_video(id)
+            with _admitted(watchers):
+                await _serve(socket, lambda: send_video(engine, id, socket))
+        except RequestRejected as error:
+            await _refuse(socket, error)
+
+    @api.websocket("/records")
+    async def records(socket: WebSocket, source: Annotated[list[str] | None, Query()] = None) -> None:
+        """The record of each frame of these sources, or of all, and the events."""
+        try:
+            for id_ in source or ():
+                engine.state(id_)
+            with _admitted(watchers):
+                await _serve(socket, lambda: send_records(engine, frozenset(source) if source else None, socket))
+        except RequestRejected as error:
+            await _refuse(socket, error)
+
+
+@contextmanager
+def _admitted(watchers: Watchers) -> Iterator[None]:
+    watchers.admit()
+    try:
+        yield
+    finally:
+        watchers.release()
+
+
+async def _serve(socket: WebSocket, send: Callable[[], Awaitable[Any]]) -> None:
+    """Accept a client, and send to it until `send` is done or the client leaves."""
+    await socket.accept()
+
+    async def leaves() -> None:
+        while (await socket.receive())["type"] != "websocket.disconnect":
+            pass
+        group.cancel_scope.cancel()
+
+    async def sends() -> None:
+        try:
+            await send()
+            await socket.close(1001)
+        except (WebSocketDisconnect, RuntimeError, OSError, TimeoutError):  # it left, or reads nothing
+            pass
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(leaves)
+        group.start_soon(sends)
+
+
+async def _refuse(socket: WebSocket, error: RequestRejected) -> None:
+    await socket.send_denial_response(reply({"error": error.text}, error.status))
+    await anyio.sleep(_CLOSES_S)  # uvicorn logs an error if this returns before the connection is closed

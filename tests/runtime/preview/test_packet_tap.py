@@ -1,0 +1,168 @@
+"""The packets of a source on their way to viewers: when a video starts, goes on and starts again, and what it costs."""
+
+import io
+
+import av
+import pytest
+from support import clips, coded
+from support.messages import collect
+
+from streamkit.media.ring import PacketRing
+from streamkit.runtime.preview.live import LiveFragment, LiveOffset, LiveStart
+from streamkit.runtime.preview.packet_tap import PacketTap
+
+
+class Live:
+    """A hub that keeps what comes; `generation` is what viewers want."""
+
+    def __init__(self, generation=0):
+        self.generation, self.got = generation, []
+
+    def viewed(self, source):
+        assert source == "gate"
+        return self.generation
+
+    def put(self, source, message):
+        assert source == "gate"
+        self.got.append(message)
+
+    def of(self, kind):
+        return [one for one in self.got if isinstance(one, kind)]
+
+    def pictures(self):
+        """The media time and the number of each frame since the last start."""
+        last = max(place for place, one in enumerate(self.got) if isinstance(one, LiveStart))
+        data = self.got[last].init + b"".join(one.data for one in self.got[last:] if isinstance(one, LiveFragment))
+        with av.open(io.BytesIO(data)) as video:
+            return [
+                (round(frame.time, 4), coded.number_of(frame.to_ndarray(format="rgb24")))
+                for frame in video.decode(video=0)
+            ]
+
+
+@pytest.fixture(name="path")
+def path_fixture(tmp_path):
+    return coded.clip(tmp_path / "clip.mp4", 40)
+
+
+def play(tap, path, *, frames=40, shift_s=0.0, live=False, blank=0):
+    """Pass a clip's packets as its source does; the first `blank` have no times, as a camera's."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        tap.begin(stream, live=live)
+        for number, packet in enumerate(one for one in container.demux(stream) if one.size):
+            if number == frames:
+                return
+            pts_s = float(packet.pts * stream.time_base)
+            if number < blank:
+                packet.pts = packet.dts = None
+            tap.put(packet)
+            tap.packet_ref(pts_s)
+            tap.passed(pts_s + shift_s)
+
+
+def test_without_a_viewer_nothing_is_made_or_kept(path):
+    live = Live()
+    tap = PacketTap("gate", live)
+    play(tap, path)
+    assert live.got == []
+    assert tap._muxer is None
+    assert not tap._media
+    assert not tap._early
+
+
+def test_a_video_begins_with_the_next_keyframe_and_knows_the_times_of_records(path):
+    live = Live()
+    tap = PacketTap("gate", live)
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        tap.begin(stream)
+        for number, packet in enumerate(one for one in container.demux(stream) if one.size):
+            live.generation = int(number >= 13)
+            tap.put(packet)
+            tap.packet_ref(number / 25)
+            tap.passed(number / 25 + 100)
+    (start,) = live.of(LiveStart)
+    assert (start.generation, start.width, start.height) == (1, coded.WIDTH, coded.HEIGHT)
+    assert start.offset_s == pytest.approx(100 + 20 / 25, abs=1e-4)
+    assert live.of(LiveOffset) == []
+    assert live.pictures() == [(round((number - 20) / 25, 4), number) for number in range(20, 39)]
+
+
+def test_the_times_of_records_come_with_the_first_frame_if_the_viewer_was_first(path):
+    live = Live(1)
+    play(PacketTap("gate", live), path, shift_s=7.5)
+    assert live.of(LiveStart)[0].offset_s is None
+    assert live.of(LiveOffset) == [LiveOffset(0.0, 7.5)]
+
+
+def test_over_a_loop_the_video_goes_on_and_tells_when_its_times_change(path):
+    live = Live(1)
+    tap = PacketTap("gate", live)
+    play(tap, path)
+    play(tap, path, shift_s=1.7)  # the frames' clock goes on a little later than the packets'
+    assert len(live.of(LiveStart)) == 1
+    assert live.of(LiveOffset) == [LiveOffset(0.0, 0.0), LiveOffset(1.6, pytest.approx(0.1, abs=1e-4))]
+    shown = live.pictures()
+    assert [number for _, number in shown] == [*range(40), *range(39)]
+    assert [time for time, _ in shown] == pytest.approx([number / 25 for number in range(79)], abs=1e-3)
+
+
+def test_a_connection_begins_with_a_keyframe(path, tmp_path):
+    live = Live(1)
+    tap = PacketTap("gate", live)
+    play(tap, path, frames=5)
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        tap.begin(stream, live=True)
+        for packet in [one for one in container.demux(stream) if one.size][7:]:
+            tap.put(packet)
+    assert [number for _, number in live.pictures()] == [*range(5), *range(10, 39)]
+
+
+def test_the_first_packets_of_a_camera_which_have_no_times_are_shown_at_theirs(path):
+    live = Live(1)
+    play(PacketTap("gate", live), path, blank=2, shift_s=3.0)
+    assert live.pictures()[:5] == [(0.0, 0), (0.04, 1), (0.08, 2), (0.12, 3), (0.16, 4)]
+    assert live.of(LiveStart)[0].offset_s == pytest.approx(3.0, abs=1e-3)
+    assert live.of(LiveOffset) == []
+
+
+def test_another_format_and_another_generation_start_a_video_of_their_own(path, tmp_path):
+    wide = coded.clip(tmp_path / "wide.mp4", 20, size=(400, 240))
+    live = Live(1)
+    tap = PacketTap("gate", live)
+    play(tap, path)
+    play(tap, wide)
+    assert [(one.generation, one.width) for one in live.of(LiveStart)] == [(1, 320), (1, 400)]
+    live.generation = 2
+    play(tap, wide)
+    assert [(one.generation, one.width) for one in live.of(LiveStart)] == [(1, 320), (1, 400), (2, 400)]
+    assert live.pictures()[0] == (0.0, 0)
+
+
+def test_after_a_pause_of_viewers_the_video_starts_again(path):
+    live = Live(1)
+    tap = PacketTap("gate", live)
+    play(tap, path, frames=15)
+    live.generation = 0
+    play(tap, path, frames=15)
+    live.generation = 2
+    play(tap, path)
+    assert [one.generation for one in live.of(LiveStart)] == [1, 2]
+
+
+def test_what_browsers_do_not_play_is_said_once_and_harms_no_source(tmp_path):
+    live, logged = Live(1), collect()
+    play(PacketTap("gate", live), clips.write(tmp_path / "a.avi", codec="mpeg4", frames=10), frames=10)
+    assert live.got == [LiveStart(1, error="browsers play h264 and hevc in pieces, and this is mpeg4")]
+    assert logged == ["source gate cannot be shown as video: browsers play h264 and hevc in pieces, and this is mpeg4"]
+
+
+def test_a_ring_gets_the_packets_as_well(path):
+    live, ring = Live(1), PacketRing(("clip",), limit_bytes=1 << 20)
+    tap = PacketTap("gate", live, ring)
+    play(tap, path)
+    assert len(ring.packets(0, 99)) == 40
+    assert tap.packet_ref(20 / 25) == (ring, 20)
+    assert PacketTap("gate", live).packet_ref(1.0) is None

@@ -1,0 +1,92 @@
+"""Clients of the WebSockets of live video and records."""
+
+import io
+import json
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import av
+import numpy as np
+from websockets.sync.client import connect
+
+from support.coded import number_of
+from support.servers import TOKEN
+
+SIGNED_IN = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@contextmanager
+def socket(server, path, headers=None):
+    url = server.url.replace("http", "ws", 1) + f"api/v1/{path}"
+    with connect(url, additional_headers=SIGNED_IN if headers is None else headers, max_size=None) as opened:
+        yield opened
+
+
+@dataclass
+class Watched:
+    """What came of a video: from its last start on."""
+
+    starts: list[dict] = field(default_factory=list)
+    offsets: list[tuple[float, float]] = field(default_factory=list)
+    data: bytes = b""
+    fragments: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    def take(self, message):
+        if isinstance(message, bytes):
+            self.data += message
+            self.fragments += message.count(b"moof")
+            return
+        message = json.loads(message)
+        if "start" in message:
+            self.starts.append(message["start"])
+            offset = message["start"]["offset_s"]
+            self.data, self.fragments, self.offsets = b"", 0, [] if offset is None else [(-1.0, offset)]
+        elif "offset" in message:
+            self.offsets.append((message["offset"]["from_s"], message["offset"]["offset_s"]))
+        else:
+            self.errors.append(message["error"])
+
+    def pts_s(self, media_s):
+        found = [offset for begin, offset in self.offsets if begin <= media_s + 0.002]
+        return media_s + found[-1] if found else None
+
+    def pictures(self):
+        """Each frame: its time in records, its media time, and its picture as (height, width, 3) uint8."""
+        with av.open(io.BytesIO(self.data)) as video:
+            return [
+                (self.pts_s(frame.time), frame.time, frame.to_ndarray(format="rgb24"))
+                for frame in video.decode(video=0)
+            ]
+
+    def numbers(self):
+        return [number_of(image) for *_, image in self.pictures()]
+
+
+def watch(opened, until, seconds=30.0, watched=None):
+    """Read a video until `until(watched)`."""
+    watched, end = watched or Watched(), time.monotonic() + seconds
+    while not until(watched):
+        assert time.monotonic() < end, f"not within {seconds} s: {watched.starts}, {watched.fragments} fragments"
+        try:
+            watched.take(opened.recv(timeout=1))
+        except TimeoutError:
+            continue
+    return watched
+
+
+def received(opened, seconds=0.3):
+    """The JSON messages that have come."""
+    found = []
+    try:
+        while True:
+            found.append(json.loads(opened.recv(timeout=seconds)))
+            seconds = 0.01
+    except TimeoutError:
+        return found
+
+
+def left_of_box(image):
+    """Where the white box of `coded` begins, in pixels."""
+    return int(np.nonzero(image[20:, :, 0].max(axis=0) > 128)[0].min())
