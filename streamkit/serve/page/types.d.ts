@@ -22,6 +22,19 @@ export interface AlarmView {
   raised: RaisedAlarm[];
 }
 
+export interface AuditEntry {
+  number: number;
+  time_s: number;
+  who: string;
+  role: string;
+  address: string;
+  action: string;
+  target: string;
+  detail: Record<string, any>;
+  status: number;
+  outcome: string;
+}
+
 export interface BottleneckView {
   stage: string | null;
   text: string;
@@ -32,12 +45,56 @@ export interface ChangedSource {
   options?: Record<string, any> | null;
 }
 
+export interface ConfigEdit {
+  text: string;
+  hash: string;
+}
+
+export interface ConfigText {
+  text: string;
+}
+
+export interface ConfigView {
+  name: string;
+  text: string;
+  hash: string;
+  applied: boolean;
+  rejected: string;
+  read_only: string;
+}
+
 export interface Credentials {
   token: string;
 }
 
+export interface CsvLine {
+  line: number;
+  id: string;
+  address: string;
+  problem: string;
+}
+
+export interface CsvResult {
+  lines: CsvLine[];
+  added?: string[];
+}
+
+export interface EditView {
+  problems: ProblemView[];
+  diff: string;
+  hash: string;
+  saved: boolean;
+}
+
 export interface ErrorResponse {
   error: string;
+}
+
+export interface EventNames {
+  sources: string[];
+  stages: string[];
+  kinds: string[];
+  labels: string[];
 }
 
 export interface EventView {
@@ -49,8 +106,13 @@ export interface EventView {
   kind: string;
   stage: string;
   track_id: number | null;
+  label: string | null;
+  text: string;
   data: Record<string, any>;
   image: boolean;
+  clip: boolean;
+  clip_s: number | null;
+  snapshot: boolean;
 }
 
 export interface HTTPValidationError {
@@ -71,6 +133,11 @@ export interface NewSource {
   options?: Record<string, any>;
 }
 
+export interface NewToken {
+  name: string;
+  role: "viewer" | "operator" | "admin";
+}
+
 export interface PipelineProblem {
   severity: "error" | "warning";
   kind: string;
@@ -82,6 +149,13 @@ export interface PipelineProblem {
   acknowledged: boolean;
 }
 
+export interface ProblemView {
+  line: number;
+  column: number;
+  text: string;
+  warning: boolean;
+}
+
 export interface RaisedAlarm {
   alarm: string;
   source: string;
@@ -90,11 +164,86 @@ export interface RaisedAlarm {
   acknowledged: boolean;
 }
 
+export interface SeriesValues {
+  source: string;
+  label: string;
+  values: [number, number][];
+}
+
+export interface SeriesView {
+  name: string;
+  unit: string;
+  sums: boolean;
+  from_s: number;
+  to_s: number;
+  step_s: number;
+  series: SeriesValues[];
+}
+
+export interface SessionView {
+  id: string;
+  name: string;
+  role: "viewer" | "operator" | "admin";
+  address: string;
+  agent: string;
+  begun_s: number;
+  used_s: number;
+  own: boolean;
+}
+
 export interface Setting {
   name: string;
   value: any;
   help: string;
   schema: Record<string, any>;
+}
+
+export interface ShapeOptionView {
+  stage: string;
+  type: string;
+  option: string;
+  kind: string;
+  single: boolean;
+  named: boolean;
+  hides: boolean;
+  help: string;
+  units: string;
+  shapes: Record<string, number[][]>;
+  fixed: string;
+}
+
+export interface ShapesEdit {
+  option: string;
+  shapes: Record<string, [number, number][]>;
+  hash: string;
+  units?: "pixels" | "share" | null;
+  dry_run?: boolean;
+}
+
+export interface ShapesView {
+  hash: string;
+  sizes: Record<string, [number, number]>;
+  options: ShapeOptionView[];
+}
+
+export interface SignedIn {
+  signed_in: boolean;
+  name: string;
+  role: string;
+}
+
+export interface SourceOption {
+  name: string;
+  help: string;
+  type: string;
+  schema: Record<string, any>;
+  default: any;
+  common: boolean;
+}
+
+export interface SourceTimeline {
+  source: string;
+  counts: number[];
 }
 
 export interface SourceView {
@@ -113,6 +262,11 @@ export interface SourceView {
   latency: Record<string, number>;
   counts: Record<string, number>;
   packets: boolean;
+}
+
+export interface SourcesCsv {
+  csv: string;
+  mode?: "check" | "valid" | "all";
 }
 
 export interface StageView {
@@ -149,6 +303,55 @@ export interface Status {
   bottleneck: BottleneckView;
   last_event: number;
   allow_files: boolean;
+  hides: string[];
+  edit_rejected: boolean;
+}
+
+export interface StoreView {
+  bytes: number;
+  counts: Record<string, number>;
+  problem: string;
+}
+
+export interface TestedConnection {
+  ok: boolean;
+  cause: string | null;
+  error: string;
+  codec: string | null;
+  width: number | null;
+  height: number | null;
+  fps: number | null;
+  duration_s: number | null;
+  image: string | null;
+  took_s: number;
+}
+
+export interface TestedSource {
+  id?: string;
+  uri?: string | null;
+  options?: Record<string, any> | null;
+}
+
+export interface Timeline {
+  from_s: number;
+  to_s: number;
+  bin_s: number;
+  sources: SourceTimeline[];
+}
+
+export interface TokenCreated {
+  name: string;
+  role: "viewer" | "operator" | "admin";
+  token: string;
+}
+
+export interface TokenView {
+  name: string;
+  role: "viewer" | "operator" | "admin";
+  origin: string;
+  created_s: number | null;
+  created_by: string;
+  sessions: number;
 }
 
 export interface ValidationError {
