@@ -1,7 +1,7 @@
 // Shows the changes to the YAML before they are saved, saves them, and says whether the pipeline runs with them.
 
 import { get } from "./api.js";
-import { make, say, text } from "./dom.js";
+import { make, say, text, why } from "./dom.js";
 import { t } from "./strings.js";
 
 const EVERY_MS = 500, PATIENCE_MS = 60_000;
@@ -39,7 +39,8 @@ export function told(problem) {
  * @returns {HTMLElement}
  */
 export function shown(diff) {
-  const lines = diff.split("\n").slice(2, -1).filter((line) => !line.startsWith("@@") || diff.match(/^@@/gm).length > 1);
+  const lines = diff.split("\n").slice(2, -1).filter((line) => !line.startsWith("@@") || (diff.match(/^@@/gm) ?? []).length > 1);
+  /** @type {Record<string, string>} */
   const kinds = { "+": "added", "-": "removed", "@": "place" };
   return make("pre", { class: "diff", tabindex: "0" }, ...lines.map((line) => make("span", { class: kinds[line[0]] ?? "" }, `${line}\n`)));
 }
@@ -78,7 +79,7 @@ export function confirmChanges(name, edit, save) {
         saved = await save();
         box.close();
       } catch (trouble) {
-        text(error, trouble.message);
+        text(error, why(trouble));
         apply.disabled = false;
       }
     });

@@ -14,10 +14,10 @@ let turn = 0;
 /**
  * The address of a view, for links.
  * @param {string} name
- * @param {Record<string, string>} [params]
+ * @param {Record<string, string | number>} [params]
  */
 export function address(name, params = {}) {
-  const query = new URLSearchParams(params).toString();
+  const query = new URLSearchParams(/** @type {Record<string, string>} */ (params)).toString();
   return `#/${name}${query ? `?${query}` : ""}`;
 }
 

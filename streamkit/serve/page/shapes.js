@@ -28,9 +28,9 @@ export function fromApi(given, units, [width, height]) {
 export function toApi(shapes, units, [width, height], known) {
   const [x, y] = units === "share" ? [width, height] : [1, 1];
   const old = Object.values(known).flat();
-  const round = (value, digits) => Math.round(value * 10 ** digits) / 10 ** digits;
-  const same = (a, b) => Math.abs(a - b) < 1e-6;
-  const point = (one) => old.find((known) => same(known[0] * x, one[0]) && same(known[1] * y, one[1]))
+  const round = (/** @type {number} */ value, /** @type {number} */ digits) => Math.round(value * 10 ** digits) / 10 ** digits;
+  const same = (/** @type {number} */ a, /** @type {number} */ b) => Math.abs(a - b) < 1e-6;
+  const point = (/** @type {Point} */ one) => old.find((known) => same(known[0] * x, one[0]) && same(known[1] * y, one[1]))
     ?? (units === "share" ? [round(one[0] / x, 4), round(one[1] / y, 4)] : [Math.round(one[0]), Math.round(one[1])]);
   return Object.fromEntries(shapes.map((shape) => [shape.name, shape.points.map(point)]));
 }
@@ -113,6 +113,10 @@ export class Shapes {
     this.#step(this.future, this.past);
   }
 
+  /**
+   * @param {string[]} from
+   * @param {string[]} to
+   */
   #step(from, to) {
     const text = from.pop();
     if (text === undefined) return;

@@ -18,6 +18,7 @@ export function openDetail(box, event, on) {
   const base = `/api/v1/events/${event.number}`;
   const media = make("div", { class: "media" });
   const links = make("p", { class: "links" }, make("a", { href: address("events", { number: event.number }) }, t("events.link")));
+  /** @type {HTMLVideoElement | null} */
   let video = null;
   if (!signedIn) {
     if (event.image || event.clip) media.append(make("p", { class: "empty" }, t("events.signin.long")));
@@ -27,13 +28,14 @@ export function openDetail(box, event, on) {
       links.append(make("a", { href: `${base}/clip.mp4`, download: "" }, t("events.download.clip")));
     }
     if (event.image) {
+      /** @type {HTMLImageElement} */
       const image = make("img", { src: `${base}/image.jpg`, alt: t("events.picture", { text: event.text }), onerror: () => image.remove() });
       media.append(image);
       links.append(make("a", { href: `${base}/image.jpg`, download: `${event.source}-${event.number}.jpg` }, t("events.download.picture")));
     }
     if (event.snapshot) links.append(make("a", { href: `${base}/snapshot.jpg`, target: "_blank" }, t("events.open.snapshot")));
   }
-  const button = (key, work) => make("button", { type: "button", onclick: work }, t(key));
+  const button = (/** @type {string} */ key, /** @type {() => void} */ work) => make("button", { type: "button", onclick: work }, t(key));
   box.replaceChildren(
     make("div", { class: "detail-buttons" }, button("events.newer", () => on.step(-1)), button("events.older", () => on.step(1)), button("events.close", on.close)),
     make("h3", {}, event.text), media, links, facts(event));
@@ -46,6 +48,11 @@ export function openDetail(box, event, on) {
   };
 }
 
+/**
+ * @param {import("./events.js").EventView} event
+ * @param {string} source
+ * @param {HTMLElement} media
+ */
 function clip(event, source, media) {
   const failed = make("p", { class: "message", role: "alert", hidden: true }, t("events.clip.failed"));
   const video = make("video", { controls: true, playsinline: true, preload: "auto", "aria-label": t("events.clip", { source: event.source }) });
@@ -64,6 +71,7 @@ function clip(event, source, media) {
   return video;
 }
 
+/** @param {import("./events.js").EventView} event */
 function facts(event) {
   const rows = [
     [t("events.field.time"), `${moment(event.time_s)} (${new Date(event.time_s * 1000).toISOString()})`],
@@ -95,7 +103,11 @@ function* flat(data, before = "", depth = 0) {
   }
 }
 
-/** @param {any} value */
+/**
+ * @param {any} value
+ * @param {number} depth
+ * @returns {string}
+ */
 function words(value, depth = 0) {
   if (value === null || value === undefined) return t("events.unknown");
   if (typeof value === "boolean") return t(value ? "events.yes" : "events.no");

@@ -191,6 +191,7 @@ class LiveView {
     document.addEventListener("visibilitychange", this.hidden);
   }
 
+  /** @returns {HTMLElement} */
   bar() {
     this.sizes = SIZES.map((n) => make("button", { type: "button", "aria-label": t("live.sizeOf", { n }), onclick: () => this.choose({ size: n, page: 0 }) }, String(n)));
     this.layers = LAYERS.map((name) => make("button", {

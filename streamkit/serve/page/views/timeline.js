@@ -5,14 +5,18 @@ import { t } from "../strings.js";
 import { moment, tick, timeTicks } from "./shared.js";
 
 const HIGH = 34;
+/** @type {Record<string, number>} */
+const STEPS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
+
+/** @typedef {(from: number, to: number, source: string) => void} Choose receives the times in seconds since 1970 */
 
 /**
  * @param {HTMLElement} box
- * @param {{ from_s: number, to_s: number, bin_s: number, sources: { source: string, counts: number[] }[] }} found
- * @param {(from: number, to: number, source: string) => void} choose
+ * @param {import("../types").Timeline} found
+ * @param {Choose} choose
  */
 export function drawTimeline(box, found, choose) {
-  const focused = box.contains(document.activeElement) ? document.activeElement.dataset : null;
+  const focused = box.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement).dataset : null;
   const most = Math.max(1, ...found.sources.flatMap((one) => one.counts));
   const rows = found.sources.map((one) => row(one, found, most, choose));
   const span = found.to_s - found.from_s;
@@ -24,9 +28,15 @@ export function drawTimeline(box, found, choose) {
     })));
   box.replaceChildren(...rows, ...(rows.length ? [axis] : []));
   box.hidden = rows.length === 0;
-  if (focused) box.querySelector(`[data-source="${CSS.escape(focused.source ?? "")}"]`)?.focus({ preventScroll: true });
+  if (focused) /** @type {HTMLElement | null} */ (box.querySelector(`[data-source="${CSS.escape(focused.source ?? "")}"]`))?.focus({ preventScroll: true });
 }
 
+/**
+ * @param {import("../types").SourceTimeline} one
+ * @param {import("../types").Timeline} found
+ * @param {number} most
+ * @param {Choose} choose
+ */
 function row({ source, counts }, found, most, choose) {
   const drawing = svg("svg", { viewBox: `0 0 ${counts.length} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   counts.forEach((n, place) => {
@@ -37,9 +47,9 @@ function row({ source, counts }, found, most, choose) {
   const cursor = svg("rect", { class: "cursor", x: 0, y: 0, width: 1, height: HIGH, visibility: "hidden" });
   drawing.append(cursor);
   const told = make("output", { class: "timeline-told" });
-  let at = counts.findLastIndex((n) => n > 0);
-  const from = (place) => found.from_s + place * found.bin_s;
-  const point = (place) => {
+  let at = /** @type {any} */ (counts).findLastIndex((/** @type {number} */ n) => n > 0);
+  const from = (/** @type {number} */ place) => found.from_s + place * found.bin_s;
+  const point = (/** @type {number} */ place) => {
     at = Math.max(0, Math.min(counts.length - 1, place));
     cursor.setAttribute("x", String(at));
     cursor.setAttribute("visibility", "visible");
@@ -53,18 +63,19 @@ function row({ source, counts }, found, most, choose) {
     cursor.setAttribute("visibility", "hidden");
     text(told, "");
   };
-  const place = (event) => {
+  const place = (/** @type {MouseEvent} */ event) => {
     const area = bars.getBoundingClientRect();
     return Math.floor(((event.clientX - area.left) / area.width) * counts.length);
   };
   const pick = () => choose(from(at), from(at + 1), source);
   const total = counts.reduce((a, b) => a + b, 0);
+  /** @type {HTMLElement} */
   const bars = make("div", { class: "bars", role: "slider", tabindex: 0, "data-source": source, "aria-label": t("events.timeline.row", { source, total }),
     "aria-valuemin": 0, "aria-valuemax": counts.length - 1, "aria-valuenow": at,
     onpointermove: (event) => point(place(event)), onpointerleave: leave, onblur: leave, onfocus: () => point(at),
     onclick: (event) => { point(place(event)); pick(); },
     onkeydown: (event) => {
-      const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
+      const by = STEPS[event.key];
       if (by) point(at + by);
       else if (event.key === "Home") point(0);
       else if (event.key === "End") point(counts.length - 1);
