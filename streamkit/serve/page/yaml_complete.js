@@ -2,6 +2,11 @@
 // values that a key takes.
 
 /** @typedef {{ text: string, label: string, help: string }} Completion */
+/** @typedef {{ key: string, rest: string, given: Record<string, string>, list: boolean }} Open an open bracket */
+/** @typedef {ReturnType<typeof place>} Place */
+
+/** @param {string} line */
+const indentOf = (line) => line.length - line.replace(/^ */, "").length;
 
 /**
  * Where the cursor stands: the keys that lead there, and the word before it.
@@ -12,11 +17,11 @@
  */
 export function place(text, at) {
   const begin = text.lastIndexOf("\n", at - 1) + 1, line = text.slice(begin, at);
-  const indent = line.match(/^ */)[0].length;
+  const indent = indentOf(line);
   const path = above(text, begin, indent);
   const body = line.slice(indent).replace(/^(- )+/, "");
   const parts = brackets(body);
-  const last = parts.pop();
+  const last = /** @type {Open} */ (parts.pop());
   for (const one of parts) if (one.key) path.push(one.key);
   const found = last.rest.match(/^([\w.-]+):\s+(.*)$/s);
   const given = parts.length ? last.given : siblings(text, begin, indent);
@@ -25,7 +30,12 @@ export function place(text, at) {
   return { path, word: last.rest, value: false, given, flow: parts.length > 0 };
 }
 
-// The keys of the lines above that are indented less.
+/**
+ * The keys of the lines above that are indented less.
+ * @param {string} text
+ * @param {number} begin
+ * @param {number} indent
+ */
 function above(text, begin, indent) {
   const path = [];
   let left = indent;
@@ -40,14 +50,20 @@ function above(text, begin, indent) {
   return path;
 }
 
-// The keys and values of the mapping in whose block a line stands.
+/**
+ * The keys and values of the mapping in whose block a line stands.
+ * @param {string} text
+ * @param {number} begin
+ * @param {number} indent
+ */
 function siblings(text, begin, indent) {
   const lines = text.split("\n"), here = text.slice(0, begin).split("\n").length - 1;
+  /** @type {Record<string, string>} */
   const given = {};
-  const look = (step) => {
+  const look = (/** @type {number} */ step) => {
     for (let n = here + step; n >= 0 && n < lines.length; n += step) {
       const found = lines[n].match(/^( *)([\w.-]+):\s*(.*)$/);
-      const deep = lines[n].trim() && !lines[n].trim().startsWith("#") ? lines[n].match(/^ */)[0].length : Infinity;
+      const deep = lines[n].trim() && !lines[n].trim().startsWith("#") ? indentOf(lines[n]) : Infinity;
       if (deep < indent) return;
       if (found && deep === indent) given[found[2]] = found[3].replace(/\s+#.*$/, "");
     }
@@ -57,16 +73,20 @@ function siblings(text, begin, indent) {
   return given;
 }
 
-// What stands within brackets of a line: for each open bracket the key before it, the keys within, and the rest.
+/**
+ * What stands within brackets of a line: for each open bracket the key before it, the keys within, and the rest.
+ * @param {string} body
+ */
 function brackets(body) {
+  /** @type {Open[]} */
   const open = [{ key: "", rest: "", given: {}, list: false }];
   let quote = "";
-  const take = (one) => {
+  const take = (/** @type {Open} */ one) => {
     const found = one.rest.match(/^\s*([\w.-]+):\s*(.*)$/s);
     if (found) one.given[found[1]] = found[2].trim();
   };
   for (const sign of body) {
-    const one = open.at(-1);
+    const one = open[open.length - 1];
     if (quote) {
       if (sign === quote) quote = "";
       one.rest += sign;
@@ -85,7 +105,8 @@ function brackets(body) {
       one.rest += sign;
     }
   }
-  open.at(-1).rest = open.at(-1).rest.trimStart();
+  const last = open[open.length - 1];
+  last.rest = last.rest.trimStart();
   return open;
 }
 
@@ -113,7 +134,14 @@ export function schemasAt(schema, path, given) {
   return found;
 }
 
-// A schema and all that it refers to; of a condition the branch that holds for the keys that are given.
+/**
+ * A schema and all that it refers to; of a condition the branch that holds for the keys that are given.
+ * @param {any} whole
+ * @param {any} schema
+ * @param {Record<string, string>} given
+ * @param {number} depth
+ * @returns {any[]}
+ */
 function open(whole, schema, given, depth = 0) {
   if (!schema || typeof schema !== "object" || depth > 12) return [];
   const parts = [schema];
@@ -123,12 +151,21 @@ function open(whole, schema, given, depth = 0) {
   return parts;
 }
 
+/**
+ * @param {any} whole
+ * @param {string} ref
+ */
 function follow(whole, ref) {
   return ref.slice(2).split("/").reduce((found, step) => found?.[step.replaceAll("~1", "/").replaceAll("~0", "~")], whole);
 }
 
+/**
+ * @param {any} condition
+ * @param {Record<string, string>} given
+ * @returns {boolean}
+ */
 function holds(condition, given) {
-  const required = (condition.required ?? []).every((name) => name in given);
+  const required = (condition.required ?? []).every((/** @type {string} */ name) => name in given);
   return required && Object.entries(condition.properties ?? {}).every(([name, one]) => one.const === undefined || given[name] === one.const);
 }
 
@@ -141,10 +178,10 @@ function holds(condition, given) {
  */
 export function complete(schema, text, at) {
   const here = place(text, at);
-  const given = (path) => keysAt(text, at, path, here);
+  const given = (/** @type {string[]} */ path) => keysAt(text, at, path, here);
   /** @type {Map<string, Completion>} */
   const found = new Map();
-  const add = (word, label, help) => word.startsWith(here.word) && !found.has(word) && found.set(word, { text: label, label: word, help });
+  const add = (/** @type {string} */ word, /** @type {string} */ label, /** @type {string} */ help) => word.startsWith(here.word) && !found.has(word) && found.set(word, { text: label, label: word, help });
   for (const one of schemasAt(schema, here.path, given)) {
     if (here.value) {
       const about = one.description ?? "";
@@ -163,11 +200,23 @@ export function complete(schema, text, at) {
   return { word: here.word, found: [...found.values()] };
 }
 
+/**
+ * @param {any} whole
+ * @param {any} schema
+ * @returns {string}
+ */
 function described(whole, schema) {
   return schema.description ?? open(whole, schema, {}).find((one) => one.description)?.description ?? "";
 }
 
-// The keys and values of a mapping on the way to the cursor: in the lines of its block, or in its brackets.
+/**
+ * The keys and values of a mapping on the way to the cursor: in the lines of its block, or in its brackets.
+ * @param {string} text
+ * @param {number} at
+ * @param {string[]} path
+ * @param {Place} here
+ * @returns {Record<string, string>}
+ */
 function keysAt(text, at, path, here) {
   if (path.length === here.path.length - (here.value ? 1 : 0)) return here.given;
   const lines = text.slice(0, at).split("\n");

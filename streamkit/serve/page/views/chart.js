@@ -8,6 +8,9 @@ import { moment, tick, timeTicks } from "./shared.js";
 
 const HIGH = 190, LEFT = 52, RIGHT = 10, TOP = 10, BOTTOM = 24, MAX_ROWS = 400;
 
+/** @type {Record<string, number>} */
+const STEPS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
+
 const rounded = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 4 });
 
 /**
@@ -38,8 +41,17 @@ export class Chart {
     this.element = make("section", { class: "chart", "aria-label": title }, this.title, this.legend, make("div", { class: "chart-box" }, this.area, this.told), this.empty, this.table);
     /** @type {Line[]} */
     this.lines = [];
+    /** @type {Map<number, number>[]} */
+    this.maps = []; // the values of each line by time
+    /** @type {number[]} */
     this.times = [];
+    /** @type {number | null} */
     this.at = null;
+    this.period = { from_s: 0, to_s: 0, step_s: 0 };
+    this.wide = 0;
+    this.most = 0; // of the axis
+    /** @type {SVGElement | null} */
+    this.cursor = null;
     this.size = new ResizeObserver(() => this.draw());
     this.size.observe(this.area);
   }
@@ -68,10 +80,12 @@ export class Chart {
     this.fillTable();
   }
 
+  /** @param {number} at */
   x(at) {
     return LEFT + ((at - this.period.from_s) / (this.period.to_s - this.period.from_s)) * (this.wide - LEFT - RIGHT);
   }
 
+  /** @param {number} value */
   y(value) {
     return HIGH - BOTTOM - (value / this.most) * (HIGH - TOP - BOTTOM);
   }
@@ -81,8 +95,9 @@ export class Chart {
     if (!this.wide || !this.times.length) return;
     const { from_s, to_s, step_s } = this.period, span = to_s - from_s;
     const ticks = valueTicks(Math.max(1e-6, ...this.lines.flatMap((one) => one.values.map(([, value]) => value))) || 1);
-    this.most = ticks.at(-1);
+    this.most = ticks[ticks.length - 1];
     const drawing = svg("svg", { width: this.wide, height: HIGH, viewBox: `0 0 ${this.wide} ${HIGH}`, "aria-hidden": "true" });
+    /** @type {(x: number, y: number, words: string, anchor: string) => void} */
     const label = (x, y, words, anchor) => {
       const made = svg("text", { x, y, "text-anchor": anchor });
       made.textContent = words;
@@ -115,6 +130,7 @@ export class Chart {
     if (this.at !== null) this.mark(this.at);
   }
 
+  /** @param {number} clientX */
   point(clientX) {
     if (!this.times.length) return;
     const x = clientX - this.area.getBoundingClientRect().left;
@@ -125,14 +141,16 @@ export class Chart {
     this.mark(this.times[near]);
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
-    const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+    const by = STEPS[event.key];
     if (!by || !this.times.length) return;
     event.preventDefault();
     const place = this.at === null ? this.times.length - (by < 0 ? 0 : 1) : this.times.indexOf(this.at);
     this.mark(this.times[Math.max(0, Math.min(this.times.length - 1, place + by))]);
   }
 
+  /** @param {number} at */
   mark(at) {
     this.at = at;
     const x = this.x(at);
@@ -149,6 +167,10 @@ export class Chart {
     text(this.told, "");
   }
 
+  /**
+   * @param {number} place
+   * @param {number} at
+   */
   word(place, at) {
     const value = this.maps[place].get(at);
     return value === undefined ? t("charts.unknown") : rounded.format(value);

@@ -10,9 +10,14 @@ import { styled } from "./shared.js";
 const NAMES = ["frames", "dropped", "latency", "counts", "gpu", "decoder", "disk", "spool"];
 const WHOLE = new Set(["gpu", "decoder", "disk", "spool"]); // not of a camera
 const OPTIONAL = new Set(["gpu", "decoder", "spool", "counts"]); // hidden without values
+/** @type {Record<string, number>} */
 const PERIODS = { hour: 3600, day: 86400, month: 30 * 86400 };
 const EVERY_MS = 10000;
 const TOGETHER = " together";
+
+/** @typedef {import("../types").SeriesView} SeriesView */
+/** @typedef {import("../types").SeriesValues} SeriesValues */
+/** @typedef {import("./chart.js").Line} Line */
 
 /**
  * @param {HTMLElement} root
@@ -22,15 +27,18 @@ export function open(root, params) {
   styled("events");
   styled("charts");
   let closed = false, turn = 0;
-  let chosen = params.get("source") ?? "", span = params.get("period") in PERIODS ? params.get("period") : "hour";
+  const wanted = params.get("period") ?? "";
+  let chosen = params.get("source") ?? "", span = wanted in PERIODS ? wanted : "hour";
   const charts = new Map(NAMES.map((name) => [name, new Chart(t(`charts.name.${name}`))]));
   const period = make("select", { id: "charts-period", onchange: () => { span = period.value; change(); } },
     ...Object.keys(PERIODS).map((name) => make("option", { value: name }, t(`charts.period.${name}`))));
   const cameras = make("select", { id: "charts-cameras", onchange: () => { chosen = cameras.value; change(); } });
   const problem = make("p", { class: "problem", role: "alert", hidden: true });
   period.value = span;
+  /** @type {string | null} */
   let known = null;
 
+  /** @param {string[]} sources */
   function listCameras(sources) {
     const ids = [...new Set([...sources, ...(chosen && chosen !== TOGETHER ? [chosen] : [])])];
     if (JSON.stringify(ids) === known) return;
@@ -52,8 +60,8 @@ export function open(root, params) {
       try {
         const found = await get(`/api/v1/series?${query}`);
         if (closed || mine !== turn) return;
-        show(charts.get(name), name, found);
-      } catch (trouble) {
+        show(/** @type {Chart} */ (charts.get(name)), name, found);
+      } catch (/** @type {any} */ trouble) {
         if (!closed && !trouble.away) text(problem, trouble.message);
       }
     }
@@ -64,8 +72,13 @@ export function open(root, params) {
     problem.hidden = !problem.textContent;
   }
 
+  /**
+   * @param {Chart} chart
+   * @param {string} name
+   * @param {SeriesView} found
+   */
   function show(chart, name, found) {
-    const whole = (at) => at + found.step_s <= found.to_s; // the current step is not complete
+    const whole = (/** @type {number} */ at) => at + found.step_s <= found.to_s; // the current step is not complete
     let lines = found.series.map((one) => ({ name: lineName(name, one), values: filled(found, one.values.filter(([at]) => whole(at))) }))
       .filter((one) => one.values.length);
     if (chosen === TOGETHER && !WHOLE.has(name)) lines = together(name, lines);
@@ -75,6 +88,10 @@ export function open(root, params) {
     chart.show(title, lines, found);
   }
 
+  /**
+   * @param {string} name
+   * @param {SeriesValues} one
+   */
   function lineName(name, one) {
     if (WHOLE.has(name)) return one.label || t("charts.pipeline");
     return chosen && chosen !== TOGETHER ? one.label || one.source : [one.source, one.label].filter(Boolean).join(" ");
@@ -90,6 +107,7 @@ export function open(root, params) {
   load();
   const timer = setInterval(() => document.hidden || load(), EVERY_MS);
   return {
+    /** @param {import("./index.js").State} state */
     update(state) {
       listCameras(state.sources.map((one) => one.id));
     },
@@ -109,7 +127,9 @@ export function open(root, params) {
  */
 export function filled(found, values) {
   if (!found.sums || !values.length) return values;
-  const known = new Map(values), made = [];
+  /** @type {[number, number][]} */
+  const made = [];
+  const known = new Map(values);
   for (let at = values[0][0]; at + found.step_s <= found.to_s; at += found.step_s) made.push([at, known.get(at) ?? 0]);
   return made;
 }
@@ -117,7 +137,8 @@ export function filled(found, values) {
 /**
  * One line for all cameras: the sum, or the highest latency.
  * @param {string} name
- * @param {{ name: string, values: [number, number][] }[]} lines
+ * @param {Line[]} lines
+ * @returns {Line[]}
  */
 function together(name, lines) {
   const sums = new Map();
