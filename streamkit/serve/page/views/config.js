@@ -9,6 +9,9 @@ import { complete } from "../yaml_complete.js";
 
 const QUIET_MS = 400; // after the last key, before the text is checked
 
+/** @typedef {import("../changes.js").Problem} Problem */
+/** @typedef {import("../yaml_complete.js").Completion} Completion */
+
 /** @param {HTMLElement} root */
 export function open(root) {
   style("config");
@@ -16,17 +19,28 @@ export function open(root) {
   root.append(view.element);
   onSession(() => view.session());
   view.session();
-  return { update: (state) => view.update(state), close: () => view.close() };
+  return { update: (/** @type {import("./index.js").State} */ state) => view.update(state), close: () => view.close() };
 }
 
 class Config {
   constructor() {
     this.closed = false;
+    /** @type {import("../types").ConfigView | null} */
     this.loaded = null;
+    /** @type {any} */
     this.schema = null;
+    /** @type {boolean | undefined} */
+    this.rejected = undefined;
     this.timer = 0;
     this.turn = 0;
+    /** @type {Problem[]} */
     this.found = [];
+    /** @type {Completion[]} */
+    this.offered = [];
+    this.chosen = 0;
+    this.word = "";
+    /** @type {CanvasRenderingContext2D | null} */
+    this.canvas = null;
     this.gutter = make("div", { class: "gutter", "aria-hidden": "true" });
     this.marks = make("div", { class: "marks", "aria-hidden": "true" });
     this.text = make("textarea", {
@@ -61,6 +75,10 @@ class Config {
     else this.nothing(t("config.sign_in"), make("button", { type: "button", class: "primary", onclick: askToken }, t("config.sign_in_button")));
   }
 
+  /**
+   * @param {string} words
+   * @param {...HTMLElement} more
+   */
   nothing(words, ...more) {
     if (words) this.text.value = "";
     this.empty.replaceChildren(make("p", {}, words), ...more);
@@ -70,28 +88,33 @@ class Config {
 
   async load() {
     const again = this.loaded !== null;
+    /** @type {import("../types").ConfigView} */
+    let loaded;
     try {
-      this.loaded = await get("/api/v1/config");
+      loaded = this.loaded = await get("/api/v1/config");
       this.schema ??= await get("/api/v1/config/schema");
-    } catch (trouble) {
+    } catch (/** @type {any} */ trouble) {
       if (trouble.status === 401) lost();
       return this.nothing(trouble.message);
     }
     this.nothing("");
-    this.text.value = this.loaded.text;
-    text(this.error, this.loaded.read_only);
+    this.text.value = loaded.text;
+    text(this.error, loaded.read_only);
     this.told();
-    show(this.state, again ? t("config.reverted", { name: this.loaded.name }) : "");
+    show(this.state, again ? t("config.reverted", { name: loaded.name }) : "");
     this.typed(0);
   }
 
   told() {
-    const { rejected } = this.loaded;
+    const rejected = this.loaded?.rejected;
     text(this.disk, rejected ? t("changes.disk_rejected", { why: rejected }) : "");
     this.disk.hidden = !rejected;
   }
 
-  // Look at the file again where it may have changed: the state says when an edit was rejected, or is mended.
+  /**
+   * Looks at the file again where it may have changed: the state says when an edit was rejected, or is mended.
+   * @param {import("./index.js").State} state
+   */
   async update({ status }) {
     if (!signedIn || !this.loaded || status.edit_rejected === this.rejected) return;
     this.rejected = status.edit_rejected;
@@ -126,13 +149,14 @@ class Config {
       const edit = await call("POST", "/api/v1/config/check", { text: this.text.value });
       if (mine === this.turn && !this.closed) this.mark(edit.problems);
       return edit;
-    } catch (trouble) {
+    } catch (/** @type {any} */ trouble) {
       if (trouble.status === 401) lost();
       text(this.error, trouble.message);
       return null;
     }
   }
 
+  /** @param {Problem[]} problems */
   mark(problems) {
     this.found = problems;
     this.problems.replaceChildren(...problems.map((one) => make("li", { class: one.warning ? "warning" : "bad" },
@@ -146,9 +170,9 @@ class Config {
   number() {
     const count = this.text.value.split("\n").length;
     const lines = new Map(this.found.map((one) => [one.line, one]));
-    while (this.gutter.children.length > count) this.gutter.lastChild.remove();
+    while (this.gutter.children.length > count) this.gutter.lastChild?.remove();
     while (this.gutter.children.length < count) this.gutter.append(make("span", {}, String(this.gutter.children.length + 1)));
-    [...this.gutter.children].forEach((one, n) => {
+    /** @type {HTMLElement[]} */ ([...this.gutter.children]).forEach((one, n) => {
       const problem = lines.get(n + 1);
       one.className = problem ? (problem.warning ? "warning" : "bad") : "";
       one.title = problem?.text ?? "";
@@ -159,7 +183,7 @@ class Config {
   scroll() {
     this.gutter.scrollTop = this.text.scrollTop;
     const height = this.height();
-    const top = (line) => (line - 1) * height - this.text.scrollTop + parseFloat(getComputedStyle(this.text).paddingTop);
+    const top = (/** @type {number} */ line) => (line - 1) * height - this.text.scrollTop + parseFloat(getComputedStyle(this.text).paddingTop);
     this.marks.replaceChildren(...this.found.filter((one) => one.line).map((one) => {
       const mark = make("i", { class: one.warning ? "warning" : "" });
       mark.style.top = `${top(one.line)}px`;
@@ -171,6 +195,7 @@ class Config {
     return parseFloat(getComputedStyle(this.text).lineHeight);
   }
 
+  /** @param {Problem} problem */
   go(problem) {
     const lines = this.text.value.split("\n").slice(0, Math.max(0, problem.line - 1));
     const at = lines.reduce((sum, line) => sum + line.length + 1, 0) + Math.max(0, problem.column - 1);
@@ -193,15 +218,17 @@ class Config {
     this.text.setAttribute("aria-expanded", "true");
     this.choose(0);
     const before = this.text.value.slice(0, this.text.selectionStart).split("\n");
-    const style = getComputedStyle(this.text), canvas = this.canvas ??= document.createElement("canvas").getContext("2d");
+    const style = getComputedStyle(this.text), canvas = this.canvas ??= /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
     canvas.font = style.font;
-    const left = canvas.measureText(before.at(-1).slice(0, before.at(-1).length - word.length)).width - this.text.scrollLeft + parseFloat(style.paddingLeft);
+    const line = before[before.length - 1];
+    const left = canvas.measureText(line.slice(0, line.length - word.length)).width - this.text.scrollLeft + parseFloat(style.paddingLeft);
     const below = before.length * this.height() - this.text.scrollTop + parseFloat(style.paddingTop);
     const room = this.text.clientHeight - below, tall = this.popup.offsetHeight;
     this.popup.style.left = `${Math.max(0, Math.min(left, this.text.clientWidth - this.popup.offsetWidth))}px`;
     this.popup.style.top = `${room >= tall || below - this.height() < tall ? below : below - this.height() - tall}px`;
   }
 
+  /** @param {number} n */
   choose(n) {
     this.chosen = (n + this.offered.length) % this.offered.length;
     [...this.popup.children].forEach((one, at) => one.setAttribute("aria-selected", String(at === this.chosen)));
@@ -209,6 +236,7 @@ class Config {
     this.text.setAttribute("aria-activedescendant", `config-completion-${this.chosen}`);
   }
 
+  /** @param {Completion} one */
   take(one) {
     const end = this.text.selectionStart;
     this.hide();
@@ -225,6 +253,7 @@ class Config {
     this.text.removeAttribute("aria-activedescendant");
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     const held = event.ctrlKey || event.metaKey;
     if (held && event.key === " ") this.offer();
@@ -240,25 +269,27 @@ class Config {
 
   // A new line begins where the one above does, or two further behind a colon.
   indent() {
-    const line = this.text.value.slice(0, this.text.selectionStart).split("\n").at(-1);
+    const line = this.text.value.slice(0, this.text.selectionStart).split("\n").at(-1) ?? "";
     const more = /:\s*(#.*)?$/.test(line) ? "  " : "";
-    document.execCommand("insertText", false, `\n${line.match(/^ */)[0]}${more}`);
+    document.execCommand("insertText", false, `\n${/** @type {RegExpMatchArray} */ (line.match(/^ */))[0]}${more}`);
   }
 
   // ------------------------------------------------------------------------------------------------------------- saving
 
   async store() {
     if (!signedIn) return askToken();
-    if (this.text.value === this.loaded.text) return show(this.state, t("config.unchanged"));
+    const { loaded } = this;
+    if (!loaded) return;
+    if (this.text.value === loaded.text) return show(this.state, t("config.unchanged"));
     text(this.error, "");
     const given = this.text.value, edit = await this.check();
     if (!edit) return;
-    const saved = await confirmChanges(this.loaded.name, edit, () => call("PUT", "/api/v1/config", { text: given, hash: this.loaded.hash }));
+    const saved = await confirmChanges(loaded.name, edit, () => call("PUT", "/api/v1/config", { text: given, hash: this.loaded?.hash }));
     this.text.focus();
     if (!saved) return;
-    this.loaded = { ...this.loaded, text: given, hash: saved.hash, rejected: "" };
+    this.loaded = { ...loaded, text: given, hash: saved.hash, rejected: "" };
     this.told();
     this.typed();
-    await follow(this.loaded.name, saved.hash, this.state);
+    await follow(loaded.name, saved.hash, this.state);
   }
 }
