@@ -8,7 +8,7 @@ export const SNAP = 10; // pixels on the screen within which a point is set to t
 
 /**
  * Points of the API as pixels of a frame.
- * @param {Record<string, Point[]>} given points by name
+ * @param {Record<string, number[][]>} given points by name
  * @param {string} units pixels or share
  * @param {Point} size width and height of the frame
  * @returns {Shape[]}
@@ -23,7 +23,7 @@ export function fromApi(given, units, [width, height]) {
  * @param {Shape[]} shapes
  * @param {string} units
  * @param {Point} size
- * @param {Record<string, Point[]>} known points as they are in the file, by name
+ * @param {Record<string, number[][]>} known points as they are in the file, by name
  */
 export function toApi(shapes, units, [width, height], known) {
   const [x, y] = units === "share" ? [width, height] : [1, 1];

@@ -20,16 +20,21 @@ export function open(root, params) {
   root.append(view.element);
   onSession(() => view.session());
   view.session();
-  return { update: (state) => view.update(state), close: () => view.close() };
+  return { update: (/** @type {import("./index.js").State} */ state) => view.update(state), close: () => view.close() };
 }
 
 class Zones {
+  /** @param {URLSearchParams} params */
   constructor(params) {
     this.wanted = { source: params.get("source"), stage: params.get("stage") };
     this.board = new Board(() => this.changed());
     this.closed = false;
+    /** @type {import("../types").ShapesView | null} */
     this.loaded = null; // the answer of /shapes
+    this.name = ""; // the file's
+    /** @type {Map<string, Shapes>} */
     this.drafts = new Map(); // the shapes of each option, by stage and option
+    /** @type {import("../types").SourceView[]} */
     this.sources = [];
     this.camera = make("select", { id: "zones-camera", onchange: () => this.show() });
     this.option = make("select", { id: "zones-option", onchange: () => this.show() });
@@ -38,6 +43,7 @@ class Zones {
     this.state = make("p", { class: "state" });
     this.help = make("p", { class: "help" });
     this.again = make("button", { type: "button", hidden: true, onclick: () => this.load(true) }, t("zones.reload"));
+    /** @type {(name: string, call: () => void, options?: Record<string, string>) => HTMLButtonElement} */
     const button = (name, call, options = {}) => make("button", { type: "button", onclick: call, ...options }, t(`zones.${name}`));
     this.add = make("button", { type: "button", onclick: () => this.draw() });
     this.finish = button("finish", () => { this.board.finish(); this.changed(); });
@@ -56,7 +62,7 @@ class Zones {
       make("div", { class: "tools" }, this.apply, this.again), this.error, this.state);
     this.element = make("section", { class: "zones", "aria-label": t("zones.title") },
       make("div", { class: "title" }, make("h2", {}, t("zones.title"))), this.empty, this.board.element, this.panel);
-    this.keys = (event) => this.key(event); // a button that is disabled loses the focus, so not on the element
+    this.keys = (/** @type {KeyboardEvent} */ event) => this.key(event); // a button that is disabled loses the focus, so not on the element
     document.addEventListener("keydown", this.keys);
     this.picture();
   }
@@ -73,6 +79,10 @@ class Zones {
     else this.nothing(t("zones.sign_in"), make("button", { type: "button", class: "primary", onclick: askToken }, t("config.sign_in_button")));
   }
 
+  /**
+   * @param {string} words
+   * @param {...HTMLElement} more
+   */
   nothing(words, ...more) {
     this.empty.replaceChildren(make("p", {}, words), ...more);
     this.empty.hidden = !words;
@@ -80,28 +90,31 @@ class Zones {
   }
 
   async load(keep = false) {
+    /** @type {import("../types").ShapesView} */
+    let loaded;
     try {
-      this.loaded = await get("/api/v1/shapes");
+      loaded = this.loaded = await get("/api/v1/shapes");
       this.name = (await get("/api/v1/config")).name;
-    } catch (trouble) {
+    } catch (/** @type {any} */ trouble) {
       if (trouble.status === 401) return lost();
       return this.nothing(trouble.message, make("p", {}, make("a", { href: "#/config" }, t("zones.edit_config"))));
     }
     if (!keep) this.drafts.clear();
     this.again.hidden = true;
     text(this.error, "");
-    const { options } = this.loaded;
+    const { options } = loaded;
     if (!options.length) return this.nothing(t("zones.none"), make("p", {}, make("a", { href: "#/config" }, t("zones.edit_config"))));
     const before = this.option.value;
-    this.option.replaceChildren(...options.map((one, n) => make("option", { value: n }, t(`zones.option_${one.hides ? "mask" : one.kind}`, one))));
+    this.option.replaceChildren(...options.map((one, n) => make("option", { value: n }, t(`zones.option_${one.hides ? "mask" : one.kind}`, { stage: one.stage, option: one.option }))));
     const drawn = options.findIndex((one) => Object.keys(one.shapes).length);
     const wanted = options.findIndex((one) => one.stage === this.wanted.stage);
-    this.option.value = before && options[before] ? before : String(Math.max(0, wanted >= 0 ? wanted : drawn));
+    this.option.value = before && options[Number(before)] ? before : String(Math.max(0, wanted >= 0 ? wanted : drawn));
     this.nothing("");
     this.cameras();
     this.show();
   }
 
+  /** @param {import("./index.js").State} state */
   update({ sources }) {
     this.sources = sources;
     this.cameras();
@@ -118,18 +131,20 @@ class Zones {
   }
 
   get current() {
-    return this.loaded.options[Number(this.option.value)];
+    return /** @type {import("../types").ShapesView} */ (this.loaded).options[Number(this.option.value)];
   }
 
+  /** @returns {[number, number]} width and height in pixels */
   get size() {
     const { naturalWidth, naturalHeight } = this.board.image;
-    return this.loaded.sizes[this.camera.value] ?? (naturalWidth ? [naturalWidth, naturalHeight] : [640, 360]);
+    return this.loaded?.sizes[this.camera.value] ?? (naturalWidth ? [naturalWidth, naturalHeight] : [640, 360]);
   }
 
   get draft() {
     const { current } = this, key = `${current.stage} ${current.option} ${current.units === "share" ? this.size : ""}`;
-    if (!this.drafts.has(key)) this.drafts.set(key, new Shapes(fromApi(current.shapes, current.units, this.size)));
-    return this.drafts.get(key);
+    let draft = this.drafts.get(key);
+    if (!draft) this.drafts.set(key, draft = new Shapes(fromApi(current.shapes, current.units, this.size)));
+    return draft;
   }
 
   show() {
@@ -167,7 +182,7 @@ class Zones {
             image.hidden = false;
             this.board.hint.hidden = true;
           }
-        } catch (trouble) {
+        } catch (/** @type {any} */ trouble) {
           if (trouble.status === 401) lost();
           wait = SLOW_MS;
         }
@@ -178,7 +193,7 @@ class Zones {
 
   // The first picture of a camera: its size may not have been known.
   async seen() {
-    if (!this.loaded.sizes[this.camera.value]) {
+    if (this.loaded && !this.loaded.sizes[this.camera.value]) {
       const { sizes } = await get("/api/v1/shapes");
       this.loaded.sizes = sizes;
       if (!this.draft.changed) this.drafts.clear();
@@ -195,6 +210,7 @@ class Zones {
     this.changed();
   }
 
+  /** @param {"undo" | "redo"} word */
   step(word) {
     this.draft[word]();
     this.board.selected = Math.min(this.board.selected, this.draft.list.length - 1);
@@ -208,8 +224,9 @@ class Zones {
     this.board.select(-1);
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
-    const typing = event.target.closest("input, select, textarea");
+    const typing = /** @type {Element} */ (event.target).closest("input, select, textarea");
     if (!(event.ctrlKey || event.metaKey) || typing || !this.loaded || document.querySelector("dialog[open]")) return;
     const key = event.key.toLowerCase();
     if (key === "z" || key === "y") {
@@ -237,10 +254,12 @@ class Zones {
   // The list of shapes; fields keep the focus while their text changes.
   entries() {
     const { draft, board } = this;
-    while (this.list.children.length > draft.list.length) this.list.lastChild.remove();
+    while (this.list.children.length > draft.list.length) this.list.lastChild?.remove();
     while (this.list.children.length < draft.list.length) this.list.append(this.entry(this.list.children.length));
     draft.list.forEach((shape, n) => {
-      const item = this.list.children[n], [name, turn, remove] = item.querySelectorAll("input, button");
+      const item = this.list.children[n];
+      const name = /** @type {HTMLInputElement} */ (item.querySelector("input"));
+      const [turn, remove] = item.querySelectorAll("button");
       const word = shape.name || t("zones.unnamed");
       item.classList.toggle("selected", n === board.selected);
       if (name.value !== shape.name && document.activeElement !== name) name.value = shape.name;
@@ -252,6 +271,7 @@ class Zones {
     });
   }
 
+  /** @param {number} n */
   entry(n) {
     const { board } = this;
     return make("li", { onclick: () => board.selected !== n && n < this.draft.list.length && board.select(n) },
@@ -269,6 +289,10 @@ class Zones {
       }, t("zones.remove_short")));
   }
 
+  /**
+   * @param {number} n
+   * @param {HTMLInputElement} field
+   */
   rename(n, field) {
     const name = field.value.trim();
     const taken = this.draft.list.some((one, other) => other !== n && one.name === name);
@@ -285,16 +309,16 @@ class Zones {
     if (!signedIn) return askToken();
     const { current, draft } = this;
     const body = {
-      option: current.option, shapes: toApi(draft.list, current.units, this.size, current.shapes), units: current.units, hash: this.loaded.hash,
+      option: current.option, shapes: toApi(draft.list, current.units, this.size, current.shapes), units: current.units, hash: this.loaded?.hash,
     };
-    const send = (dryRun) => call("POST", `/api/v1/stages/${encodeURIComponent(current.stage)}/shapes`, { ...body, dry_run: dryRun });
+    const send = (/** @type {boolean} */ dryRun) => call("POST", `/api/v1/stages/${encodeURIComponent(current.stage)}/shapes`, { ...body, dry_run: dryRun });
     text(this.error, "");
     show(this.state, "");
     try {
       const saved = await confirmChanges(this.name, await send(true), async () => {
         try {
           return await send(false);
-        } catch (trouble) {
+        } catch (/** @type {any} */ trouble) {
           if (trouble.status === 409) this.again.hidden = false;
           throw trouble;
         }
@@ -302,7 +326,7 @@ class Zones {
       if (!saved) return;
       await this.load();
       await follow(this.name, saved.hash, this.state);
-    } catch (trouble) {
+    } catch (/** @type {any} */ trouble) {
       if (trouble.status === 401) lost();
       if (trouble.status === 409) this.again.hidden = false;
       text(this.error, trouble.message);
