@@ -5,9 +5,19 @@ import { SNAP, inSide, moved, snapped } from "./shapes.js";
 import { t } from "./strings.js";
 
 /** @typedef {import("./shapes.js").Point} Point */
+/** @typedef {import("./shapes.js").Shape} Shape */
 /** @typedef {import("./shapes.js").Shapes} Shapes */
+/** @typedef {{ part: string, n: number, from: Point, points: Point[], scale: number, moved?: boolean }} Drag what the pointer holds, since it went down */
+
+/**
+ * The part that an event is at.
+ * @param {Event} event
+ * @param {string} [parts] a selector
+ */
+const partAt = (event, parts = "[data-part]") => /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest?.(parts));
 
 const DOUBLE_MS = 400;
+/** @type {Record<string, Point>} */
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 export class Board {
@@ -25,16 +35,17 @@ export class Board {
     this.drawing = null; // the points of a shape that is being drawn
     /** @type {Point | null} */
     this.cursor = null;
+    /** @type {Drag | null} */
     this.drag = null;
     this.pressed = { n: -1, at: 0 }; // the point that was pressed last, and when
     this.svg = svg("svg", { tabindex: "-1", role: "group" });
     this.image = make("img", { alt: "" });
     this.hint = make("span", { class: "hint" });
     this.element = make("div", { class: "board" }, this.image, this.hint, this.svg);
-    for (const [name, call] of [["pointerdown", this.down], ["pointermove", this.move], ["pointerup", this.up], ["pointercancel", this.up],
-      ["dblclick", this.double], ["keydown", this.key], ["focusin", this.focus]]) {
-      this.svg.addEventListener(name, call.bind(this));
-    }
+    /** @type {[string, (event: any) => void][]} */
+    const listeners = [["pointerdown", this.down], ["pointermove", this.move], ["pointerup", this.up], ["pointercancel", this.up],
+      ["dblclick", this.double], ["keydown", this.key], ["focusin", this.focus]];
+    for (const [name, call] of listeners) this.svg.addEventListener(name, call.bind(this));
     new ResizeObserver(() => this.draw()).observe(this.element);
   }
 
@@ -53,11 +64,20 @@ export class Board {
     this.draw();
   }
 
-  name(n) {
-    return this.shapes.list[n].name || t("zones.unnamed");
+  /** The shapes, once there are some to draw. */
+  get known() {
+    return /** @type {Shapes} */ (this.shapes);
   }
 
-  /** @returns {Point} */
+  /** @param {number} n */
+  name(n) {
+    return this.known.list[n].name || t("zones.unnamed");
+  }
+
+  /**
+   * @param {PointerEvent} event
+   * @returns {Point}
+   */
   #at(event) {
     const box = this.svg.getBoundingClientRect();
     const point = [((event.clientX - box.left) / box.width) * this.size[0], ((event.clientY - box.top) / box.height) * this.size[1]];
@@ -71,7 +91,7 @@ export class Board {
     this.selected = -1;
     this.cursor = [this.size[0] / 2, this.size[1] / 2];
     this.draw();
-    this.element.scrollIntoView({ block: "nearest", behavior: "instant" });
+    this.element.scrollIntoView({ block: "nearest", behavior: /** @type {any} */ ("instant") });
     this.svg.focus({ preventScroll: true });
     say(t(this.kind === "area" ? "zones.help_area" : "zones.help_line"));
   }
@@ -83,49 +103,56 @@ export class Board {
   }
 
   finish() {
-    const points = this.drawing.filter((one, n, all) => n === 0 || Math.hypot(one[0] - all[n - 1][0], one[1] - all[n - 1][1]) > 1e-6);
+    const points = (this.drawing ?? []).filter((one, n, all) => n === 0 || Math.hypot(one[0] - all[n - 1][0], one[1] - all[n - 1][1]) > 1e-6);
     if (points.length < this.least) {
       say(t(this.kind === "area" ? "zones.fewest_area" : "zones.fewest_line"));
       return;
     }
     this.drawing = null;
-    this.shapes.begin();
+    const { known } = this;
+    known.begin();
     const word = this.hides ? "mask" : this.kind;
-    if (this.shapes.list.length === 1 && !this.shapes.list[0].name) this.shapes.list[0].name = this.shapes.free(word);
-    this.shapes.list.push({ name: this.shapes.free(word), points });
-    this.select(this.shapes.list.length - 1);
-    this.svg.querySelector(".selected")?.focus({ preventScroll: true });
+    if (known.list.length === 1 && !known.list[0].name) known.list[0].name = known.free(word);
+    known.list.push({ name: known.free(word), points });
+    this.select(known.list.length - 1);
+    this.#focus(".selected");
   }
 
+  /** @param {Point} point */
   #set(point) {
-    const first = this.drawing[0];
-    if (this.drawing.length >= 3 && this.kind === "area" && Math.hypot(point[0] - first[0], point[1] - first[1]) < SNAP * this.scale) {
+    const drawing = /** @type {Point[]} */ (this.drawing), first = drawing[0];
+    if (drawing.length >= 3 && this.kind === "area" && Math.hypot(point[0] - first[0], point[1] - first[1]) < SNAP * this.scale) {
       this.finish();
       return;
     }
-    this.drawing.push(point);
+    drawing.push(point);
     this.draw();
   }
 
   // -------------------------------------------------------------------------------------------------------- changing
 
+  /** @param {number} n */
   select(n) {
     this.selected = n;
     this.draw();
     this.changed();
   }
 
-  /** Changes shapes in one step. */
+  /**
+   * Changes shapes in one step.
+   * @param {() => void} call
+   */
   change(call) {
-    this.shapes.begin();
+    this.known.begin();
     call();
-    this.shapes.settle();
+    this.known.settle();
     this.draw();
     this.changed();
   }
 
+  /** @param {number} n */
   removePoint(n) {
-    const { points } = this.shapes.list[this.selected];
+    const { points } = this.known.list[this.selected];
     if (points.length <= this.least) {
       say(t(this.kind === "area" ? "zones.fewest_area" : "zones.fewest_line"));
       return;
@@ -134,19 +161,27 @@ export class Board {
     this.#focusPoint(Math.min(n, points.length - 1));
   }
 
+  /** @param {number} after */
   insertPoint(after) {
-    const { points } = this.shapes.list[this.selected];
+    const { points } = this.known.list[this.selected];
     const [a, b] = [points[after], points[(after + 1) % points.length]];
     this.change(() => points.splice(after + 1, 0, [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2]));
     this.#focusPoint(after + 1);
   }
 
+  /** @param {number} n */
   #focusPoint(n) {
-    this.svg.querySelector(`.point[data-n="${n}"]`)?.focus({ preventScroll: true });
+    this.#focus(`.point[data-n="${n}"]`);
+  }
+
+  /** @param {string} selector */
+  #focus(selector) {
+    /** @type {SVGElement | null} */ (this.svg.querySelector(selector))?.focus({ preventScroll: true });
   }
 
   // ---------------------------------------------------------------------------------------------------------- pointer
 
+  /** @param {PointerEvent} event */
   down(event) {
     if (event.button !== 0 || !this.shapes) return;
     const point = this.#at(event);
@@ -156,13 +191,13 @@ export class Board {
       this.#set(point);
       return;
     }
-    const target = event.target.closest("[data-part]");
+    const target = partAt(event);
     if (!target) {
       this.select(-1);
       return;
     }
     event.preventDefault();
-    const n = Number(target.dataset.n), part = target.dataset.part, now = performance.now();
+    const n = Number(target.dataset.n), part = target.dataset.part ?? "", now = performance.now();
     const again = part === "point" && n === this.pressed.n && now - this.pressed.at < DOUBLE_MS;
     this.pressed = { n: part === "point" ? n : -1, at: now };
     if (again) { // the browser sees no double click: the point is drawn again in between
@@ -178,17 +213,18 @@ export class Board {
     this.drag = { part, n: at, from: [event.clientX, event.clientY], points: structuredClone(shape.points), scale: this.size[0] / box.width };
     this.svg.setPointerCapture(event.pointerId);
     this.draw();
-    if (part === "shape") this.svg.querySelector(".selected")?.focus({ preventScroll: true });
+    if (part === "shape") this.#focus(".selected");
     else this.#focusPoint(at);
   }
 
+  /** @param {PointerEvent} event */
   move(event) {
     if (this.drawing) {
       this.cursor = this.#at(event);
       this.draw();
     }
     if (!this.drag) return;
-    const { part, n, from, points, scale } = this.drag, shape = this.shapes.list[this.selected];
+    const { part, n, from, points, scale } = this.drag, shape = this.known.list[this.selected];
     if (part === "shape") {
       shape.points = moved(points, (event.clientX - from[0]) * scale, (event.clientY - from[1]) * scale, this.size);
     } else if (Math.hypot(event.clientX - from[0], event.clientY - from[1]) > 2 || part === "middle") {
@@ -202,11 +238,12 @@ export class Board {
     if (!this.drag) return;
     if (this.drag.moved) this.pressed.n = -1;
     this.drag = null;
-    this.shapes.settle();
+    this.known.settle();
     this.draw();
     this.changed();
   }
 
+  /** @param {MouseEvent} event */
   double(event) {
     if (!this.drawing) return;
     event.preventDefault();
@@ -215,16 +252,18 @@ export class Board {
 
   // --------------------------------------------------------------------------------------------------------- keyboard
 
+  /** @param {FocusEvent} event */
   focus(event) {
-    const target = event.target.closest('[data-part="shape"]');
+    const target = partAt(event, '[data-part="shape"]');
     if (target && Number(target.dataset.n) !== this.selected && !this.drag && !this.drawing) this.select(Number(target.dataset.n));
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     if (!this.shapes || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = ARROWS[event.key]?.map((one) => one * (event.shiftKey ? 10 : 1));
     if (this.drawing) return this.#keyDrawing(event, step);
-    const target = event.target.closest?.("[data-part]");
+    const target = partAt(event);
     if (!target) return;
     const n = Number(target.dataset.n), point = target.dataset.part === "point";
     const shape = this.shapes.list[this.selected];
@@ -236,7 +275,7 @@ export class Board {
       this.change(() => { shape.points = moved(shape.points, step[0], step[1], this.size); });
     } else if (event.key === "Delete" || event.key === "Backspace") {
       if (point) this.removePoint(n);
-      else this.change(() => { this.shapes.list.splice(n, 1); this.selected = -1; });
+      else this.change(() => { this.known.list.splice(n, 1); this.selected = -1; });
     } else if (event.key === "Insert" && point) {
       this.insertPoint(n);
     } else {
@@ -245,12 +284,17 @@ export class Board {
     event.preventDefault();
   }
 
+  /**
+   * @param {KeyboardEvent} event
+   * @param {number[] | undefined} step
+   */
   #keyDrawing(event, step) {
+    const cursor = this.cursor ?? /** @type {Point} */ ([0, 0]);
     if (event.key === "Enter") this.finish();
     else if (event.key === "Escape") this.cancel();
-    else if (event.key === "Backspace") this.drawing.pop();
-    else if (event.key === " ") this.#set([...this.cursor]);
-    else if (step) this.cursor = snapped([this.cursor[0] + step[0], this.cursor[1] + step[1]], this.size, 0);
+    else if (event.key === "Backspace") this.drawing?.pop();
+    else if (event.key === " ") this.#set([...cursor]);
+    else if (step) this.cursor = snapped([cursor[0] + step[0], cursor[1] + step[1]], this.size, 0);
     else return;
     event.preventDefault();
     this.draw();
@@ -259,16 +303,20 @@ export class Board {
   // ---------------------------------------------------------------------------------------------------------- picture
 
   draw() {
-    const active = document.activeElement, held = this.svg.contains(active) ? active.dataset : null;
+    const active = /** @type {HTMLElement | null} */ (document.activeElement), held = active && this.svg.contains(active) ? active.dataset : null;
     const { part, n } = held ?? {};
     this.svg.setAttribute("viewBox", `0 0 ${this.size[0]} ${this.size[1]}`);
     this.svg.classList.toggle("drawing", this.drawing !== null);
     this.svg.setAttribute("tabindex", this.drawing ? "0" : "-1");
     const groups = (this.shapes?.list ?? []).map((shape, at) => this.#group(shape, at));
     this.svg.replaceChildren(...groups, ...(this.drawing ? this.#rubber() : []));
-    if (part) this.svg.querySelector(`[data-part="${part}"][data-n="${n}"]`)?.focus({ preventScroll: true });
+    if (part) this.#focus(`[data-part="${part}"][data-n="${n}"]`);
   }
 
+  /**
+   * @param {Shape} shape
+   * @param {number} n
+   */
   #group(shape, n) {
     const { scale } = this, selected = n === this.selected, area = this.kind === "area";
     const points = shape.points.map((one) => one.join(",")).join(" ");
@@ -296,6 +344,12 @@ export class Board {
     return whole;
   }
 
+  /**
+   * @param {string} part
+   * @param {number} n
+   * @param {Point} at
+   * @param {number} radius
+   */
   #dot(part, n, [x, y], radius) {
     const { scale } = this;
     const made = svg("g", { class: part, "data-part": part, "data-n": n });
@@ -308,12 +362,15 @@ export class Board {
     return made;
   }
 
-  /** The arrow to the side that counts as in, or at the end of a direction. */
+  /**
+   * The arrow to the side that counts as in, or at the end of a direction.
+   * @param {Shape} shape
+   */
   #way(shape) {
-    const { scale } = this, end = shape.points.at(-1), before = shape.points.at(-2);
+    const { scale } = this, [before, end] = shape.points.slice(-2);
     const length = Math.hypot(end[0] - before[0], end[1] - before[1]) || 1;
     const { at, to } = this.kind === "line" ? inSide(shape.points) : { at: end, to: [(end[0] - before[0]) / length, (end[1] - before[1]) / length] };
-    const place = (ahead, aside) => `${at[0] + (to[0] * ahead - to[1] * aside) * scale},${at[1] + (to[1] * ahead + to[0] * aside) * scale}`;
+    const place = (/** @type {number} */ ahead, /** @type {number} */ aside) => `${at[0] + (to[0] * ahead - to[1] * aside) * scale},${at[1] + (to[1] * ahead + to[0] * aside) * scale}`;
     const made = svg("g", { class: "in" });
     const back = this.kind === "line" ? 0 : -16;
     const stem = this.kind === "line" ? [place(18, -3), place(2, -3), place(2, 3), place(18, 3)] : [];
@@ -327,12 +384,12 @@ export class Board {
   }
 
   #rubber() {
-    const { scale } = this, [x, y] = this.cursor ?? [0, 0];
-    const points = [...this.drawing, ...(this.cursor ? [this.cursor] : [])].map((one) => one.join(",")).join(" ");
+    const { scale } = this, [x, y] = this.cursor ?? [0, 0], drawing = /** @type {Point[]} */ (this.drawing);
+    const points = [...drawing, ...(this.cursor ? [this.cursor] : [])].map((one) => one.join(",")).join(" ");
     const near = 9 * scale;
     return [
       svg("polyline", { class: "halo", points }), svg("polyline", { class: "shape line", points }),
-      ...this.drawing.map((one) => svg("circle", { class: "way", cx: one[0], cy: one[1], r: 5 * scale })),
+      ...drawing.map((one) => svg("circle", { class: "way", cx: one[0], cy: one[1], r: 5 * scale })),
       svg("path", { class: "cross", d: `M${x - near} ${y}H${x + near}M${x} ${y - near}V${y + near}` }),
     ];
   }
