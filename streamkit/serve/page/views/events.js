@@ -9,12 +9,13 @@ import { openDetail } from "./event-detail.js";
 import { moment, styled } from "./shared.js";
 import { drawTimeline } from "./timeline.js";
 
-/** @typedef {{ number: number, time_s: number, source: string, frame: number, pts_s: number, kind: string, stage: string,
- *   track_id: number | null, label: string | null, text: string, data: Record<string, any>, image: boolean, clip: boolean,
- *   clip_s: number | null, snapshot: boolean }} EventView */
+/** @typedef {import("../types").EventView} EventView */
+/** @typedef {"source" | "stage" | "kind" | "label"} Choice */
 
 const PAGE = 50, SOON_MS = 400, TIMELINE_EVERY_MS = 15000, NAMES_EVERY_MS = 30000, TYPED_MS = 300;
+/** @type {Choice[]} */
 const CHOICES = ["source", "stage", "kind", "label"];
+/** @type {Record<string, number>} */
 const PERIODS = { hour: 3600, day: 86400, week: 7 * 86400, month: 30 * 86400 };
 
 /**
@@ -47,10 +48,14 @@ class EventsPage {
     /** @type {number[]} */
     this.timers = [];
     this.emits = ["?"];
-    this.build(root);
-  }
-
-  build(root) {
+    /** @type {import("../types").EventNames | null} */
+    this.known = null;
+    /** @type {{ close: () => void } | null} */
+    this.shown = null;
+    /** @type {number | null} */
+    this.waiting = null;
+    /** @type {number | undefined} */
+    this.typing = undefined;
     this.text = make("input", { type: "search", id: "events-text", maxlength: 200, placeholder: t("events.text.hint"), autocomplete: "off",
       oninput: () => this.typed() });
     this.text.value = this.filters.text;
@@ -58,6 +63,7 @@ class EventsPage {
     this.period = make("select", { id: "events-period", onchange: (event) => this.setPeriod(event.target.value) });
     for (const name of CHOICES) this.options(name, []);
     this.showPeriod();
+    /** @type {(id: string, label: string, input: HTMLElement) => HTMLElement} */
     const field = (id, label, input) => make("div", { class: "filter" }, make("label", { for: id }, label), input);
     this.clear = make("button", { type: "button", onclick: () => this.reset() }, t("events.clear"));
     this.problem = make("p", { class: "problem", role: "alert", hidden: true });
@@ -92,10 +98,15 @@ class EventsPage {
     this.every(() => this.names(), NAMES_EVERY_MS);
   }
 
+  /**
+   * @param {() => void} work
+   * @param {number} ms
+   */
   every(work, ms) {
     this.timers.push(setInterval(() => document.hidden || work(), ms));
   }
 
+  /** @param {import("./index.js").State} state */
   update(state) {
     this.emits = state.status.emits;
     if (state.status.last_event !== this.last) this.soon();
@@ -107,7 +118,7 @@ class EventsPage {
     this.stream?.close();
     this.sight.disconnect();
     for (const timer of this.timers) clearInterval(timer);
-    clearTimeout(this.waiting);
+    if (this.waiting) clearTimeout(this.waiting);
     clearTimeout(this.typing);
     this.shown?.close();
   }
@@ -119,12 +130,17 @@ class EventsPage {
     this.typing = setTimeout(() => this.set("text", this.text.value.trim()), TYPED_MS);
   }
 
+  /**
+   * @param {string} name of a filter
+   * @param {string} value
+   */
   set(name, value) {
     if (this.filters[name] === value) return;
     this.filters[name] = value;
     this.reload();
   }
 
+  /** @param {string} value */
   setPeriod(value) {
     if (value === "custom") return;
     Object.assign(this.filters, { period: value, from: "", to: "" });
@@ -132,6 +148,11 @@ class EventsPage {
     this.reload();
   }
 
+  /**
+   * @param {number} from
+   * @param {number} to
+   * @param {string} [source]
+   */
   setSpan(from, to, source) {
     Object.assign(this.filters, { period: "", from: String(Math.floor(from)), to: String(Math.ceil(to)), source: source ?? this.filters.source });
     this.options("source", this.known?.sources ?? []);
@@ -148,7 +169,7 @@ class EventsPage {
   }
 
   showPeriod() {
-    const choice = (value, label) => make("option", { value }, label);
+    const choice = (/** @type {string} */ value, /** @type {string} */ label) => make("option", { value }, label);
     const choices = [choice("", t("events.period.any")), ...Object.keys(PERIODS).map((name) => choice(name, t(`events.period.${name}`)))];
     const { from, to } = this.filters;
     if (from || to) choices.push(choice("custom", t("events.period.custom", { from: from ? moment(from) : "…", to: to ? moment(to) : "…" })));
@@ -156,6 +177,10 @@ class EventsPage {
     this.period.value = from || to ? "custom" : this.filters.period;
   }
 
+  /**
+   * @param {Choice} name
+   * @param {string[]} values
+   */
   options(name, values) {
     const now = this.filters[name];
     const all = now && !values.includes(now) ? [...values, now] : values;
@@ -165,15 +190,19 @@ class EventsPage {
 
   async names() {
     try {
-      this.known = await get("/api/v1/events/names");
-      for (const name of CHOICES) if (document.activeElement !== this.selects[name]) this.options(name, this.known[`${name}s`]);
+      const known = /** @type {import("../types").EventNames} */ (await get("/api/v1/events/names"));
+      this.known = known;
+      for (const name of CHOICES) if (document.activeElement !== this.selects[name]) this.options(name, known[`${name}s`]);
       const { problem } = await get("/api/v1/events/store");
       text(this.problem, problem);
       this.problem.hidden = !problem;
     } catch { /* the next turn tries again */ }
   }
 
-  // The query of a request, and the period in seconds.
+  /**
+   * The query of a request, and the period in seconds.
+   * @param {Record<string, string | number>} more
+   */
   query(more = {}) {
     const wanted = new URLSearchParams();
     for (const name of [...CHOICES, "text", "from", "to"]) if (this.filters[name]) wanted.set(name, this.filters[name]);
@@ -213,13 +242,14 @@ class EventsPage {
     text(this.tail, t("events.more"));
     const oldest = this.events.at(-1);
     try {
+      /** @type {EventView[]} */
       const found = await get(`/api/v1/events?${this.query({ limit: PAGE, ...(oldest ? { before: oldest.number } : {}) })}`);
       if (turn !== this.turn || this.closed) return;
       this.ended = found.length < PAGE;
       this.events.push(...found);
       this.list.append(...found.map((one) => this.item(one)));
       this.showTail();
-    } catch (trouble) {
+    } catch (/** @type {any} */ trouble) {
       if (turn === this.turn) text(this.tail, trouble.message);
     } finally {
       if (turn === this.turn) this.loading = false;
@@ -246,6 +276,7 @@ class EventsPage {
     if (this.loading || this.closed) return;
     const turn = this.turn, newest = this.events[0]?.number ?? 0;
     try {
+      /** @type {EventView[]} */
       const found = await get(`/api/v1/events?${this.query({ limit: 200, after: newest })}`);
       if (turn !== this.turn || this.closed || !found.length) return;
       if (found.length === 200) return void this.reload();
@@ -264,6 +295,7 @@ class EventsPage {
   item(event) {
     const shot = make("span", { class: "shot" });
     if (event.image && signedIn) {
+      /** @type {HTMLImageElement} */
       const image = make("img", { loading: "lazy", alt: "", src: `/api/v1/events/${event.number}/image.jpg`,
         onerror: () => image.replaceWith(t("events.noimage")) });
       shot.append(image);
@@ -280,6 +312,7 @@ class EventsPage {
 
   // -------------------------------------------------------------------------------------------------------- detail
 
+  /** @param {number} at_s */
   async selectAt(at_s) {
     const query = this.query({ to: at_s + 0.5, limit: 1 });
     query.delete("text");
@@ -287,24 +320,33 @@ class EventsPage {
     if (found) this.select(found.number, false);
   }
 
+  /**
+   * @param {number} number
+   * @param {boolean} focus
+   */
   async select(number, focus) {
     this.number = number;
     this.remember();
     this.mark();
     try {
       this.showDetail(await get(`/api/v1/events/${number}`), focus);
-    } catch (trouble) {
+    } catch (/** @type {any} */ trouble) {
       this.showDetail(null, false, trouble.status === 404 ? t("events.gone", { number }) : trouble.message);
     }
   }
 
   mark() {
-    for (const row of this.list.querySelectorAll(".event-row")) {
+    for (const row of /** @type {NodeListOf<HTMLElement>} */ (this.list.querySelectorAll(".event-row"))) {
       if (Number(row.dataset.number) === this.number) row.setAttribute("aria-current", "true");
       else row.removeAttribute("aria-current");
     }
   }
 
+  /**
+   * @param {EventView | null} event
+   * @param {boolean} focus
+   * @param {string} message
+   */
   showDetail(event, focus = false, message = t("events.pick")) {
     if (this.closed || (event && event.number !== this.number)) return;
     this.shown?.close();
@@ -320,6 +362,7 @@ class EventsPage {
   }
 
   unselect() {
+    /** @type {HTMLElement | null} */
     const row = this.list.querySelector(`[data-number="${this.number}"]`);
     this.number = null;
     this.remember();
@@ -328,7 +371,10 @@ class EventsPage {
     row?.focus();
   }
 
-  // Goes to the next newer (-1) or older (1) event of the list.
+  /**
+   * Goes to the next newer (-1) or older (1) event of the list.
+   * @param {number} by
+   */
   step(by) {
     const place = this.events.findIndex((one) => one.number === this.number);
     const next = place < 0 ? null : this.events[place + by];
