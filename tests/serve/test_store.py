@@ -1,4 +1,4 @@
-"""What the server remembers over restarts: events, images, samples and the audit, and what it does with a full disk."""
+"""What the server remembers over restarts: events, images and samples, and what it does with a full disk."""
 
 import sqlite3
 import threading
@@ -10,7 +10,7 @@ import pytest
 from streamkit.core.data import Event
 from streamkit.core.errors import OutputError
 from streamkit.runtime.preview.gallery import Gallery
-from streamkit.serve.store import audit_table, database, sample_table, serve_store
+from streamkit.serve.store import database, sample_table, serve_store
 from streamkit.serve.store.event_table import EventQuery
 from streamkit.serve.store.sample_table import MetricSample
 from streamkit.serve.store.serve_store import ServeStore
@@ -27,7 +27,8 @@ class Run:
 
     def __init__(self, folder, *, recorders=("clip",), snapshooters=("snap",), **limits):
         self.store, self.gallery = ServeStore(folder, **limits), Gallery()
-        self.store.follow(self.gallery, recorders, snapshooters)
+        self.store.follow(self.gallery)
+        self.store.set_stages(recorders, snapshooters)
 
     def add(self, *events, time_s=None, jpeg=None):
         self.gallery.add_events(time.time() if time_s is None else time_s, events, jpeg)
@@ -300,19 +301,15 @@ def test_a_full_disk_loses_nothing_that_fits_in_memory_and_is_told_until_it_is_o
 def test_what_waits_is_bounded_and_losses_are_counted(run, monkeypatch):
     monkeypatch.setattr(serve_store, "_MAX_EVENTS", 50)
     monkeypatch.setattr(serve_store, "_MAX_IMAGES", 20)
-    monkeypatch.setattr(serve_store, "_MAX_OTHERS", 5)
     for number in range(60):
         run.add(crossed(frame=number), jpeg=b"x")
-        run.store.audit("ada", "pause", "gate")
     assert run.store.counts.values == {
         "events lost: not written in time": 10, "images lost: not written in time": 30,
-        "audit entries lost: not written in time": 55,
     }  # fmt: skip
     run.tick()
     run.gallery._events.clear()
     assert run.numbers() == list(range(50, 0, -1))
     assert [one.image for one in run.store.events(EventQuery(), 99)] == [False] * 30 + [True] * 20
-    assert len(run.store.audits()) == 5
 
 
 def test_a_locked_file_delays_no_caller(run, tmp_path, monkeypatch):
@@ -360,7 +357,7 @@ def test_a_sampler_that_fails_ends_nothing(run):
     run.store._sampler = None
 
 
-# ----------------------------------------------------------------------------------------------------- samples, audits
+# ----------------------------------------------------------------------------------------------------- samples
 
 
 def test_samples_become_means_and_sums_of_longer_steps(run):
@@ -410,21 +407,3 @@ def test_lines_and_zones_are_counted_from_their_events(run):
     assert {one.label: one.values for one in found} == {
         "line in": [(now, 2.0)], "north out": [(now, 1.0)], "till entered": [(now, 1.0)],
     }  # fmt: skip
-
-
-def test_the_audit_says_who_did_what_and_is_kept_for_a_year(run):
-    run.store.audit("ada", "pause", "gate", address="10.0.0.7")
-    run.store.audit("bob", "sign in", detail="wrong password")
-    run.store.audit("ada", "resume", "gate")
-    with run.store._open() as connection:
-        old = audit_table.AuditEntry(time.time() - 366 * DAY, "eve", "", "pause", "gate", "")
-        audit_table.add_entry(connection, old)
-    run.tick()
-    found = run.store.audits()
-    assert [(one.who, one.action, one.target, one.address) for one in found] == [
-        ("ada", "resume", "gate", ""), ("bob", "sign in", "", ""), ("ada", "pause", "gate", "10.0.0.7"),
-    ]  # fmt: skip
-    assert abs(found[0].time_s - time.time()) < 10
-    assert [one.action for one in run.store.audits(who="ada", before=found[0].number)] == ["pause"]
-    assert [one.who for one in run.store.audits(action="sign in")] == ["bob"]
-    assert len(run.store.audits(limit=1)) == 1

@@ -42,10 +42,6 @@ CREATE TABLE IF NOT EXISTS samples (
     series INTEGER NOT NULL, step_s INTEGER NOT NULL, at_s INTEGER NOT NULL, n INTEGER NOT NULL, total REAL NOT NULL,
     PRIMARY KEY (series, step_s, at_s)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS audit (
-    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, who TEXT NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL,
-    target TEXT NOT NULL, detail TEXT NOT NULL
-);
 """
 
 

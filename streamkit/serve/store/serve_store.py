@@ -1,4 +1,4 @@
-"""The store of `run.py serve`: takes events, samples and audit entries from any thread, and writes them on its own.
+"""The store of `run.py serve`: takes events and samples from any thread, and writes them on its own.
 
 No caller waits for the disk. If the file cannot be written, what waits is bounded, losses are counted, and `problem`
 says why until a write succeeds.
@@ -20,8 +20,7 @@ from streamkit.core.errors import StreamkitError, describe
 from streamkit.core.logs import LogOnce
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.preview.gallery import Gallery, GalleryEvent
-from streamkit.serve.store import audit_table, event_table, sample_table
-from streamkit.serve.store.audit_table import AuditEntry
+from streamkit.serve.store import event_table, sample_table
 from streamkit.serve.store.database import ServeDatabase, used_bytes
 from streamkit.serve.store.event_table import EventQuery, StoredEvent
 from streamkit.serve.store.media_links import MediaLinks
@@ -46,7 +45,7 @@ class StoreUnreadable(StreamkitError):
 
 
 class ServeStore:
-    """Events, samples and the audit, in a data folder. Thread-safe.
+    """Events and samples, in a data folder. Thread-safe.
 
     Args:
         folder: the data folder; created if needed.
@@ -69,7 +68,6 @@ class ServeStore:
             self._first = event_table.last_number(connection) + 1
         self._events: deque[GalleryEvent] = deque()
         self._samples: deque[tuple[float, Sequence[MetricSample]]] = deque()
-        self._audits: deque[AuditEntry] = deque()
         self._gallery: Gallery | None = None
         self._links = MediaLinks()
         self._connection: sqlite3.Connection | None = None
@@ -110,13 +108,6 @@ class ServeStore:
             else:
                 self._events.append(one)
 
-    def audit(self, who: str, action: str, target: str = "", detail: str = "", *, address: str = "") -> None:
-        """Note who did what to what, and from which network address."""
-        if len(self._audits) >= _MAX_OTHERS:
-            self.counts.add("audit entries lost: not written in time")
-            return
-        self._audits.append(AuditEntry(time.time(), who, address, action, target, detail))
-
     @contextlib.contextmanager
     def writing(self, sampler: Sampler | None = None) -> Iterator[None]:
         """Write what is queued, and sample, while the block runs; then write the rest and close the file.
@@ -146,7 +137,7 @@ class ServeStore:
         if now_s < self._retry_s:
             return
         try:
-            while self._events or self._samples or self._audits:
+            while self._events or self._samples:
                 self._write()
             if now_s >= self._tidy_s:
                 self._tidy_s = now_s + _TIDY_EVERY_S
@@ -182,7 +173,7 @@ class ServeStore:
     def _write(self) -> None:
         """Write what waits in one transaction; it leaves the queues only when it is written."""
         events = [self._events[place] for place in range(min(len(self._events), _BATCH))]
-        samples, audits = list(self._samples), list(self._audits)
+        samples = list(self._samples)
         with self._open() as connection:
             for one in events:
                 try:
@@ -194,9 +185,7 @@ class ServeStore:
                     self._warn(f"an event of {one.event.stage} cannot be stored: {describe(error)}")
             for time_s, some in samples:
                 sample_table.add_samples(connection, time_s, some)
-            for entry in audits:
-                audit_table.add_entry(connection, entry)
-        for queue, written in ((self._events, events), (self._samples, samples), (self._audits, audits)):
+        for queue, written in ((self._events, events), (self._samples, samples)):
             for _ in written:
                 queue.popleft()
 
@@ -214,7 +203,6 @@ class ServeStore:
         now_s, connection = time.time(), self._open()
         with connection:
             self._removed("age", *event_table.remove_before(connection, now_s - self._keep_events_s))
-            audit_table.remove_entries(connection, now_s - audit_table.KEPT_S)
             sample_table.thin(connection, now_s)
         if used_bytes(connection) > self._keep_bytes:
             with connection:
@@ -277,20 +265,6 @@ class ServeStore:
         step_s = sample_table.step_for(from_s, wanted_s, time.time())
         with self._reading() as connection:
             return step_s, sample_table.find_series(connection, name, source, from_s, to_s, step_s)
-
-    def audits(
-        self, limit: int = 100, before: int | None = None, who: str | None = None, action: str | None = None
-    ) -> list[AuditEntry]:
-        """The latest audit entries, newest first.
-
-        Args:
-            limit: maximum number of entries.
-            before: number below which they are; None for the latest.
-            who: of this user only.
-            action: of this action only.
-        """
-        with self._reading() as connection:
-            return audit_table.find_entries(connection, limit, before, who, action)
 
     def used_bytes(self) -> int:
         """Size of what the file holds, in bytes."""
