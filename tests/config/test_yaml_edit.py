@@ -121,6 +121,8 @@ def test_ends_of_lines_and_a_missing_last_one_stay():
     made = replaced(text, ["stages", "zone", "polygon"], {"a": TILL, "b": TILL})
     assert made.count("\r\n") == made.count("\n") == 4
     assert not made.endswith("\n")
+    made = replaced("a:\r\n  b: 1  # c\r\nd: 2\r\n", ["a", "e"], 3)
+    assert made == "a:\r\n  b: 1  # c\r\n  e: 3\r\nd: 2\r\n"
 
 
 ANCHORS = """\

@@ -291,6 +291,16 @@ def test_an_edit_on_the_disk_is_followed_and_an_invalid_one_is_shown(server, pat
     assert not server.open.get("/api/v1/status").json()["edit_rejected"]
 
 
+def test_stages_that_cannot_be_opened_leave_the_previous_pipeline(server, path):
+    path.write_text(TEXT + "  jsonl: {path: /proc/nothing/x.jsonl}\n")
+    server.until(lambda: config(server)["rejected"], 60)
+    assert "/proc/nothing" in config(server)["rejected"]
+    server.until(lambda: server.engine.ready)
+    server.running("street")
+    assert server.client.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
+    assert [name for name in server.engine.graph.nodes if name.startswith("preview")] == ["preview"]
+
+
 # --------------------------------------------------------------------------------------------------------------- shapes
 
 

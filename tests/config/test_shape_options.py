@@ -1,0 +1,49 @@
+"""Which options of stages are areas and lines, and what a YAML says there."""
+
+import pytest
+
+from streamkit.config.shape_options import shape_options, shapes_of
+from streamkit.core.stage import default_registry
+from streamkit.core.yaml_tree import load
+
+
+def found(text, option):
+    root, _ = load(text, "p.yaml")
+    (one,) = (one for one in shapes_of(root, default_registry()) if ".".join(one.option.path) == option)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("stage", "options"),
+    [
+        ("zone", [(("polygon",), "area", True, True, False)]),
+        ("line_counter", [(("line",), "line", True, True, False)]),
+        ("direction", [(("directions",), "arrow", False, True, False)]),
+        ("detect", [(("roi",), "area", True, True, False)]),
+        ("draw", [(("blur", "zone"), "area", True, True, True), (("pixelate", "zone"), "area", True, True, True)]),
+        ("speed", []),
+        ("jsonl", []),
+    ],
+)
+def test_options_of_a_stage(stage, options):
+    made = shape_options(default_registry()[stage])
+    assert [(one.path, one.kind, one.single, one.named, one.hides) for one in made] == options
+
+
+def test_shapes_with_their_names_and_units():
+    one = found("stages: {a: {stage: zone, units: share, polygon: {b: [[0, 0], [1, 0], [1, 1]]}}}", "polygon")
+    assert (one.stage, one.type, one.units, one.shapes) == ("a", "zone", "share", {"b": [[0, 0], [1, 0], [1, 1]]})
+    one = found("stages: {line_counter: {line: [[1, 2], [3, 4]]}}", "line")
+    assert (one.units, one.shapes) == ("pixels", {"": [[1, 2], [3, 4]]})
+    assert found("stages: {draw: }", "blur.zone").units == "share"  # of shapes that are yet to be drawn
+
+
+@pytest.mark.parametrize("blur", ["all", "[person]", "{labels: [person]}"])
+def test_what_hides_objects_is_not_made_a_mask(blur):
+    one = found(f"stages: {{draw: {{blur: {blur}}}}}", "blur.zone")
+    assert "hides objects" in one.fixed
+    assert found(f"stages: {{draw: {{blur: {blur}}}}}", "pixelate.zone").fixed == ""
+
+
+def test_what_is_no_list_of_points_cannot_be_drawn():
+    assert "not a list of points" in found("stages: {zone: {polygon: [[1, a], 3]}}", "polygon").fixed
