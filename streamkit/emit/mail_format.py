@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode
 
+from streamkit.core.data import Event
+from streamkit.core.sentences import KINDS, sentence
 from streamkit.emit.record_selection import NONE
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ VARIABLES = ("text", "time")
 
 MOST_BYTES = 10_000_000
 """Maximum size of the images in one mail, in bytes; less if the server accepts less."""
+
+EVENTS_VIEW = "#/events"
+"""The end of a link to the events on the page of `run.py serve`."""
 
 _LINES = 50
 _SUBJECT = _FACT = 200  # characters
@@ -98,8 +104,17 @@ class MailFormat:
         if omitted:
             counts = (f"  {n:6}  {title}" for title, n in sorted(omitted.items(), key=lambda item: -item[1]))
             parts.append("Omitted since the last mail, because the limit of mails was reached:\n" + "\n".join(counts))
-        parts += [one for one in (note, self.link) if one]
+        parts += [one for one in (note, self._link(records)) if one]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _link(self, records: Sequence[MailRecord]) -> str | None:
+        """The link; one to the page's events opens the first event of the mail."""
+        first = records[0].record if records else {}
+        event, time = first.get("event"), first.get("time")
+        if self.link is None or not self.link.endswith(EVENTS_VIEW) or event is None or not isinstance(time, str):
+            return self.link
+        at_s = f"{datetime.fromisoformat(time).timestamp():.3f}"
+        return f"{self.link}?{urlencode({'source': first['source'], 'kind': event['kind'], 'at': at_s})}"
 
     def _images(self, records: Sequence[MailRecord], most_bytes: int) -> list[tuple[str, bytes]]:
         found: list[tuple[str, bytes]] = []
@@ -159,15 +174,20 @@ def _kind(data: bytes) -> str:
 
 
 def summary(record: dict[str, Any]) -> str:
-    """One line: `crossed at gate (crossing, track 7, direction in)`, `person at gate (track 7)`, `2 person at gate`.
+    """One line: `Car 7 crossed the line "door" going in at gate.`, `person at gate (track 7)`, `2 person at gate`.
 
-    An event with its own text, such as an alarm, is described by that text.
+    An event with its own text, such as an alarm, is described by that text. An event of a plugin is described by its
+    data: `too_close at gate (mine, track 7, metres 1.5)`.
     """
     source = record["source"]
     if (event := record.get("event")) is not None:
         data = event.get("data", {})
         if isinstance(own := data.get("text"), str) and own:
             return " ".join(own.split())
+        if event["kind"] in KINDS:
+            track = event.get("track_id", NONE)
+            track = None if track == NONE else track
+            return sentence(Event(event["kind"], event["stage"], source, record["frame"], record["pts_s"], track, data))
         plain = {name: value for name, value in data.items() if not isinstance(value, (dict, list))}
         about = [event["stage"], *_track(event), *(_fact(name, value) for name, value in plain.items())]
         return f"{event['kind']} at {source} ({', '.join(about)})"

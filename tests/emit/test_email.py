@@ -27,14 +27,14 @@ def test_a_mail_tells_what_happened_and_comes_encrypted_with_a_password(mail_ser
     )  # fmt: skip
     made.flow(event(direction="in"))
     (mail,) = server.got
-    assert mail["Subject"] == "crossed at gate (line, track 7, direction in)"
+    assert mail["Subject"] == 'Track 7 crossed the line "line" going in at gate.'
     assert (mail["From"], mail["To"]) == ("Gate <gate@example.com>", "ops@example.com, Boss <boss@example.com>")
     assert server.to == [["ops@example.com", "boss@example.com"]]
     assert mail["Auto-Submitted"] == "auto-generated"
     assert str(mail["Message-ID"]) == f"<{made.stage.queue.id(1)}@example.com>"
     lines = text_of(mail).split("\n")
     assert lines[0].startswith("2026-08-0")
-    assert lines[0].endswith("  crossed at gate (line, track 7, direction in)")
+    assert lines[0].endswith('  Track 7 crossed the line "line" going in at gate.')
     assert lines[-2] == "https://10.0.0.2:8000/"
     assert made.logged == []
     assert made.counters.values == {MAILS: 1, SENT: 1}

@@ -31,7 +31,7 @@ def test_what_happens_within_seconds_goes_into_one_mail(mail_server, mailing):  
     made.flow(event("crossed"), event("entered"))
     (mail,) = server.got
     assert mail["Subject"] == "[gate] crossed (and 2 more)"
-    assert [line.split()[2] for line in text_of(mail).splitlines()] == ["crossed", "entered", "left"]
+    assert [line.split()[2] for line in text_of(mail).splitlines()] == ["Track", "Entered", "Left"]
     assert made.counters[SENT] == 3
 
 

@@ -1,10 +1,11 @@
 """What stands in a mail, to the line and the byte; mails that go through a server are in test_email_letters.py."""
 
 import base64
+from dataclasses import replace
 
 import pytest
 
-from streamkit.emit.mail_format import MailFormat, MailRecord, address_in, image_of
+from streamkit.emit.mail_format import MailFormat, MailRecord, address_in, image_of, mail_record
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 FORM = MailFormat("Gate <gate@site.example>", ("a@b.c", "d@e.f"), "{text}", "- {text}", link="http://site")
@@ -101,3 +102,16 @@ def test_a_picture_is_a_crop_or_a_file_of_its_ending_and_no_larger_than_it_may_b
     record = {"event": {**event, "data": data}}
     assert image_of(record, 3) == (JPEG if taken else None)
     assert image_of(record, 2) is None
+
+
+def test_a_link_to_the_events_of_the_page_opens_the_first_event_of_the_mail():
+    event = {"kind": "too close", "stage": "mine", "data": {}}
+    record = {"source": "gate&1", "frame": 3, "pts_s": 1.0, "time": "2026-08-01T12:00:00.250Z", "event": event}
+    records = [mail_record(record, (), ()), mail_record({**record, "source": "yard"}, (), ())]
+    for link, ending in (
+        ("http://site:8000/#/events", "?source=gate%261&kind=too+close&at=1785585600.250"),
+        ("http://site:8000/", ""),
+    ):
+        form = replace(FORM, link=link)
+        assert form.message("id", records, {}).get_content().split("\n\n")[-1].strip() == link + ending
+        assert form.message("id", [], {"x": 1}).get_content().strip().endswith(link)

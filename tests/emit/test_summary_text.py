@@ -7,6 +7,7 @@ import pytest
 from streamkit.emit.mail_format import summary as told
 from streamkit.emit.mail_format import title, when
 
+OF = {"stage": "line", "kind": "crossed"}
 CAR = {"label": "car", "class_id": 2}
 HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}
 
@@ -14,14 +15,17 @@ HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}
 @pytest.mark.parametrize(
     ("record", "text", "titled"),
     [
-        ({"event": {"kind": "crossed", "stage": "line"}}, "crossed at gate (line)", "crossed at gate"),
         (
-            {"event": {"kind": "reconnected", "stage": "decode", "data": {"cause": "timeout", "away_s": 4.25}}},
-            "reconnected at gate (decode, cause timeout, away_s 4.25)", "reconnected at gate",
+            {"event": {"kind": "crossed", "stage": "line"}},
+            'An object crossed the line "line" at gate.', "crossed at gate",
         ),
         (
-            {"event": {"kind": "saved", "stage": "s", "track_id": 8, "data": {"label": "car", "of": {}, "box": []}}},
-            "saved at gate (s, track 8, label car)", "saved at gate",
+            {"event": {"kind": "reconnected", "stage": "decode", "data": {"cause": "timeout", "away_s": 4.25}}},
+            "The source gate is connected again after 4.2 s (timeout).", "reconnected at gate",
+        ),
+        (
+            {"event": {"kind": "saved", "stage": "s", "track_id": 8, "data": {"label": "car", "of": OF, "box": []}}},
+            "A snapshot of car at gate was saved for line crossed.", "saved at gate",
         ),
         (
             {"event": {"kind": "raised", "stage": "alarms", "data": {"alarm": "dark", "text": "the camera\n is dark"}}},

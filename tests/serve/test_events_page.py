@@ -157,15 +157,13 @@ def test_the_timeline_leads_to_the_events_of_a_time(open_page, server):
     page = view(open_page, "#/events")
     bars = page.get_by_role("slider", name=re.compile("^yard: 151 events"))
     bars.focus()
-    page.keyboard.press("End")
-    expect(bars).to_have_attribute("aria-valuetext", re.compile("1 event$"))
+    expect(bars).to_have_attribute("aria-valuetext", re.compile(": 1 event$"))  # the latest that has events
     page.keyboard.press("ArrowLeft")
-    told = bars.get_attribute("aria-valuetext")
-    page.keyboard.press("End")
+    expect(bars).to_have_attribute("aria-valuetext", re.compile(": 0 events$"))
+    page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     expect(page.get_by_label("Camera", exact=True)).to_have_value("yard")
     expect(rows(page)).to_have_count(1)
-    assert told
     assert re.search(r"from=\d+&to=\d+", page.url)
     page.get_by_role("button", name="Clear filters").click()
     page.locator(".bars[data-source=yard] rect:not(.cursor)").first.click()
