@@ -1,6 +1,6 @@
 // The live view: a grid of cameras that fills the screen, with what was found drawn over their video.
 
-import { $, make, text } from "../dom.js";
+import { make, text } from "../dom.js";
 import { Overlay } from "../live/overlay.js";
 import { Player } from "../live/player.js";
 import { Records } from "../live/records.js";
@@ -68,7 +68,7 @@ class Cell {
     const { video } = this;
     if (this.gone) return;
     if ("requestVideoFrameCallback" in video) {
-      video.requestVideoFrameCallback((_, about) => {
+      video.requestVideoFrameCallback((/** @type {number} */ _, /** @type {{ mediaTime: number }} */ about) => {
         this.frame(about.mediaTime);
         this.next();
       });
@@ -183,6 +183,7 @@ class LiveView {
     this.stills = new Stills();
     this.grid = make("ul", { class: "cells", "aria-label": t("live.wall") });
     this.none = make("p", { class: "empty", hidden: true }, t("live.none"), " ", make("a", { href: address("home") }, t("live.add")));
+    /** @type {HTMLElement} */
     this.root = make("div", { class: "live" }, this.bar(), this.none, this.grid);
     root.append(this.root);
     this.sight = new ResizeObserver(() => this.place());
@@ -191,6 +192,7 @@ class LiveView {
     document.addEventListener("visibilitychange", this.hidden);
   }
 
+  /** @returns {HTMLElement} */
   bar() {
     this.sizes = SIZES.map((n) => make("button", { type: "button", "aria-label": t("live.sizeOf", { n }), onclick: () => this.choose({ size: n, page: 0 }) }, String(n)));
     this.layers = LAYERS.map((name) => make("button", {
@@ -290,7 +292,7 @@ class LiveView {
 
 /** @param {HTMLElement} root */
 export function open(root) {
-  if (!$("live-style")) document.head.append(make("link", { id: "live-style", rel: "stylesheet", href: "/page/views/live.css" }));
+  if (!document.getElementById("live-style")) document.head.append(make("link", { id: "live-style", rel: "stylesheet", href: "/page/views/live.css" }));
   const view = new LiveView(root);
   return { update: (/** @type {import("./index.js").State} */ state) => view.update(state), close: () => view.close() };
 }
