@@ -116,11 +116,18 @@ def test_events_come_as_in_the_list_of_events(root, tmp_path):
     assert all(event["data"] == listed[event["number"]]["data"] for event in events)
 
 
-def test_nothing_is_made_while_no_client_is_there(server):
-    live = server.engine.gallery.live
+def test_nothing_is_made_while_no_client_is_there(server, monkeypatch):
+    live, made = server.engine.gallery.live, []
     server.until(lambda: not any(live.viewed(id_) or live.heard(id_) for id_ in ("loop", "other")))
     assert live.viewers == 0
     assert "streamkit_live_viewers 0.0" in server.open.get("/metrics").text
+    time.sleep(0.5)  # what was under way
+    monkeypatch.setattr(live, "put", lambda *given: made.append(given))
+    monkeypatch.setattr(live, "put_records", lambda *given: made.append(given))
+    time.sleep(1)
+    assert made == []
+    with socket(server, "records?source=loop"), socket(server, "sources/loop/live.mp4"):
+        server.until(lambda: len(made) > 10)
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals

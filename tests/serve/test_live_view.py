@@ -2,11 +2,16 @@
 
 import re
 import statistics
+import time
 
+import numpy as np
 import pytest
 from support import coded
+from support.live_clients import received, socket
 from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture, expect, open_page_fixture, shoot, wide  # noqa: F401  fixtures
 from support.servers import served
+
+from streamkit.ops.rle import encode
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
 
@@ -333,3 +338,68 @@ def test_video_plays_again_when_the_server_is_back(open_page, root, tmp_path):
         playing(page, "cam")
         found = page.evaluate(MEASURE, ["cam", 10])
         assert [entry["frame"] for entry in found] != [None] * 10
+
+
+# --------------------------------------------------------------------------------------------------------- its modules
+
+
+def test_a_mask_is_decoded_to_the_pixels_that_it_has(open_page, server):
+    mask = np.random.default_rng(3).random((60, 90)) > 0.6
+    mask[10:50, 20:30] = True
+    rle = encode(mask, 90, 60)
+    page = live(open_page)
+    alpha = page.evaluate(
+        """async (mask) => {
+          const { maskImage } = await import("/page/live/mask.js");
+          const image = maskImage(mask, "rgb(255 0 0)");
+          const data = image.getContext("2d").getImageData(0, 0, image.width, image.height).data;
+          return [image.width, image.height, [...data].filter((_, at) => at % 4 === 3)];
+        }""",
+        {"size": list(rle["size"]), "counts": rle["counts"]},
+    )
+    assert alpha[:2] == [90, 60]
+    np.testing.assert_array_equal(np.array(alpha[2]).reshape(60, 90) > 0, mask)
+
+
+def test_objects_stay_on_frames_that_their_detector_did_not_search(open_page, server):
+    def record(frame, objects, skipped=()):
+        return {
+            "schema": "streamkit/1", "source": "a", "frame": frame, "pts_s": frame / 10, "width": 9, "height": 9,
+            "objects": objects, "shapes": [], "skipped": list(skipped),
+        }  # fmt: skip
+
+    car, person, face = (
+        {"label": name, "stage": stage} for name, stage in (("car", "x"), ("person", "x"), ("face", "y"))
+    )
+    given = [
+        record(0, [car, person, face]),
+        record(1, [face], ["x"]),
+        record(2, [car], ["x"]),  # its tracker predicts one
+        record(3, []),
+    ]
+    found = live(open_page).evaluate(
+        """async (given) => {
+          const { Records } = await import("/page/live/records.js");
+          const records = new Records(() => {});
+          for (const one of given) records.keep(one);
+          const labels = (time) => records.find("a", time)?.objects.map((one) => one.label).sort() ?? null;
+          return [0, 0.099, 0.1, 0.2, 0.3, 0.34, 0.79, 0.81, -0.01].map(labels);
+        }""",
+        given,
+    )
+    first, held = ["car", "face", "person"], ["car", "face", "person"]
+    assert found == [first, held, held, ["car"], [], [], [], None, None]
+
+
+def test_records_name_the_detectors_that_skipped_a_frame(root, monkeypatch):
+    monkeypatch.chdir(root)
+    street = "street: {uri: samples/street.mp4, pace: 10, loop: true}"
+    yaml = f"sources: {{{street}}}\nstages: {{detect: {{model: demo, every: 3}}, track: {{stage: simple_track}}}}\nplugins: [plugins]"
+    with served(yaml, root) as one:
+        one.running("street")
+        with socket(one, "records?source=street") as opened:
+            time.sleep(2)
+            records = [message for message in received(opened) if "schema" in message]
+    assert len(records) > 6
+    for record in records:
+        assert record["skipped"] == ([] if record["frame"] % 3 == 0 else ["detect"])

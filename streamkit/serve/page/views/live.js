@@ -1,6 +1,6 @@
 // The live view: a grid of cameras that fills the screen, with what was found drawn over their video.
 
-import { $, make, text } from "../dom.js";
+import { make, text } from "../dom.js";
 import { Overlay } from "../live/overlay.js";
 import { Player } from "../live/player.js";
 import { Records } from "../live/records.js";
@@ -68,7 +68,7 @@ class Cell {
     const { video } = this;
     if (this.gone) return;
     if ("requestVideoFrameCallback" in video) {
-      video.requestVideoFrameCallback((_, about) => {
+      video.requestVideoFrameCallback((/** @type {number} */ _, /** @type {{ mediaTime: number }} */ about) => {
         this.frame(about.mediaTime);
         this.next();
       });
@@ -183,6 +183,7 @@ class LiveView {
     this.stills = new Stills();
     this.grid = make("ul", { class: "cells", "aria-label": t("live.wall") });
     this.none = make("p", { class: "empty", hidden: true }, t("live.none"), " ", make("a", { href: address("home") }, t("live.add")));
+    /** @type {HTMLElement} */
     this.root = make("div", { class: "live" }, this.bar(), this.none, this.grid);
     root.append(this.root);
     this.sight = new ResizeObserver(() => this.place());
