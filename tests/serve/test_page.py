@@ -100,7 +100,9 @@ def test_what_cameras_and_stages_say_never_becomes_markup(open_page, server):
     server.engine.gallery.add_events(1.0, [Event(evil, evil, "street", 1, 0.04, None, {evil: evil})], None)
     page = open_page()
     expect(tile(page, "yard").locator(".address")).to_contain_text(evil)
-    expect(page.locator(".event").filter(has_text=evil).locator("strong")).to_have_text(f"{evil} at street")
+    expect(page.locator(".event").filter(has_text=evil).locator("strong")).to_have_text(
+        f"{evil} at street, from {evil}: {evil} {evil}."
+    )
     assert page.locator("img[src=x]").count() == 0
 
 

@@ -197,8 +197,8 @@ stages:
         assert focused(page) == "Record a clip of street"
         assert wide(page) <= 0
         shoot(page, "record")
-        expect(page.locator(".event").filter(has_text="recorded at street")).to_be_visible()
-        expect(page.locator(".event").filter(has_text="manual at street")).to_be_visible()
+        expect(page.locator(".event").filter(has_text="A clip of street was recorded")).to_be_visible()
+        expect(page.locator(".event").filter(has_text="A clip of street was started by hand")).to_be_visible()
         assert len(list(tmp_path.glob("street/*.mp4"))) == 1
         shoot(page, "recorded")
 
