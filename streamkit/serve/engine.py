@@ -77,7 +77,7 @@ class ServeEngine:
         self._begun_s = time.monotonic()
         self.messages = MessageStore()
         self.alarm_center = AlarmCenter(running.alarms, self.graph.config.alarms)
-        self.problems = Problems(running, self.alarm_center.raised)
+        self.problems = Problems(running, self.alarm_center.raised, lambda: self.store.problem)
         self._follow_graph()
         self._warn = LogOnce(logger.warning)
 

@@ -57,10 +57,13 @@ class Problems:
     Args:
         running: the run.
         raised: returns the alarms that are raised.
+        store_problem: returns why events cannot be stored at present; empty if they can.
     """
 
-    def __init__(self, running: Any, raised: Callable[[], list[RaisedAlarm]]) -> None:
-        self._running, self._raised = running, raised
+    def __init__(
+        self, running: Any, raised: Callable[[], list[RaisedAlarm]], store_problem: Callable[[], str] = str
+    ) -> None:
+        self._running, self._raised, self._store_problem = running, raised, store_problem
         self.follow()
         self._history: deque[_Counts] = deque()
         self._since: dict[tuple[str, str | None, str | None], float] = {}
@@ -110,6 +113,8 @@ class Problems:
             yield _problem("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
         if getattr(self._running, "rejected", ""):  # the reason may contain an address: signed-in clients see it there
             yield _problem("warning", "edit_rejected", "the last edit of the YAML is not applied", link="#/config")
+        if why := self._store_problem():
+            yield _problem("error", "store", f"events are not stored: {why}", link="#/events")
 
     def _sources(self, health: HealthSnapshot) -> Iterator[PipelineProblem]:
         expected, down = 0, []

@@ -25,7 +25,8 @@ class Run:
         self.states, self.addresses = {}, {"gate": "rtsp://127.0.0.1:9/x"}
         self.events, self.fatal, self.facts = Counter(), None, HealthSnapshot()
         self.stages, self.counters, self.raised = {}, Counter(), []
-        self.problems = Problems(self, lambda: self.raised)
+        self.rejected = self.not_stored = ""
+        self.problems = Problems(self, lambda: self.raised, lambda: self.not_stored)
         self.problems._disk = SimpleNamespace(snapshot=HealthSnapshot)
         self.now_s = 1000.0
         self.look()
@@ -147,6 +148,18 @@ def test_a_disk_fills(run, free_gb, severity):
     run.problems._disk = SimpleNamespace(snapshot=lambda: snapshot)
     text = f"{free_gb} GB are free on the disk of out"
     assert run.look() == ([(severity, "disk", text)] if severity else [])
+
+
+def test_events_cannot_be_stored(run):
+    run.not_stored = "the disk is full"
+    assert run.look() == [("error", "store", "events are not stored: the disk is full")]
+    run.not_stored = ""
+    assert run.look() == []
+
+
+def test_an_edit_of_the_yaml_is_rejected(run):
+    run.rejected = "rtsp://user:secret@host is no path"
+    assert run.look() == [("warning", "edit_rejected", "the last edit of the YAML is not applied")]
 
 
 def test_a_network_is_tuned_and_a_process_dies(run):

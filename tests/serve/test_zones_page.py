@@ -393,10 +393,10 @@ def test_completions_by_place(open_page, server, text, expected):
 def test_an_edit_by_another_editor_that_is_invalid_is_shown(open_page, server, path):
     page = config(open_page, server)
     path.write_text(TEXT.replace("debounce", "debonce"))
-    expect(page.locator("#alarms")).to_contain_text("cannot be applied")
+    expect(page.locator("#status")).to_have_attribute("title", re.compile("edit of the YAML is not applied"))
     expect(page.locator(".config .state.bad").first).to_contain_text("debonce")
     path.write_text(TEXT)
-    expect(page.locator("#alarms")).to_be_hidden()
+    expect(page.locator("#status")).not_to_have_attribute("title", re.compile("edit of the YAML is not applied"))
 
 
 def test_two_browsers_do_not_overwrite_each_other(open_page, server, path):
