@@ -204,7 +204,8 @@ class _Observer:
 
     def _measure(self, stopped: Stopped) -> None:
         device, alone = self._device, self._pipeline.pids == (os.getpid(),)
-        self._found.processes = max(1, len(self._pipeline.pids) - 1)
+        devices = self._pipeline.report(0).get("devices", ())
+        self._found.processes = max(1, sum("spare" not in one for one in devices))
         nvml, uses = Nvml(device.index) if device.kind == "cuda" else None, []
         watch = GilSampler()
         before = snapshot(self._pipeline)

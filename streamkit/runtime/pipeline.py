@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 _MONITOR_S = 1.0
 _LIVE_FPS = 30
-_QUICK_SOURCES = 4
+QUICK_SOURCES = 4
 """Up to this number of live sources start while networks are still being tuned, which slows the networks tenfold."""
 
 
@@ -74,6 +74,8 @@ class PipelineRun(Controls):
         own_cores: number of CPU cores to use; by default, all that the process may use.
         per_source: make batches of one source each, all full but the last of a source: the same batches in every run.
         live_may_come: whether live sources may be added; by default, if the run keeps running without sources.
+        expected_live: number of live sources that may be added at once; the run is ready for them when its networks are
+            tuned.
 
     Attributes:
         devices: the device, as a tuple; a `WorkerFleet` may use several.
@@ -91,7 +93,7 @@ class PipelineRun(Controls):
         self, graph: Graph, device: Device, *, limit: int | None = None, trace: Recorder | None = None,
         keep_running: bool = False, parallel_files: int | None = None,
         own_cores: int | None = None, per_source: bool = False, realtime: bool = False,
-        live_may_come: bool | None = None,
+        live_may_come: bool | None = None, expected_live: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(graph)
         self._faults = faults_of(graph.sources)
@@ -109,8 +111,10 @@ class PipelineRun(Controls):
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.current_track
         config = graph.config
         self._live = sum(drops_late_frames(in_realtime(one) if realtime else one) for one in graph.sources)
+        if expected_live:
+            self._live = max(self._live, expected_live, QUICK_SOURCES + 1)
         self._sizes = batch_sizes(config.batch.size, device)
-        if device.kind == "cuda" and self._live > _QUICK_SOURCES:
+        if device.kind == "cuda" and self._live > QUICK_SOURCES:
             rate = math.inf if keep_running and live_may_come is not False else self._live * _LIVE_FPS
             self._sizes = live_batch_sizes(self._sizes, rate * config.batch.max_wait)
         latency_s = LIVE_LATENCY_S if config.batch.max_latency is None else config.batch.max_latency
@@ -329,7 +333,7 @@ class PipelineRun(Controls):
 
     def _context(self, id_: str) -> Context:
         # tuning next to live sources drops their frames
-        future = Future if self._live > _QUICK_SOURCES else self.future_type
+        future = Future if self._live > QUICK_SOURCES else self.future_type
         runtime = RuntimeContext(spans=self._spans(), future=future, addresses=self.addresses, streams=self.streams)
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)

@@ -6,6 +6,7 @@ import pytest
 from support.messages import collect
 from support.noting import pipeline, test_uri
 
+from streamkit.core.data import Device
 from streamkit.core.errors import OutputError, SourceError, StageError
 from streamkit.core.tasks import Future
 from streamkit.runtime import pipeline as module
@@ -29,6 +30,14 @@ def test_networks_are_tuned_meanwhile_next_to_few_live_sources_alone(live, kind)
     context = made._context("keep")
     assert context.runtime.future is kind
     assert context.threads == 1
+
+
+@pytest.mark.parametrize(("expected", "live"), [(0, 0), (2, 5), (67, 67)])
+def test_networks_are_tuned_before_a_run_is_ready_for_live_sources_that_it_expects(expected, live):
+    graph = pipeline({"a": test_uri()}, "keep: {}").graph
+    made = module.PipelineRun(graph, Device("cpu"), keep_running=True, expected_live=expected)
+    assert made._live == live
+    assert made._context("keep").runtime.future is (Future if expected else ThreadFuture)
 
 
 def test_a_stop_counts_from_its_first_call(monkeypatch):

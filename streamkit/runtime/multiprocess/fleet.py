@@ -4,7 +4,8 @@ The parent process reads the YAML, gives each worker its sources, and owns the s
 the counts and the exit code. It runs the sinks that sources of several processes share, and the stages that look
 across sources, with all stages below them. It creates no CUDA context. One loop on the main thread (`_supervise`)
 receives all messages and ends the workers; one thread per worker passes frames to these stages. If a worker dies or
-hangs, its sources are restarted in the others, or in new workers where these have no room; see `FleetSources`.
+hangs, its sources are restarted in a spare worker, which then is no longer spare; without one, in the others, or in new
+workers where these have no room; see `FleetSources`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ from streamkit.runtime.observe.report_merge import (
 )
 from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.observe.watchdog import Watchdog
-from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.pipeline import QUICK_SOURCES, PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.preview.remote import GalleryRelay
 from streamkit.runtime.preview.stage import follow_stages, preview_graph
@@ -88,6 +89,12 @@ SILENT_S = 15.0
 stages wait. That thread can be late because the machine is overloaded, which is a matter of seconds, or because a
 library holds the GIL: ONNX Runtime does while it loads a network, at most a few seconds for several GB. Before a
 process is ready there is no limit: TensorRT builds its engines then, for minutes."""
+_SPARE_AFTER_S = 10.0
+"""Time after sources have moved to a spare process until the next one starts: they run again by then, and it tunes its
+networks beside them."""
+_MAX_SPARE_DEATHS = 3
+"""If so many spare processes of a device have died within ten minutes, no further one starts."""
+_SPARE_DEATHS_WITHIN_S = 600.0
 _LONGEST_STEP_S = 1.0
 """If the parent itself did not run for longer, the processes were perhaps stopped with it, as Ctrl-Z does."""
 
@@ -112,7 +119,9 @@ class WorkerHandle(SupervisedWorker):
         hangs: why it must be killed, as it has reported.
         order: the last order sent to it of those that end it.
         deadline_s: monotonic time in seconds at which it is killed.
-        additional: whether it was started for a source that was added; the run goes on if it cannot start.
+        additional: whether the run goes on if it cannot start: it was started as a spare, or for an added source.
+        spare: whether it is kept ready for sources of a process that dies, and has none of its own.
+        expected_live: number of live sources that a spare process may get at once.
     """
 
     device: str
@@ -131,12 +140,19 @@ class WorkerHandle(SupervisedWorker):
     order: str = ""
     deadline_s: float = math.inf
     additional: bool = False
+    spare: bool = False
+    expected_live: int = 0
     guard: threading.RLock = field(default_factory=threading.RLock)  # a signal may interrupt the main thread in `send`
 
     @property
     def name(self) -> str:
         """Its name in the timeline."""
         return f"worker {self.number}"
+
+    @property
+    def title(self) -> str:
+        """The process as the subject of a message to the user."""
+        return f"{'the spare' if self.spare else 'its'} process on {self.device}"
 
     def send(self, order: str, value: Any = None) -> None:
         """Send an order, from any thread. Does nothing if the process has not started or has exited."""
@@ -153,17 +169,22 @@ class WorkerHandle(SupervisedWorker):
             self.send(order)
 
     @property
-    def takes_sources(self) -> bool:
+    def runs(self) -> bool:
         """Whether it runs, or will be started, and does not end."""
         return not (self.exited or self.order or self.failure) and self.code is None
+
+    @property
+    def takes_sources(self) -> bool:
+        """Whether it runs and is no spare process."""
+        return self.runs and not self.spare
 
     def overdue(self, now_s: float) -> str | None:
         """The reason to kill it at this monotonic time; see `Supervisor`."""
         if now_s > self.deadline_s:
-            return f"its process on {self.device} does not end and was killed"
+            return f"{self.title} does not end and was killed"
         if self.ready and self.silent_s > SILENT_S:
-            return f"its process on {self.device} has not reported for {SILENT_S:g} s and was killed"
-        return f"its process on {self.device} {self.hangs}" if self.hangs else None
+            return f"{self.title} has not reported for {SILENT_S:g} s and was killed"
+        return f"{self.title} {self.hangs}" if self.hangs else None
 
 
 def prepare(
@@ -213,6 +234,7 @@ def prepare(
     return WorkerFleet(
         graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
         trace=trace, process_limits=by_device,
+        spare_limits={str(one.device): one.spare_limit for one in plan.devices if one.spare_limit},
     )  # fmt: skip
 
 
@@ -231,6 +253,8 @@ class WorkerFleet(Controls):
         trace: records the timeline of the run, of all its processes.
         process_limits: how many processes there may be on each device when sources are added; by default, those of
             `shares`.
+        spare_limits: how many processes there may be on each device with a spare one among them; by default, none is
+            kept.
 
     Attributes:
         devices: the devices that are used; `device` is the first of them.
@@ -244,6 +268,7 @@ class WorkerFleet(Controls):
         self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], *,
         limit: int | None = None, keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
         trace: Trace | None = None, process_limits: Mapping[str, int] = MappingProxyType({}),
+        spare_limits: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
         super().__init__(graph)
@@ -261,7 +286,9 @@ class WorkerFleet(Controls):
         self._workers = [WorkerHandle(device=device, number=number) for number, (device, _) in enumerate(shares)]
         self._limits = Counter(device for device, _ in shares)
         self._limits |= Counter(process_limits)
-        self._starting, self._closed = threading.Lock(), False
+        self._spare_limits, self._spares_at_s = dict(spare_limits), 0.0
+        self._spare_deaths: dict[str, list[float]] = {device: [] for device in spare_limits}
+        self._starting, self._closed = threading.RLock(), False
         self._supervisor = Supervisor(WorkerHandle.overdue)
         self._path, self._set = path, set_
         self._aborted = False
@@ -281,6 +308,7 @@ class WorkerFleet(Controls):
             self.sources.add_process(worker)
             self.sources.assign(worker, ids)
         self.sources.assign_rest()
+        self._parts = len(shares) + sum(map(bool, map(self._lacks_spare, self._spare_limits)))
         self._trace, self._spans = trace, Spans if trace is None else trace.current_track
         self._trace_events = 0 if trace is None else trace.share(len(shares))
 
@@ -313,10 +341,11 @@ class WorkerFleet(Controls):
                     self._start_worker(worker)
             except OSError as error:
                 raise _not_started(error) from error
+            self._start_spares()
             self._start_mps()  # while the workers import packages
             for worker in list(self._workers):
                 self._begin(worker)
-            self._supervise(lambda: self.fatal is not None or all(m.ready or m.over for m in self._workers))
+            self._supervise(lambda: self.fatal is not None or all(m.ready or m.over for m in self._awaited()))
             self._aborted = self._aborted or self.fatal is not None  # from the first "go" on, `fail` decides
             if not self._aborted:
                 self._stages.open()
@@ -343,7 +372,7 @@ class WorkerFleet(Controls):
             return 130
         failed = self.sources.removed.failed or any(state.error for state in self.states.values())
         failed = failed or any(worker.code for worker in self._workers if worker.failure is None)
-        failed = failed or all(worker.failure is not None for worker in self._workers)
+        failed = failed or all(worker.failure is not None for worker in self._workers if not worker.spare)
         return int(
             bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._stages.runners.values()))
         )
@@ -413,11 +442,68 @@ class WorkerFleet(Controls):
             self._mps.start()
             logger.info(f"the pipeline {self._mps.reason}")
 
+    def _awaited(self) -> list[WorkerHandle]:
+        """The processes that must be ready before frames are read.
+
+        A spare one is among them where the others tune their networks first, too: beside live sources, tuning it would
+        drop their frames.
+        """
+        return [worker for worker in self._workers if not worker.spare or worker.expected_live > QUICK_SOURCES]
+
+    def _lacks_spare(self, device: str) -> int:
+        """Number of live sources that a spare process on a device must be ready for; 0 if it lacks none."""
+        workers = [worker for worker in self._workers if worker.device == device and worker.runs]
+        if any(worker.spare for worker in workers) or not 2 <= len(workers) < self._spare_limits[device]:
+            return 0
+        return max(map(self.sources.live, workers))
+
+    def _start_spares(self) -> list[WorkerHandle]:
+        """Start a spare process on each device that lacks one; they wait for `_begin`."""
+        started = []
+        with self._changing, self._starting:  # in the order in which a source is added
+            for device in self._spare_limits:
+                if self._closed or self._ending() or not (live := self._lacks_spare(device)):
+                    continue
+                try:
+                    started.append(self._add_worker(device, additional=True, expected_live=live))
+                except OSError as error:  # no memory, or too many files or processes
+                    self._keep_none(device, f"it cannot be started: {describe(error)}")
+        return started
+
+    def _keep_none(self, device: str, why: str) -> None:
+        """Keep no spare process on a device any more."""
+        self._spare_limits[device] = 0
+        logger.warning(f"no spare process is kept on {device}: {why}")
+
+    def _take_spare(self, *devices: str, ready: bool = False) -> WorkerHandle | None:
+        """Make a spare process of one of these devices an ordinary one; None if there is none, or none that is `ready`.
+
+        One that is not ready yet will be so sooner than a new one.
+        """
+        with self._starting:
+            spares = [one for one in self._workers if one.spare and one.runs and one.device in devices]
+            spares = [one for one in spares if one.ready or not ready]
+            worker = min(spares, key=lambda one: (not one.ready, devices.index(one.device)), default=None)
+            if worker is not None:
+                self.sources.add_process(worker)
+                worker.spare = False
+            return worker
+
+    def _count_spare_death(self, device: str) -> None:
+        """Keep no further spare process on a device on which too many have died without any source."""
+        now_s, deaths = time.monotonic(), self._spare_deaths[device]
+        deaths[:] = [at_s for at_s in deaths if now_s - at_s <= _SPARE_DEATHS_WITHIN_S] + [now_s]
+        if len(deaths) == _MAX_SPARE_DEATHS:
+            self._keep_none(device, f"{_MAX_SPARE_DEATHS} have died within ten minutes")
+
     def _start_another(self, beyond: int = 0) -> WorkerHandle | None:
-        """Start a process for sources that would overload or endanger the others; None if no more may run.
+        """Add a process for sources that would overload or endanger the others: a spare one, or a new one.
 
         Args:
-            beyond: how many processes there may be beyond the limit.
+            beyond: how many processes there may be beyond the limit, for sources that would endanger a spare one.
+
+        Returns:
+            The process; None if no more may run.
         """
         with self._starting:
             if not self.ready or self._closed or self._ending():
@@ -427,41 +513,55 @@ class WorkerFleet(Controls):
             if not free:
                 return None
             device = min(free, key=lambda device: running[device])
-            try:
-                worker = self._add_worker(device, additional=True)
-            except OSError as error:  # no memory, or too many files or processes
-                self._limits[device] = max(1, running[device])
-                logger.warning(f"another process on {device} cannot be started: {describe(error)}")
-                return None
-            self._begin(worker)
+            worker = None if beyond else self._take_spare(device)
+            how = "starts" if worker is None else "was kept ready"
+            if worker is None:
+                try:
+                    worker = self._add_worker(device, additional=True)
+                except OSError as error:  # no memory, or too many files or processes
+                    self._limits[device] = max(1, running[device])
+                    logger.warning(f"another process on {device} cannot be started: {describe(error)}")
+                    return None
+                self._begin(worker)
+            self._spares_at_s = time.monotonic() + _SPARE_AFTER_S
         why = "sources may have ended two processes" if beyond else "a source would overload the processes"
-        logger.info(f"{why}: process {running.total() + 1} starts on {device}")
+        logger.info(f"{why}: process {running.total() + 1} {how} on {device}")
         return worker
 
     def _give_up_starting(self, worker: WorkerHandle, error: StreamkitError) -> None:
         """Go on without an additional process that could not start: others take its sources."""
-        worker.failure = f"another process on {worker.device} could not start: {error}"
+        which = "a spare" if worker.spare else "another"
+        worker.failure = f"{which} process on {worker.device} could not start: {error}"
         running = sum(one.takes_sources for one in self._workers if one.device == worker.device)
         self._limits[worker.device] = max(1, running)
+        if self._spare_limits.get(worker.device):
+            self._keep_none(worker.device, "a process could not start")
 
-    def _add_worker(self, device: str, *, additional: bool = False) -> WorkerHandle:
-        """Start a process, without sources, while others run or have died; it waits for `_begin`. Raises OSError."""
-        worker = WorkerHandle(device=device, number=len(self._workers), additional=additional)
+    def _add_worker(self, device: str, *, additional: bool = False, expected_live: int = 0) -> WorkerHandle:
+        """Start a process, without sources, beside others; it waits for `_begin`. Raises OSError.
+
+        With `expected_live`, it is a spare one for so many live sources.
+        """
+        worker = WorkerHandle(
+            device=device, number=len(self._workers), additional=additional, spare=expected_live > 0,
+            expected_live=expected_live,
+        )  # fmt: skip
         self._start_worker(worker)
         self._workers.append(worker)
-        self.sources.add_process(worker)
+        if not worker.spare:
+            self.sources.add_process(worker)
         return worker
 
     def _start_worker(self, worker: WorkerHandle) -> None:
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
         parts = Counter(one.part for one in self._supervisor.workers)
-        worker.part = min(range(len(self._shares)), key=lambda part: parts[part])
+        worker.part = min(range(self._parts), key=lambda part: parts[part])
         with self._changing, signals_held_back():  # a change comes with the job, or as an order after it
             worker.frames, frames = frame_pipe()
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
-                tuple(self._stages.runners), self._changed_settings(), self.limit, (worker.part, len(self._shares)),
-                self._realtime, self._keep_running, self._relay is not None, self._trace_events,
+                tuple(self._stages.runners), self._changed_settings(), self.limit, (worker.part, self._parts),
+                self._realtime, self._keep_running, worker.expected_live, self._relay is not None, self._trace_events,
                 tuple(sorted(counted_across_sources(self.graph))),
             )  # fmt: skip
             if self._trace is not None:
@@ -525,6 +625,16 @@ class WorkerFleet(Controls):
             wait_s = _GPU_INCIDENT_S if any(worker.lost for worker in self._dead) else _INCIDENT_S
             if self._dead and (ending or (self.ready and time.monotonic() >= self._died_at_s + wait_s)):
                 self._recover(ending)
+            if self._spare_is_due():
+                for worker in self._start_spares():
+                    self._begin(worker)
+
+    def _spare_is_due(self) -> bool:
+        """Whether a spare process is to start: all others are ready, and sources that have moved run again."""
+        if not self.ready or self._dead or time.monotonic() < self._spares_at_s:
+            return False
+        lacks = any(map(self._lacks_spare, self._spare_limits))
+        return lacks and all(one.ready if one.runs else one.over for one in self._workers)
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
         if self._relay is not None and self._relay.handle(kind, value):
@@ -543,7 +653,8 @@ class WorkerFleet(Controls):
             self.fail(error_of(*value))
         elif kind == "report":
             worker.latest = value
-            self.sources.update(worker, value)
+            if not worker.spare:
+                self.sources.update(worker, value)
         elif kind == "trace" and self._trace is not None:
             self._trace.receive(worker.name, value)
         elif kind == "set_refused":
@@ -562,7 +673,7 @@ class WorkerFleet(Controls):
             worker.exited = True
             if worker.code is None:
                 how = worker.hangs or worker.lost or value
-                worker.failure = worker.killed or f"its process on {worker.device} {how}"
+                worker.failure = worker.killed or f"{worker.title} {how}"
 
     def _restore_options(self, number: int) -> None:
         """Restore the options that a stage has rejected, unless they were changed again."""
@@ -592,20 +703,30 @@ class WorkerFleet(Controls):
     def _recover(self, ending: bool) -> None:
         """Restart the sources of processes that have died, once others have had time to die of the same cause.
 
-        A source goes to another process with room for it, else to a new one. If no process is left, as many new ones
-        are started. In a run that is `ending`, the sources fail.
+        The sources of a process go to a spare one. Without one, a source goes to another process with room for it, else
+        to a new one. If no process is left, as many new ones are started. In a run that is `ending`, the sources fail.
         """
         restarted: list[tuple[str, list[RestartedSource]]] = []
+        self._spares_at_s = time.monotonic() + _SPARE_AFTER_S
         with self._changing:
             dead, self._dead = self._dead, []
+            spares, dead = [one for one in dead if one.spare], [one for one in dead if not one.spare]
+            for worker in [one for one in spares if not (ending or one.order)]:
+                logger.error(str(worker.failure))
+                if not dead:  # it died of itself
+                    self._count_spare_death(worker.device)
             lost = [(worker, self.sources.remove_process(worker)) for worker in dead]
-            if not ending and not any(worker.takes_sources for worker in self._workers):
+            none_left = not any(worker.takes_sources for worker in self._workers)
+            if lost and not ending and none_left and self._take_spare(*self._spare_limits, ready=True) is None:
                 self._replace(worker for worker, ids in lost if ids or (self._keep_running and worker.ready))
             for worker, ids in lost:
                 if not ids and not ending:
                     logger.error(str(worker.failure))
-                of_source = len(dead) == 1 and worker.ready
-                again = [] if ending else self.sources.restart(ids, self._stages, of_source=of_source)
+                of_source = len(dead) + len(spares) == 1 and worker.ready
+                spare = partial(self._take_spare, worker.device, *self._spare_limits)
+                again = [] if ending else self.sources.restart(
+                    ids, self._stages, of_source=of_source, take_spare=spare
+                )  # fmt: skip
                 self._give_up(worker, [id_ for id_ in ids if id_ not in {one.id for one in again}])
                 self._stages.forget_process(worker)
                 worker.latest = replace(worker.latest, states={}, queues={})
@@ -615,7 +736,14 @@ class WorkerFleet(Controls):
             self._report_restarts(failure, sources)
 
     def _replace(self, dead: Iterable[WorkerHandle]) -> None:
-        """Start a new process, without sources, for each of `dead`, which were all."""
+        """Start a new process, without sources, for each of `dead`, which were all; end a spare one that still starts.
+
+        If they lost their GPU, so does that one.
+        """
+        for worker in self._workers:
+            if worker.spare and worker.runs:
+                worker.order = "now"
+                worker.child.kill()
         new: list[WorkerHandle] = []
         try:
             for worker in dead:
@@ -738,6 +866,7 @@ class WorkerFleet(Controls):
             **({"restarted": self.restarted} if self.restarted else {}),
             "devices": [
                 {"device": worker.device, "sources": self.sources.of(worker), **own(worker.latest)}
+                | ({"spare": True} if worker.spare else {})
                 | ({"error": worker.failure} if worker.failure else {})
                 for worker in self._workers
             ],
@@ -750,7 +879,7 @@ class WorkerFleet(Controls):
     def _health(self) -> HealthSnapshot:
         """Facts of all processes. Sources of a dead process are down; those of a silent process have no new frames."""
         now_s, parts = time.monotonic(), [self._observer.snapshot()]
-        for worker in self._workers:
+        for worker in [one for one in self._workers if not one.spare]:
             ids = self.sources.of(worker)
             if (known := worker.latest.facts) is not None and (ids or not worker.failure):
                 own_facts = {id_: one for id_, one in known.sources.items() if id_ in ids}

@@ -82,9 +82,9 @@ class _Leaving:
 class FleetSources:
     """The sources of a run over several processes, by id.
 
-    A source keeps its process while that process lives, also when it is changed: the process writes its files. A new
-    source, and one whose process has died, goes to the process with the lowest load; if that one would be overloaded,
-    to a new process, if one may be started.
+    A source keeps its process while that process lives, also when it is changed: the process writes its files. The
+    sources of a process that has died go to a spare process together. Without one, and when it is new, a source goes to
+    the process with the lowest load; if that one would be overloaded, to another process, if there may be one.
 
     Sources that were in two processes that died within ten minutes are suspect: one of them may be the cause. They are
     kept apart from the others, half of them in one process and half in another, and again if that one dies, until the
@@ -97,8 +97,8 @@ class FleetSources:
         keep_running: whether the run goes on without sources.
         paused: ids of the sources that are paused.
         load: returns the expected load of a source; 1 is what a process can serve.
-        start_another: starts another process and adds it; returns None if no more may run. Its argument is how many
-            processes there may be beyond the limit.
+        start_another: adds another process, a spare or a new one; returns None if no more may run. Its argument is how
+            many processes there may be beyond the limit; a spare process is then left alone.
 
     Attributes:
         states: state of each source; replaced, never mutated, when sources come and go.
@@ -252,6 +252,11 @@ class FleetSources:
         with self._lock:
             return [id_ for id_, owner in self._owners.items() if owner is process]
 
+    def live(self, process: SourceProcess) -> int:
+        """Number of cameras and recordings with a pace that a process reads."""
+        with self._lock:
+            return sum(self._load(self._configs[id_]).live for id_ in self._running(process))
+
     def owner(self, id_: str) -> SourceProcess | None:
         """The process of a source; None if there is no such source."""
         return self._owners.get(id_)
@@ -313,7 +318,10 @@ class FleetSources:
             state.set_state("failed", None, why)
             self._count_lost(state)
 
-    def restart(self, ids: Sequence[str], sinks: DeliveredFrames, *, of_source: bool = False) -> list[RestartedSource]:
+    def restart(
+        self, ids: Sequence[str], sinks: DeliveredFrames, *, of_source: bool = False,
+        take_spare: Callable[[], SourceProcess | None] = lambda: None,
+    ) -> list[RestartedSource]:  # fmt: skip
         """Move the sources of one process that has died to others.
 
         A camera and a looped file continue their indices and times; a file is read from its beginning.
@@ -322,6 +330,8 @@ class FleetSources:
             ids: the sources.
             sinks: the sinks that skip the repeated frames of a file.
             of_source: whether one of the sources may be the cause: the process ran, and no other died with it.
+            take_spare: returns a spare process, which is no longer one; None if there is none. It gets all sources that
+                are not suspect.
 
         Returns:
             Those that were restarted: not those that were restarted too often, and none if no process is left.
@@ -331,7 +341,8 @@ class FleetSources:
             most = _MAX_RESTARTS if len(suspects) < 2 else _MAX_RESTARTS_OF_SUSPECTS
             suspects = [id_ for id_ in suspects if self.restarts_of(id_) < most]
             others = [id_ for id_ in ids if id_ not in suspects and self.restarts_of(id_) < _MAX_RESTARTS]
-            restarted = [self._restart(id_, self._place(self._load_of(id_)), sinks) for id_ in others]
+            spare = take_spare() if others else None
+            restarted = [self._restart(id_, spare or self._place(self._load_of(id_)), sinks) for id_ in others]
             self._suspects.update(suspects)
             self._suspects.difference_update(others)
             own: SourceProcess | None = None

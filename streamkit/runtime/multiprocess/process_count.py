@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 from streamkit.config.plan import Graph, Node, SourceConfig
@@ -64,9 +65,9 @@ ten calls."""
 LIVE_LOCK, FILES_LOCK = 0.23, 0.50
 """The share of the time that a process may hold the lock. Cameras need the lower one for their latency: 100 H.264
 cameras at 30 frames/s in one process hold it 34 % of the time by the figures above, and dropped frames in one of two
-runs. 200 HEVC cameras in three processes, 28 % each, dropped none on one host and 6 % on another, whose cores are
-slower. 14 H.264 files in one process hold it 56 % of the time; they reached 0.994 of the decoders on one host and 0.933
-on another, where two processes reached 0.99."""
+runs. 200 HEVC cameras in three processes, 28 % each, dropped none on one host and 6 % on another with slower cores.
+14 H.264 files in one process hold it 56 % of the time; they reached 0.994 of the decoders on one host and 0.933 on
+another, where two processes reached 0.99."""
 
 CORES_PER_PROCESS = 3
 """Four processes with 275 cameras used 4.2 of 16 cores: the lock lets each use little more than one. The others decode
@@ -109,12 +110,15 @@ class DevicePlan:
         processes: how many processes to start.
         limit: how many there may be when sources are added.
         reason: the choice and its reason, in one line.
+        spare_limit: how many there may be with a spare one among them; 0 if none is kept. There is a spare one beside
+            two or more with live sources.
     """
 
     device: Device
     processes: int
     limit: int
     reason: str
+    spare_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +186,8 @@ def plan_processes(
         share = _within_decoders([demands[source.id] for source in graph.sources[i :: len(devices)]])
         loads |= {one.source: one.load for one in share}
         free = free_bytes[i] if i < len(free_bytes) else None
-        limits = _limits(len(share), cores // gpus, free, keep_running)
-        plans.append(_device_plan(device, share, limits, graph.config.processes, forced))
+        limits = _limits(len(share), cores // gpus, free)
+        plans.append(_device_plan(device, share, limits, keep_running, graph.config.processes, forced))
     return ProcessPlan(tuple(plans), loads, forced)
 
 
@@ -194,10 +198,12 @@ class SourceLoad:
     Attributes:
         fps: frames per second that it is expected to produce.
         load: its load at that rate; 1 is what one process can serve.
+        live: whether it is a camera, or a recording with a pace.
     """
 
     fps: float
     load: float
+    live: bool = False
 
     def at(self, fps: float) -> float:
         """The load at a measured rate."""
@@ -215,7 +221,7 @@ def source_loads(graph: Graph, *, realtime: bool = False) -> Callable[[SourceCon
 
     def load(source: SourceConfig) -> SourceLoad:
         found = _demand(source, SourceFacts(), stages_us, realtime, "h264")
-        return SourceLoad(found.fps, found.load)
+        return SourceLoad(found.fps, found.load, found.live)
 
     return load
 
@@ -398,25 +404,27 @@ def _one_process(graph: Graph) -> str:
     return ""
 
 
-def _limits(sources: int, cores: int, free_bytes: int | None, keep_running: bool) -> list[tuple[int, str]]:
-    """The upper bounds of the number of processes, each with its reason; the lowest first."""
+def _limits(sources: int, cores: int, free_bytes: int | None) -> list[tuple[int, str]]:
+    """The upper bounds of the number of processes that the machine sets, each with its reason."""
     bounds = [(max(1, cores // CORES_PER_PROCESS), f"{cores} CPU cores, {CORES_PER_PROCESS} per process")]
     if free_bytes is not None:
         room = (free_bytes - sources * SOURCE_BYTES) // PROCESS_BYTES
         bounds.append((max(1, room), f"{free_bytes / 2**30:.1f} GiB of free device memory"))
-    if not keep_running:
-        bounds.append((max(1, sources), "one process per source"))
-    return sorted(bounds, key=lambda bound: bound[0])
+    return bounds
 
 
 def _device_plan(
-    device: Device, share: Sequence[_Demand], bounds: Sequence[tuple[int, str]], asked: int | None, forced: str
-) -> DevicePlan:
-    """The plan of one device with the sources of `share`."""
-    most, bound = bounds[0]
+    device: Device, share: Sequence[_Demand], bounds: Sequence[tuple[int, str]], keep_running: bool,
+    asked: int | None, forced: str,
+) -> DevicePlan:  # fmt: skip
+    """The plan of one device with the sources of `share`, within the bounds of the machine."""
+    room = min(bounds, key=itemgetter(0))
+    most, bound = room if keep_running else min(room, (max(1, len(share)), "one process per source"), key=itemgetter(0))
     wanted = max(1, math.ceil(sum(one.load for one in share) - 1e-9))
+    live = any(one.live for one in share)
+    spare = room if device.kind == "cuda" and (live or keep_running) else None
     if asked is not None:
-        return _chosen(device, asked, asked, "set by device.processes")
+        return _chosen(device, asked, asked, "set by device.processes", live, spare)
     if device.kind == "cpu":
         return _chosen(device, 1, 1, "on the CPU, one process uses all cores")
     if forced and (wanted > 1 or not share):
@@ -424,11 +432,17 @@ def _device_plan(
     text = _need(share)
     if wanted > most:
         text += f"; limited by {bound}"
-    return _chosen(device, min(wanted, most), 1 if forced else most, text)
+    return _chosen(device, min(wanted, most), 1 if forced else most, text, live, None if forced else spare)
 
 
-def _chosen(device: Device, count: int, limit: int, reason: str) -> DevicePlan:
-    return DevicePlan(device, count, limit, f"{_several(count, 'process')} on {device}: {reason}")
+def _chosen(
+    device: Device, count: int, limit: int, reason: str, live: bool = False, spare: tuple[int, str] | None = None
+) -> DevicePlan:
+    """The plan with `count` processes; `spare` is the bound with a spare one, None if none is kept."""
+    most, bound = spare or (0, "")
+    if spare and live and count > 1:
+        reason += "; a spare process replaces one that dies" if count < most else f"; no spare process: {bound}"
+    return DevicePlan(device, count, limit, f"{_several(count, 'process')} on {device}: {reason}", most)
 
 
 def _need(share: Sequence[_Demand]) -> str:

@@ -83,6 +83,7 @@ class WorkerConfig:
         part: which share of the cores the process has, and the number of shares.
         realtime: play recordings at their own speed unless their options set another one.
         live_may_come: whether live sources may be added.
+        expected_live: number of live sources that a spare process may get at once; see `PipelineRun`.
         preview: whether to make images and events for the parent's gallery.
         trace: maximum number of events of the timeline; 0 records none.
         counted_by_parent: stages and tables whose events and objects the parent process counts.
@@ -99,6 +100,7 @@ class WorkerConfig:
     part: tuple[int, int] = (0, 1)
     realtime: bool = False
     live_may_come: bool = False
+    expected_live: int = 0
     preview: bool = False
     trace: int = 0
     counted_by_parent: tuple[str, ...] = ()
@@ -199,7 +201,7 @@ class WorkerPipeline(PipelineRun):
     ) -> None:  # fmt: skip
         super().__init__(
             graph, device, limit=job.limit, trace=trace, keep_running=True, realtime=job.realtime,
-            live_may_come=job.live_may_come,
+            live_may_come=job.live_may_come, expected_live=job.expected_live,
         )  # fmt: skip
         self.alarms.disable()  # the parent evaluates them for all processes
         self.outputs.leave_out(job.counted_by_parent)

@@ -135,10 +135,13 @@ def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_go_on(li
         live.begin()
         dead = live.worker_of("a")
         pid, gone = dead.child.pid, "".join(live.fleet.sources.of(dead))
+        spares = {worker for worker in live.fleet._workers if worker.spare}  # none where the cores do not allow it
+        until(lambda: all(worker.ready for worker in spares))
         others = "".join(id_ for id_ in SOURCES if id_ not in gone)
         before, killed_s = live.passed(), time.monotonic()
         os.kill(pid, signal.SIGKILL)  # while its kernels run: it has some in flight at any time
         live.delivers_elsewhere(gone, {dead}, 5)
+        assert not spares or {live.worker_of(id_) for id_ in gone} == spares
         took_s = time.monotonic() - killed_s
         live.deliver(5, 2, others)  # and their last reports come
         for id_ in others:
@@ -194,7 +197,7 @@ def test_nothing_is_left_5_s_after_the_parent_was_killed(live: OnGpu, root: Path
         names = [_name(one) for one in started]
         if "nvidia-cuda-mps-control" not in names:
             pytest.skip("the run uses no MPS daemon of its own")
-        assert sum(CHILD_MODULE in name for name in names) == 3, names
+        assert sum(CHILD_MODULE in name for name in names) in (3, 4), names  # a spare one, where the cores allow it
         assert "nvidia-cuda-mps-server" in names
         assert list(Path(folder).glob("streamkit-mps-*"))
         parent.kill()

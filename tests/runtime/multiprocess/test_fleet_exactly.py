@@ -24,6 +24,7 @@ from streamkit.runtime.multiprocess.children import SupervisedWorker
 from streamkit.runtime.multiprocess.fleet import WorkerFleet, WorkerHandle, prepare
 from streamkit.runtime.multiprocess.frame_ipc import pack as pack_batch
 from streamkit.runtime.multiprocess.partition import assign_sources
+from streamkit.runtime.multiprocess.process_count import SourceLoad
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe.health import HealthSnapshot
 from streamkit.runtime.observe.report_merge import WorkerReport
@@ -429,6 +430,85 @@ def test_a_source_whose_process_dies_a_fourth_time_fails_and_the_others_end(play
     assert played.fleet.states["a"].error == f"{FAILURE}; it was restarted 3 times within ten minutes"
     report = played.fleet.report(1)["sources"]
     assert (list(report), report["b"]) == (["a", "b"], {"frames": 3})
+
+
+class Spared(Played):
+    """A fleet of two processes and a spare one, with sources that go on until they are told to end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        live = SourceLoad(10.0, 0.1, live=True)
+        monkeypatch.setattr(module, "source_loads", lambda graph, realtime: lambda source: live)
+        super().__init__(monkeypatch, spare_limits={"cpu": 3}, **options)
+
+    def begin(self, made: Process) -> None:
+        made.pid = 70_000 + len(self.processes)
+        made.obey = lambda order: made.work(order) if order in ("finish", "stop", "now") else None
+        made.say("ready")
+
+    def after_s(self, seconds: float) -> None:
+        self.clock.now_s += seconds
+
+
+def test_a_spare_process_starts_with_the_others_with_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Spared(monkeypatch)
+    played.then[5] = played.fleet.stop
+    assert played.fleet.run() == 130
+    first, second, spare = (one.job for one in played.processes)
+    assert [(one.part, one.expected_live) for one in (first, second, spare)] == [((0, 3), 0), ((1, 3), 0), ((2, 3), 2)]
+    assert spare.sources == ()
+    assert [one.orders for one in played.processes] == [["go", "stop"]] * 3
+    assert [one.get("spare") for one in played.fleet.report(130)["devices"]] == [None, None, True]
+
+
+@pytest.mark.parametrize(("quick", "waited"), [(1, True), (2, False)])
+def test_the_run_waits_for_a_spare_process_only_where_all_networks_are_tuned_first(
+    monkeypatch: pytest.MonkeyPatch, quick: int, waited: bool
+) -> None:
+    monkeypatch.setattr(module, "QUICK_SOURCES", quick)
+    played = Spared(monkeypatch)
+    begin, went = played.begin, []
+    played.begin = lambda made: begin(made) if len(played.processes) < 3 else None  # type: ignore[method-assign]
+    played.then[5] = lambda: went.append("go" in played.processes[0].orders)
+    played.then[6] = lambda: begin(played.processes[2])
+    played.then[9] = played.fleet.stop
+    assert played.fleet.run() == 130
+    assert went == [not waited]
+    assert [one.orders[-2:] for one in played.processes] == [["go", "stop"]] * 3
+
+
+def test_the_next_spare_process_starts_once_the_sources_are_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Spared(monkeypatch)
+    counts: list[int] = []
+    played.then |= {
+        3: played_death(played, 0),
+        20: lambda: (counts.append(len(played.processes)), played.after_s(9.0)),
+        22: lambda: (counts.append(len(played.processes)), played.after_s(1.1)),
+        24: lambda: counts.append(len(played.processes)),
+        25: played.fleet.stop,
+    }
+    assert played.fleet.run() == 130
+    assert counts == [3, 3, 4]
+    assert played.processes[2].orders == ["go", "add", "add", "stop"]
+    assert [one.job.part for one in played.processes] == [(0, 3), (1, 3), (2, 3), (0, 3)]
+    assert played.processes[1].orders == ["go", "stop"]
+
+
+def test_a_spare_process_that_still_starts_ends_if_all_others_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Spared(monkeypatch)
+    begin = played.begin
+    played.begin = lambda made: begin(made) if len(played.processes) != 3 else None  # type: ignore[method-assign]
+    played.then |= {3: played_death(played, 0, 1), 30: played.fleet.stop}
+    assert played.fleet.run() == 130
+    assert len(played.processes) == 5
+    spare = played.processes[2]
+    assert (spare.killed, "add" in spare.orders) == (True, False)
+    assert [one.orders for one in played.processes[3:]] == [["add", "add", "go", "stop"], ["add", "go", "stop"]]
+    assert played.fleet._spare_limits == {"cpu": 3}
+    assert not any("spare" in told for told in played.logged)
+
+
+def played_death(played: Played, *numbers: int) -> Callable[[], None]:
+    return lambda: [played.processes[number].die() for number in numbers] and None
 
 
 def test_without_a_source_all_workers_of_a_run_that_goes_on_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -367,6 +367,32 @@ def test_suspects_are_kept_apart_from_all_others_until_they_are_removed() -> Non
     assert "f" in fleet.groups  # in the process that is idle now
 
 
+def test_a_spare_process_takes_the_sources_of_a_process_that_dies_but_no_suspects() -> None:
+    fleet = Apart(3, ["abcd", "xy"])
+    spare, taken = Process(), list[Process]()
+
+    def take() -> Process:
+        taken.append(spare)
+        fleet.alive.append(spare)
+        fleet.sources.add_process(spare)
+        return spare
+
+    def die(id_: str) -> None:
+        process = fleet.sources.owner(id_)
+        assert isinstance(process, Process)
+        fleet.alive.remove(process)
+        ids = fleet.sources.remove_process(process)
+        fleet.sources.restart(ids, Sinks(), of_source=True, take_spare=take)
+
+    die("a")
+    assert [order for order, _ in spare.sent] == ["add"] * 4
+    assert fleet.groups == ["abcd", "xy"]
+    spare = Process()
+    die("a")
+    assert fleet.groups == ["ac", "bd", "xy"]
+    assert (len(taken), spare.sent) == (1, [])
+
+
 def test_sources_are_not_suspect_if_several_processes_died_or_it_did_not_run() -> None:
     fleet = Apart(2, ["ab", "cd"])
     for _ in range(2):

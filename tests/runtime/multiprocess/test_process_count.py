@@ -23,6 +23,8 @@ from streamkit.runtime.multiprocess.process_count import (
 GPU = [Device("cuda", 0)]
 GIB = 2**30
 CAMERA, FILE, PACED = "'rtsp://h/#'", "'#.mp4'", "{uri: '#.mp4', pace: 30}"
+MEMORY = "21.0 GiB of free device memory"
+SPARE = "a spare process replaces one that dies"
 DETECT = "detect: {model: demo}, "
 FULL = (
     DETECT + "track: {}, one: {stage: classify, model: models/color.yaml, of: detect}, "
@@ -136,7 +138,7 @@ def test_a_source_s_rate_is_that_of_its_options(source: str, fps: float | None, 
 def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
     served = "one process serves about"
     assert planned(graph(200)).reason == (
-        f"4 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, {served} 1,700"
+        f"4 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, {served} 1,700; {SPARE}"
     )
     assert (
         planned(graph(1)).reason
@@ -151,7 +153,8 @@ def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
     for source in mixed.sources[50:]:
         source.id += "f"
     assert planned(mixed, "h264").reason == (
-        f"2 processes on cuda:0: 50 paced sources and 14 files at full speed need about 5,000 frames/s, {served} 3,300"
+        "2 processes on cuda:0: 50 paced sources and 14 files at full speed need about 5,000 frames/s, "
+        f"{served} 3,300; {SPARE}"
     )
     assert planned(graph(1, FILE), "h264", realtime=True).reason.startswith(
         "1 process on cuda:0: 1 paced source at 30 frames/s needs"
@@ -161,13 +164,21 @@ def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
 @pytest.mark.parametrize(
     ("sources", "options", "count", "limit", "by"),
     [
-        (400, {}, 5, 5, "16 CPU cores, 3 per process"),
-        (400, {"cores": 32}, 8, 10, ""),
-        (400, {"cores": 3}, 1, 1, "3 CPU cores, 3 per process"),
-        (200, {"free_bytes": [140 * GIB]}, 4, 5, ""),
-        (200, {"free_bytes": [21 * GIB]}, 2, 2, "21.0 GiB of free device memory"),
-        (200, {"free_bytes": [GIB]}, 1, 1, "1.0 GiB of free device memory"),
-        (200, {"free_bytes": [None]}, 4, 5, ""),
+        (400, {}, 5, 5, "limited by 16 CPU cores, 3 per process; no spare process: 16 CPU cores, 3 per process"),
+        (400, {"cores": 32}, 8, 10, SPARE),
+        (400, {"cores": 3}, 1, 1, "limited by 3 CPU cores, 3 per process"),
+        (200, {"free_bytes": [140 * GIB]}, 4, 5, SPARE),
+        (
+            200,
+            {"free_bytes": [21 * GIB]},
+            2,
+            2,
+            "limited by 21.0 GiB of free device memory; no spare process: 21.0 GiB of free device memory",
+        ),
+        (200, {"free_bytes": [25 * GIB]}, 4, 4, "no spare process: 25.0 GiB of free device memory"),
+        (200, {"cores": 14}, 4, 4, "no spare process: 14 CPU cores, 3 per process"),
+        (200, {"free_bytes": [GIB]}, 1, 1, "limited by 1.0 GiB of free device memory"),
+        (200, {"free_bytes": [None]}, 4, 5, SPARE),
         (3, {"cores": 64}, 1, 3, ""),
         (3, {"cores": 64, "keep_running": True}, 1, 21, ""),
     ],
@@ -177,7 +188,7 @@ def test_cores_memory_and_sources_bound_it(
 ) -> None:
     found = planned(graph(sources), **options)
     assert (found.processes, found.limit) == (count, limit)
-    assert found.reason.endswith(f"; limited by {by}" if by else "1,700")
+    assert found.reason.endswith(f"1,700; {by}" if by else "1,700")
 
 
 def test_one_file_over_all_decoders_is_one_process() -> None:
@@ -199,9 +210,46 @@ def test_devices_share_the_sources_and_the_cores() -> None:
 
 def test_a_number_of_processes_that_is_set_is_taken() -> None:
     found = planned(graph(2, device="{use: cuda, processes: 3}"), cores=1)
-    assert (found.processes, found.limit, found.reason) == (3, 3, "3 processes on cuda:0: set by device.processes")
+    head = "3 processes on cuda:0: set by device.processes"
+    assert (found.processes, found.limit) == (3, 3)
+    assert found.reason == f"{head}; no spare process: 1 CPU cores, 3 per process"
+    found = planned(graph(2, device="{use: cuda, processes: 3}"))
+    assert (found.processes, found.limit, found.reason) == (3, 3, f"{head}; {SPARE}")
     made = graph(2, device="{use: cpu, processes: 2}")
     assert plan_processes(made, [Device("cpu")], cores=1).counts == [2]
+
+
+@pytest.mark.parametrize(
+    ("sources", "source", "device", "options", "count", "spare_limit"),
+    [
+        (200, CAMERA, "cuda", {}, 4, 5),
+        (200, PACED, "cuda", {}, 4, 5),
+        (200, CAMERA, "cuda", {"cores": 14}, 4, 4),
+        (200, CAMERA, "cuda", {"free_bytes": [27 * GIB]}, 4, 5),
+        (200, CAMERA, "cuda", {"free_bytes": [26 * GIB]}, 4, 4),
+        (3, CAMERA, "{use: cuda, processes: 3}", {}, 3, 5),
+        (14, FILE, "cuda", {}, 2, 0),
+        (14, FILE, "{use: cuda, processes: 3}", {}, 3, 0),
+        (14, FILE, "cuda", {"keep_running": True}, 2, 5),
+        (2, CAMERA, "cuda", {"keep_running": True}, 1, 5),
+    ],
+)
+def test_a_spare_process_is_kept_within_cores_and_memory(
+    sources: int, source: str, device: str, options: dict[str, Any], count: int, spare_limit: int
+) -> None:
+    found = planned(graph(sources, source, device=device), "h264" if source == FILE else "hevc", **options)
+    assert (found.processes, found.spare_limit) == (count, spare_limit)
+    said = source != FILE and count > 1
+    assert found.reason.endswith(f"; {SPARE}") == (said and count < spare_limit)
+    assert ("no spare process: " in found.reason) == (said and count == spare_limit)
+
+
+def test_no_spare_process_is_kept_on_the_cpu_nor_beside_the_one_that_a_stage_needs() -> None:
+    made = graph(200, device="{use: cpu, processes: 2}")
+    assert plan_processes(made, [Device("cpu")], cores=16, keep_running=True).devices[0].spare_limit == 0
+    one = planned(graph(200, stages=DETECT + "film: {path: a.mp4}, "), keep_running=True)
+    few = planned(graph(2, stages=DETECT + "film: {path: a.mp4}, "), keep_running=True)
+    assert (one.spare_limit, few.spare_limit) == (0, 0)
 
 
 ONE_PROCESS = [

@@ -94,6 +94,15 @@ def made(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
     here.close()
 
 
+def test_a_spare_process_tunes_its_networks_before_it_is_ready(path: Path, link: Link) -> None:
+    here, there = Pipe(duplex=False)
+    uplink, job = Uplink(there), job_of(path, sources=(), expected_live=7)
+    running = WorkerPipeline(_graph(job, uplink, None), Device("cpu"), job, link, uplink)
+    assert (dict(running.states), running._live) == ({}, 7)
+    uplink.close()
+    here.close()
+
+
 def test_a_configuration_cannot_be_changed() -> None:
     job = job_of(Path("p.yaml"))
     assert job.part == (0, 1)
