@@ -570,7 +570,7 @@ def measure(name: str, bench: Bench, repeat: int | None, max_s: float) -> dict[s
         max_s: time limit in seconds, if lower than the row's own.
 
     Returns:
-        Its entry in the file. What was measured before an error or the time limit is kept.
+        Its entry in the file, with what was measured before an error or the time limit.
     """
     row, begun_s = ROWS[name], time.monotonic()
     wanted, limit_s = repeat or row.repeat, min(row.limit_s, max_s)

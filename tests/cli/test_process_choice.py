@@ -30,14 +30,19 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path)
 
 
-REASON = "3 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, one process serves about 2,200"
+REASON = (
+    "4 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, one process serves about 1,700; "
+    "a spare process replaces one that dies"
+)
 
 
 def test_check_says_how_many_processes_run_and_why(pipeline: str) -> None:
     lines = CliRunner().invoke(check, [pipeline], catch_exceptions=False, standalone_mode=False).output.splitlines()
     assert lines == [f"{pipeline}: ok, 200 sources, 2 stages (1 on the device)", REASON]
     told = CliRunner().invoke(check, [pipeline, "--set", "device.processes=2"], catch_exceptions=False).output
-    assert told.splitlines()[-1] == "2 processes on cuda:0: set by device.processes"
+    assert told.splitlines()[-1] == (
+        "2 processes on cuda:0: set by device.processes; a spare process replaces one that dies"
+    )
     told = CliRunner().invoke(check, [pipeline, "--device", "cpu"], catch_exceptions=False).output
     assert len(told.splitlines()) == 1
 
@@ -45,8 +50,8 @@ def test_check_says_how_many_processes_run_and_why(pipeline: str) -> None:
 def test_graph_says_which_sources_each_process_has(pipeline: str) -> None:
     lines = CliRunner().invoke(graph, [pipeline], catch_exceptions=False).output.splitlines()
     assert lines[-1] == REASON
-    assert [line.partition(":0: ")[0] for line in lines[-4:-1]] == ["process on cuda"] * 3
-    assert lines[-4].startswith("process on cuda:0: c0, c3, c6, ")
+    assert [line.partition(":0: ")[0] for line in lines[-5:-1]] == ["process on cuda"] * 4
+    assert lines[-5].startswith("process on cuda:0: c0, c4, c8, ")
     told = CliRunner().invoke(graph, [pipeline, "--device", "cpu"], catch_exceptions=False).output
     assert "process on" not in told
     told = CliRunner().invoke(graph, [pipeline, "--format", "mermaid"], catch_exceptions=False).output

@@ -202,8 +202,8 @@ def test_processes_on_a_gpu_take_turns_without_mps(monkeypatch: pytest.MonkeyPat
         "device: cuda runs up to 2 processes on a GPU (8 CPU cores), which take turns: nvidia-cuda-mps-control is not "
         "installed"
     )
-    monkeypatch.setattr(sizes, "cores", lambda: 7)
-    assert doctor.shared_gpu().text == "device: cuda runs up to 1 process on a GPU (7 CPU cores), which needs none"
+    monkeypatch.setattr(sizes, "cores", lambda: 5)
+    assert doctor.shared_gpu().text == "device: cuda runs up to 1 process on a GPU (5 CPU cores), which needs none"
 
 
 def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         "ok    cupy-cuda13x: 14.2.0",
         "ok    PyNvVideoCodec: 2.2.4",
         "ok    driver: 580.65, up to CUDA 13.0",
-        "ok    MPS: device: cuda runs up to 4 processes on a GPU (16 CPU cores), at the same time, by "
+        "ok    MPS: device: cuda runs up to 5 processes on a GPU (16 CPU cores), at the same time, by "
         "nvidia-cuda-mps-control",
         "ok    cuda:0: NVIDIA X, compute 9.0, 100.0 of 141.0 GiB free, CUDA runtime 13.0",
         "ok    cuda:0: kernels compile",

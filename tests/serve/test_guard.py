@@ -394,3 +394,41 @@ def test_the_host_of_a_header():
     assert host_of("Gate.Local.:8000") == "gate.local"
     assert host_of("[::1]:80") == "::1"
     assert host_of("::1") == "::1"
+
+
+@pytest.mark.parametrize(
+    ("headers", "cause"),
+    [
+        ({"host": "127.0.0.1"}, "token"),
+        ({"host": "127.0.0.1", "authorization": "Bearer wrong wrong wrong"}, "token"),
+        ({"host": "evil.example", "authorization": f"Bearer {TOKEN}"}, "host"),
+        ({"host": "127.0.0.1", "cookie": "COOKIE", "origin": "http://127.0.0.1:81"}, "token"),
+        ({"host": "127.0.0.1", "cookie": "COOKIE", "origin": "http://127.0.0.1"}, ""),
+        ({"host": "127.0.0.1", "authorization": f"Bearer {TOKEN}"}, ""),
+    ],
+)
+def test_a_websocket_opens_with_the_token_and_from_this_origin_only(headers, cause):
+    passed, sent, counters = [], [], Counters()
+    cookie = f"{COOKIE}={Token(TOKEN).cookie}"
+    given = [(name.encode(), value.replace("COOKIE", cookie).encode()) for name, value in headers.items()]
+
+    async def app(scope, receive, send):
+        passed.append(scope["path"])
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "websocket",
+        "path": "/api/v1/x",
+        "headers": given,
+        "client": ("127.0.0.1", 1),
+        "query_string": b"",
+    }
+    asyncio.run(Guard(app, Token(TOKEN), (), Guesses(), counters)(scope, receive, send))
+    assert passed == ([] if cause else ["/api/v1/x"])
+    assert sent == ([{"type": "websocket.close", "code": 1008}] if cause else [])
+    assert counters.values == ({cause: 1} if cause else {})

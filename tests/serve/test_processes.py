@@ -159,10 +159,13 @@ def test_an_alarm_is_raised_once_by_the_parent(server):
     (alarm,) = server.open.get("/api/v1/alarms").json()
     assert (alarm["name"], alarm["count"]) == ("camera_down", 1)
     assert alarm["raised"][0]["source"] == "gate"
-    raised = [
-        one for one in server.open.get("/api/v1/events", params={"source": "gate"}).json() if one["kind"] == "raised"
-    ]
-    assert len(raised) == 1
+
+    def raised():
+        events = server.open.get("/api/v1/events", params={"source": "gate"}).json()
+        return [one for one in events if one["kind"] == "raised"]
+
+    server.until(raised)
+    assert len(raised()) == 1
     found = samples(server)
     assert found["streamkit_alarm", ("alarm", "camera_down"), ("source", "gate")] == 1
     assert found["streamkit_alarms_raised_total", ("alarm", "camera_down")] == 1

@@ -54,6 +54,46 @@ STAGES = """
 SLOW = STAGES.replace("tag: {}", "tag: {pause_s: 0.02}")
 
 
+PICKY = '''
+import os
+from streamkit import BatchStage, stage
+from streamkit.plugin_api import ConfigError
+
+@stage("picky", scope="source")
+class Picky(BatchStage):
+    """Cannot be opened while a file is there."""
+
+    file: str
+
+    def open(self):
+        if os.path.exists(self.file):
+            raise ConfigError("the device has no memory left")
+
+    def process(self, batch):
+        return batch
+'''
+"""A plugin with a stage that cannot be opened while a file is there."""
+
+
+def deadly(source: str, frame: int) -> str:
+    """A plugin with a stage that kills its process at a frame of a source, counted from 1; follows `Live.PLUGIN`."""
+    return f"""
+import os, signal
+
+@stage("deadly")
+class Deadly(FrameStage):
+    'Kills its process.'
+
+    def open(self):
+        self.seen = 0
+
+    def process(self, frame):
+        self.seen += frame.source == {source!r}
+        if self.seen == {frame}:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 class Live:
     """A `WorkerFleet`, or what follows the YAML with one, on a thread."""
 

@@ -20,7 +20,7 @@ from support.fleets import (  # noqa: F401  a fixture
     shares_of,
     until,
 )
-from support.live_fleets import CAMERA, FILE, LOOP, SLOW, STAGES, Live, restarts_in
+from support.live_fleets import CAMERA, FILE, LOOP, SLOW, STAGES, Live, deadly, restarts_in
 
 from streamkit.runtime.multiprocess import fleet as module
 from streamkit.runtime.multiprocess.fleet import SILENT_S, WorkerHandle
@@ -249,24 +249,7 @@ def test_only_a_process_that_is_ready_and_silent_is_killed() -> None:
 class Deadly(Live):
     """A run with a source whose tenth frame in a process kills it."""
 
-    PLUGIN = (
-        Live.PLUGIN
-        + '''
-import os, signal
-
-@stage("deadly")
-class Deadly(FrameStage):
-    """Kills its process."""
-
-    def open(self):
-        self.seen = 0
-
-    def process(self, frame):
-        self.seen += frame.source == "bad"
-        if self.seen == 10:
-            os.kill(os.getpid(), signal.SIGKILL)
-'''
-    )
+    PLUGIN = Live.PLUGIN + deadly("bad", 10)
 
 
 def test_a_source_that_kills_its_process_is_soon_alone_and_fails_and_its_neighbours_go_on(tmp_path: Path) -> None:

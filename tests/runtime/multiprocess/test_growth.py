@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.live_fleets import PICKY
 from support.messages import collecting
 
 from streamkit.config.graph import build
@@ -186,25 +187,6 @@ def test_the_load_of_an_added_source_is_that_of_the_plan(tmp_path):
 
 # ------------------------------------------------------------------------------------------------- with real processes
 
-PLUGIN = '''
-import os
-from streamkit import BatchStage, stage
-from streamkit.plugin_api import ConfigError
-
-@stage("picky", scope="source")
-class Picky(BatchStage):
-    """Cannot be opened while a file is there."""
-
-    file: str
-
-    def open(self):
-        if os.path.exists(self.file):
-            raise ConfigError("the device has no memory left")
-
-    def process(self, batch):
-        return batch
-'''
-
 
 def planned(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     """One process now, and up to `limit` of them; each serves two sources."""
@@ -217,7 +199,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
 
 
 def yaml(folder: Any, *sources: str) -> Any:
-    (folder / "picky.py").write_text(PLUGIN)
+    (folder / "picky.py").write_text(PICKY)
     listed = "".join(f"  {id_}: {TEST}\n" for id_ in sources)
     path = folder / "p.yaml"
     path.write_text(

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 from support.fleets import until
-from support.live_fleets import STAGES, Live, restarts_in
+from support.live_fleets import PICKY, STAGES, Live, deadly, restarts_in
 
 from streamkit.core.data import Device
 from streamkit.runtime.multiprocess import fleet as module
@@ -167,27 +167,7 @@ def test_a_spare_process_that_dies_is_replaced_twice_and_no_source_notices(
 class Picky(Spared):
     """A run with a stage that cannot be opened while a file is there."""
 
-    PLUGIN = (
-        Live.PLUGIN
-        + '''
-import os
-from streamkit import BatchStage
-from streamkit.plugin_api import ConfigError
-
-@stage("picky", scope="source")
-class Picky(BatchStage):
-    """Cannot be opened while a file is there."""
-
-    file: str
-
-    def open(self):
-        if os.path.exists(self.file):
-            raise ConfigError("the device has no memory left")
-
-    def process(self, batch):
-        return batch
-'''
-    )
+    PLUGIN = Live.PLUGIN + PICKY
 
 
 def test_a_spare_process_that_cannot_start_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,24 +249,7 @@ def test_options_that_change_reach_the_spare_process(tmp_path: Path, monkeypatch
 class Deadly(Spared):
     """A run in which the fifth frame of source `a` in a process kills it."""
 
-    PLUGIN = (
-        Live.PLUGIN
-        + '''
-import os, signal
-
-@stage("deadly")
-class Deadly(FrameStage):
-    """Kills its process."""
-
-    def open(self):
-        self.seen = 0
-
-    def process(self, frame):
-        self.seen += frame.source == "a"
-        if self.seen == 5:
-            os.kill(os.getpid(), signal.SIGKILL)
-'''
-    )
+    PLUGIN = Live.PLUGIN + deadly("a", 5)
 
 
 def test_a_source_that_ends_its_process_ends_one_spare_process_at_most(
