@@ -14,7 +14,7 @@
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const element = node.parentElement, style = getComputedStyle(element);
-    if (!node.textContent.trim() || !element.checkVisibility() || element.closest("svg, script, noscript, :disabled")) continue;
+    if (!node.textContent.trim() || !element.checkVisibility() || element.closest("svg, script, noscript, :disabled, .unseen")) continue;
     const [a, b] = [light(parse(style.color)), light(ground(element))].sort((x, y) => y - x);
     found.push({ text: node.textContent.trim().slice(0, 40), ratio: (a + 0.05) / (b + 0.05) });
   }

@@ -69,11 +69,12 @@ def test_no_role_may_more_than_the_table_says(server, create, method, path):
     where = re.sub(r"\{\w+\}", "987654", path)
     for role in ROLES:
         token = create(role) if role else ""
-        answer = server.open.request(method, where, headers=bearer(token))
-        rank = ROLES.index(NEEDS[method, path])
-        if ROLES.index(role) >= rank:
-            assert answer.status_code not in (401, 403), (role, answer.text)
-        else:
+        allowed = ROLES.index(role) >= ROLES.index(NEEDS[method, path])
+        with server.open.stream(method, where, headers=bearer(token)) as answer:
+            if allowed:  # a stream of events has no end, so that its body is not read
+                assert answer.status_code not in (401, 403), role
+                continue
+            answer.read()
             assert answer.status_code == (403 if role else 401), (role, answer.text)
             if role:
                 assert f"needs the role {NEEDS[method, path]}" in answer.json()["error"]
@@ -318,14 +319,19 @@ def test_every_change_is_in_the_log_with_who_and_where_and_its_outcome(server, c
 
 
 def test_reading_and_what_strangers_try_is_not_in_the_log_but_a_wrong_token_is(server):
+    def new():
+        """Without those of the administrator, which another test has made and which may come late."""
+        return [one for one in audit(server) if one["number"] > before and one["who"] != "admin"]
+
     before = audit(server, limit=1)[0]["number"]
     server.client.get("/api/v1/sources")
+    server.open.get("/api/v1/sources")
     server.open.post("/api/v1/sources/street/pause")
-    assert audit(server, limit=1)[0]["number"] == before
+    assert new() == []
     headers = {"x-forwarded-for": "203.0.113.66"}
     for n in range(5):
         server.open.post("/api/v1/session", json={"token": f"geheim-4711 {n}"}, headers=headers)
-    (entry,) = [one for one in audit(server) if one["number"] > before]  # one a second
+    (entry,) = new()  # one a second
     assert (entry["who"], entry["action"], entry["status"]) == ("", "session.add", 401)
     assert entry["address"] == "203.0.113.66"
 

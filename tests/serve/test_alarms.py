@@ -87,6 +87,6 @@ def test_the_page_shows_it_and_lets_go_of_it(alarmed):
         expect(page.locator("#status")).to_have_class("status ok", timeout=20_000)
         expect(page.locator("#status-text")).to_have_text("running")
         expect(page.locator("#reason")).to_have_text("")
-        expect(page.locator(".event strong").first).to_have_text('camera "gate" was removed')
+        expect(page.locator(".event strong").first).to_have_text('Camera "gate" was removed.')
         assert not troubles
         browser.close()

@@ -105,7 +105,8 @@ def test_events_are_filtered_and_paged(server):
         before = pages[-1]
     assert pages == every == sorted(every, reverse=True)
     at_s = event["time_s"]
-    assert {one["time_s"] for one in get(server, **{"from": at_s, "to": at_s + 1e-3})} == {at_s}
+    times_s = {one["time_s"] for one in get(server, **{"from": at_s, "to": at_s + 1e-3})}
+    assert at_s == min(times_s) <= max(times_s) <= at_s + 1e-3
     found = get(server, text=f"crossed {event['track_id']} stre", limit=500)
     assert event["number"] in {one["number"] for one in found}
     assert {one["source"] for one in found} == {"street"}

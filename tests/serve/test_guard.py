@@ -409,7 +409,8 @@ def test_the_host_of_a_header():
 )
 def test_a_websocket_opens_with_the_token_and_from_this_origin_only(headers, cause):
     passed, sent, counters = [], [], Counters()
-    cookie = f"{COOKIE}={Token(TOKEN).cookie}"
+    access = Access(Token(TOKEN))
+    cookie = f"{COOKIE}={access.sessions.open(access.with_token(TOKEN).key, '127.0.0.1', '')}"
     given = [(name.encode(), value.replace("COOKIE", cookie).encode()) for name, value in headers.items()]
 
     async def app(scope, receive, send):
@@ -428,7 +429,7 @@ def test_a_websocket_opens_with_the_token_and_from_this_origin_only(headers, cau
         "client": ("127.0.0.1", 1),
         "query_string": b"",
     }
-    asyncio.run(Guard(app, Token(TOKEN), (), Guesses(), counters)(scope, receive, send))
+    asyncio.run(Guard(app, access, (), Guesses(), counters)(scope, receive, send))
     assert passed == ([] if cause else ["/api/v1/x"])
     assert sent == ([{"type": "websocket.close", "code": 1008}] if cause else [])
     assert counters.values == ({cause: 1} if cause else {})

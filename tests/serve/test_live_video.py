@@ -4,14 +4,16 @@ import json
 import time
 
 import anyio
+import httpx
 import pytest
 from support import coded
 from support.live_clients import left_of_box, received, socket, watch
-from support.servers import served
+from support.servers import TOKEN, served
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from streamkit.runtime.preview.live import MAX_WAITING, LiveFragment, LiveStart
 from streamkit.serve.live_sockets import send_video
+from streamkit.serve.token import COOKIE
 
 LOOP = 20  # frames
 
@@ -152,11 +154,12 @@ def test_without_the_token_nothing_is_sent(server, path):
 
 
 def test_another_page_may_not_open_it_with_the_browsers_cookie(server):
-    from support.servers import TOKEN
-
-    from streamkit.serve.token import COOKIE, Token
-
-    cookie = {"Cookie": f"{COOKIE}={Token(TOKEN).cookie}"}
+    with httpx.Client(base_url=server.url) as browser:
+        browser.post("/api/v1/session", json={"token": TOKEN})
+        cookie = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}
+    own = server.url.strip("/")
+    with socket(server, "records", {**cookie, "Origin": own}):
+        pass
     assert refusal(server, "sources/loop/live.mp4", {**cookie, "Origin": "http://elsewhere.example"}) == (403, "")
 
 

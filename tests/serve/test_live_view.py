@@ -9,7 +9,7 @@ import pytest
 from support import coded
 from support.live_clients import received, socket
 from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture, expect, open_page_fixture, shoot, wide  # noqa: F401  fixtures
-from support.servers import served
+from support.servers import TOKEN, served
 
 from streamkit.ops.rle import encode
 
@@ -333,6 +333,10 @@ def test_video_plays_again_when_the_server_is_back(open_page, root, tmp_path):
     with served(yaml, root, port=port) as one:
         one.running("cam")
         expect(page.locator("#away")).to_be_hidden()
+        expect(page.locator("#sign-in")).to_be_visible()  # a restart ends all sessions
+        page.locator("#sign-in").click()
+        page.get_by_label("Token").fill(TOKEN)
+        page.locator("#login").get_by_role("button", name="Sign in").click()
         one.until(lambda: one.engine.gallery.live.viewers == 2)
         page.wait_for_timeout(1000)
         playing(page, "cam")

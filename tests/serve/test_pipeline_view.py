@@ -36,10 +36,10 @@ class Knobs(FrameStage):
 def server(root, tmp_path_factory):
     plugin = tmp_path_factory.mktemp("plugin") / "knobs.py"
     plugin.write_text(PLUGIN)
-    text = f"plugins: [{plugin}]\nsources: {{bars: {{uri: 'test://?width=96&height=64&frames=0', pace: 20}}}}\n"
+    text = f"plugins: [{plugin}]\nsources: {{street: {{uri: 'test://?width=96&height=64&frames=0', pace: 20}}}}\n"
     text += "stages:\n  knobs: {}\n  draw: {}\n"
     with served(text, root) as made:
-        made.running("bars")
+        made.running("street")
         yield made
 
 

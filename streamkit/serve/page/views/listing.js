@@ -14,7 +14,7 @@ export const when = (time_s) => make("time", { datetime: new Date(time_s * 1000)
  */
 export function listing(topic, names, label) {
   const body = make("tbody");
-  const element = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
+  const element = make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label },
     make("table", { class: "list" }, make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, t(`${topic}.${name}`))))), body));
   /** @param {Record<string, Node | string>} cells */
   const row = (cells) => make("tr", {}, ...names.map((name) => make("td", { "data-label": t(`${topic}.${name}`), class: name }, cells[name] ?? "")));

@@ -184,7 +184,7 @@ class LiveView {
     this.grid = make("ul", { class: "cells", "aria-label": t("live.wall") });
     this.none = make("p", { class: "empty", hidden: true }, t("live.none"), " ", make("a", { href: address("home") }, t("live.add")));
     /** @type {HTMLElement} */
-    this.root = make("div", { class: "live" }, this.bar(), this.none, this.grid);
+    this.root = make("div", { class: "live" }, make("h2", { class: "unseen" }, t("live.title")), this.bar(), this.none, this.grid);
     root.append(this.root);
     this.sight = new ResizeObserver(() => this.place());
     this.sight.observe(this.grid);

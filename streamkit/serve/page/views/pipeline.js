@@ -134,7 +134,7 @@ class Settings {
     this.element = make("form", { "aria-label": t("pipeline.settingsOf", { id: stage.id }), novalidate: true,
       onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); this.save(); } },
       make("div", { class: "fields" }, ...this.controls.map((one) => one.element)), this.error,
-      make("div", { class: "buttons" }, make("button", { type: "submit", class: "primary" }, t("pipeline.apply"))), this.history);
+      make("div", { class: "buttons" }, make("button", { type: "submit", class: "primary", "data-needs": "operator" }, t("pipeline.apply"))), this.history);
     this.list();
   }
 
@@ -195,7 +195,7 @@ class Settings {
   list() {
     this.history.replaceChildren(...changes.filter((one) => one.stage === this.stage).reverse().map((one) => make("li", {},
       make("span", {}, Object.keys(one.now).map((name) => t("pipeline.fromTo", { name, before: shown(one.before[name]), now: shown(one.now[name]) })).join("; ")),
-      make("button", { type: "button", class: "small", onclick: () => this.send(one.before, one).catch((trouble) => text(this.error, why(trouble))) },
+      make("button", { type: "button", class: "small", "data-needs": "operator", onclick: () => this.send(one.before, one).catch((trouble) => text(this.error, why(trouble))) },
         t("pipeline.restore")))));
     this.history.hidden = !this.history.children.length;
   }

@@ -29,6 +29,7 @@ class Zones {
     this.wanted = { source: params.get("source"), stage: params.get("stage") };
     this.board = new Board(() => this.changed());
     this.closed = false;
+    this.listed = false; // whether the cameras are known
     /** @type {import("../types").ShapesView | null} */
     this.loaded = null; // the answer of /shapes
     this.name = ""; // the file's
@@ -64,6 +65,7 @@ class Zones {
       make("div", { class: "title" }, make("h2", {}, t("zones.title"))), this.empty, this.board.element, this.panel);
     this.keys = (/** @type {KeyboardEvent} */ event) => this.key(event); // a button that is disabled loses the focus, so not on the element
     document.addEventListener("keydown", this.keys);
+    this.board.element.hidden = this.panel.hidden = true;
     this.picture();
   }
 
@@ -109,25 +111,29 @@ class Zones {
     const drawn = options.findIndex((one) => Object.keys(one.shapes).length);
     const wanted = options.findIndex((one) => one.stage === this.wanted.stage);
     this.option.value = before && options[Number(before)] ? before : String(Math.max(0, wanted >= 0 ? wanted : drawn));
-    this.nothing("");
     this.cameras();
     this.show();
+    if (this.listed) this.nothing(""); // before, another size of the picture could end a drawing
   }
 
   /** @param {import("./index.js").State} state */
   update({ sources }) {
     this.sources = sources;
     this.cameras();
+    if (this.listed) return;
+    this.listed = true;
+    if (this.loaded?.options.length) this.nothing("");
   }
 
   cameras() {
     const ids = this.sources.map((one) => one.id);
     const known = [...this.camera.options].map((one) => one.value);
     if (ids.join("\n") === known.join("\n")) return;
-    const before = this.camera.value || this.wanted.source || (this.sources.find((one) => one.state === "running")?.id ?? "");
+    const chosen = this.camera.value;
+    const before = chosen || this.wanted.source || (this.sources.find((one) => one.state === "running")?.id ?? "");
     this.camera.replaceChildren(...ids.map((id) => make("option", { value: id }, id)));
     if (ids.includes(before)) this.camera.value = before;
-    if (this.loaded) this.show();
+    if (this.loaded && this.camera.value !== chosen) this.show();
   }
 
   get current() {
