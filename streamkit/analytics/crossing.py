@@ -51,6 +51,17 @@ class Crossings:
             passed=np.zeros(n, np.int32), passed_s=np.zeros(n), far_s=np.full(n, np.nan),
         )  # fmt: skip
 
+    def change(self, shapes: Sequence[Shape], kept: np.ndarray) -> None:
+        """Replace the lines.
+
+        Args:
+            shapes: the new lines.
+            kept: (lines,) int64, the present number of each, or -1 for one that is new or has changed.
+        """
+        self.lines = Lines(shapes)
+        self.tracks.reorder(kept, ("armed", "unsure", "passed", "passed_s", "far_s"))
+        self.tracks.replace("side", right_of(self.lines.a, self.lines.b, self.tracks["xy"]))
+
     def update(self, step: SourceStep, margin: np.ndarray) -> list[LineCrossing]:
         """Process one step.
 

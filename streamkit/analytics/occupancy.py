@@ -162,6 +162,17 @@ class Occupancy:
             count=np.zeros(n, np.int64), crowded=np.zeros(n, bool), crowd_s=np.full(n, np.nan),
         )  # fmt: skip
 
+    def change(self, shapes: Sequence[Shape], kept: np.ndarray) -> None:
+        """Replace the areas. Tracks in an area that is new or has changed enter it with their next frame.
+
+        Args:
+            shapes: the new areas.
+            kept: (areas,) int64, the present number of each, or -1 for one that is new or has changed.
+        """
+        self.areas = Areas(shapes)
+        self.tracks.reorder(kept, ("inside", "changed_s", "entered_s", "reported"))
+        self.sources.reorder(kept, ("count", "crowded", "crowd_s"))
+
     def begin(self, slot: int) -> None:
         """Begin a source with empty areas."""
         self.sources.begin(slot)
@@ -286,6 +297,10 @@ class Windows(Columns):
         """Begin a source."""
         self._spans.begin(slot)
         super().begin(slot)
+
+    def change(self, kept: np.ndarray) -> None:
+        """Follow `Occupancy.change`."""
+        self.reorder(kept, ("count", "sum_s", "most", "entered", "left"))
 
     def update(self, step: SourceStep, count: np.ndarray, stays: Sequence[Stay | Crowd]) -> Iterator[Window]:
         """Process one step, after `Occupancy`; return the windows that ended.

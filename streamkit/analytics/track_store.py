@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,24 @@ class Columns:
         """Set rows to the initial values."""
         for name, array in self._arrays.items():
             array[rows] = self._first[name]
+
+    def replace(self, name: str, values: np.ndarray) -> None:
+        """Replace a column by (rows, ...) values of the same type."""
+        self._first[name] = np.zeros(values.shape[1:], values.dtype)
+        self._arrays[name] = values
+
+    def reorder(self, kept: np.ndarray, names: Iterable[str]) -> None:
+        """Replace the second axis of columns whose initial values are all the same.
+
+        Args:
+            kept: (n,) int64, for each new place the present one, or -1 for the initial value.
+            names: of the columns.
+        """
+        for name in names:
+            old, first = self._arrays[name], self._first[name]
+            known = (kept >= 0).reshape(-1, *[1] * (first.ndim - 1))
+            self._first[name] = np.full((len(kept), *first.shape[1:]), first.flat[0], first.dtype)
+            self._arrays[name] = np.where(known, old[:, kept], first.flat[0])
 
     def begin(self, slot: int) -> None:
         """Begin a source: give its row, which may be beyond the present ones, the initial values."""

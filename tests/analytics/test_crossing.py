@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.walks import crossings, told, walk
+from support.walks import changing, crossings, told, walk
 
 from streamkit.stages.analytics.line_counter import LineCounter
 
@@ -280,3 +280,41 @@ def test_the_margin_itself_is_far():
 def test_what_a_track_did_before_it_was_first_far_does_not_count():
     assert counted([(98, 150), (102, 150), (120, 150), (120, 150)]) == []
     assert counted([(98, 150), (102, 150), (98, 150), (102, 150), (120, 150), (80, 150)]) == [(5, "out")]
+
+
+# ------------------------------------------------------------------------------------------------- lines that change
+
+FAR_UP = ((300.0, 200.0), (300.0, 100.0))
+
+
+def data_of(events, *names):
+    return [(frame, *(data.get(name) for name in names)) for frame, kind, _, data in events if kind == "crossed"]
+
+
+@pytest.mark.parametrize("first", [{"door": UP}, {"wall": FAR_UP, "door": UP}])
+@pytest.mark.parametrize("then", [{"door": UP, "new": FAR_UP}, {"new": FAR_UP, "door": UP}])
+def test_a_line_that_stays_keeps_its_counts_and_a_new_one_begins(first, then):
+    places = {7: [(80, 150), (120, 150), (80, 150), (120, 150), (250, 150), (350, 150)]}
+    stage = changing(LineCounter(line=first, margin=5), 3, line=then)
+    assert data_of(told(stage, walk(places), batch=1), "line", "in", "out") == [
+        (1, "door", 1, 0), (2, "door", 1, 1), (3, "door", 2, 1), (5, "new", 1, 0),
+    ]  # fmt: skip
+
+
+def test_a_line_that_moves_begins_at_zero_and_a_track_counts_once_it_was_away_from_it():
+    places = {7: [(80, 150), (120, 150), (298, 150), (310, 150), (280, 150)], 8: [(80, 120)] * 2 + [(120, 120)] * 3}
+    stage = changing(LineCounter(line={"door": UP}, margin=5), 2, line={"door": FAR_UP})
+    assert data_of(told(stage, walk(places), batch=1), "in", "out") == [(1, 1, 0), (4, 0, 1)]
+
+
+def test_more_parts_of_a_line_and_windows_go_on():
+    places = {7: [(80, 150), (120, 150), (80, 150), (120, 150), (80, 150), (120, 150)]}
+    bent = ((100.0, 200.0), (100.0, 150.0), (100.0, 100.0), (90.0, 20.0))
+    stage = changing(LineCounter(line={"a": UP}, margin=5, window=2.5), 3, line={"a": UP, "b": bent})
+    events = told(stage, walk(places, times=[0, 1, 2, 3, 4, 5]), batch=1)
+    assert data_of(events, "line", "in", "out") == [
+        (1, "a", 1, 0), (2, "a", 1, 1), (3, "a", 2, 1), (4, "a", 2, 2), (4, "b", 0, 1), (5, "a", 3, 2),
+        (5, "b", 1, 1),
+    ]  # fmt: skip
+    counted_ = [(d["line"], d["from_s"], d["in"], d["out"]) for _, kind, _, d in events if kind == "counted"]
+    assert counted_ == [("a", 0.0, 1, 1), ("b", 0.0, 0, 0), ("a", 2.5, 1, 1), ("b", 2.5, 0, 1)]

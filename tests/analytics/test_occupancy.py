@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.walks import stays, told, walk
+from support.walks import changing, stays, told, walk
 
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
@@ -315,3 +315,31 @@ def test_nothing_is_told_twice_and_nothing_is_left_out(steps, seed, sizes):
     told_s = [(data["from_s"], data["to_s"]) for _, kind, _, data in events if kind == "occupancy"]
     for (_, before), (after, _) in itertools.pairwise(told_s):
         assert after in (before, *times)
+
+
+# ------------------------------------------------------------------------------------------------- areas that change
+
+SIDE = tuple((x + 300, y) for x, y in BOX)
+BESIDE = (450, 150)
+
+
+@pytest.mark.parametrize("first", [{"till": BOX}, {"gone": SIDE, "till": BOX}])
+@pytest.mark.parametrize("then", [{"till": BOX, "door": SIDE}, {"door": SIDE, "till": BOX}])
+def test_an_area_that_stays_goes_on_and_a_new_one_is_entered(first, then):
+    given_ = walk({1: [IN] * 4 + [OUT], 2: [OUT] * 2 + [BESIDE] * 3}, times=[0, 1, 2, 3, 4])
+    events = told(changing(Zone(polygon=first, margin=5), 3, polygon=then), given_, batch=1)
+    shown = [(f, kind, d["zone"], d["count"], d.get("dwell_s")) for f, kind, _, d in events if d["zone"] != "gone"]
+    assert shown == [(0, "entered", "till", 1, None), (3, "entered", "door", 1, None), (4, "left", "till", 0, 4.0)]
+    assert [d.get("appeared") for _, kind, _, d in events if d["zone"] == "door"] == [None]
+
+
+def test_an_area_that_moves_begins_empty():
+    given_ = walk({1: [IN] * 5, 2: [BESIDE] * 5}, times=[0, 1, 2, 3, 4])
+    stage = Zone(polygon={"a": BOX}, margin=5, more_than=0, window=2.0)
+    events = told(changing(stage, 1, polygon={"a": SIDE}), given_, batch=1)
+    assert [(f, kind, t, d.get("count")) for f, kind, t, d in events if kind != "occupancy"] == [
+        (0, "entered", 1, 1), (0, "overcrowded", None, 1), (1, "entered", 2, 1), (1, "overcrowded", None, 1),
+    ]  # fmt: skip
+    assert [(d["from_s"], d["entered"], d["left"]) for _, kind, _, d in events if kind == "occupancy"] == [
+        (0.0, 1, 0), (2.0, 0, 0),
+    ]  # fmt: skip

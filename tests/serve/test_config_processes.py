@@ -19,16 +19,35 @@ stages:
 
 
 @pytest.fixture(scope="module")
-def server(root, tmp_path_factory):
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("fleet") / "shop.yaml"
+
+
+@pytest.fixture(scope="module")
+def server(root, path):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        with served(TEXT, root, path=tmp_path_factory.mktemp("fleet") / "shop.yaml") as made:
+        with served(TEXT, root, path=path) as made:
             for id_ in ("street", "lane"):
                 made.running(id_)
             yield made
 
 
-def test_a_zone_of_two_processes_is_edited_and_all_goes_on(server):
+def applied(server):
+    server.until(lambda: server.client.get("/api/v1/config").json()["applied"] and server.engine.ready)
+    for id_ in ("street", "lane", "extra"):
+        server.running(id_)
+        assert server.client.get(f"/api/v1/sources/{id_}/snapshot.jpg").status_code == 200
+
+
+def entered(server, zone):
+    """The sources of events of a zone, once there are some of each."""
+    found = server.client.get("/api/v1/events?limit=500").json()
+    sources = {one["source"] for one in found if one["kind"] == "entered" and one["data"].get("zone") == zone}
+    return sources == {"street", "lane"}
+
+
+def test_a_zone_of_two_processes_is_edited_and_all_goes_on(server, path):
     found = server.client.get("/api/v1/shapes").json()
     whole = {"street": [640, 360], "lane": [640, 360]}
     server.until(lambda: server.client.get("/api/v1/shapes").json()["sizes"] == whole)
@@ -38,14 +57,13 @@ def test_a_zone_of_two_processes_is_edited_and_all_goes_on(server):
     given = {"option": "polygon", "shapes": {"whole": [[0, 0], [1, 0], [1, 1], [0, 1]]}, "hash": found["hash"]}
     answer = server.client.post("/api/v1/stages/till/shapes", json={**given, "dry_run": False})
     assert answer.status_code == 200, answer.text
-    server.until(lambda: server.client.get("/api/v1/config").json()["applied"] and server.engine.ready)
-    for id_ in ("street", "lane", "extra"):
-        server.running(id_)
-        assert server.client.get(f"/api/v1/sources/{id_}/snapshot.jpg").status_code == 200
+    applied(server)
+    server.until(lambda: entered(server, "whole"))
+    assert set(server.engine.running.pids) == pids
+    assert "restarts" not in server.engine.running.report(0)
+    path.write_text(path.read_text().replace("track: {}", "track: {track_ttl: 3s}").replace("whole:", "anew:"))
+    server.until(lambda: server.engine.running.report(0).get("restarts"))
+    applied(server)
     assert len(set(server.engine.running.pids) - pids) >= 2  # these are other processes
-    events = server.until(lambda: [
-        one for one in server.client.get("/api/v1/events?limit=500").json()
-        if one["kind"] == "entered" and one["data"].get("zone") == "whole"
-    ])  # fmt: skip
-    assert events
+    server.until(lambda: entered(server, "anew"))
     assert "streamkit_source_frames_per_second" in server.open.get("/metrics").text

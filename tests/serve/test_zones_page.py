@@ -108,7 +108,9 @@ def test_a_zone_drawn_by_mouse_is_in_the_file_and_its_events_come(open_page, ser
     page.get_by_role("textbox", name="Name of shape 2").fill("whole street")
     page.get_by_role("textbox", name="Name of shape 2").press("Enter")
     shoot(page, "zones")
+    restarts = server.engine.running.report(0).get("restarts")
     told = apply(page)
+    assert server.engine.running.report(0).get("restarts") == restarts  # no camera has to connect again
     assert "# nothing is here" in told
     assert gone(path) == []
     (line,) = changed(path)

@@ -31,6 +31,21 @@ def told(stage, given, batch=4):
     return [(e.frame, e.kind, e.track_id, e.data) for frame in done for e in frame.events]
 
 
+def changing(stage, at, **options):
+    """A stage whose options change before it sees its frame number `at`, as while a pipeline runs."""
+    update, seen = stage.update, itertools.count()
+
+    def changed_first(step):
+        if next(seen) == at:
+            for name, value in options.items():
+                setattr(stage, name, value)
+            stage.changed()
+        return update(step)
+
+    stage.update = changed_first
+    return stage
+
+
 _LITTLE = Fraction(1, 2**300)
 
 

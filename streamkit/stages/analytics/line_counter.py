@@ -18,7 +18,7 @@ from streamkit.stages.analytics.track_analytics import ShapeAnalytics
 _WAYS = {1: "in", -1: "out"}
 
 
-@stage("line_counter", reads="track_id", writes="events", emits=("crossed", "counted"))
+@stage("line_counter", reads="track_id", writes="events", emits=("crossed", "counted"), changeable="line")
 class LineCounter(ShapeAnalytics):
     """Emit `crossed` when a track crosses a line, and count crossings in and out.
 
@@ -49,6 +49,11 @@ class LineCounter(ShapeAnalytics):
         self._counts.begin(slot)
         if self._spans is not None:
             self._spans.begin(slot)
+
+    def change(self, kept: np.ndarray) -> None:
+        """Counts of lines that have changed begin at zero."""
+        self._crossings.change(list(self._shapes.values()), kept)
+        self._counts.reorder(kept, ("total", "before"))
 
     def update(self, step: SourceStep) -> None:
         """Process one frame of each of several sources."""

@@ -129,10 +129,23 @@ class ShapeAnalytics(TrackAnalytics):
         self._option, self._event_field = ("polygon", "zone") if self.closed else ("line", "line")
         self._shapes = by_name(getattr(self, self._option))
         self._shape_names = list(self._shapes)
+        self._unchecked = False
         self.check(self._shapes.values())
         check_length("margin", self.margin, self.units)
         if self.window is not None and not self.window > 0:
             raise ValueError(f"window must be longer than 0s, got {self.window:g}s; leave it out for none")
+
+    def changed(self) -> None:
+        """Use new shapes. What is known of a shape that is as before is kept; others begin anew."""
+        before = self._shapes
+        self.__post_init__()
+        places = {one: n for n, one in enumerate(before.items())}
+        self.change(np.array([places.get(one, -1) for one in self._shapes.items()], np.int64))
+        self._unchecked = True
+
+    def change(self, kept: np.ndarray) -> None:
+        """Follow a change of the shapes; `kept` has the former number of each, or -1."""
+        raise NotImplementedError
 
     def named(self, number: int) -> dict[str, Any]:
         """Return the name of a shape for an event's data; empty for a shape without a name."""
@@ -141,7 +154,8 @@ class ShapeAnalytics(TrackAnalytics):
 
     def warn_outside(self, frames: Iterable[Frame]) -> None:
         """Warn about shapes outside of the frame; see the function."""
-        warn_outside(self.context, frames, self._option, self._shapes, self.units, closed=self.closed)
+        again, self._unchecked = self._unchecked, False
+        warn_outside(self.context, frames, self._option, self._shapes, self.units, closed=self.closed, again=again)
 
     def show(self, frame: Frame, counts: Iterable[str]) -> None:
         """Show the shapes on a frame, each labelled with its name, or the stage's id, and its counts."""
@@ -152,7 +166,7 @@ class ShapeAnalytics(TrackAnalytics):
 
 def warn_outside(
     context: Context, frames: Iterable[Frame], option: str, shapes: Mapping[str, Shape], units: Units, *,
-    closed: bool = True,
+    closed: bool = True, again: bool = False,
 ) -> None:  # fmt: skip
     """Warn at a source's first frame about lines or areas of an option that are outside of the frame.
 
@@ -163,10 +177,11 @@ def warn_outside(
         shapes: the option's shapes by name.
         units: of the shapes' coordinates.
         closed: whether the shapes are areas; else they are lines.
+        again: at these frames too, whether they are the first or not.
     """
     for frame in frames:
         width, height = (1, 1) if units == "share" else (frame.width, frame.height)
-        for name, shape in shapes.items() if frame._state.ordinal == 0 else ():
+        for name, shape in shapes.items() if again or frame._state.ordinal == 0 else ():
             if outside(shape, width, height, closed=closed):
                 which = ".".join(filter(None, (context.id, option, name)))
                 size = f"{frame.width}x{frame.height} of {frame.source}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
+
 from streamkit.analytics.occupancy import Crowd, Occupancy, Stay, Windows
 from streamkit.analytics.per_source_steps import SourceStep
 from streamkit.analytics.shapes import Polygons
@@ -16,6 +18,7 @@ from streamkit.stages.analytics.track_analytics import ShapeAnalytics
     reads="track_id",
     writes="events",
     emits=("entered", "left", "loitering", "overcrowded", "cleared", "occupancy"),
+    changeable="polygon",
 )
 class Zone(ShapeAnalytics):
     """Say who enters and leaves an area, how long each stays, and how many there are.
@@ -59,6 +62,12 @@ class Zone(ShapeAnalytics):
         self._occupancy.begin(slot)
         if self._windows is not None:
             self._windows.begin(slot)
+
+    def change(self, kept: np.ndarray) -> None:
+        """Areas that have changed begin empty."""
+        self._occupancy.change(list(self._shapes.values()), kept)
+        if self._windows is not None:
+            self._windows.change(kept)
 
     def update(self, step: SourceStep) -> None:
         """Process one frame of each of several sources."""
