@@ -91,15 +91,15 @@ class Guard:
             if changes:
                 await _refuse(receive, send, 429, str(error), {"retry-after": str(error.wait_s)})
                 return
-        if who is not None:
-            receive = self._until_revoked(who, receive)
         if changes and who is None:
             self._refused.add("token")
             await _refuse(receive, send, 401, NO_TOKEN, {"www-authenticate": "Bearer"})
-        elif scope["method"] in SAFE:
-            await self._app(scope, receive, send)
-        else:
+        elif scope["method"] not in SAFE:
             await self._with_body(scope, receive, send)
+        elif who is not None and scope["path"].startswith(f"{API}/"):
+            await self._until_revoked(who, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
     async def _websocket(self, scope: Message, receive: Receive, send: Send) -> None:
         """Let a WebSocket open that has the token, from this origin: a browser sends the cookie from any page."""
@@ -143,13 +143,26 @@ class Guard:
 
         return found[0] if self._guesses.judge(address, header, right) else None
 
-    def _until_revoked(self, who: Identity, receive: Receive) -> Receive:
-        """A `receive` that reports that the client has gone once its token is revoked or its session has ended."""
+    async def _until_revoked(self, who: Identity, scope: Message, receive: Receive, send: Send) -> None:
+        """Pass a request on. A stream ends once the token is revoked or the session has ended.
+
+        The application then hears that the client has gone. It does not end the response, so that this does.
+        """
+        revoked = unfinished = False
 
         async def watched() -> Message:
-            return await receive() if self._access.active(who) else {"type": "http.disconnect"}
+            nonlocal revoked
+            revoked = revoked or not self._access.active(who)
+            return {"type": "http.disconnect"} if revoked else await receive()
 
-        return watched
+        async def sent(message: Message) -> None:
+            nonlocal unfinished
+            unfinished = message["type"] == "http.response.start" or bool(message.get("more_body"))
+            await send(message)
+
+        await self._app(scope, watched, sent)
+        if revoked and unfinished:
+            await send({"type": "http.response.body", "body": b""})
 
     def _closing(self, who: Identity, send: Send) -> Send:
         """A `send` of a WebSocket that closes it once its token is revoked or its session has ended."""

@@ -160,7 +160,7 @@ def test_a_revoked_token_is_over_at_once_with_its_sessions(server, create, brows
 
 
 @pytest.mark.parametrize("with_cookie", [True, False])
-def test_a_live_stream_ends_when_its_token_is_revoked(server, create, browser, with_cookie):
+def test_a_live_stream_ends_when_its_token_is_revoked(server, create, browser, with_cookie, caplog):
     token = create(VIEWER, "anna")
     client = browser(token)
     headers = {} if with_cookie else bearer(token)
@@ -174,6 +174,7 @@ def test_a_live_stream_ends_when_its_token_is_revoked(server, create, browser, w
         for _ in parts:
             assert time.monotonic() - begun_s < 5
     assert time.monotonic() - begun_s < 5
+    assert "ASGI" not in caplog.text  # to the web server it is a response like others
 
 
 def test_tokens_are_listed_without_their_texts(server, create, browser):

@@ -297,6 +297,31 @@ def test_a_websocket_is_closed_when_its_session_ends():
     assert sent_on == [("websocket.accept", None), ("websocket.close", 1008)]
 
 
+@pytest.mark.parametrize(("path", "cut"), [("/api/v1/events/stream", True), ("/page/views/sources.js", False)])
+def test_a_response_of_the_api_is_cut_when_its_session_ends_and_a_file_of_the_page_is_not(path, cut):
+    access, sent_on, heard = Access(Token(TOKEN)), [], []
+
+    async def behind(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        access.sessions.end_of("server")
+        heard.append((await receive())["type"])
+        if not cut:
+            await send({"type": "http.response.body", "body": b"two"})
+
+    async def send(message):
+        sent_on.append((message.get("body"), message.get("more_body", False)))
+
+    async def receive():
+        return {"type": "http.request"}
+
+    headers = [(b"host", b"127.0.0.1"), (b"cookie", signed_cookie(access).encode())]
+    scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "client": ("10.0.0.1", 1)}
+    asyncio.run(Guard(behind, access)(scope, receive, send))
+    assert heard == ["http.disconnect" if cut else "http.request"]
+    assert sent_on == [(None, False), (b"one", True), (b"" if cut else b"two", False)]
+
+
 def test_a_right_cookie_that_another_origin_sends_is_no_wrong_guess():
     async def behind(scope, receive, send):
         await send({"type": "http.response.start", "status": 204, "headers": []})

@@ -293,6 +293,7 @@ def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
     assert "streamkit_live_lost_total" in server.open.get("/metrics").text
 
 
+@pytest.mark.parametrize("server", [1], indirect=True)
 def test_a_socket_stays_open_for_longer_than_a_request_may_take(server):
     with socket(server, "records?source=loop") as opened:
         time.sleep(11)  # a request has 10 s

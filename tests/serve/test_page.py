@@ -97,9 +97,9 @@ def test_what_cameras_and_stages_say_never_becomes_markup(open_page, server):
     server.client.post("/api/v1/sources", json={"id": "yard", "uri": f"rtsp://127.0.0.1:9/{evil}"})
     from streamkit.core.data import Event
 
-    server.engine.gallery.add_events(1.0, [Event(evil, evil, "street", 1, 0.04, None, {evil: evil})], None)
     page = open_page()
     expect(tile(page, "yard").locator(".address")).to_contain_text(evil)
+    server.engine.gallery.add_events(1.0, [Event(evil, evil, "street", 1, 0.04, None, {evil: evil})], None)
     expect(page.locator(".event").filter(has_text=evil).locator("strong")).to_have_text(
         f"{evil} at street, from {evil}: {evil} {evil}."
     )
@@ -175,3 +175,13 @@ def test_the_server_goes_away_and_comes_back(open_page, root, monkeypatch):
         page.get_by_label("Token").fill(TOKEN)
         page.locator("#login").get_by_role("button", name="Sign in").click()
         expect(tile(page, "cam").locator("img")).not_to_have_attribute("src", first)
+
+
+def test_a_view_that_cannot_be_loaded_offers_to_load_the_page_again(open_page):
+    page = open_page()
+    page.route("**/page/views/sources.js", lambda route: route.abort())
+    page.evaluate("location.hash = '#/sources'")
+    expect(page.locator("#view")).to_contain_text("This view could not be loaded.")
+    page.unroute("**/page/views/sources.js")
+    page.get_by_role("button", name="Load the page again").click()
+    expect(page.get_by_role("heading", name="Sources")).to_be_visible()

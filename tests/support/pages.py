@@ -38,7 +38,7 @@ def open_page_fixture(chromium, server):
         context.set_default_timeout(20_000)
         contexts.append(context)
         page = context.new_page()
-        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("pageerror", lambda error: troubles.append(error.stack or str(error)))
         page.on("console", lambda line: "Content Security Policy" in line.text and troubles.append(line.text))
         page.on("request", lambda one: elsewhere.append(one.url) if not ours(one.url) else None)
         page.goto((url or server.url) + (f"#token={token}" if token else ""))
@@ -54,8 +54,8 @@ def open_page_fixture(chromium, server):
     yield opened
     for context in contexts:
         context.close()
-    assert not troubles
-    assert not elsewhere
+    assert not troubles, troubles
+    assert not elsewhere, elsewhere
 
 
 @pytest.fixture(autouse=True)

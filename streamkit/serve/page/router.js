@@ -40,7 +40,17 @@ async function show() {
   $("home").hidden = view.load !== null;
   root.hidden = view.load === null;
   if (view.load === null) return;
-  const module = await view.load();
+  let module;
+  try {
+    module = await view.load();
+  } catch (trouble) { // the connection broke; the browser asks again only for a page that is loaded anew
+    console.warn(trouble);
+    if (mine === turn) {
+      root.replaceChildren(make("p", { class: "empty" }, t("page.notLoaded"), " ",
+        make("button", { type: "button", onclick: () => location.reload() }, t("page.reload"))));
+    }
+    return;
+  }
   if (mine !== turn) return; // the user went on meanwhile
   opened = module.open(root, new URLSearchParams(query));
   if (state) opened.update?.(state);

@@ -139,7 +139,7 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
         "counts",
         "stages",
     }
-    assert (list(report.latency), report.facts) == ([], None)
+    assert (list(report.latency), report.facts.sources["a"]["state"]) == ([], "ended")
     items = []
     while True:
         try:

@@ -4,6 +4,8 @@ export default {
   "page.skip": "Skip to the content",
   "page.nav": "Views",
   "page.more": "More",
+  "page.notLoaded": "This view could not be loaded.",
+  "page.reload": "Load the page again",
   "page.cancel": "Cancel",
   "page.close": "Close",
   "page.api": "API",

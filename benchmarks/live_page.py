@@ -1,0 +1,140 @@
+"""What the live view costs the server: its CPU time without and with the page open, in turns.
+
+usage: python benchmarks/live_page.py URI [URI ...] [--streams 16] [--seconds 20] [--pairs 3] [--json FILE]
+
+Each URI is a file, which plays at its own rate without end, or a camera; they are used in turn, up to `streams`.
+The pipeline has no stages, so that the server only reads and decodes. Needs Chromium and the extras `serve` and `test`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+TOKEN = "live-page-benchmark"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SHOWN = "[...document.querySelectorAll('.cell video')].filter((one) => one.readyState >= 2 && !one.hidden).length"
+_DROPPED = "[...document.querySelectorAll('.cell video')].map((one) => one.getVideoPlaybackQuality().totalVideoFrames)"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("uris", nargs="+")
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pipeline.yaml"
+        path.write_text(_pipeline(given.uris, given.streams))
+        command = [sys.executable, "-m", "streamkit", "serve", str(path), "--port", "0", "--token", TOKEN]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+            try:
+                pairs = _measure(server, given)
+            finally:
+                server.terminate()
+    more = [with_page - without for without, with_page in pairs]
+    for without, with_page in pairs:
+        print(f"without the page {without:6.1%} of a core, with it {with_page:6.1%}")
+    print(f"{given.streams} streams: {statistics.median(more):.1%} of a core more")
+    if given.json:
+        found = {"streams": given.streams, "seconds": given.seconds, "pairs": pairs}
+        given.json.write_text(json.dumps(found, indent=1))
+
+
+def _pipeline(uris: list[str], streams: int) -> str:
+    lines = ["device: cpu", "sources:"]
+    for number, uri in zip(range(streams), itertools.cycle(uris), strict=False):
+        own = "" if "://" in uri else ", pace: realtime, loop: true"
+        where = uri if "://" in uri else str(Path(uri).resolve())
+        lines.append(f'  camera{number}: {{uri: "{where}"{own}}}')
+    return "\n".join([*lines, "stages:", "  discard: {}", ""])
+
+
+def _measure(server: subprocess.Popen[str], given: argparse.Namespace) -> list[tuple[float, float]]:
+    url = _url(server)
+    _until(lambda: all(one["state"] == "running" for one in _get(url, "api/v1/sources")), "the sources to run")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    pairs = []
+    with sync_playwright() as runner:
+        browser = runner.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        for _ in range(given.pairs):
+            without = _cpu(server.pid, given.seconds)
+            page = browser.new_page(viewport={"width": 1400, "height": 900})
+            page.goto(f"{url}#token={TOKEN}")
+            page.locator("#sign-out").wait_for()
+            page.goto(f"{url}#/live")
+            _until(lambda page=page: page.evaluate(_SHOWN) == given.streams, "all videos to play", page)
+            frames = sum(page.evaluate(_DROPPED))
+            with_page = _cpu(server.pid, given.seconds)
+            shown = (sum(page.evaluate(_DROPPED)) - frames) / given.seconds
+            print(f"{shown:.0f} frames/s in the page", file=sys.stderr)
+            pairs.append((without, with_page))
+            page.close()
+            time.sleep(2.0)
+        browser.close()
+    dropped = {one["id"]: one["dropped"] for one in _get(url, "api/v1/sources") if sum(one["dropped"].values())}
+    print(f"dropped: {dropped or 'none'}", file=sys.stderr)
+    return pairs
+
+
+def _url(server: subprocess.Popen[str]) -> str:
+    assert server.stderr is not None
+    for line in server.stderr:
+        if "http://" in line:
+            return line[line.index("http://") :].split()[0].split("#")[0]
+    raise SystemExit("the server did not start")
+
+
+def _get(url: str, path: str) -> Any:
+    request = urllib.request.Request(f"{url}{path}", headers={"authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+def _until(true: Any, what: str, page: Page | None = None) -> None:
+    until_s = time.monotonic() + 60
+    while not true():
+        if time.monotonic() > until_s:
+            raise SystemExit(f"waited 60 s for {what}")
+        page.wait_for_timeout(250) if page else time.sleep(0.25)
+
+
+def _cpu(pid: int, seconds: float) -> float:
+    """The share of a core that a process and its children use over some seconds."""
+    begun_s, before = time.monotonic(), _used_s(pid)
+    time.sleep(seconds)
+    return (_used_s(pid) - before) / (time.monotonic() - begun_s)
+
+
+def _used_s(pid: int) -> float:
+    total, processes = 0.0, [pid]
+    while processes:
+        one = processes.pop()
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            children = Path(f"/proc/{one}/task/{one}/children").read_text().split()
+        except OSError:
+            continue
+        total += (int(fields[11]) + int(fields[12])) / _TICKS
+        processes += map(int, children)
+    return total
+
+
+if __name__ == "__main__":
+    main()
