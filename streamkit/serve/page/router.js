@@ -43,7 +43,7 @@ async function show() {
   let module;
   try {
     module = await view.load();
-  } catch (trouble) { // the connection broke; the browser asks again only for a page that is loaded anew
+  } catch (trouble) { // the connection broke; the browser retries only after a reload
     console.warn(trouble);
     if (mine === turn) {
       root.replaceChildren(make("p", { class: "empty" }, t("page.notLoaded"), " ",

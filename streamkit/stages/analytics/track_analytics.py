@@ -136,7 +136,7 @@ class ShapeAnalytics(TrackAnalytics):
             raise ValueError(f"window must be longer than 0s, got {self.window:g}s; leave it out for none")
 
     def changed(self) -> None:
-        """Use new shapes. What is known of a shape that is as before is kept; others begin anew."""
+        """Use new shapes. A shape with the same name and points keeps its state; others start without any."""
         before = self._shapes
         self.__post_init__()
         places = {one: n for n, one in enumerate(before.items())}
