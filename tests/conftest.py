@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
+from support import together
 from support.messages import collect, stop_collecting
 from support.receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: F401  fixtures
 from support.rtsp import proxy, rtsp, rtsp_there  # noqa: F401  fixtures
 from support.together import (  # noqa: F401  hooks
-    alone_first,
     pytest_cmdline_main,
     pytest_configure,
     pytest_runtest_protocol,
     pytest_unconfigure,
+    pytest_xdist_make_scheduler,
 )
 
 from streamkit.cli import common, main
@@ -51,12 +52,12 @@ def _gpu_missing() -> str | None:
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     gpu_items = [item for item in items if "gpu" in item.keywords]
     why = _gpu_missing() if gpu_items else None
     for item in gpu_items if why else []:
         item.add_marker(pytest.mark.skip(reason=why))
-    alone_first(items)
+    together.pytest_collection_modifyitems(config, items)
 
 
 def data_folder() -> Path | None:

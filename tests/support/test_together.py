@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("xdist")
 
 TESTS = """
+import os
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def noted(name):
     begun_s = time.monotonic()
     time.sleep(0.15)
     with Path("log").open("a") as log:
-        log.write(f"{name} {begun_s} {time.monotonic()}\\n")
+        log.write(f"{name} {begun_s} {time.monotonic()} {os.getpid()}\\n")
 
 @pytest.mark.parametrize("n", range(4))
 def test_among_others(n):
@@ -47,7 +48,11 @@ def test_what_runs_alone_overlaps_with_nothing(tmp_path: Path) -> None:
     done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert "18 passed" in done.stdout, done.stdout + done.stderr
     rows = [row.split() for row in (tmp_path / "log").read_text().splitlines()]
-    spans = sorted((float(begun), float(ended), name) for name, begun, ended in rows)
+    spans = sorted((float(begun), float(ended), name) for name, begun, ended, _ in rows)
+    assert len({pid for name, *_, pid in rows if name == "alone"}) == 1
+    names = [name for *_, name in spans]
+    begins = names.index("alone")
+    assert names[begins : begins + 8] == ["alone"] * 8  # the processes wait for each other once
     overlaps = [(a[2], b[2]) for n, a in enumerate(spans) for b in spans[n + 1 :] if b[0] < a[1]]
     assert set(overlaps) <= {("among", "among")}
     assert list(tmp_path.glob("streamkit-tests-*")) == []  # nothing is left behind

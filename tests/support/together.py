@@ -2,8 +2,9 @@
 
 `python -m pytest` without further words shares the files of tests out over processes, a file to each in turn, where
 pytest-xdist is there and no GPU is, since tests look at what is left in a GPU's memory. Tests that are named on the
-command line run in this one process, as ever; `-n 0` has the whole suite do so. A test marked `alone` waits until no
-other runs, and no other begins before it ends. They come first, then those marked `slow`, so that none ends the run.
+command line run in this one process, as ever; `-n 0` has the whole suite do so. Tests marked `alone` run one after the
+other in the first process while no other runs, so that the processes wait for each other once. Then come those marked
+`slow`, so that none ends the run.
 """
 
 import contextlib
@@ -48,9 +49,30 @@ def pytest_unconfigure(config: pytest.Config) -> None:
             path.unlink(missing_ok=True)
 
 
-def alone_first(items: list[pytest.Item]) -> None:
-    """Put the tests into the order in which they are to run."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the tests into the order in which they are to run, and those that run alone into a group."""
     items.sort(key=lambda item: 0 if "alone" in item.keywords else 1 if "slow" in item.keywords else 2)
+    if getattr(config, "workerinput", {}).get("workerid") == "gw0":  # who shares the tests out knows their ids only
+        alone = [item.nodeid for item in items if "alone" in item.keywords]
+        _alone_file(config.workerinput["testrunuid"]).write_text("\n".join(alone))  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share out files, and all tests that run alone as if they were one file."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Sharing(LoadFileScheduling):
+        alone: frozenset[str] | None = None
+
+        def _split_scope(self, nodeid: str) -> str:
+            if self.alone is None:  # every process has found its tests
+                self.alone = frozenset(_alone_file(config.option.testrunuid).read_text().splitlines())
+            return "alone" if nodeid in self.alone else str(super()._split_scope(nodeid))
+
+    return Sharing(config, log)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around the time limit of a test: waiting is not its own
@@ -74,7 +96,7 @@ class Door:
     """
 
     def __init__(self, name: str) -> None:
-        self._queue, self._room = (path.open("w") for path in _files(name))
+        self._queue, self._room = (path.open("w") for path in _files(name)[:2])
         self._inside = False
 
     def enter(self, *, alone: bool) -> None:
@@ -103,7 +125,12 @@ _DOOR = pytest.StashKey[Door]()
 
 
 def _files(name: str) -> list[Path]:
-    return [Path(tempfile.gettempdir()) / f"streamkit-tests-{name}.{what}" for what in ("queue", "room")]
+    """The files of a run: two locks, and the ids of the tests that run alone."""
+    return [Path(tempfile.gettempdir()) / f"streamkit-tests-{name}.{what}" for what in ("queue", "room", "alone")]
+
+
+def _alone_file(name: str) -> Path:
+    return _files(name)[-1]
 
 
 def _in_worker(config: pytest.Config) -> bool:
