@@ -182,16 +182,17 @@ class Occupancy:
         self.tracks.end(slot)
         return np.array(self.sources["count"][slot])
 
-    def update(self, step: SourceStep, margin: np.ndarray) -> list[Stay | Crowd]:
+    def update(self, step: SourceStep, margin: np.ndarray, used: np.ndarray | None = None) -> list[Stay | Crowd]:
         """Process one step; return events in order: lost tracks, tracks that left and entered, loitering, crowds.
 
         Args:
             step: the step.
             margin: (f,) float64, for each frame, in the units of its `height`.
+            used: (f, areas) bool, the areas that count on each frame; all by default.
         """
         found: list[Stay | Crowd] = list(self._lost(step))
         if len(step):
-            found += self._seen(step, margin)
+            found += self._seen(step, margin, used)
         if self._more_than is not None:
             found += self._crowds(step, self._more_than)
         return found
@@ -217,12 +218,14 @@ class Occupancy:
         slot, track, label = (int(self.tracks[name][row]) for name in ("slot", "track", "label"))
         return Stay(kind, frame, area, track, label, int(self.sources["count"][slot, area]), at_s, dwell_s, unseen)
 
-    def _seen(self, step: SourceStep, margin: np.ndarray) -> Iterator[Stay]:
+    def _seen(self, step: SourceStep, margin: np.ndarray, used: np.ndarray | None) -> Iterator[Stay]:
         tracks, now_s = self.tracks, step.pts_s[step.frame]
         rows, fresh = tracks.find(step.slot[step.frame], step.track)
         tracks["first_s"][rows[fresh]] = now_s[fresh]
         tracks["label"][rows], tracks["seen_s"][rows] = step.label, now_s
         inside, was = self.areas.inside(step.xy), tracks["inside"][rows]
+        if used is not None:
+            inside = inside & used[step.frame]
         differs = inside != was
         if self._debounce_s:  # a change that did not last
             tracks["changed_s"][rows] = np.where(differs, tracks["changed_s"][rows], np.nan)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args, get_type_hints
 
 from streamkit.analytics.shapes import Checked, check_line, check_polygon
 from streamkit.core.options import options
 from streamkit.core.stage import Registry, Stage
 from streamkit.core.yaml_tree import YamlNode
+
+SOURCES = "sources"
+"""The option of some stages that says on which sources their shapes are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class ShapeOption:
         named: whether it may be several by name.
         units: the keys of the option with the unit of the coordinates.
         hides: whether it hides what lies in it.
+        by_source: whether each shape may be for some sources only.
         help: what it is for.
     """
 
@@ -33,6 +37,7 @@ class ShapeOption:
     units: tuple[str, ...]
     hides: bool
     help: str
+    by_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class StageShapes:
         option: the option.
         units: `pixels` of the source, or `share` of the frame.
         shapes: points by name; one shape without a name is named ''.
+        sources: the sources of the shapes that are not for all, by the shapes' names.
         fixed: why it cannot be edited as a shape; empty if it can.
     """
 
@@ -54,10 +60,21 @@ class StageShapes:
     units: str
     shapes: dict[str, list[list[float]]]
     fixed: str = ""
+    sources: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+def has_sources(kind: type[Stage]) -> bool:
+    """Whether the shapes of a stage may be for some sources only."""
+    return any(option.name == SOURCES for option in options(kind)) and bool(_shape_options(kind))
 
 
 def shape_options(kind: type[Stage]) -> list[ShapeOption]:
     """The options of a stage that are areas and lines."""
+    by_source = has_sources(kind)
+    return [replace(one, by_source=by_source and not one.hides) for one in _shape_options(kind)]
+
+
+def _shape_options(kind: type[Stage]) -> list[ShapeOption]:
     return [found for option in options(kind) for found in _within((option.name,), option.type, option.help)]
 
 
@@ -109,7 +126,16 @@ def _shapes(id_: str, type_: str, option: ShapeOption, given: Mapping[str, Any])
     shapes = value if isinstance(value, Mapping) else {} if value is None else {"": value}
     if not all(map(_is_shape, shapes.values())):
         return StageShapes(id_, type_, option, "pixels", {}, f"{'.'.join(option.path)} is not a list of points")
-    return StageShapes(id_, type_, option, units, {str(name): points for name, points in shapes.items()})
+    known = {str(name): points for name, points in shapes.items()}
+    return StageShapes(id_, type_, option, units, known, sources=_sources(given, known) if option.by_source else {})
+
+
+def _sources(given: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The sources of each shape that is not for all; what is not valid is left out."""
+    value = given.get(SOURCES)
+    by_name: Mapping[str, Any] = value if isinstance(value, Mapping) else dict.fromkeys(shapes, value)
+    lists = {name: ids for name, ids in by_name.items() if name in shapes and isinstance(ids, list) and ids}
+    return {name: [str(one) for one in ids] for name, ids in lists.items()}
 
 
 def _at(given: Any, path: tuple[str, ...]) -> Any:

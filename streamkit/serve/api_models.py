@@ -318,7 +318,8 @@ class ShapeOptionView:
     `option` is its path in the stage, such as `polygon` or `blur.zone`; `kind` is area, line (its sides are in and out)
     or arrow. `single` says whether one shape may have no name, `named` whether there may be several with names, and
     `hides` whether what lies inside is hidden. `shapes` are points by name, in `units`: pixels of the source, or share
-    of the frame. `fixed` says why it cannot be edited here; it is empty if it can.
+    of the frame. `by_source` says whether a shape may be for some sources only; `sources` has them by the names of such
+    shapes. `fixed` says why it cannot be edited here; it is empty if it can.
     """
 
     stage: str
@@ -331,6 +332,8 @@ class ShapeOptionView:
     help: str
     units: str
     shapes: dict[str, list[list[float]]]
+    by_source: bool
+    sources: dict[str, list[str]]
     fixed: str
 
 
@@ -347,8 +350,9 @@ class ShapesView:
 class ShapesEdit:
     """New shapes of an option of a stage, in place of all of its shapes; none removes the option.
 
-    A single shape without a name has the name "". `hash` is that of the text that was edited. With `dry_run`, the edit
-    is checked and shown only.
+    A single shape without a name has the name "". `sources` has the sources of shapes that are not for all, by the
+    names of the shapes; without it, they are not changed. `hash` is that of the text that was edited. With `dry_run`,
+    the edit is checked and shown only.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _CLOSED
@@ -356,5 +360,6 @@ class ShapesEdit:
     option: Annotated[str, Len(1, 100)]
     shapes: Annotated[dict[Annotated[str, Len(0, 64)], Annotated[Points, Len(2, 200)]], Len(0, 200)]
     hash: Hash
+    sources: dict[Annotated[str, Len(0, 64)], Annotated[list[Annotated[str, Len(1, 64)]], Len(1, 200)]] | None = None
     units: Literal["pixels", "share"] | None = None
     dry_run: bool = True

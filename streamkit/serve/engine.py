@@ -18,7 +18,7 @@ from streamkit.config.checks.hiding import hiding
 from streamkit.config.diagram import crossings, kind_name
 from streamkit.config.pipeline_config import read_source, source_entry
 from streamkit.config.plan import Graph, Node, SourceConfig
-from streamkit.config.shape_options import shape_options
+from streamkit.config.shape_options import SOURCES, shape_options
 from streamkit.config.validate import model_of
 from streamkit.core.counters import Counters
 from streamkit.core.errors import ConfigError, StreamkitError, describe
@@ -362,7 +362,7 @@ class ServeEngine:
         schema = model_of(node.type).json_schema()["properties"]
         whole = next((one for one in self.graph.config.stages if one.id == node.table), None)
         helps = {} if whole is None else {option.name: option.help for option in options(whole.type)}
-        drawn = {one.path[0] for one in shape_options(node.type)}  # the zone editor has these
+        drawn = {one.path[0] for one in shape_options(node.type)} | {SOURCES}  # the zone editor has these
         return [
             api_models.Setting(
                 option.name,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.walks import changing, crossings, told, walk
 
 from streamkit.stages.analytics.line_counter import LineCounter
+from streamkit.testing.kit import run_stage
 
 UP = ((100.0, 200.0), (100.0, 100.0))  # from below to above: the picture's left is on its left
 BENT = ((100.0, 300.0), (200.0, 150.0), (300.0, 300.0), (320.0, 40.0))
@@ -318,3 +319,51 @@ def test_more_parts_of_a_line_and_windows_go_on():
     ]  # fmt: skip
     counted_ = [(d["line"], d["from_s"], d["in"], d["out"]) for _, kind, _, d in events if kind == "counted"]
     assert counted_ == [("a", 0.0, 1, 1), ("b", 0.0, 0, 0), ("a", 2.5, 1, 1), ("b", 2.5, 0, 1)]
+
+
+# ------------------------------------------------------------------------------------------------- sources of a line
+
+
+def of_two(places):
+    """The same places on two sources, a frame of each in turn."""
+    return [one for pair in zip(walk(places, source="gate"), walk(places, source="yard"), strict=True) for one in pair]
+
+
+def source_of(stage, given, batch=4):
+    done = run_stage(stage, given, batch=batch)
+    return [(f.source, e.kind, e.data.get("line")) for f in done for e in f.events], done
+
+
+def test_a_line_counts_on_its_sources_only():
+    places = {7: [(80, 150), (120, 150), (120, 150)]}
+    lines = {"a": UP, "b": UP, "c": UP}
+    stage = LineCounter(line=lines, margin=5, window=0.05, sources={"a": ("gate",), "b": ("gate", "yard")})
+    events, done = source_of(stage, of_two(places))
+    assert events == [
+        ("gate", "crossed", "a"), ("gate", "crossed", "b"), ("gate", "crossed", "c"),
+        ("yard", "crossed", "b"), ("yard", "crossed", "c"),
+        ("gate", "counted", "a"), ("gate", "counted", "b"), ("gate", "counted", "c"),
+        ("yard", "counted", "b"), ("yard", "counted", "c"),
+    ]  # fmt: skip
+    assert [[shown.text for shown in frame.shown.values()] for frame in done[-2:]] == [
+        ["a in 1 out 0", "b in 1 out 0", "c in 1 out 0"], ["b in 1 out 0", "c in 1 out 0"],
+    ]  # fmt: skip
+
+
+def test_all_lines_of_a_stage_may_be_for_some_sources():
+    places = {7: [(80, 150), (120, 150)]}
+    assert source_of(LineCounter(line=UP, margin=5, sources=("yard",)), of_two(places))[0] == [
+        ("yard", "crossed", None)
+    ]
+
+
+def test_sources_change_while_it_runs():
+    places = {7: [(80, 150), (120, 150), (80, 150), (120, 150)]}
+    stage = LineCounter(line={"a": UP}, margin=5, sources={"a": ("gate",)})
+    events, _ = source_of(changing(stage, 2, sources={"a": ("yard",)}), of_two(places), batch=2)
+    assert events == [("gate", "crossed", "a"), ("yard", "crossed", "a")]
+
+
+def test_sources_of_a_line_that_is_not_there_are_refused():
+    with pytest.raises(ValueError, match="there is no line named 'x'; these are there: a"):
+        LineCounter(line={"a": UP}, sources={"x": ("gate",)})

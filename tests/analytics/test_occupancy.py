@@ -343,3 +343,26 @@ def test_an_area_that_moves_begins_empty():
     assert [(d["from_s"], d["entered"], d["left"]) for _, kind, _, d in events if kind == "occupancy"] == [
         (0.0, 1, 0), (2.0, 0, 0),
     ]  # fmt: skip
+
+
+def test_an_area_counts_on_its_sources_only():
+    zones = {"a": BOX, "b": BOX}
+    given_ = [one for source in ("gate", "yard") for one in walk({1: [OUT, IN, IN, OUT]}, source=source, step_s=1)]
+    stage = Zone(polygon=zones, margin=5, more_than=0, window=2.0, loitering=0.5, sources={"a": ("gate",)})
+    done = run_stage(stage, given_)
+    assert {(f.source, e.data["zone"]) for f in done for e in f.events} == {("gate", "a"), ("gate", "b"), ("yard", "b")}
+    kinds_ = [e.kind for f in done if f.source == "gate" for e in f.events if e.data["zone"] == "a"]
+    assert kinds_ == ["entered", "overcrowded", "loitering", "occupancy", "left", "cleared"]
+    assert [[one.text for one in f.shown.values()] for f in done if f.source == "yard"][1] == ["b 1"]
+
+
+def test_an_area_that_no_longer_counts_on_a_source_is_empty_there():
+    given_ = walk({1: [IN] * 4}, source="gate", times=[0, 1, 2, 3])
+    events = told(changing(Zone(polygon={"a": BOX}, margin=5), 1, sources={"a": ("yard",)}), given_, batch=1)
+    assert kinds(events) == [(0, "entered")]
+    events = told(
+        changing(changing(Zone(polygon={"a": BOX}, margin=5), 1, sources={"a": ("yard",)}), 3, sources=()),
+        given_,
+        batch=1,
+    )
+    assert kinds(events) == [(0, "entered"), (3, "entered")]

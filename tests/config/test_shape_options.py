@@ -28,6 +28,24 @@ def found(text, option):
 def test_options_of_a_stage(stage, options):
     made = shape_options(default_registry()[stage])
     assert [(one.path, one.kind, one.single, one.named, one.hides) for one in made] == options
+    assert [one.by_source for one in made] == [stage in ("zone", "line_counter")] * len(made)
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ("", {}),
+        ("sources: [gate]", {"a": ["gate"], "b": ["gate"]}),
+        ("sources: {b: [gate, yard]}", {"b": ["gate", "yard"]}),
+        ("sources: {c: [gate], b: []}", {}),
+        ("sources: 3", {}),
+    ],
+)
+def test_sources_of_shapes(sources, expected):
+    lines = "{a: [[1, 2], [3, 4]], b: [[1, 2], [3, 4]]}"
+    assert found(f"stages: {{line_counter: {{line: {lines}, {sources}}}}}", "line").sources == expected
+    one = found("stages: {line_counter: {line: [[1, 2], [3, 4]], sources: [gate]}}", "line")
+    assert one.sources == {"": ["gate"]}
 
 
 def test_shapes_with_their_names_and_units():

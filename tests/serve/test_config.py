@@ -321,6 +321,27 @@ def test_a_zone_is_shown_first_then_saved_and_its_events_come(server, path):
     ])  # fmt: skip
 
 
+def test_sources_of_shapes_are_saved_kept_and_removed(server, path):
+    def saved(shapes_, **more):
+        answer = draw(server, shapes_, **more).json()
+        assert answer["saved"], answer
+        return answer, shapes(server)[1]["sources"]
+
+    far = {"far": [[0, 0], [0.01, 0], [0.01, 0.01]]}
+    assert saved(far, sources={"far": ["street"]})[1] == {"far": ["street"]}
+    assert path.read_text() == f"{TEXT}    sources:\n      far: [street]\n"
+    assert saved({**far, "all": ALL})[1] == {"far": ["street"]}
+    answer, sources = saved({**far, "all": ALL}, sources={"all": ["street", "nobody"]})
+    assert sources == {"all": ["street", "nobody"]}
+    (warning,) = answer["problems"]
+    assert (warning["warning"], warning["text"]) == (
+        True,
+        "till.sources.all: there is no source 'nobody'; known: street, gate",
+    )
+    assert saved({**far, "all": ALL}, sources={})[1] == {}
+    assert "sources:\n      all" not in path.read_text()
+
+
 @pytest.mark.parametrize(
     ("change", "status", "text"),
     [
@@ -329,6 +350,9 @@ def test_a_zone_is_shown_first_then_saved_and_its_events_come(server, path):
         ({"shapes": {"far": [[0, 0], [500, 0], [0.2, 1]]}}, 422, "with units: share"),
         ({"shapes": {"": ALL, "far": ALL}}, 422, "give each shape a name"),
         ({"shapes": {}}, 422, "till.polygon is required"),
+        ({"shapes": {"far": ALL}, "sources": {"far": []}}, 422, "sources.far"),
+        ({"shapes": {"far": ALL}, "sources": {"far": [""]}}, 422, "sources.far.0"),
+        ({"stage": "detect", "option": "roi", "shapes": {"": ALL}, "sources": {"": ["a"]}}, 422, "for all sources"),
         ({"option": "line"}, 404, "these have: detect.roi, till.polygon"),
         ({"stage": "nothing"}, 404, "nothing has no option"),
         ({"shapes": {"far": [[0, "x"], [1, 0], [1, 1]]}}, 422, "shapes.far.0.1"),

@@ -7,7 +7,7 @@ import pytest
 from support.pages import CHROMIUM, PHONE, chromium_fixture, expect, open_page_fixture, shoot, wide  # noqa: F401  fixtures
 from support.servers import SECRET, served
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 
 TEXT = f"""\
 # the shop
@@ -113,7 +113,8 @@ def test_a_zone_drawn_by_mouse_is_in_the_file_and_its_events_come(open_page, ser
     assert server.engine.running.report(0).get("restarts") == restarts  # no camera has to connect again
     assert "# nothing is here" in told
     assert gone(path) == []
-    (line,) = changed(path)
+    line, *sources = changed(path)
+    assert sources == ["    sources:", '      "whole street": [street]']  # a new shape is for the camera it is drawn on
     assert re.fullmatch(r'      "whole street": \[\[0, 0\.\d+\], \[1, 0\.\d+\], \[1, 1\], \[0, 1\]\]', line), line
     server.until(lambda: [
         one for one in server.client.get("/api/v1/events?limit=500").json()
@@ -121,6 +122,24 @@ def test_a_zone_drawn_by_mouse_is_in_the_file_and_its_events_come(open_page, ser
     ])  # fmt: skip
     expect(page.locator(".shapes input")).to_have_count(2)
     expect(page.get_by_role("button", name="Show changes and apply")).to_be_disabled()
+
+
+def test_a_shape_is_for_one_camera_or_for_all(open_page, server, path):
+    page = zones(open_page, server, "till")
+    camera = page.get_by_label("Cameras of far")
+    expect(camera).to_have_value("")
+    camera.select_option(label="Only street")
+    apply(page)
+    assert changed(path) == ["    sources:", "      far: [street]"]
+    page.get_by_label("Camera", exact=True).select_option("gate")
+    expect(page.locator(".zones .help").first).to_contain_text("1 shapes of other cameras are not shown.")
+    expect(page.locator(".shapes li:visible")).to_have_count(0)
+    expect(page.locator(".board .shape")).to_have_count(0)
+    page.get_by_label("Camera", exact=True).select_option("street")
+    expect(page.locator(".board .shape")).to_have_count(1)
+    camera.select_option(label="All cameras")
+    apply(page)
+    assert path.read_text() == TEXT
 
 
 def test_points_are_dragged_inserted_and_deleted_and_each_step_is_undone(open_page, server):

@@ -1,7 +1,7 @@
 // The drawing over a camera's picture: shapes, their points, and what mouse, finger and keys do to them.
 
 import { make, say, svg } from "./dom.js";
-import { SNAP, inSide, moved, snapped } from "./shapes.js";
+import { SNAP, inSide, moved, snapped, usedOn } from "./shapes.js";
 import { t } from "./strings.js";
 
 /** @typedef {import("./shapes.js").Point} Point */
@@ -28,6 +28,9 @@ export class Board {
     this.shapes = null;
     this.kind = "area";
     this.hides = false;
+    this.source = ""; // the camera of the picture
+    /** @type {string[]} */
+    this.own = []; // the sources of a new shape; none for all
     /** @type {Point} */
     this.size = [16, 9];
     this.selected = -1;
@@ -113,7 +116,7 @@ export class Board {
     known.begin();
     const word = this.hides ? "mask" : this.kind;
     if (known.list.length === 1 && !known.list[0].name) known.list[0].name = known.free(word);
-    known.list.push({ name: known.free(word), points });
+    known.list.push({ name: known.free(word), points, sources: [...this.own] });
     this.select(known.list.length - 1);
     this.#focus(".selected");
   }
@@ -308,7 +311,7 @@ export class Board {
     this.svg.setAttribute("viewBox", `0 0 ${this.size[0]} ${this.size[1]}`);
     this.svg.classList.toggle("drawing", this.drawing !== null);
     this.svg.setAttribute("tabindex", this.drawing ? "0" : "-1");
-    const groups = (this.shapes?.list ?? []).map((shape, at) => this.#group(shape, at));
+    const groups = (this.shapes?.list ?? []).flatMap((shape, at) => (usedOn(shape, this.source) ? [this.#group(shape, at)] : []));
     this.svg.replaceChildren(...groups, ...(this.drawing ? this.#rubber() : []));
     if (part) this.#focus(`[data-part="${part}"][data-n="${n}"]`);
   }

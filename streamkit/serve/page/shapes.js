@@ -2,7 +2,7 @@
 // source; they become the option's units when they are sent.
 
 /** @typedef {[number, number]} Point */
-/** @typedef {{ name: string, points: Point[] }} Shape */
+/** @typedef {{ name: string, points: Point[], sources: string[] }} Shape `sources` is empty for all sources */
 
 export const SNAP = 10; // pixels on the screen within which a point is set to the edge of the frame
 
@@ -11,12 +11,22 @@ export const SNAP = 10; // pixels on the screen within which a point is set to t
  * @param {Record<string, number[][]>} given points by name
  * @param {string} units pixels or share
  * @param {Point} size width and height of the frame
+ * @param {Record<string, string[]>} sources of shapes that are not for all, by name
  * @returns {Shape[]}
  */
-export function fromApi(given, units, [width, height]) {
+export function fromApi(given, units, [width, height], sources) {
   const [x, y] = units === "share" ? [width, height] : [1, 1];
-  return Object.entries(given).map(([name, points]) => ({ name, points: points.map((one) => /** @type {Point} */ ([one[0] * x, one[1] * y])) }));
+  return Object.entries(given).map(([name, points]) => ({
+    name, points: points.map((one) => /** @type {Point} */ ([one[0] * x, one[1] * y])), sources: [...sources[name] ?? []],
+  }));
 }
+
+/**
+ * Whether a shape is used on a source.
+ * @param {Shape} shape
+ * @param {string} source
+ */
+export const usedOn = (shape, source) => !shape.sources.length || shape.sources.includes(source);
 
 /**
  * Shapes as the API takes them; points that were not moved keep the digits that they have in the file.

@@ -209,6 +209,8 @@ export interface ShapeOptionView {
   help: string;
   units: string;
   shapes: Record<string, number[][]>;
+  by_source: boolean;
+  sources: Record<string, string[]>;
   fixed: string;
 }
 
@@ -216,6 +218,7 @@ export interface ShapesEdit {
   option: string;
   shapes: Record<string, [number, number][]>;
   hash: string;
+  sources?: Record<string, string[]> | null;
   units?: "pixels" | "share" | null;
   dry_run?: boolean;
 }

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from streamkit.config.schema import json_schema
-from streamkit.config.shape_options import StageShapes
+from streamkit.config.shape_options import SOURCES, StageShapes
 from streamkit.config.yaml_edit import REMOVED, digest
 from streamkit.core.errors import Problem
 from streamkit.core.masking import mask
@@ -109,7 +109,7 @@ def _shown(one: StageShapes) -> api_models.ShapeOptionView:
     option = one.option
     return api_models.ShapeOptionView(
         one.stage, one.type, _name(one), option.kind, option.single, option.named, option.hides, option.help,
-        one.units, one.shapes, one.fixed,
+        one.units, one.shapes, option.by_source, dict(one.sources), one.fixed,
     )  # fmt: skip
 
 
@@ -129,4 +129,10 @@ def _values(found: StageShapes, given: api_models.ShapesEdit) -> list[tuple[tupl
     values: list[tuple[tuple[str, ...], Any]] = [((*at, *option.path), shapes.get("", shapes))]
     if given.units is not None and not (found.shapes and given.units == found.units):
         values.append(((*at, *option.units), given.units))
+    kept = found.sources if given.sources is None else given.sources
+    sources = {name: ids for name, ids in kept.items() if name in shapes}
+    if given.sources and not option.by_source:
+        raise RequestRejected(422, f"{_name(found)} is for all sources; leave sources out")
+    if sources != found.sources:
+        values.append(((*at, SOURCES), sources.get("", sources) if sources else REMOVED))
     return values

@@ -18,7 +18,7 @@ from streamkit.stages.analytics.track_analytics import ShapeAnalytics
 _WAYS = {1: "in", -1: "out"}
 
 
-@stage("line_counter", reads="track_id", writes="events", emits=("crossed", "counted"), changeable="line")
+@stage("line_counter", reads="track_id", writes="events", emits=("crossed", "counted"), changeable=("line", "sources"))
 class LineCounter(ShapeAnalytics):
     """Emit `crossed` when a track crosses a line, and count crossings in and out.
 
@@ -60,9 +60,11 @@ class LineCounter(ShapeAnalytics):
         self.warn_outside(step.frames)
         if self._spans is not None:
             self._windows(step, self._spans)
-        total = self._counts["total"]
+        total, used = self._counts["total"], self.used(step.slot)
         for one in self._crossings.update(step, step.margin(self.margin)):
             frame = int(step.frame[one.at])
+            if used is not None and not used[frame, one.line]:
+                continue
             counts = total[step.slot[frame], one.line]
             counts[0 if one.way > 0 else 1] += 1
             way, label = _WAYS[one.way], self._names[int(step.label[one.at])]
@@ -70,8 +72,9 @@ class LineCounter(ShapeAnalytics):
             data = {**self.named(one.line), "direction": way, "label": label, **self.attributes(step, one.at)}
             data |= {"in": int(counts[0]), "out": int(counts[1]), "at_s": round(one.at_s, 6)}
             step.frames[frame].emit("crossed", int(step.track[one.at]), **data)
-        for one_frame, counted in zip(step.frames, total[step.slot].tolist(), strict=True):
-            self.show(one_frame, [f"in {entered} out {left}" for entered, left in counted])
+        for at, (one_frame, counted) in enumerate(zip(step.frames, total[step.slot].tolist(), strict=True)):
+            texts = [f"in {entered} out {left}" for entered, left in counted]
+            self.show(one_frame, texts, None if used is None else used[at].tolist())
 
     def finish(self, slot: int) -> None:
         """Drop the source's tracks."""
@@ -81,7 +84,10 @@ class LineCounter(ShapeAnalytics):
         total, before = self._counts["total"], self._counts["before"]
         for span in spans.over(step):
             times = {"from_s": round(span.from_s, 6), "to_s": round(span.to_s, 6)}
+            used = self.used(np.array([span.slot]))
             for line, (entered, left) in enumerate((total - before)[span.slot].tolist()):
+                if used is not None and not used[0, line]:
+                    continue
                 data = {**self.named(line), "in": entered, "out": left, **times}
                 step.frames[span.frame].emit("counted", **data)
             before[span.slot] = total[span.slot]

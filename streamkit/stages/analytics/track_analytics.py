@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 
 from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, SourceStep, source_steps
 from streamkit.analytics.shapes import Anchor, Shape, Units, by_name, check_length, check_units, outside
-from streamkit.analytics.track_store import Slots
+from streamkit.analytics.track_store import Columns, Slots
 from streamkit.core.data import Batch, Frame, Shown
 from streamkit.core.stage import Context, Seconds, StreamStage
 
@@ -118,6 +119,11 @@ class ShapeAnalytics(TrackAnalytics):
         "how far beyond a line, or outside of an area, a track has crossed or left; 1 % of the frame's height by "
         "default.",
     ] = None
+    sources: Annotated[
+        tuple[str, ...] | Mapping[str, tuple[str, ...]],
+        "use the shapes on these sources only, [gate]; or by the names of shapes, {till: [gate], door: [gate, yard]}, "
+        "the others on all; by default, each shape on all.",
+    ] = ()
     debounce: Annotated[Seconds, "how long a track must stay across, inside or outside before that counts."] = 0.0
     window: Annotated[Seconds | None, "emit `counted` (of lines) or `occupancy` (of areas) at this interval."] = None
 
@@ -129,18 +135,51 @@ class ShapeAnalytics(TrackAnalytics):
         self._option, self._event_field = ("polygon", "zone") if self.closed else ("line", "line")
         self._shapes = by_name(getattr(self, self._option))
         self._shape_names = list(self._shapes)
+        self._identities = [(name, shape, self._sources(name)) for name, shape in self._shapes.items()]
         self._unchecked = False
         self.check(self._shapes.values())
+        if isinstance(self.sources, Mapping) and (unknown := [one for one in self.sources if one not in self._shapes]):
+            known = ", ".join(filter(None, self._shapes)) or "none has a name"
+            raise ValueError(f"sources: there is no {self._event_field} named {unknown[0]!r}; these are there: {known}")
         check_length("margin", self.margin, self.units)
         if self.window is not None and not self.window > 0:
             raise ValueError(f"window must be longer than 0s, got {self.window:g}s; leave it out for none")
 
+    def open(self) -> None:
+        """Reset all state."""
+        super().open()
+        self._source_of: dict[int, str] = {}
+        self._used = Columns(used=np.ones(len(self._shapes), bool))
+
+    def new_state(self, source: str) -> int:
+        """Allocate a slot for a source."""
+        slot = super().new_state(source)
+        self._source_of[slot] = source
+        self._used.reserve(slot + 1)
+        self._used["used"][slot] = self._uses(source)
+        return slot
+
+    def used(self, slot: np.ndarray) -> np.ndarray | None:
+        """Return (n, shapes) bool: which shapes count on the sources of n slots; None if all do."""
+        return self._used["used"][slot] if self.sources else None
+
+    def _sources(self, name: str) -> tuple[str, ...]:
+        """The sources of a shape; none for all."""
+        return tuple(self.sources.get(name, ()) if isinstance(self.sources, Mapping) else self.sources)
+
+    def _uses(self, source: str) -> list[bool]:
+        return [not (only := self._sources(name)) or source in only for name in self._shapes]
+
     def changed(self) -> None:
-        """Use new shapes. A shape with the same name and points keeps its state; others start without any."""
-        before = self._shapes
+        """Use new shapes. One with the same name, points and sources keeps its state; others start without any."""
+        before = self._identities
         self.__post_init__()
-        places = {one: n for n, one in enumerate(before.items())}
-        self.change(np.array([places.get(one, -1) for one in self._shapes.items()], np.int64))
+        places = {one: n for n, one in enumerate(before)}
+        kept = np.array([places.get(one, -1) for one in self._identities], np.int64)
+        self._used.reorder(kept, ("used",))
+        for slot, source in self._source_of.items():
+            self._used["used"][slot] = self._uses(source)
+        self.change(kept)
         self._unchecked = True
 
     def change(self, kept: np.ndarray) -> None:
@@ -155,11 +194,20 @@ class ShapeAnalytics(TrackAnalytics):
     def warn_outside(self, frames: Iterable[Frame]) -> None:
         """Warn about shapes outside of the frame; see the function."""
         again, self._unchecked = self._unchecked, False
-        warn_outside(self.context, frames, self._option, self._shapes, self.units, closed=self.closed, again=again)
+        for frame in frames:
+            if again or frame._state.ordinal == 0:
+                shapes = self._shapes
+                if self.sources:
+                    uses = self._uses(frame.source)
+                    shapes = {name: shapes[name] for name, used in zip(shapes, uses, strict=True) if used}
+                warn_outside(self.context, [frame], self._option, shapes, self.units, closed=self.closed, again=again)
 
-    def show(self, frame: Frame, counts: Iterable[str]) -> None:
-        """Show the shapes on a frame, each labelled with its name, or the stage's id, and its counts."""
-        for (name, shape), text in zip(self._shapes.items(), counts, strict=True):
+    def show(self, frame: Frame, counts: Iterable[str], used: Iterable[bool] | None) -> None:
+        """Show the shapes that count on a frame, each labelled with its name, or the stage's id, and its counts."""
+        uses = itertools.repeat(True, len(self._shapes)) if used is None else used
+        for (name, shape), text, use in zip(self._shapes.items(), counts, uses, strict=True):
+            if not use:
+                continue
             label = f"{name or self.context.id} {text}"
             frame.shown[f"{self.context.id} {name}"] = Shown(shape, self.units, self.closed, label)
 

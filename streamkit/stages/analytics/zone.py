@@ -18,7 +18,7 @@ from streamkit.stages.analytics.track_analytics import ShapeAnalytics
     reads="track_id",
     writes="events",
     emits=("entered", "left", "loitering", "overcrowded", "cleared", "occupancy"),
-    changeable="polygon",
+    changeable=("polygon", "sources"),
 )
 class Zone(ShapeAnalytics):
     """Say who enters and leaves an area, how long each stays, and how many there are.
@@ -72,7 +72,8 @@ class Zone(ShapeAnalytics):
     def update(self, step: SourceStep) -> None:
         """Process one frame of each of several sources."""
         self.warn_outside(step.frames)
-        found = self._occupancy.update(step, step.margin(self.margin))
+        used = self.used(step.slot)
+        found = self._occupancy.update(step, step.margin(self.margin), used)
         for one in found:
             frame, zone, name = step.frames[one.frame], self.named(one.area), self._shape_names[one.area]
             if isinstance(one, Crowd):
@@ -82,10 +83,13 @@ class Zone(ShapeAnalytics):
             else:
                 frame.emit(one.kind, one.track, **zone, **self._facts(one))
                 self.count(name, f"{one.kind}: {self._names[one.label]}")
-        for frame, counted in zip(step.frames, self._occupancy.sources["count"][step.slot].tolist(), strict=True):
-            self.show(frame, map(str, counted))
+        counts = self._occupancy.sources["count"][step.slot].tolist()
+        for at, (frame, counted) in enumerate(zip(step.frames, counts, strict=True)):
+            self.show(frame, map(str, counted), None if used is None else used[at].tolist())
         if self._windows is not None:
             for window in self._windows.update(step, self._occupancy.sources["count"], found):
+                if used is not None and not used[window.frame, window.area]:
+                    continue
                 facts: dict[str, Any] = {
                     "mean": round(window.mean, 4), "max": window.most, "entered": window.entered, "left": window.left,
                     "from_s": round(window.from_s, 6), "to_s": round(window.to_s, 6),

@@ -5,7 +5,7 @@ import { Board } from "../board.js";
 import { confirmChanges, follow, show, style } from "../changes.js";
 import { make, text } from "../dom.js";
 import { askToken, lost, onSession, signedIn } from "../session.js";
-import { Shapes, fromApi, toApi } from "../shapes.js";
+import { Shapes, fromApi, toApi, usedOn } from "../shapes.js";
 import { t } from "../strings.js";
 
 const EVERY_MS = 400, SLOW_MS = 1500;
@@ -149,7 +149,7 @@ class Zones {
   get draft() {
     const { current } = this, key = `${current.stage} ${current.option} ${current.units === "share" ? this.size : ""}`;
     let draft = this.drafts.get(key);
-    if (!draft) this.drafts.set(key, draft = new Shapes(fromApi(current.shapes, current.units, this.size)));
+    if (!draft) this.drafts.set(key, draft = new Shapes(fromApi(current.shapes, current.units, this.size, current.sources)));
     return draft;
   }
 
@@ -158,6 +158,8 @@ class Zones {
     board.drawing = null;
     board.kind = current.kind;
     board.hides = current.hides;
+    board.source = this.camera.value;
+    board.own = current.by_source && this.sources.length > 1 ? [board.source] : [];
     board.shapes = this.draft;
     board.selected = -1;
     board.resize(this.size);
@@ -252,8 +254,10 @@ class Zones {
     this.reset.disabled = drawing || !draft.changed;
     this.apply.disabled = drawing || !draft.changed || fixed;
     const words = t(drawing ? (board.kind === "area" ? "zones.help_area" : "zones.help_line") : "zones.help_edit");
-    text(this.help, drawing ? `${words} ${t("zones.help_keys")}` : `${words} ${this.sources.length > 1 ? t("zones.all_cameras") : ""}`);
-    board.svg.setAttribute("aria-label", t("zones.picture", { source: this.camera.value, n: draft.list.length }));
+    const others = draft.list.filter((shape) => !usedOn(shape, board.source)).length;
+    const about = others ? t("zones.other_cameras", { n: others }) : this.sources.length > 1 && !current.by_source ? t("zones.all_cameras") : "";
+    text(this.help, `${words} ${drawing ? t("zones.help_keys") : about}`);
+    board.svg.setAttribute("aria-label", t("zones.picture", { source: this.camera.value, n: draft.list.length - others }));
     this.entries();
   }
 
@@ -263,7 +267,9 @@ class Zones {
     while (this.list.children.length > draft.list.length) this.list.lastChild?.remove();
     while (this.list.children.length < draft.list.length) this.list.append(this.entry(this.list.children.length));
     draft.list.forEach((shape, n) => {
-      const item = this.list.children[n];
+      const item = /** @type {HTMLElement} */ (this.list.children[n]);
+      item.hidden = !usedOn(shape, board.source);
+      this.where(shape, /** @type {HTMLSelectElement} */ (item.querySelector("select")));
       const name = /** @type {HTMLInputElement} */ (item.querySelector("input"));
       const [turn, remove] = item.querySelectorAll("button");
       const word = shape.name || t("zones.unnamed");
@@ -277,6 +283,22 @@ class Zones {
     });
   }
 
+  /**
+   * The choice of the cameras of a shape.
+   * @param {import("../shapes.js").Shape} shape
+   * @param {HTMLSelectElement} select
+   */
+  where(shape, select) {
+    const now = shape.sources.join(", "), own = this.board.source;
+    select.hidden = !this.current.by_source || (this.sources.length < 2 && !now);
+    select.setAttribute("aria-label", t("zones.cameras_of", { name: shape.name || t("zones.unnamed") }));
+    const choices = [...new Set(["", own, now])];
+    if (choices.join("\n") !== [...select.options].map((one) => one.value).join("\n")) {
+      select.replaceChildren(...choices.map((value) => make("option", { value }, value ? t("zones.only", { sources: value }) : t("zones.every"))));
+    }
+    select.value = now;
+  }
+
   /** @param {number} n */
   entry(n) {
     const { board } = this;
@@ -285,6 +307,9 @@ class Zones {
         "aria-label": t("zones.name", { n: n + 1 }), placeholder: t("zones.no_name"), maxlength: "64", autocomplete: "off", spellcheck: "false",
         onfocus: () => board.select(n), onchange: (event) => this.rename(n, event.target),
       }),
+      make("select", { onchange: (event) => board.change(() => {
+        this.draft.list[n].sources = event.target.value.split(", ").filter(Boolean);
+      }) }),
       make("button", { type: "button", onclick: () => board.change(() => this.draft.list[n].points.reverse()) }),
       make("button", {
         type: "button", onclick: (event) => {
@@ -316,6 +341,7 @@ class Zones {
     const { current, draft } = this;
     const body = {
       option: current.option, shapes: toApi(draft.list, current.units, this.size, current.shapes), units: current.units, hash: this.loaded?.hash,
+      ...(current.by_source ? { sources: Object.fromEntries(draft.list.filter((one) => one.sources.length).map((one) => [one.name, one.sources])) } : {}),
     };
     const send = (/** @type {boolean} */ dryRun) => call("POST", `/api/v1/stages/${encodeURIComponent(current.stage)}/shapes`, { ...body, dry_run: dryRun });
     text(this.error, "");
