@@ -69,7 +69,7 @@ def _pipeline(uris: list[str], streams: int) -> str:
 def _measure(server: subprocess.Popen[str], given: argparse.Namespace) -> list[tuple[float, float]]:
     url = _url(server)
     _until(lambda: all(one["state"] == "running" for one in _get(url, "api/v1/sources")), "the sources to run")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    chromium = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
     pairs = []
     with sync_playwright() as runner:
         browser = runner.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])

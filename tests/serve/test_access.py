@@ -298,6 +298,7 @@ def test_every_change_is_in_the_log_with_who_and_where_and_its_outcome(server, c
         assert dora.delete("/api/v1/session").status_code == 204
     finally:
         server.client.delete("/api/v1/sources/yard")
+    server.until(lambda: audit(server, who="dora")[0]["action"] == "session.remove")  # it is written after the answer
     found = audit(server, who="dora")[::-1]
     assert [(one["action"], one["target"], one["status"]) for one in found] == [
         ("session.add", "dora", 204),

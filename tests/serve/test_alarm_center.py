@@ -83,7 +83,7 @@ def test_an_alarm_is_acknowledged_until_it_is_cleared(server):
     assert len(server.open.get("/api/v1/alarms/history?limit=1").json()) == 1
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 def test_the_view_shows_rules_and_history_and_takes_an_acknowledgement(open_page, server):
     server.until(lambda: server.open.get("/api/v1/status").json()["alarms"])
     page = open_page()

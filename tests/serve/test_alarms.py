@@ -1,7 +1,6 @@
 """Alarms in the API, in the metrics and on the page, of a camera that is not there."""
 
 import re
-import shutil
 
 import pytest
 from support.servers import SECRET, served
@@ -69,11 +68,12 @@ def test_prometheus_sees_an_alarm_as_long_as_it_is_raised(alarmed):
 
 def test_the_page_shows_it_and_lets_go_of_it(alarmed):
     playwright = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium to look with; apt-get install chromium")
+    from support import pages  # imports Playwright
+
+    if pages.CHROMIUM is None:
+        pytest.skip("no Chromium to look with; apt-get install chromium-headless-shell")
     with playwright.sync_playwright() as runner:
-        browser = runner.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox", "--disable-gpu"])
+        browser = runner.chromium.launch(executable_path=pages.CHROMIUM, args=pages.FLAGS)
         page = browser.new_page()
         troubles = []
         page.on("pageerror", lambda error: troubles.append(str(error)))

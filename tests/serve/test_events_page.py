@@ -10,7 +10,7 @@ from support.servers import served
 
 from streamkit.core.data import Event
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 
 TEXT = """
 plugins: [plugins]
@@ -168,8 +168,9 @@ def test_the_timeline_leads_to_the_events_of_a_time(open_page, server):
     expect(rows(page)).to_have_count(1)
     assert re.search(r"from=\d+&to=\d+", page.url)
     page.get_by_role("button", name="Clear filters").click()
+    expect(bars).to_be_visible()  # the timeline is that of all events again
     page.locator(".bars[data-source=yard] rect:not(.cursor)").first.click()
-    expect(rows(page).first).to_contain_text("Truck")
+    expect(rows(page).last).to_contain_text("Truck")
 
 
 def test_a_link_opens_its_event_and_one_that_is_gone_says_so(open_page, server):

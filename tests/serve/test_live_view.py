@@ -12,8 +12,9 @@ from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture, expect, open_
 from support.servers import TOKEN, served
 
 from streamkit.ops.rle import encode
+from streamkit.ops.style import PALETTE
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 
 CAMERAS = 4
 
@@ -254,10 +255,10 @@ def test_a_camera_is_shown_on_the_full_screen(open_page, server):
     page = live(open_page)
     playing(page, "cam0")
     page.get_by_role("button", name="Show cam0 on the full screen").click()
-    page.wait_for_function("document.fullscreenElement?.dataset.source === 'cam0'")
+    page.wait_for_function("() => document.fullscreenElement?.dataset.source === 'cam0'")
     expect(cell(page, "cam0").locator("video")).to_be_visible()
     page.get_by_role("button", name="Show cam0 on the full screen").click()
-    page.wait_for_function("!document.fullscreenElement")
+    page.wait_for_function("() => !document.fullscreenElement")
 
 
 def test_signed_out_it_shows_nothing_and_offers_to_sign_in(open_page, server):
@@ -315,7 +316,7 @@ def test_a_camera_goes_away_and_comes_back_with_another_picture(open_page, root,
         shoot(page, "live-reconnecting")
         camera.swap("gate", tmp_path / "wide.mp4")
         expect(cell(page, "gate").locator(".badge")).to_have_text("running", timeout=60_000)
-        page.wait_for_function("document.querySelector('.cell video').videoWidth === 400", timeout=60_000)
+        page.wait_for_function("() => document.querySelector('.cell video').videoWidth === 400", timeout=60_000)
         playing(page, "gate")
         only_boxes(page)
         found = page.evaluate(MEASURE, ["gate", 30])
@@ -408,3 +409,9 @@ stages: {detect: {model: demo, every: 3}, track: {stage: simple_track}}
     assert len(records) > 6
     for record in records:
         assert record["skipped"] == ([] if record["frame"] % 3 == 0 else ["detect"])
+
+
+def test_a_class_has_the_colour_that_draw_gives_it(root):
+    text = (root / "streamkit/serve/page/live/overlay.js").read_text()
+    found = text.partition("const PALETTE = [")[2].partition("]")[0]
+    assert tuple(int(one, 16) for one in re.findall(r"0x\w{6}", found)) == PALETTE

@@ -88,7 +88,7 @@ def free(server):
         return answer.status_code == 200
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 def test_the_view_filters_and_follows(open_page):
     logger.info("quiet words")
     logger.warning("<b>loud</b> words")
@@ -118,7 +118,7 @@ def test_the_view_filters_and_follows(open_page):
     expect(rows).to_have_count(0)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 def test_the_view_asks_who_is_not_signed_in(open_page):
     page = open_page(token=None)
     page.evaluate("location.hash = '#/logs'")

@@ -7,7 +7,7 @@ import pytest
 from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture, expect, open_page_fixture, shoot, tidy, tile, wide  # noqa: F401  fixtures
 from support.servers import TOKEN, served
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 
 WATCH_JUMPS = """() => {
   window.jumped = 0;

@@ -19,7 +19,7 @@ from support.pages import (  # noqa: F401  fixtures
 )
 from support.servers import SECRET, TOKEN, served
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 
 
 def test_a_camera_is_added_and_removed_with_the_keyboard_alone(open_page, server):

@@ -16,7 +16,7 @@ from support.pages import (  # noqa: F401  fixtures
 )
 from support.servers import SECRET, TOKEN
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 
 PASSWORD = "geheim-0815"
 

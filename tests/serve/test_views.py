@@ -13,7 +13,7 @@ import pytest
 from support.pages import CHROMIUM, chromium_fixture, expect, open_page_fixture, ring, tidy, tile, wide  # noqa: F401  fixtures
 from support.servers import served
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 
 SIZES = {"desk": {"width": 1400, "height": 900}, "phone": {"width": 390, "height": 844}}
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
@@ -21,14 +21,14 @@ MAX_BYTES = 120_000
 WRITES = os.environ.get("STREAMKIT_DOCS_SHOTS")
 
 PIPELINE = """
-plugins: [plugins]
+# A street, its yard and its gate
 sources:
   street: {uri: samples/street.mp4, pace: 5, loop: true}
   yard: {uri: samples/street.mp4, pace: 2, loop: true, start: 4s}
   gate: {uri: "rtsp://operator:geheim@127.0.0.1:9/stream1"}
 stages:
   detect: {model: demo}
-  track: {stage: simple_track}
+  track: {}
   line: {stage: line_counter, line: [[320, 60], [320, 360]]}
   crossing: {stage: zone, polygon: [[100, 60], [500, 60], [500, 360], [100, 360]], from: track}
   draw: {from: line}
@@ -39,10 +39,11 @@ alarms:
 
 
 @pytest.fixture(scope="module")
-def server(root):
+def server(root, tmp_path_factory):
+    path = tmp_path_factory.mktemp("views") / "street.yaml"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        with served(PIPELINE, root) as made:
+        with served(PIPELINE, root, path=path) as made:
             made.running("street")
             made.until(lambda: made.open.get("/api/v1/alarms/history").json())
             yield made

@@ -9,8 +9,26 @@ const SURE = 0.3; // score from which a key point is shown
 /** @typedef {import("./records.js").FrameRecord} FrameRecord */
 /** @typedef {import("./records.js").Found} Found */
 
+// The colours of streamkit/ops/style.py: a class has the same one here, in drawn videos and in images.
+const PALETTE = [
+  0x2E93FF, 0xFF9F1C, 0x2EC27E, 0xE5383B, 0xB57BFF, 0xFFD60A, 0x00C2D1, 0xFF6FB5, 0x1E7800, 0xA51E87,
+  0x4BFFD2, 0xFFC3FF, 0x0069A5, 0xA5870F, 0x009687, 0x874BD2, 0xB46987, 0xFFA5A5, 0x87F078, 0x965A1E,
+];
+
 /** @param {number} number */
-const colour = (number) => `hsl(${(number * 137.5 + 95) % 360} 95% 62%)`;
+const colour = (number) => `#${PALETTE[number % PALETTE.length].toString(16).padStart(6, "0")}`;
+
+/**
+ * Black or white, whichever is easier to read, by the relative luminance of WCAG 2.
+ * @param {string} ground such as #2e93ff
+ */
+function ink(ground) {
+  const [red, green, blue] = [1, 3, 5].map((at) => {
+    const value = parseInt(ground.slice(at, at + 2), 16) / 255;
+    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.2 ? "#000" : "#fff";
+}
 
 export class Overlay {
   /**
@@ -119,7 +137,7 @@ export class Overlay {
     const left = Math.max(0, Math.min(x, this.canvas.width - wide)), top = y < height ? y : y - height;
     context.fillStyle = ground;
     context.fillRect(left, top, wide, height);
-    context.fillStyle = "#10141a";
+    context.fillStyle = ink(ground);
     context.fillText(words, left + size * 0.3, top + height / 2);
   }
 

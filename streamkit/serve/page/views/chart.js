@@ -29,7 +29,7 @@ export class Chart {
   constructor(title) {
     this.title = make("h3", {}, title);
     this.legend = make("ul", { class: "legend" });
-    this.area = make("div", { class: "chart-area", tabindex: 0, role: "img",
+    this.area = make("div", { class: "chart-area", tabindex: 0, role: "img", "aria-label": title,
       onpointermove: (event) => this.point(event.clientX), onpointerleave: () => this.leave(), onblur: () => this.leave(),
       onkeydown: (event) => this.key(event) });
     this.told = make("output", { class: "chart-told", "aria-live": "polite" });

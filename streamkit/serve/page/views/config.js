@@ -45,7 +45,7 @@ class Config {
     this.marks = make("div", { class: "marks", "aria-hidden": "true" });
     this.text = make("textarea", {
       id: "config-text", spellcheck: "false", autocomplete: "off", autocapitalize: "off", wrap: "off", "aria-label": t("config.text"),
-      "aria-describedby": "config-help config-state", role: "combobox", "aria-expanded": "false", "aria-controls": "config-completions", "aria-autocomplete": "list",
+      "aria-describedby": "config-help config-state", "aria-controls": "config-completions", "aria-autocomplete": "list",
       oninput: () => this.typed(), onscroll: () => this.scroll(), onkeydown: (event) => this.key(event), onblur: () => this.hide(), onclick: () => this.hide(),
     });
     this.popup = make("ul", { class: "completions", id: "config-completions", role: "listbox", "aria-label": t("config.completions"), hidden: true });
@@ -215,7 +215,6 @@ class Config {
     }, make("strong", {}, one.label), make("small", {}, one.help.replace(/^\*/, t("config.required"))))));
     this.offered = found;
     this.popup.hidden = false;
-    this.text.setAttribute("aria-expanded", "true");
     this.choose(0);
     const before = this.text.value.slice(0, this.text.selectionStart).split("\n");
     const style = getComputedStyle(this.text), canvas = this.canvas ??= /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
@@ -249,7 +248,6 @@ class Config {
 
   hide() {
     this.popup.hidden = true;
-    this.text.setAttribute("aria-expanded", "false");
     this.text.removeAttribute("aria-activedescendant");
   }
 
