@@ -37,6 +37,7 @@ from streamkit.serve.routes.probes import add_probes
 from streamkit.serve.routes.session import add_session
 from streamkit.serve.routes.source_forms import add_source_forms
 from streamkit.serve.routes.sources import add_changes
+from streamkit.serve.sessions import Sessions
 from streamkit.serve.store.serve_store import StoreUnreadable
 from streamkit.serve.token import Token
 from streamkit.serve.token_store import KnownToken
@@ -60,7 +61,8 @@ def create_app(
         ConfigError: two tokens have the same name.
         OutputError: the folder cannot be written.
     """
-    access, log = Access(token, tokens, data / "tokens.json"), AuditLog(data / "audit.db")
+    access = Access(token, tokens, data / "tokens.json", Sessions(path=data / "sessions.json"))
+    log = AuditLog(data / "audit.db")
     app = FastAPI(
         title="streamkit", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
         description="A running pipeline: its sources, stages, events, images and metrics.",

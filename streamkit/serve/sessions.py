@@ -1,12 +1,19 @@
-"""The sessions of signed-in browsers, in memory: a restart of the server ends them."""
+"""The sessions of signed-in browsers. They are kept in a file, so that screens on a wall outlive a restart."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from streamkit.serve.private_file import write_private
+
+logger = logging.getLogger(__name__)
 
 IDLE_S = 12 * 3600.0
 """A session without requests for so long ends, in seconds."""
@@ -14,6 +21,7 @@ IDLE_S = 12 * 3600.0
 MAX_AGE_S = 7 * 86400.0
 """A session ends after this time in any case, in seconds."""
 
+_SAVE_EVERY_S = 60.0  # the time of the last use is saved at most so often
 _MAX_SESSIONS = 1000
 _AGENT = 120  # characters that are kept of a browser's description
 
@@ -43,11 +51,14 @@ class Sessions:
 
     Args:
         clock: the time in seconds since 1970.
+        path: a file that keeps them, which only its owner may read; None for memory only. If it cannot be read or
+            written, that is logged, and a restart ends the sessions.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.time, path: Path | None = None) -> None:
+        self._clock, self._path, self._saved_s = clock, path, -_SAVE_EVERY_S
         self._open: dict[str, BrowserSession] = {}
+        self._load()
 
     def open(self, key: str, address: str, agent: str) -> str:
         """Open a session for the token `key`; return the value for the cookie. The oldest of 1,000 others ends."""
@@ -56,6 +67,7 @@ class Sessions:
             del self._open[min(self._open, key=lambda one: self._open[one].used_s)]
         secret, now_s = secrets.token_urlsafe(32), self._clock()
         self._open[_digest(secret)] = BrowserSession(secrets.token_hex(6), key, address, agent[:_AGENT], now_s, now_s)
+        self._save()
         return secret
 
     def use(self, cookie: str) -> BrowserSession | None:
@@ -70,6 +82,8 @@ class Sessions:
             del self._open[digest]
             return None
         found.used_s = self._clock()
+        if found.used_s - self._saved_s >= _SAVE_EVERY_S:
+            self._save()
         return found
 
     def active(self, id_: str) -> bool:
@@ -93,7 +107,27 @@ class Sessions:
         ended = [digest for digest, one in list(self._open.items()) if ends(one)]
         for digest in ended:
             self._open.pop(digest, None)
+        if ended:
+            self._save()
         return bool(ended)
+
+    def _load(self) -> None:
+        try:
+            text = self._path.read_text() if self._path is not None else "{}"
+            self._open = {digest: BrowserSession(**one) for digest, one in json.loads(text).items()}
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            logger.warning(f"the sessions in {self._path} cannot be read, so that browsers must sign in again: {error}")
+
+    def _save(self) -> None:
+        self._saved_s = self._clock()
+        if self._path is None:
+            return
+        try:
+            write_private(self._path, json.dumps({digest: asdict(one) for digest, one in self._open.items()}))
+        except OSError as error:
+            logger.warning(f"the sessions cannot be kept in {self._path}, so that a restart ends them: {error}")
 
     def _expired(self, one: BrowserSession) -> bool:
         now_s = self._clock()

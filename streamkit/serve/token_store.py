@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
 import stat
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from streamkit.core.errors import ConfigError, OutputError, Problem
 from streamkit.core.yaml_tree import YamlNode, load_file
+from streamkit.serve.private_file import write_private
 from streamkit.serve.token import MIN_LENGTH, ROLES, Role, check_length, new_token, same
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}")
@@ -188,15 +188,8 @@ class TokenStore:
             for one in self._tokens.values()
         ]
         text = json.dumps({"key": self._hmac_key.hex(), "tokens": tokens}, indent=1)
-        made = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            made.unlink(missing_ok=True)
-            with os.fdopen(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            made.replace(self._path)
+            write_private(self._path, text)
         except OSError as error:
             raise self._error(error) from None
         about = self._path.stat()
@@ -215,10 +208,11 @@ def unique_names(tokens: Iterable[KnownToken]) -> dict[str, KnownToken]:
 
 
 def server_token(text: str) -> KnownToken:
-    """The admin's token of `--token`."""
+    """The admin's token of `--token`. Its key is that of the text, so that sessions end with another one."""
     check_length(text)
     key = secrets.token_bytes(32)
-    return KnownToken("server", "admin", "admin", _digest(text, key), "server", hmac_key=key)
+    own = _digest(text, b"the key of --token")[:16]
+    return KnownToken(f"server:{own}", "admin", "admin", _digest(text, key), "server", hmac_key=key)
 
 
 def _digest(text: str, key: bytes = b"") -> str:

@@ -272,7 +272,7 @@ def test_an_idle_session_is_not_active():
 
     clock = Clock()
     access = Access(Token(TOKEN), sessions=Sessions(clock))
-    who = access.with_cookie({"streamkit": access.sessions.open("server", "", "")})
+    who = access.with_cookie({"streamkit": access.sessions.open(access.with_token(TOKEN).key, "", "")})
     assert (who.name, access.active(who)) == ("admin", True)
     clock.now_s += IDLE_S + 1
     assert not access.active(who)
@@ -360,3 +360,13 @@ def test_no_secret_is_in_any_file_of_the_server(root, tmp_path, monkeypatch):
         for word in (secret, token, TOKEN, cookie.partition("=")[2].partition(";")[0]):
             assert word.encode() not in stored, path
         assert path.stat().st_mode & 0o077 == 0
+
+
+def test_another_admin_token_ends_the_sessions_of_the_one_before(tmp_path):
+    def access(text):
+        return Access(Token(text), sessions=Sessions(path=tmp_path / "sessions.json"))
+
+    first = access(TOKEN)
+    cookies = {"streamkit": first.sessions.open(first.with_token(TOKEN).key, "", "")}
+    assert access(TOKEN).with_cookie(cookies).name == "admin"
+    assert access("another long token").with_cookie(cookies) is None

@@ -283,7 +283,7 @@ def test_a_websocket_is_closed_when_its_session_ends():
     async def behind(scope, receive, send):
         assert (scope["state"]["role"], scope["state"]["name"]) == ("admin", "admin")
         await send({"type": "websocket.accept"})
-        access.sessions.end_of("server")
+        access.sessions.end_of(access.with_token(TOKEN).key)
         for _ in range(2):
             with pytest.raises(OSError, match="session has ended"):
                 await send({"type": "websocket.send", "text": "an image"})
@@ -304,7 +304,7 @@ def test_a_response_of_the_api_is_cut_when_its_session_ends_and_a_file_of_the_pa
     async def behind(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"one", "more_body": True})
-        access.sessions.end_of("server")
+        access.sessions.end_of(access.with_token(TOKEN).key)
         heard.append((await receive())["type"])
         if not cut:
             await send({"type": "http.response.body", "body": b"two"})

@@ -1,5 +1,7 @@
 """Sessions of browsers: when they end."""
 
+import json
+
 import pytest
 
 from streamkit.serve import sessions as module
@@ -90,3 +92,47 @@ def test_their_number_is_bounded(sessions, clock, monkeypatch):
         clock.now_s += 1
         cookies.append(sessions.open("a", "", ""))
     assert [bool(sessions.use(one)) for one in cookies] == [False, True, True, True]
+
+
+# -------------------------------------------------------------------------------------------------------- restarts
+
+
+def test_sessions_outlive_a_restart_and_an_ended_one_does_not(clock, tmp_path):
+    path = tmp_path / "data" / "sessions.json"
+    first = Sessions(clock, path)
+    kept, ended = first.open("a", "10.0.0.1", "browser"), first.open("b", "", "")
+    first.end_of("b")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert kept not in path.read_text()
+    second = Sessions(clock, path)
+    assert second.use(kept) == first.use(kept)
+    assert second.use(ended) is None
+    clock.now_s += IDLE_S + 1
+    assert Sessions(clock, path).use(kept) is None
+
+
+def test_the_last_use_is_saved_once_a_minute(clock, tmp_path):
+    path = tmp_path / "sessions.json"
+    sessions = Sessions(clock, path)
+    cookie = sessions.open("a", "", "")
+    for seconds, saved_s in ((59, 1000), (1, 1060), (30, 1060)):
+        clock.now_s += seconds
+        sessions.use(cookie)
+        assert next(iter(json.loads(path.read_text()).values()))["used_s"] == saved_s
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": {"id": 1}}', '{"a": 3}'])
+def test_a_damaged_file_ends_the_sessions_and_says_so(clock, tmp_path, text, caplog):
+    path = tmp_path / "sessions.json"
+    path.write_text(text)
+    sessions = Sessions(clock, path)
+    assert "cannot be read, so that browsers must sign in again" in caplog.text
+    cookie = sessions.open("a", "", "")
+    assert Sessions(clock, path).use(cookie) is not None
+
+
+def test_a_file_that_cannot_be_written_ends_nothing(clock, tmp_path, caplog):
+    (tmp_path / "data").write_text("a file")
+    sessions = Sessions(clock, tmp_path / "data" / "sessions.json")
+    assert sessions.use(sessions.open("a", "", "")) is not None
+    assert "so that a restart ends them" in caplog.text
