@@ -50,7 +50,7 @@ def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
         "samples/street.mp4",
         "rtsp://operator:***@127.0.0.1:9/stream1?token=***",
     ]
-    assert shown[0]["options"] == {"pace": "realtime", "loop": True, "pace_seed": 1}
+    assert shown[0]["options"] == {"pace": 10, "loop": True, "pace_seed": 1}
     assert [(one["address"], one["options"]) for one in hidden] == [("", {})] * 2
     assert [(one["id"], one["kind"]) for one in hidden] == [(one["id"], one["kind"]) for one in shown]
     for path in ("/api/v1/sources", "/api/v1/status", "/api/v1/stages", "/api/v1/alarms", "/api/v1/events", "/metrics"):
@@ -228,7 +228,7 @@ def test_a_file_of_the_yaml_keeps_its_path_where_only_options_change(server):
         assert answer.json()["address"] == "samples/street.mp4"
         assert server.running("street")["options"]["fps"] == 5
     finally:
-        options = {"pace": "realtime", "loop": True, "pace_seed": 1}
+        options = {"pace": 10, "loop": True, "pace_seed": 1}
         assert server.client.put("/api/v1/sources/street", json={"options": options}).status_code == 200
 
 

@@ -28,7 +28,7 @@ SECRET = "geheim-4711"
 PIPELINE = f"""
 plugins: [plugins]
 sources:
-  street: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 1}}
+  street: {{uri: samples/street.mp4, pace: 10, loop: true, pace_seed: 1}}
   gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1?token={SECRET}"}}
 stages:
   detect: {{model: demo}}

@@ -18,9 +18,9 @@ from uuid import uuid4
 
 import pytest
 
-_MOST = 4
-_PER_CORE = 2
-"""With three processes on two cores, a quarter of the cores' time is unused: tests wait for servers and cameras."""
+_MOST = 5
+_PER_CORE = 2.5
+"""With four processes on two cores, a quarter of the cores' time is unused: tests wait for servers and cameras."""
 
 
 @pytest.hookimpl(tryfirst=True)

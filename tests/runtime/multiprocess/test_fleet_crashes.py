@@ -270,7 +270,7 @@ def test_a_source_that_kills_its_process_is_soon_alone_and_fails_and_its_neighbo
     assert [restarts[source] for source in first] == [3, 2, 3]  # b left it before d did
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_memory_and_handles_stay_flat_over_20_deaths(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": CAMERA}, "\n  all: {stage: jsonl, path: OUT/all.jsonl}\n")
     parent, handles, memory, threads = psutil.Process(), [], [], []
