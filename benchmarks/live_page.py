@@ -3,7 +3,8 @@
 usage: python benchmarks/live_page.py URI [URI ...] [--streams 16] [--seconds 20] [--pairs 3] [--json FILE]
 
 Each URI is a file, which plays at its own rate without end, or a camera; they are used in turn, up to `streams`.
-The pipeline has no stages, so that the server only reads and decodes. Needs Chromium and the extras `serve` and `test`.
+The pipeline only writes records, so that the server reads and decodes, and hardly more. Needs Chromium and the extras
+`serve` and `test`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
+RUN = Path(__file__).parents[1] / "run.py"
 TOKEN = "live-page-benchmark"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SHOWN = "[...document.querySelectorAll('.cell video')].filter((one) => one.readyState >= 2 && !one.hidden).length"
-_DROPPED = "[...document.querySelectorAll('.cell video')].map((one) => one.getVideoPlaybackQuality().totalVideoFrames)"
+_FRAMES = "[...document.querySelectorAll('.cell video')].map((one) => one.getVideoPlaybackQuality().totalVideoFrames)"
 
 
 def main() -> None:
@@ -42,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pipeline.yaml"
         path.write_text(_pipeline(given.uris, given.streams))
-        command = [sys.executable, "-m", "streamkit", "serve", str(path), "--port", "0", "--token", TOKEN]
+        command = [sys.executable, str(RUN), "serve", str(path), "--port", "0", "--token", TOKEN]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
             try:
                 pairs = _measure(server, given)
@@ -63,7 +65,7 @@ def _pipeline(uris: list[str], streams: int) -> str:
         own = "" if "://" in uri else ", pace: realtime, loop: true"
         where = uri if "://" in uri else str(Path(uri).resolve())
         lines.append(f'  camera{number}: {{uri: "{where}"{own}}}')
-    return "\n".join([*lines, "stages:", "  discard: {}", ""])
+    return "\n".join([*lines, "stages:", '  jsonl: {path: "records/{source}.jsonl"}', ""])
 
 
 def _measure(server: subprocess.Popen[str], given: argparse.Namespace) -> list[tuple[float, float]]:
@@ -80,9 +82,9 @@ def _measure(server: subprocess.Popen[str], given: argparse.Namespace) -> list[t
             page.locator("#sign-out").wait_for()
             page.goto(f"{url}#/live")
             _until(lambda page=page: page.evaluate(_SHOWN) == given.streams, "all videos to play", page)
-            frames = sum(page.evaluate(_DROPPED))
+            frames = sum(page.evaluate(_FRAMES))
             with_page = _cpu(server.pid, given.seconds)
-            shown = (sum(page.evaluate(_DROPPED)) - frames) / given.seconds
+            shown = (sum(page.evaluate(_FRAMES)) - frames) / given.seconds
             print(f"{shown:.0f} frames/s in the page", file=sys.stderr)
             pairs.append((without, with_page))
             page.close()
