@@ -43,7 +43,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pipeline.yaml"
-        path.write_text(_pipeline(given.uris, given.streams))
+        path.write_text(_pipeline(given.uris, given.streams, folder))
         command = [sys.executable, str(RUN), "serve", str(path), "--port", "0", "--token", TOKEN]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
             try:
@@ -59,13 +59,13 @@ def main() -> None:
         given.json.write_text(json.dumps(found, indent=1))
 
 
-def _pipeline(uris: list[str], streams: int) -> str:
+def _pipeline(uris: list[str], streams: int, folder: str) -> str:
     lines = ["device: cpu", "sources:"]
     for number, uri in zip(range(streams), itertools.cycle(uris), strict=False):
         own = "" if "://" in uri else ", pace: realtime, loop: true"
         where = uri if "://" in uri else str(Path(uri).resolve())
         lines.append(f'  camera{number}: {{uri: "{where}"{own}}}')
-    return "\n".join([*lines, "stages:", '  jsonl: {path: "records/{source}.jsonl"}', ""])
+    return "\n".join([*lines, "stages:", f'  jsonl: {{path: "{folder}/{{source}}.jsonl"}}', ""])
 
 
 def _measure(server: subprocess.Popen[str], given: argparse.Namespace) -> list[tuple[float, float]]:

@@ -148,6 +148,7 @@ def archive(tmp_path):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_killed_and_gone_on_with_it_is_the_same(archive, tmp_path, here):
     made = archive(8, 2, "--keyframes", "--workers", "2")
     made.here = here

@@ -125,6 +125,7 @@ def test_the_command_gives_what_it_gives_at_home(ray_nodes, batch, at_home, tmp_
     assert re.search(r"skipped +6 files", again.stderr)
 
 
+@pytest.mark.long
 def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_home, tmp_path):
     settings, lost = settings_of(place, tmp_path / "out"), []
 
@@ -264,6 +265,7 @@ def test_nodes_of_which_none_is_fit_end_the_run(pool, place):
         await_(pool, lambda: False)
 
 
+@pytest.mark.long
 def test_a_node_that_is_not_fit_is_left_out_where_others_work(pool, place):
     first, *more = jobs(place)
     pool.submit(first)
@@ -278,6 +280,7 @@ def test_a_node_that_is_not_fit_is_left_out_where_others_work(pool, place):
     assert pool.workers()[0].ready
 
 
+@pytest.mark.long
 def test_a_worker_that_is_frozen_is_ended(pool, ray_nodes, place):
     pool._timeout_s = 3.0
     pool.submit(jobs(place)[0])

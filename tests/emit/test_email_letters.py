@@ -13,6 +13,7 @@ from streamkit.emit.sender import SENT
 JPEG = b"\xff\xd8\xff\xe0 a small picture"
 
 
+@pytest.mark.long
 def test_what_happens_within_seconds_goes_into_one_mail(mail_server, mailing):  # noqa: F811
     server = mail_server()
     made = mailing(server, batch_window=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")

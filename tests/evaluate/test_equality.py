@@ -30,6 +30,7 @@ def boxes_of(root, stages):
 
 @pytest.mark.slow
 @pytest.mark.alone
+@pytest.mark.long
 def test_eval_equals_pycocotools_and_trackeval_on_the_sample(here: Here, root, tmp_path):
     pytest.importorskip("trackeval")
     street = root / "samples" / "street.mp4"

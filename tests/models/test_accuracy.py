@@ -285,6 +285,7 @@ def test_our_way_is_as_accurate(name, device, plain, coco, test_data):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.long
 def test_several_classes_of_a_box_are_as_accurate_as_the_authors_validation(device, plain, coco, test_data):
     truth, pictures = coco
     where = Device(device)

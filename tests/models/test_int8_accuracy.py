@@ -36,6 +36,7 @@ def with_truth(name: str, out, clips, test_data, images: int) -> PrecisionReques
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_yolov8_in_int8_loses_at_most_a_hundredth_of_ap(clips, test_data, tmp_path):
     report = quantize_card(with_truth("yolov8n", tmp_path / "y8.yaml", clips, test_data, 64), reduce_range=False)
     assert report.file is not None
@@ -55,6 +56,7 @@ def test_a_network_that_int8_ruins_is_refused(clips, test_data, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_transformer_in_f16_keeps_ap(clips, test_data, tmp_path):
     report = convert_card(with_truth("deimv2-atto", tmp_path / "half.yaml", clips[:8], test_data, 24))
     before, after = report.comparison.ap

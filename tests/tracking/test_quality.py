@@ -74,6 +74,7 @@ def test_tracks_of_many_people_are_few_and_long(test_data):
     assert long.sum() >= 0.97 * sum(len(frame.detections) for frame in made)
 
 
+@pytest.mark.long
 def test_tracks_of_a_real_video_are_steady(campus):
     long = lengths(tracked(campus, method="bytetrack"))
     assert 19 <= len(long) <= 37

@@ -271,6 +271,7 @@ def test_a_source_that_kills_its_process_is_soon_alone_and_fails_and_its_neighbo
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_memory_and_handles_stay_flat_over_20_deaths(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": CAMERA}, "\n  all: {stage: jsonl, path: OUT/all.jsonl}\n")
     parent, handles, memory, threads = psutil.Process(), [], [], []

@@ -134,6 +134,7 @@ def test_without_a_spare_one_a_process_starts_and_a_spare_one_follows_it(
         assert live.owners("abc") == {"worker 0": "ab", "worker 1": "c"}
 
 
+@pytest.mark.long
 def test_a_spare_process_that_dies_is_replaced_twice_and_no_source_notices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
