@@ -54,6 +54,7 @@ def record_at(records, pts_s):
     return next((one for one in records if abs(one["pts_s"] - pts_s) < 0.004), None)
 
 
+@pytest.mark.alone  # a busy machine drops frames, which have no record
 @pytest.mark.parametrize("source", ["loop", "other"])
 def test_each_frame_of_the_video_is_the_one_of_its_record_over_loops(server, source):
     with socket(server, f"records?source={source}") as records, socket(server, f"sources/{source}/live.mp4") as video:

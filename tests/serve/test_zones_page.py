@@ -273,6 +273,7 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(open_page, server, pat
     expect(page.locator(".zones .error")).to_contain_text("has changed since it was read")
     assert path.read_text() == other
     press(page, "Read the file again")
+    expect(page.get_by_role("button", name="Read the file again")).to_be_hidden()
     apply(page)
     assert path.read_text() == other.replace("[[320, 60], [320, 340]]", "[[320, 340], [320, 60]]")
 
