@@ -20,6 +20,9 @@ from streamkit.serve.store.event_table import StoredEvent
 
 _REQUEST_EVERY_S = 1.0
 _EVENTS_EVERY_S = 0.25
+_GATHER_S = 0.08
+"""How long messages wait for others that are sent with them: the cost is that of a message, not of its frames."""
+
 _MAX_EVENTS = 200
 _PATIENCE_S = 30.0
 
@@ -54,6 +57,7 @@ async def send_video(engine: ServeEngine, source: str, socket: TextAndBytes) -> 
             messages, _ = await viewer.take(_REQUEST_EVERY_S)
             for part in _parts(messages):
                 await _send(socket, part)
+            await anyio.sleep(_GATHER_S)
 
 
 def _parts(messages: list[LiveMessage]) -> Iterator[str | bytes]:
@@ -86,8 +90,13 @@ def _start(message: LiveStart) -> dict[str, Any]:
     }
 
 
-async def send_records(engine: ServeEngine, sources: frozenset[str] | None, socket: TextAndBytes) -> None:
-    """Send the record of each frame of these sources, or of all, and each new event as `{"event": ...}`."""
+async def send_records(
+    engine: ServeEngine, sources: frozenset[str] | None, socket: TextAndBytes, *, batch: bool = False
+) -> None:
+    """Send the record of each frame of these sources, or of all, and each new event as `{"event": ...}`.
+
+    With `batch`, the records of a moment are one message, a JSON array.
+    """
     hub, gallery, asked_s = engine.gallery.live, engine.gallery, 0.0
     last_event = gallery.last_event
     with hub.listen(sources) as viewer:
@@ -98,8 +107,10 @@ async def send_records(engine: ServeEngine, sources: frozenset[str] | None, sock
                     if sources is None or id_ in sources:
                         hub.request_records(id_)
             _, records = await viewer.take(_EVENTS_EVERY_S)
-            for one in records:
+            for one in [b"[%b]" % b",".join(records)] if batch and records else records:
                 await _send(socket, one.decode())
+            if batch and records:
+                await anyio.sleep(_GATHER_S)
             if gallery.last_event > last_event:
                 for event in reversed(gallery.events(_MAX_EVENTS, after=last_event)):
                     last_event = max(last_event, event.number)

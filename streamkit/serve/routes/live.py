@@ -33,13 +33,16 @@ def add_live(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
             await _refuse(socket, error)
 
     @api.websocket("/records")
-    async def records(socket: WebSocket, source: Annotated[list[str] | None, Query()] = None) -> None:
+    async def records(
+        socket: WebSocket, source: Annotated[list[str] | None, Query()] = None, batch: bool = False
+    ) -> None:
         """The record of each frame of these sources, or of all, and the events."""
         try:
             for id_ in source or ():
                 engine.state(id_)
             with _admitted(watchers):
-                await _serve(socket, lambda: send_records(engine, frozenset(source) if source else None, socket))
+                ids = frozenset(source) if source else None
+                await _serve(socket, lambda: send_records(engine, ids, socket, batch=batch))
         except RequestRejected as error:
             await _refuse(socket, error)
 

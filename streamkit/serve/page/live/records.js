@@ -46,10 +46,10 @@ export class Records {
     this.socket = null;
     before?.close();
     if (!this.asked) return;
-    const socket = this.socket = new WebSocket(new URL(`/api/v1/records?${this.asked}`, location.href.replace("http", "ws")));
+    const socket = this.socket = new WebSocket(new URL(`/api/v1/records?batch=true&${this.asked}`, location.href.replace("http", "ws")));
     socket.onmessage = ({ data }) => {
       const message = JSON.parse(data);
-      if (message.schema) this.keep(message);
+      if (Array.isArray(message)) for (const record of message) this.keep(record); // others are events
     };
     socket.onclose = () => setTimeout(() => this.socket === socket && this.connect(), AGAIN_MS);
   }
