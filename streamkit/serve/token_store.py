@@ -9,7 +9,6 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -197,14 +196,6 @@ class TokenStore:
 
     def _error(self, error: OSError) -> OutputError:
         return OutputError(f"cannot use the tokens {self._path}: {error.strerror}; give another folder with --data")
-
-
-def unique_names(tokens: Iterable[KnownToken]) -> dict[str, KnownToken]:
-    """Tokens by name; of two with the same name, the first."""
-    found: dict[str, KnownToken] = {}
-    for one in tokens:
-        found.setdefault(one.name, one)
-    return found
 
 
 def server_token(text: str) -> KnownToken:

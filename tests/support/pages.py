@@ -10,7 +10,7 @@ from support.servers import TOKEN
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
-"""The first needs half of the others' time on the CPU: it has no windows."""
+"""The first has no windows: tests of the page take two thirds of the time."""
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu"]
 expect = playwright.expect
