@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -23,11 +22,11 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import psutil
 from playwright.sync_api import Page, sync_playwright
 
 RUN = Path(__file__).parents[1] / "run.py"
 TOKEN = "live-page-benchmark"
-_TICKS = os.sysconf("SC_CLK_TCK")
 _SHOWN = "[...document.querySelectorAll('.cell video')].filter((one) => one.readyState >= 2 && !one.hidden).length"
 _FRAMES = "[...document.querySelectorAll('.cell video')].map((one) => one.getVideoPlaybackQuality().totalVideoFrames)"
 
@@ -125,17 +124,9 @@ def _cpu(pid: int, seconds: float) -> float:
 
 
 def _used_s(pid: int) -> float:
-    total, processes = 0.0, [pid]
-    while processes:
-        one = processes.pop()
-        try:
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            children = Path(f"/proc/{one}/task/{one}/children").read_text().split()
-        except OSError:
-            continue
-        total += (int(fields[11]) + int(fields[12])) / _TICKS
-        processes += map(int, children)
-    return total
+    server = psutil.Process(pid)
+    times = [one.cpu_times() for one in (server, *server.children(recursive=True))]
+    return sum(one.user + one.system for one in times)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,14 @@ from streamkit.serve.engine import ServeEngine
 from streamkit.serve.pipeline_file import CheckedText, PipelineFile
 from streamkit.serve.routes.common import ADMIN, LOCKED_ERRORS, errors, reply
 
+_CONFIG: dict[str, Any] = {"tags": ["config"], "dependencies": ADMIN}
+
 
 def add_config(api: APIRouter, engine: ServeEngine) -> None:
     """Add the routes that read and edit the YAML."""
-    config: dict[str, Any] = {"tags": ["config"], "dependencies": ADMIN}
     edit_errors = errors(*LOCKED_ERRORS, 409, 422)
 
-    @api.get("/config", response_model=api_models.ConfigView, responses=errors(401, 409, 429), **config)
+    @api.get("/config", response_model=api_models.ConfigView, responses=errors(401, 409, 429), **_CONFIG)
     def read() -> Response:
         """The pipeline's YAML as it is on the disk, with its secrets, and whether the pipeline runs with it."""
         file = _file(engine)
@@ -33,18 +34,18 @@ def add_config(api: APIRouter, engine: ServeEngine) -> None:
         rejected = "" if applied else mask(getattr(engine.running, "rejected", ""))
         return reply(api_models.ConfigView(file.path.name, text, digest(text), applied, rejected, file.read_only))
 
-    @api.get("/config/schema", response_model=dict[str, Any], responses=errors(401, 429), **config)
+    @api.get("/config/schema", response_model=dict[str, Any], responses=errors(401, 429), **_CONFIG)
     def schema() -> Response:
         """The JSON Schema of a pipeline's YAML, with the stages of its plugins, as `run.py schema` prints it."""
         return reply(json_schema(engine.graph.config.registry))
 
-    @api.post("/config/check", response_model=api_models.EditView, responses=edit_errors, **config)
+    @api.post("/config/check", response_model=api_models.EditView, responses=edit_errors, **_CONFIG)
     def check(given: api_models.ConfigText) -> Response:
         """Check a text in place of the YAML, as `run.py check` does, and show its changes; nothing is saved."""
         made = _file(engine).checked(given.text)
         return reply(_edit(made, saved=False))
 
-    @api.put("/config", response_model=api_models.EditView, responses=edit_errors, **config)
+    @api.put("/config", response_model=api_models.EditView, responses=edit_errors, **_CONFIG)
     def save(given: api_models.ConfigEdit) -> Response:
         """Save a new text of the YAML; the pipeline follows it within seconds.
 
@@ -55,7 +56,11 @@ def add_config(api: APIRouter, engine: ServeEngine) -> None:
         file.write(made, given.hash)
         return reply(_edit(made, saved=True))
 
-    @api.get("/shapes", response_model=api_models.ShapesView, responses=errors(401, 409, 429), **config)
+
+def add_shapes(api: APIRouter, engine: ServeEngine) -> None:
+    """Add the routes that read and edit the areas and lines in the YAML."""
+
+    @api.get("/shapes", response_model=api_models.ShapesView, responses=errors(401, 409, 429), **_CONFIG)
     def shapes() -> Response:
         """The areas, lines and arrows of the stages, as they are in the YAML on the disk."""
         text, found = _file(engine).shapes(engine.graph.config.registry)
@@ -66,7 +71,7 @@ def add_config(api: APIRouter, engine: ServeEngine) -> None:
         "/stages/{id}/shapes",
         response_model=api_models.EditView,
         responses=errors(*LOCKED_ERRORS, 404, 409, 422),
-        **config,
+        **_CONFIG,
     )
     def edit(id: str, given: api_models.ShapesEdit) -> Response:  # noqa: A002
         """Check an edit of the shapes of a stage, and show its changes to the YAML; without `dry_run`, save it."""

@@ -167,12 +167,6 @@ def find_events(connection: sqlite3.Connection, query: EventQuery, limit: int) -
     return [_stored(row) for row in rows]
 
 
-def one_event(connection: sqlite3.Connection, number: int) -> StoredEvent | None:
-    """The event with that number."""
-    found = find_events(connection, EventQuery(after=number - 1, before=number + 1), 1)
-    return found[0] if found else None
-
-
 def _stored(row: Sequence[Any]) -> StoredEvent:
     number, time_s, source, stage, kind, frame, pts_s, track_id, data, clip, clip_s, snapshot, image = row
     event = Event(kind, stage, source, frame, pts_s, track_id, json.loads(data))
