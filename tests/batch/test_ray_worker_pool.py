@@ -30,9 +30,10 @@ from streamkit.batch.worker_pool import LocalWorkerPool, WorkerDied
 from streamkit.core.errors import ConfigError, DeviceError, MissingPackage
 from streamkit.runtime.multiprocess.children import ParentConnection
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"
-)
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"),
+    pytest.mark.alone,  # a node has one core, which the tests of four other processes slow down twenty times
+]
 
 PIPELINE = """
 device: cpu
