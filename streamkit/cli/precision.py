@@ -82,13 +82,13 @@ def quantize(reduce_range: bool | None, symmetric: bool, **given: Any) -> int:
 @click.option("--f16", is_flag=True, help="half precision, for a GPU")
 def convert(f16: bool, **given: Any) -> int:
     """Write an f16 network for a GPU, and its card; without CLIPS, it is compared on the included video."""
-    from streamkit.models.card import shipped_models
+    from streamkit.models.card import sample_video
     from streamkit.models.precision import convert_card
 
     if not f16:
         raise click.UsageError("name the precision: --f16, or use: run.py models quantize CARD CLIPS... for int8")
     if not given["clips"] and not given["data"]:
-        given["clips"] = (shipped_models().parent / "samples" / "street.mp4",)
+        given["clips"] = (sample_video(),)
     request = _request("f16", **given)
     report = convert_card(request)
     echo(str(report))

@@ -104,16 +104,29 @@ def _nearest(word: str, known: tuple[str, ...], likeness: float) -> str | None:
     return near[0] if near else None
 
 
+def checkout() -> Path | None:
+    """The checkout that this copy of streamkit runs from; None if it is installed from a wheel."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "pyproject.toml").is_file() else None
+
+
 def install_command(extra: str = "") -> str:
     """The command that installs this copy of streamkit with an extra: from its checkout, or from the package index."""
-    root, extras = Path(__file__).resolve().parents[2], f"[{extra}]" if extra else ""
-    if not (root / "pyproject.toml").is_file():
+    root, extras = checkout(), f"[{extra}]" if extra else ""
+    if root is None:
         return f"python -m pip install '{DISTRIBUTION}{extras}'"
     try:
         where = "." if os.path.samefile(root, os.curdir) else str(root)
     except OSError:  # the working directory is gone
         where = str(root)
     return f"python -m pip install -e '{where}{extras}'"
+
+
+def restore_command() -> str:
+    """The command that restores models and samples that ship with streamkit."""
+    if checkout() is None:
+        return f"python -m pip install --force-reinstall --no-deps {DISTRIBUTION}"
+    return "git checkout -- models samples"
 
 
 def eval_command() -> str:

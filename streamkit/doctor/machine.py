@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamkit.core.errors import StreamkitError, describe
-from streamkit.core.text import DISTRIBUTION, ONNXRUNTIMES, UNINSTALL, eval_command, gpu_command, install_command
+from streamkit.core.text import DISTRIBUTION, ONNXRUNTIMES, eval_command, gpu_command, install_command, restore_command
+from streamkit.models.onnxruntime_package import BOTH_INSTALLED, repair_command
 
 GIB = 2**30
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
@@ -166,15 +167,14 @@ def onnxruntimes() -> Iterator[Finding]:
         yield Finding("fail", "onnxruntime", "is not installed", install_command(extra))
         return
     if len(there) == 2:
-        text = "onnxruntime and onnxruntime-gpu are both installed and overwrite each other's files"
-        yield Finding("fail", "onnxruntime", text, f"{UNINSTALL} && {install_command(extra)}")
+        yield Finding("fail", "onnxruntime", BOTH_INSTALLED, repair_command(extra))
         return
     [(name, version)] = there.items()
     try:
         module = importlib.import_module("onnxruntime")
         providers = module.get_available_providers()
     except Exception as error:  # a missing library, or files of the other package
-        again = f"python -m pip uninstall -y {name} && {install_command('gpu' if name.endswith('gpu') else 'cpu')}"
+        again = repair_command("gpu" if name.endswith("gpu") else "cpu")
         yield Finding("fail", name, f"{version} cannot be imported: {describe(error)}", again)
         return
     yield Finding("ok", name, f"{version}, built with {', '.join(providers)}")
@@ -251,11 +251,10 @@ def free_memory() -> int | None:
 
 def demo() -> Iterator[Finding]:
     """Check that the demo network and video are present and run on the CPU."""
-    from streamkit.models.card import load_card, shipped_models
+    from streamkit.models.card import load_card, sample_video, shipped_models
 
-    models = shipped_models()
-    card, video = models / "demo.yaml", models.parent / "samples" / "street.mp4"
-    restore = "git checkout -- models samples"
+    models, video, restore = shipped_models(), sample_video(), restore_command()
+    card = models / "demo.yaml"
     if not card.is_file() or not (network := load_card(card)).file.is_file():
         yield Finding("warn", "demo", f"the demo network is not in {models}", restore)
     else:

@@ -142,6 +142,11 @@ def shipped_models() -> Path:
     return packed if packed.is_dir() else package.parent / "models"
 
 
+def sample_video() -> Path:
+    """Return the video that ships with streamkit, a drawn street of 16 s; the file may be missing."""
+    return shipped_models().parent / "samples" / "street.mp4"
+
+
 def list_cards(folder: Path | None = None) -> list[Path]:
     """Return the cards of a folder, by default `shipped_models()`, sorted by name."""
     return sorted((folder or shipped_models()).glob("*.yaml"))

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streamkit.core.errors import MissingPackage, ModelError, Problem
+from streamkit.core.errors import ModelError, Problem
 from streamkit.models.card import Card
+from streamkit.models.onnxruntime_package import need_onnxruntime
 
 if TYPE_CHECKING:
     from streamkit.models.families import Family
@@ -87,15 +88,6 @@ def names_a_layer(file: Path, *names: str) -> bool:
     """Whether an ONNX file has one of these texts, such as the path of a layer in the names of nodes and weights."""
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return any(data.find(name.encode()) >= 0 for name in names)
-
-
-def need_onnxruntime() -> Any:
-    """Return the module `onnxruntime`. Raises MissingPackage."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingPackage("onnxruntime", "cpu", "a network") from error
-    return onnxruntime
 
 
 @functools.lru_cache(maxsize=64)

@@ -16,8 +16,9 @@ from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.core.tasks import Future
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
-from streamkit.models.network import check_model, need_onnxruntime, wrong
+from streamkit.models.network import check_model, wrong
 from streamkit.models.onnx_graph import is_quantized
+from streamkit.models.onnxruntime_package import need_onnxruntime
 from streamkit.models.session import Session, on_this_stream
 from streamkit.models.tensorrt import EXPERIMENTAL
 from streamkit.stages.inference.preprocess import Preprocess
