@@ -1,4 +1,4 @@
-"""The command `run.py models`: lists, downloads, writes and checks model cards."""
+"""The command `streamkit models`: lists, downloads, writes and checks model cards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def models_list() -> int:
 
     for path in list_cards():
         card = load_card(path)
-        there = "ready" if card.file.is_file() else ("run.py models pull " + card.name if card.url else "file missing")
+        there = (
+            "ready" if card.file.is_file() else ("streamkit models pull " + card.name if card.url else "file missing")
+        )
         size = "x".join(map(str, card.input.size))
         echo(f"{card.name:14} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}")
     return 0

@@ -130,7 +130,7 @@ def restore_command() -> str:
 
 
 def eval_command() -> str:
-    """The commands that install what `run.py eval` needs.
+    """The commands that install what `streamkit eval` needs.
 
     TrackEval is installed without its dependencies: its opencv-python would overwrite the files of
     opencv-python-headless.

@@ -123,16 +123,16 @@ def packages() -> Iterator[Finding]:
 
 
 def accuracy() -> Iterator[Finding]:
-    """Check what `run.py eval` needs, if it is there, and that no package overwrites OpenCV's files."""
+    """Check what `streamkit eval` needs, if it is there, and that no package overwrites OpenCV's files."""
     if installed("opencv-python") is not None:
         again = "python -m pip uninstall -y opencv-python opencv-python-headless && " + install_command()
         yield Finding("warn", "opencv-python", "overwrites files of opencv-python-headless", again)
     version = installed("trackeval")
     if version is None:
-        yield Finding("ok", "trackeval", f"is not installed; run.py eval needs it: {eval_command()}")
+        yield Finding("ok", "trackeval", f"is not installed; streamkit eval needs it: {eval_command()}")
         return
     missing = [name for name in ("pycocotools", "scipy", "tabulate") if installed(name) is None]
-    text = f"{version}; run.py eval also needs {', '.join(missing)}" if missing else version
+    text = f"{version}; streamkit eval also needs {', '.join(missing)}" if missing else version
     yield Finding("warn" if missing else "ok", "trackeval", text, install_command("eval") if missing else "")
 
 

@@ -106,7 +106,7 @@ def write_int8(
             count = len(found.last)
             raise ModelError(
                 f"{file.name} has {count} convolution{'s' * (count != 1)}, and none that another one reads: int8 would "
-                "make nothing faster. Keep the float network; on a GPU, convert it with: run.py models convert CARD "
+                "make nothing faster. Keep the float network; on a GPU, convert it with: streamkit models convert CARD "
                 "--f16"
             )
         calibration = CalibrationReader(feeds)

@@ -246,7 +246,7 @@ def check_model(card: Card) -> Card:
 
 
 def _card_of(card: Card) -> str:
-    return f" (write it with: run.py models new {card.file.name})" if card.derived else ""
+    return f" (write it with: streamkit models new {card.file.name})" if card.derived else ""
 
 
 def _points(card: Card, reads: Family, info: ModelInfo) -> list[str]:
@@ -266,7 +266,7 @@ def verify(card: Card) -> None:
     """
     found = sha256(card.file)
     if found != card.sha256:
-        fetch = f", or fetch it again with: run.py models pull {card.name}" if card.url else ""
+        fetch = f", or fetch it again with: streamkit models pull {card.name}" if card.url else ""
         raise wrong(
             card,
             f"{card.file} is not the file of this card: its SHA-256 is {found}, not {card.sha256}. To use another "

@@ -64,7 +64,7 @@ def choose(wanted: str | list[str]) -> Device:
     if trouble is None:
         return Device("cuda", index)
     if wanted != "auto":
-        raise DeviceError(f"device {wanted} cannot be used: {trouble}; `run.py doctor` shows details")
+        raise DeviceError(f"device {wanted} cannot be used: {trouble}; `streamkit doctor` shows details")
     logger.log(logging.INFO if trouble in _warned else logging.WARNING, f"running on the CPU: {trouble}")
     _warned.add(trouble)
     return Device("cpu")

@@ -118,7 +118,7 @@ class Infer(BatchStage):
         if self.context.device.kind == "cuda" and "tensorrt" not in self.providers and is_quantized(self._card.file):
             logger.warning(
                 f"{name} is int8, which is for CPUs: ONNX Runtime's CUDA provider runs it slower than f16; make an f16 "
-                "network from the float one with: run.py models convert CARD --f16"
+                "network from the float one with: streamkit models convert CARD --f16"
             )
 
     def process(self, batch: Batch) -> Batch:

@@ -59,7 +59,9 @@ def test_a_gpu_without_trouble_is_taken(wanted, index, monkeypatch):
 
 def test_a_gpu_asked_for_is_had_or_refused(monkeypatch):
     monkeypatch.setattr(devices, "gpu_trouble", lambda index: f"there is no GPU {index}, only 1")
-    with pytest.raises(DeviceError, match=r"device cuda:4 cannot be used: there is no GPU 4, only 1; `run\.py doctor"):
+    with pytest.raises(
+        DeviceError, match=r"device cuda:4 cannot be used: there is no GPU 4, only 1; `streamkit doctor"
+    ):
         choose("cuda:4")
 
 
