@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shlex
 from pathlib import Path
 
@@ -35,11 +34,15 @@ def demo(context: click.Context, folder: Path, device: str | None) -> int:
     need_onnxruntime()
     text = template_text("detect")
     claim(folder, text)
-    pipeline, _ = write_starter(folder, text)
+    pipeline, video = write_starter(folder, text)
     echo(f"Running {pipeline}: it detects cars, people and bikes in 16 s of a drawn street,")
     echo("draws boxes around them, and writes a record per frame.")
-    outputs = {"video": f"{folder}/out/{{source}}.mp4", "jsonl": f"{folder}/out/{{source}}.jsonl"}
-    set_ = tuple(f"stages.{stage}.path={json.dumps(path)}" for stage, path in outputs.items())
+    paths = {
+        "sources.street": video,  # also where the working folder has a file of that name
+        "stages.video.path": folder / "out" / "{source}.mp4",
+        "stages.jsonl.path": folder / "out" / "{source}.jsonl",
+    }
+    set_ = tuple(f"{name}={path}" for name, path in paths.items())
     code = int(context.invoke(run, pipeline=pipeline, set_=set_, device=device))
     if code == 0:
         echo(f"{folder}/out/street.mp4 shows the objects, {folder}/out/street.jsonl has the records.")

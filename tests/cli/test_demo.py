@@ -6,7 +6,7 @@ tests/repository/test_wheel.py runs it on its whole video.
 from pathlib import Path
 
 import pytest
-from support.videos import write
+from support.clips import write
 
 from streamkit.cli.demo import claim
 from streamkit.cli.starter import template_text
