@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PREFIX = "streamkit/shipped/"
 pytest.importorskip("build")
 pytest.importorskip("hatchling")
+pytestmark = pytest.mark.alone  # the demo is timed, and all share the environment
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,6 @@ def test_the_license_is_in_the_metadata(wheel: Path) -> None:
     assert not [one for one in about.get_all("Classifier", []) if one.startswith("License")]
 
 
-@pytest.mark.alone
 def test_the_demo_runs_in_half_a_minute(installed: Installed) -> None:
     assert installed("--version").stdout == f"streamkit, version {__version__}\n"
     begun = time.monotonic()
