@@ -23,7 +23,7 @@ TUTORIAL = (  # their Python blocks are files, which their pipelines name
     *(f"docs/plugins{part}.md" for part in ("", "-families", "-kinds", "-options", "-processes")),
 )
 GUIDES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
-PLACES = ("out/", "/", "@")  # of words in commands that name no file of the repository
+PLACES = ("out/", "videos/", "val2017/", "/", "@")  # of words in commands that name no file of the repository
 
 
 def text_of(page: str) -> str:
@@ -51,9 +51,9 @@ def commands(page: str) -> list[str]:
 
 
 def named(page: str) -> set[str]:
-    """The files that a page tells the reader to save: the first lines of its blocks say which."""
+    """The files that a page tells the reader to save: the first lines of its blocks, or its text, say which."""
     found = [re.match(r"# (\S+\.(?:py|yaml))\n", block) for kind in ("python", "yaml") for block in blocks(kind, page)]
-    return {match[1] for match in found if match}
+    return {match[1] for match in found if match} | set(re.findall(r"[Ss]ave this as `([\w.-]+)`", text_of(page)))
 
 
 @pytest.fixture
