@@ -9,18 +9,20 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import click
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+if str(DOCS) not in sys.path:
+    sys.path.insert(0, str(DOCS))  # for reference_pages
 
 PROJECT = {
     "ARCHITECTURE.md": "architecture.md",
@@ -48,9 +50,7 @@ def generated() -> dict[str, str]:
     """Markdown by the page's place in the site."""
     pages = {place: (ROOT / name).read_text(encoding="utf-8") for name, place in PROJECT.items()}
     pages |= {place: f"# `{module}`\n\n::: {module}\n" for place, module in API.items()}
-    pages |= dict(_stages())
-    pages["reference/cli.md"] = "\n".join(_commands())
-    pages["reference/index.md"] = _INDEX
+    pages |= dict(_reference())
     pages["examples.md"] = "\n".join(_examples())
     pages |= {_place(name): _shown(name) for name in _example_files()}
     for source, text in [*_written(), *pages.items()]:
@@ -60,49 +60,46 @@ def generated() -> dict[str, str]:
 
 _INDEX = """# Reference
 
-- [Records](../schema.md): every field of the records that stages write, with JSON Schema, Avro and Protobuf
-- [Command line](cli.md): every command and option
-- [Stages](stages/index.md): every stage with its options
-- [streamkit](streamkit.md): the classes that a stage of your own needs
-- [streamkit.plugin_api](plugin_api.md): functions and errors for plugins
-- [streamkit.testing.kit](testing.md): the test kit for stages
+These pages are made from the code, so they are complete for this version.
+
+- A YAML: [every key of a pipeline](pipeline.md), [every stage with its options](stages/index.md), [alarms](alarms.md),
+  [rule language](../rule-language.md)
+- A network: [keys of model cards, network families, and the cards that ship](model-cards.md)
+- Results: [fields of records](records.md), [events](events.md)
+- A running pipeline: [HTTP API](http-api.md), [its bodies](http-bodies.md), [metrics](metrics.md)
+- A terminal: [command line](cli.md)
+- Python: [streamkit](streamkit.md), [streamkit.plugin_api](plugin_api.md), [streamkit.testing.kit](testing.md)
 """
 
 
-def _stages() -> Iterator[tuple[str, str]]:
-    """A page for each stage, and the table of all."""
-    from streamkit.config.describe import explain, stage_page, stage_table
+def _reference() -> Iterator[tuple[str, str]]:
+    """The pages of the reference, but for those of Python."""
+    from reference_pages import (
+        alarm_facts,
+        command_line,
+        event_table,
+        http_api,
+        metrics_table,
+        model_cards,
+        pipeline_keys,
+        record_fields,
+        stage_pages,
+    )  # fmt: skip
+
     from streamkit.core.stage import default_registry
 
     registry = default_registry()
-    table = re.sub(r"^\| `(\w+)`", r"| [`\1`](\1.md)", stage_table(registry), flags=re.MULTILINE)
-    more = (
-        "Under any source, [`fault`](fault.md) injects faults. [`alarms`](alarms.md) has rules on the pipeline itself."
-    )
-    yield "reference/stages/index.md", f"# Stages\n\n{table}\n\n{more}\n"
-    for name in registry.names():
-        yield f"reference/stages/{name}.md", stage_page(registry, name)
-    for name in ("fault", "alarms"):
-        yield f"reference/stages/{name}.md", f"# `{name}`\n\n```text\n{explain(registry, name)}\n```\n"
-
-
-def _commands() -> Iterator[str]:
-    """The page of the command line."""
-    from streamkit.cli import cli
-
-    yield "# Command line\n\n`streamkit` is the installed command; in a checkout, `python run.py` is the same.\n"
-    yield from _command(cli, "streamkit")
-
-
-def _command(command: click.Command, path: str) -> Iterator[str]:
-    import click
-
-    context = click.Context(command, info_name=path)
-    if path != "streamkit":
-        yield f"## `{path}`\n"
-    yield f"```text\n{command.get_help(context)}\n```\n"
-    for name, one in command.commands.items() if isinstance(command, click.Group) else ():
-        yield from _command(one, f"{path} {name}")
+    yield "reference/index.md", _INDEX
+    yield "reference/pipeline.md", pipeline_keys.page(registry)
+    yield from ((f"reference/stages/{name}.md", text) for name, text in stage_pages.pages(registry))
+    yield "reference/alarms.md", alarm_facts.page()
+    yield "reference/model-cards.md", model_cards.page()
+    yield "reference/records.md", record_fields.page()
+    yield "reference/events.md", event_table.page()
+    yield "reference/http-api.md", http_api.page()
+    yield "reference/http-bodies.md", http_api.bodies_page()
+    yield "reference/metrics.md", metrics_table.page()
+    yield "reference/cli.md", command_line.page()
 
 
 def _examples() -> Iterator[str]:
