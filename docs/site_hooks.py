@@ -7,6 +7,7 @@ page that shows the file, so the site needs no other host.
 from __future__ import annotations
 
 import functools
+import itertools
 import posixpath
 import re
 import sys
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 if str(DOCS) not in sys.path:
-    sys.path.insert(0, str(DOCS))  # for reference_pages
+    sys.path.insert(0, str(DOCS))
+import reference_pages  # noqa: E402, F401  # while its folder is in the path: MkDocs removes it after this file
 
 PROJECT = {
     "ARCHITECTURE.md": "architecture.md",
@@ -41,6 +43,7 @@ API = {
 
 _LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
 _CODE = re.compile(r"^(```|~~~).*?^\1 *$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".py": "python", ".json": "json", ".toml": "toml", ".proto": "protobuf"}
 _TEXT = (*_LANGUAGES, ".service", ".avsc", ".txt", "")
 
@@ -221,5 +224,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files outside docs/ to their pages."""
-    return relinked(page.file.src_uri, markdown)
+    """Lead links to files outside docs/ to their pages, and draw diagrams that are chains."""
+    return _MERMAID.sub(_chain, relinked(page.file.src_uri, markdown))
+
+
+def _chain(found: re.Match[str]) -> str:
+    """A diagram of boxes that follow each other, as a list; others stay text, since their script is on another host."""
+    arrows = [line.split("-->") for line in found[1].splitlines() if "-->" in line]
+    boxes = [re.fullmatch(r'\s*(\w+)(?:\["(.*)"\])?\s*', box) for arrow in arrows for box in arrow]
+    named = {box[1]: box[2] for box in boxes if box is not None and box[2]}
+    ends = [tuple(box[1] if box else "" for box in boxes[at : at + 2]) for at in range(0, len(boxes), 2)]
+    if not ends or any(before[1] != after[0] for before, after in itertools.pairwise(ends)):
+        return found[0]
+    texts = (named.get(name, name) for name in (ends[0][0], *(end for _, end in ends)))
+    items = (re.sub(r"[\w/]+\.py:[\w.]+", r"<code>\g<0></code>", text) for text in texts)
+    return f'<ol class="chain">{"".join(f"<li>{item}</li>" for item in items)}</ol>'
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Remove source maps of the theme's scripts, a third of the site's size."""
+    for path in Path(config.site_dir).rglob("*.map"):
+        path.unlink()
