@@ -71,7 +71,23 @@ def cli() -> None:
     """Video analytics as a YAML. `run.py PIPELINE.yaml` runs a pipeline."""
 
 
-for one in (run, check, graph, test, serve, batch, evaluate, bench, capacity, list_, explain, schema, models, doctor, docs):
+for one in (
+    run,
+    check,
+    graph,
+    test,
+    serve,
+    batch,
+    evaluate,
+    bench,
+    capacity,
+    list_,
+    explain,
+    schema,
+    models,
+    doctor,
+    docs,
+):
     cli.add_command(one)
 
 
