@@ -41,9 +41,16 @@ API = {
     "reference/testing.md": "streamkit.testing.kit",
 }
 
+_LAST = "---\nsearch:\n  boost: 0.2\n---\n\n"  # front matter of pages that a search should find last
+
 _LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
 _CODE = re.compile(r"^(```|~~~).*?^\1 *$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 _MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source|video|audio)\b[^>]*\bsrc=["']?((?:https?:)?//[^"'\s>]+)"""
+    r"""|<link\b(?![^>]*\brel=["']?(?:canonical|next|prev))[^>]*\bhref=["']?((?:https?:)?//[^"'\s>]+)"""
+    r"""|<\w+[^>]*\bclass=["']?mermaid\b"""  # its script is loaded from another host
+)
 _LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".py": "python", ".json": "json", ".toml": "toml", ".proto": "protobuf"}
 _TEXT = (*_LANGUAGES, ".service", ".avsc", ".txt", "")
 
@@ -58,7 +65,9 @@ def generated() -> dict[str, str]:
     pages |= {_place(name): _shown(name) for name in _example_files()}
     for source, text in [*_written(), *pages.items()]:
         pages |= {_place(name): _shown(name) for name in _linked(source, text) if _place(name) not in pages}
-    return pages
+    return {
+        place: (_LAST if place.startswith(("project/", "changelog")) else "") + text for place, text in pages.items()
+    }
 
 
 _INDEX = """# Reference
@@ -194,10 +203,11 @@ def _kept(nav: list[Any], pages: set[str]) -> list[Any]:
     kept: list[Any] = []
     for entry in nav:
         title, value = next(iter(entry.items())) if isinstance(entry, dict) else (None, entry)
-        if isinstance(value, str) and not value.endswith(".md"):
+        if value == "reference/stages":
+            title, value = title or "Stages", _stage_nav()
+        elif isinstance(value, str) and not value.endswith(".md"):
             found = (one for one in pages if one.startswith(f"{value}/"))
             value = sorted(found, key=lambda one: (not one.endswith(("/index.md", "/README.md")), one))
-            title = title or "Stages"
         elif isinstance(value, list):
             value = _kept(value, pages)
         elif value not in pages:
@@ -205,6 +215,17 @@ def _kept(nav: list[Any], pages: set[str]) -> list[Any]:
         if value:
             kept.append(value if title is None else {title: value})
     return kept
+
+
+def _stage_nav() -> list[Any]:
+    """The pages of the stages, by what they are for."""
+    from reference_pages.stage_pages import groups
+
+    from streamkit.core.stage import default_registry
+
+    place = "reference/stages/{}.md".format
+    grouped = [{title: [*map(place, names)]} for title, names in groups(default_registry()).items()]
+    return [place("index"), *grouped, place("fault")]
 
 
 def _names(nav: list[Any]) -> Iterator[str]:
@@ -242,6 +263,18 @@ def _chain(found: re.Match[str]) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Remove source maps of the theme's scripts, a third of the site's size."""
-    for path in Path(config.site_dir).rglob("*.map"):
+    """Remove source maps of the theme's scripts, and reject pages that load something from another host."""
+    from mkdocs.exceptions import PluginError
+
+    site = Path(config.site_dir)
+    for path in site.rglob("*.map"):
         path.unlink()
+    for path in site.rglob("*.html"):
+        if found := foreign(path.read_text(encoding="utf-8")):
+            raise PluginError(f"{path.relative_to(site)} loads {found} from another host, and the site works offline")
+
+
+def foreign(html: str) -> str:
+    """The first address at another host that a page loads by itself; empty if there is none."""
+    found = _LOADED.search(html)
+    return "" if found is None else found[1] or found[2] or "mermaid"

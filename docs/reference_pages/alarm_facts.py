@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reference_pages.markdown import table
-from streamkit.config.alarms import FACTS, STAGE, Alarm
+from streamkit.config.alarms import FACTS, Alarm
 from streamkit.config.describe import option_table, paragraphs
 
 _EXAMPLE = """```yaml
@@ -26,7 +26,7 @@ def page() -> str:
 
 
 def _parts() -> Iterator[str]:
-    yield f"# `{STAGE}`\n"
+    yield "# Alarm options and facts\n"
     for part in paragraphs(Alarm):
         yield f"{part}\n"
     yield _EXAMPLE

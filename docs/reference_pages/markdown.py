@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     lines += [f"| {' | '.join(cell(' '.join(one.split())) for one in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def page_links(text: str, docs: str) -> str:
+    """A text with a link in place of each `docs/PAGE.md`; `docs` is the way to that folder, such as `../`."""
+    return re.sub(r"\bdocs/([\w-]+)\.md", lambda found: f"[{found[1].replace('-', ' ')}]({docs}{found[1]}.md)", text)
 
 
 def type_of(schema: Mapping[str, Any], link: Link = lambda name: name) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference_pages.markdown import table, type_of
+from reference_pages.markdown import page_links, table, type_of
 from streamkit.core.records import SCHEMA
 from streamkit.io.formats.description import RECORDS, Group, groups
 from streamkit.io.formats.schemas import json_schema
@@ -16,7 +16,7 @@ _SENT = {name: f"emitters with `send: {name}`" for name in RECORDS} | {
 
 def page() -> str:
     """The page."""
-    return "\n".join(_parts())
+    return page_links("\n".join(_parts()), "../")
 
 
 def _parts() -> Iterator[str]:

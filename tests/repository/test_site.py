@@ -52,7 +52,8 @@ def test_the_navigation_has_what_exists_and_every_page(hooks):
     assert not {"rules.md", "nowhere.md"} & set(more["More"])
     assert decisions["Decisions"][0] == "decisions/README.md"
     assert stages["Stages"][0] == "reference/stages/index.md"
-    assert "reference/stages/detect.md" in stages["Stages"]
+    inference = next(entry["Inference"] for entry in stages["Stages"] if "Inference" in entry)
+    assert "reference/stages/detect.md" in inference
 
 
 def test_a_chain_of_boxes_is_a_list_and_other_diagrams_stay_text(hooks):
@@ -62,6 +63,21 @@ def test_a_chain_of_boxes_is_a_list_and_other_diagrams_stay_text(hooks):
     assert made == ('<ol class="chain"><li>one<br><code>core/a.py:A.run</code></li><li>two</li><li>three</li></ol>\n')
     branch = chain.replace("b --> c", "a --> c")
     assert hooks.on_page_markdown(branch, page, None, None) == branch
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ('<script src="assets/a.js"></script><a href="https://a.example/x">x</a>', ""),
+        ('<link rel="canonical" href="https://a.example/x"><link rel="stylesheet" href="b.css">', ""),
+        ('<script defer src="https://cdn.example/a.js"></script>', "https://cdn.example/a.js"),
+        ('<img alt="" src=//cdn.example/a.png>', "//cdn.example/a.png"),
+        ('<link rel="stylesheet" href="https://fonts.example/a.css">', "https://fonts.example/a.css"),
+        ('<pre class="mermaid"><code>', "mermaid"),
+    ],
+)
+def test_what_a_page_loads_from_another_host_is_found(hooks, html, expected):
+    assert hooks.foreign(html) == expected
 
 
 @pytest.mark.parametrize(
