@@ -316,7 +316,8 @@ def card_key_table(defaults: Mapping[str, Any]) -> list[CardKey]:
 
 def _keys_of(kind: Any, above: str, defaults: Mapping[str, Any]) -> Iterator[CardKey]:
     for key, hint in get_type_hints(kind, include_extras=True).items():
-        name, required = f"{above}{key}", get_origin(hint) is Required
+        origin: Any = get_origin(hint)
+        name, required = f"{above}{key}", origin is Required
         inner = get_args(hint)[0] if required else hint
         marks = getattr(inner, "__metadata__", ())
         if marks:
