@@ -6,6 +6,7 @@ import functools
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 _PIPELINE = "device: cpu\nsources: {street: 'test://'}\nstages: {detect: {model: demo}}\n"
 
@@ -24,8 +25,11 @@ class IdleServer(NamedTuple):
     metrics: list[Any]
 
 
-class _BusyGpu:
+class _IdleGpu:
     """A GPU, for the metrics that a machine without one lacks."""
+
+    def __init__(self, index: int) -> None:
+        pass
 
     def use(self) -> tuple[float, float]:
         """The load of the GPU and of its decoder."""
@@ -37,15 +41,16 @@ def idle_server() -> IdleServer:
     """Read the description of a server."""
     from fastapi import APIRouter
     from fastapi.routing import APIWebSocketRoute
-    from prometheus_client import ProcessCollector
 
     from streamkit.cli.serve import engine_of, open_store, prepare
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
+    from streamkit.core.data import Device
+    from streamkit.runtime.observe import nvml
     from streamkit.serve.app import create_app
     from streamkit.serve.guard import API
     from streamkit.serve.live import Watchers
-    from streamkit.serve.metrics import PipelineCollector
+    from streamkit.serve.metrics import registry
     from streamkit.serve.routes.live import add_live
     from streamkit.serve.token import Token
 
@@ -58,6 +63,6 @@ def idle_server() -> IdleServer:
         add_live(router, engine, Watchers(engine, 1))
         routes = [route for route in router.routes if isinstance(route, APIWebSocketRoute)]
         sockets = [(route.path.replace(":path", ""), route.endpoint.__doc__ or "") for route in routes]
-        collector = PipelineCollector(engine)
-        collector._nvml = {"cuda:0": _BusyGpu()}
-        return IdleServer(document, sockets, [*collector.collect(), *ProcessCollector(registry=None).collect()])
+        with mock.patch.object(nvml, "Nvml", _IdleGpu), mock.patch.object(running, "devices", [Device("cuda")]):
+            metrics = list(registry(engine).collect())
+        return IdleServer(document, sockets, metrics)

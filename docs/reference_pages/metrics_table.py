@@ -7,7 +7,6 @@ from typing import Any
 
 from reference_pages.idle_server import idle_server
 from reference_pages.markdown import table
-from streamkit.serve.metrics import BOUNDS_S
 
 _EXAMPLE = """```yaml
 scrape_configs:
@@ -52,8 +51,7 @@ def _parts() -> Iterator[str]:
         yield table(("metric", "type", "labels", "meaning"), rows)
     yield "## Labels\n"
     yield table(("label", "value"), ((f"`{name}`", text) for name, text in _LABELS.items()))
-    bounds = ", ".join(f"{bound:g}" for bound in BOUNDS_S)
-    yield f"The upper bounds of the histograms' buckets are {bounds} seconds; sums are estimates within 1 %.\n"
+    yield "Sums of histograms are estimates within 1 %.\n"
 
 
 def labels_of(family: Any) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def _parts(registry: Registry) -> Iterator[str]:
     yield "## Top level\n"
     yield table(("key", "type", "default", "meaning"), _top(schema["properties"], schema["required"]))
     yield (
-        "Any value may name environment variables: `${NAME}`. It is an error if one is not set. Durations have a unit "
+        "Any value may name environment variables, `${NAME}` or `${NAME:-default}`. Durations have a unit "
         "(`ms`, `s`, `min`, `h`, `d`) or are seconds; sizes are bytes or have a unit (`KB`, `MB`, `GB`, `KiB`, ...).\n"
     )
     yield "## `sources`\n"

@@ -72,22 +72,8 @@ def cli() -> None:
 
 
 for one in (
-    run,
-    check,
-    graph,
-    test,
-    serve,
-    batch,
-    evaluate,
-    bench,
-    capacity,
-    list_,
-    explain,
-    schema,
-    models,
-    doctor,
-    docs,
-):
+    run, check, graph, test, serve, batch, evaluate, bench, capacity, list_, explain, schema, models, doctor, docs,
+):  # fmt: skip
     cli.add_command(one)
 
 

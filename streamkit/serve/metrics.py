@@ -45,21 +45,19 @@ class PipelineCollector(Collector):
         names = {one.id for one in sources}
         yield _counter("frames", "Frames delivered by a source", "source", ((s.id, s.frames) for s in sources))
         dropped = ((s.id, cause, n) for s in sources for cause, n in s.dropped.items())
-        yield _counter("frames_dropped", "Frames dropped before the graph", "source cause", dropped)
+        yield _counter("frames_dropped", "Frames dropped", "source cause", dropped)
         lost = ((s.id, cause, n) for s in sources for cause, n in s.reconnects.items())
         yield _counter("reconnects", "Reconnects of a source", "source cause", lost)
         states = ((s.id, word, float(s.state == word)) for s in sources for word in STATES)
         yield _gauge("source_state", "1 for the current state of a source", "source state", states)
         rates = ((s.id, s.fps) for s in sources)
-        yield _gauge("source_frames_per_second", "Frames per second at the end of the graph", "source", rates)
+        yield _gauge("source_frames_per_second", "Frame rate of a source at the end of the graph", "source", rates)
         live = self._engine.gallery.live
         yield _gauge("live_viewers", "Clients that watch video or listen to records", "", [(live.viewers,)])
         yield _counter("live_lost", "Fragments and records that slow clients lost", "", [(live.lost,)])
         yield _gauge("sources", "Number of sources", "", [(len(sources),)])
         latency = ((id_, known.latency) for id_, known in list(self._engine.running.states.items()) if id_ in names)
-        yield _histogram(
-            "source_latency_seconds", "Seconds from a frame's arrival to the end of the graph", "source", latency
-        )
+        yield _histogram("source_latency_seconds", "From a frame's arrival to the end of the graph", "source", latency)
 
     def _stages(self) -> Iterator[Metric]:
         stages, running = self._engine.stages(), self._engine.running
@@ -68,17 +66,15 @@ class PipelineCollector(Collector):
         yield _counter("stage_frames_failed", "Frames on which a stage failed", "stage", failed)
         meters = running.meters()
         spent = ((s.id, meters.get(s.id, {}).get("seconds", 0.0)) for s in stages)
-        yield _counter("stage_seconds", "Seconds spent in a stage, of all its threads", "stage", spent)
-        yield _gauge("stage_queue_batches", "Batches that wait before a stage", "stage", running.queues().items())
+        yield _counter("stage_seconds", "Time spent in a stage", "stage", spent)
+        yield _gauge("stage_queue_batches", "Batches queued before a stage", "stage", running.queues().items())
         latency = list(running.latency.items())
-        yield _histogram(
-            "stage_latency_seconds", "Seconds from a frame's arrival to this output stage", "stage", latency
-        )
+        yield _histogram("stage_latency_seconds", "From a frame's arrival to this output stage", "stage", latency)
 
     def _whole(self) -> Iterator[Metric]:
         running = self._engine.running
-        yield _counter("detections", "Objects that a detector found", "stage", dict(running.detections).items())
-        yield _counter("events", "Events emitted", "kind", dict(running.events).items())
+        yield _counter("detections", "Objects found", "stage", dict(running.detections).items())
+        yield _counter("events", "Events", "kind", dict(running.events).items())
         counted: Counter[tuple[str, str]] = Counter()  # several phrases may have one slug
         for phrase, n in running.counts().items():
             what, _, cause = phrase.partition(": ")

@@ -168,8 +168,8 @@ def test_every_command_and_option_is_on_the_page_of_the_command_line(pages, path
 
 def test_every_metric_is_on_the_page_with_its_labels(pages):
     found = rows(pages["reference/metrics.md"], "## Pipeline")
-    source = (ROOT / "streamkit" / "serve" / "metrics.py").read_text(encoding="utf-8")
-    made = set(re.findall(r'_(?:counter|gauge|histogram)\(\s*"(\w+)"', source))
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "streamkit").rglob("metrics.py"))
+    made = set(re.findall(r'\b_?(?:counter|gauge|histogram)\(\s*"(\w+)"', source))
     assert len(made) > 18
     names = {name.removeprefix("streamkit_").removesuffix("_total") for name in found}
     assert made | {"gpu_utilization_ratio", "decoder_utilization_ratio"} == names

@@ -158,7 +158,8 @@ def test_no_tests_is_said():
     ("lines", "told"),
     [
         (["name: x", "insert_at: crossing", GIVEN], "12:5: test.expect is required: the expected output"),
-        (["insert_at: crossing", GIVEN, "expect: {count: 2}"], "12:5: test.name is required: name of the test, for its report"),
+        (["insert_at: crossing", GIVEN, "expect: {count: 2}"],
+         "12:5: test.name is required: name of the test, for its report"),
         (["name: 5", "insert_at: crossing", GIVEN, "expect: {count: 2}"], "12:11: test.name must be text, got 5"),
         (["name: x", "insert_at: crosing", GIVEN, "expect: {count: 2}"],
          "13:16: insert_at: there is no stage 'crosing'; did you mean 'crossing'?"),
