@@ -115,12 +115,8 @@ OPTIONS_OF = {  # the pages that have every option of a stage
     "proximity": ["motion.md", "analytics.md"],
     "heatmap": ["motion.md", "analytics.md"],
     "draw": ["drawing.md"],
-    "track": ["tracking.md"],
     "classify": ["objects.md"],
     "embed": ["objects.md"],
-    "detect": ["tasks.md"],
-    "segment": ["tasks.md"],
-    "pose": ["tasks.md"],
     "email": ["email.md"],
 }
 SHARED = {  # with other emitters: emitters.md has them
