@@ -119,7 +119,7 @@ OPTIONS_OF = {  # the pages that have every option of a stage
     "embed": ["objects.md"],
     "email": ["email.md"],
 }
-SHARED = {  # with other emitters: emitters.md has them
+SHARED = {  # with other emitters: emitters.md and emitters-delivery.md have them
     "email": {
         "send", "labels", "every", "on_change", "when", "crops", "spool", "required", "timeout", "drain",
         "drain_timeout",

@@ -164,10 +164,3 @@ def test_a_family_reads_the_outputs_of_the_reference(name, outputs):
 @pytest.mark.parametrize(("name", "nms"), [(cells[1].strip("`"), cells[4]) for _, cells in families()])
 def test_the_reference_says_whether_boxes_are_suppressed(name, nms):
     assert nms == ("yes" if FAMILIES[name].suppress else "no")
-
-
-def test_the_options_of_models_new_are_on_the_page():
-    from streamkit.cli.models import models_new
-
-    options = {option.opts[0] for option in models_new.params if option.opts[0].startswith("--")}
-    assert {cells[0].strip("`").split()[0] for cells in table(CARDS, "## Write the card down")} == options
