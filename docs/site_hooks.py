@@ -36,10 +36,27 @@ PROJECT = {
 """Pages at the root of the repository, and where the site has them."""
 
 API = {
-    "reference/streamkit.md": "streamkit",
     "reference/plugin_api.md": "streamkit.plugin_api",
     "reference/testing.md": "streamkit.testing.kit",
 }
+
+PACKAGE = {
+    "Pipelines": ("run", "Pipeline", "FrameStream", "PushSource"),
+    "Frames and results": ("Frame", "Detections", "Event", "Color", "Surface", "DLPackArray", "Nv12Planes"),
+    "Stages": (
+        "stage",
+        "FrameStage",
+        "StreamStage",
+        "BatchStage",
+        "Source",
+        "Sink",
+        "Batch",
+        "Device",
+    ),
+    "Types of options": ("Seconds", "Bytes", "Count", "Score", "Pixels", "Point"),
+    "Errors": ("StreamkitError", "ConfigError", "DeviceError", "SourceError", "PipelineEnded"),
+}
+"""What `import streamkit` offers, by task."""
 
 _LAST = "---\nsearch:\n  boost: 0.2\n---\n\n"  # front matter of pages that a search should find last
 
@@ -60,6 +77,7 @@ def generated() -> dict[str, str]:
     """Markdown by the page's place in the site."""
     pages = {place: (ROOT / name).read_text(encoding="utf-8") for name, place in PROJECT.items()}
     pages |= {place: f"# `{module}`\n\n::: {module}\n" for place, module in API.items()}
+    pages["reference/streamkit.md"] = "\n".join(_package())
     pages |= dict(_reference())
     pages["examples.md"] = "\n".join(_examples())
     pages |= {_place(name): _shown(name) for name in _example_files()}
@@ -82,6 +100,16 @@ These pages are made from the code, so they are complete for this version.
 - A terminal: [command line](cli.md)
 - Python: [streamkit](streamkit.md), [streamkit.plugin_api](plugin_api.md), [streamkit.testing.kit](testing.md)
 """
+
+
+def _package() -> Iterator[str]:
+    """The page of what `import streamkit` offers."""
+    yield "# `streamkit`\n\n[Python](../python.md) shows how to use it.\n"
+    for title, names in PACKAGE.items():
+        yield f"## {title}\n"
+        yield from (
+            f"::: streamkit.{name}\n    options: {{show_root_heading: true, heading_level: 3}}\n" for name in names
+        )
 
 
 def _reference() -> Iterator[tuple[str, str]]:

@@ -106,7 +106,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any], example: Ma
         yield table(
             ("parameter", "in", "type", "default", "meaning"),
             (
-                (f"`{one['name']}`", one["in"], type_of(one["schema"]), _default(one), one.get("description", ""))
+                (f"`{one['name']}`", one["in"], _given(one["schema"]), _default(one), one.get("description", ""))
                 for one in parameters
             ),
         )
@@ -119,11 +119,17 @@ def _operation(method: str, path: str, operation: Mapping[str, Any], example: Ma
         yield f"```json\n{json_text(example['response'])}\n```\n"
 
 
+def _given(schema: Mapping[str, Any]) -> str:
+    """The type of a parameter; one that may be left out is not null."""
+    several = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    return type_of({"anyOf": several} if several else schema)
+
+
 def _default(parameter: Mapping[str, Any]) -> str:
     if parameter.get("required"):
         return "required"
     value = parameter["schema"].get("default")
-    return "" if value in (None, "") else f"`{json.dumps(value)}`"
+    return "" if value in (None, "", 2**53) else f"`{json.dumps(value)}`"
 
 
 def _responses(responses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -251,12 +251,14 @@ def commands_of(name):
 def parse(words):
     """Parse the words of a command as the command line does, without running it."""
     command, context = cli, None
+    if words == ["--version"]:  # asks for the installed package
+        return
     try:
         while isinstance(command, click.Group):
             context = command.make_context(command.name, list(words), parent=context)
             _, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
         command.make_context(command.name, list(words), parent=context)
-    except click.exceptions.Exit:  # --help, --version
+    except click.exceptions.Exit:  # --help
         pass
     except click.BadParameter as error:
         if "does not exist" not in error.message:  # a file of the reader

@@ -9,6 +9,7 @@ import click
 import jsonschema
 import pytest
 
+import streamkit
 from streamkit.cli import cli
 from streamkit.config.alarms import FACTS
 from streamkit.config.plan import BatchOptions, DeviceOptions, PipelineOptions, RunOptions
@@ -57,6 +58,11 @@ def commands(command, path):
     yield path, command
     for name, one in command.commands.items() if isinstance(command, click.Group) else ():
         yield from commands(one, f"{path} {name}")
+
+
+def test_everything_that_the_package_offers_is_on_its_page(pages):
+    found = re.findall(r"^::: streamkit\.(\w+)$", pages["reference/streamkit.md"], re.MULTILINE)
+    assert sorted(found) == sorted(streamkit.__all__)
 
 
 # -------------------------------------------------------------------------------------------------------------- a YAML
@@ -212,8 +218,12 @@ def json_bodies(document):
 def test_every_json_body_has_an_example_that_fits_the_openapi_document(document):
     bodies = {(name, part): schema for name, part, schema in json_bodies(document)}
     too_long = {("GET /api/v1/config/schema", "response")}
-    assert {(name, part) for name, parts in EXAMPLES.items() for part in parts} == set(bodies) - too_long
+    there = {(name, part) for name, parts in EXAMPLES.items() for part in parts}
+    assert there == set(bodies) - too_long, "run python docs/http_examples.py; it has the requests"
     for (name, part), schema in bodies.items():
         if (name, part) not in too_long:
             whole = {**schema, "components": document["components"]}
-            jsonschema.Draft202012Validator(whole).validate(EXAMPLES[name][part])
+            wrong = [
+                error.message for error in jsonschema.Draft202012Validator(whole).iter_errors(EXAMPLES[name][part])
+            ]
+            assert wrong == [], f"{name}: run python docs/http_examples.py"
