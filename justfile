@@ -48,8 +48,9 @@ bench kind="cpu" *args:
 lock *args:
     uv pip compile pyproject.toml --universal --all-extras --python-version 3.11 --no-annotate --quiet --custom-compile-command "just lock" --output-file constraints.txt {{ args }}
 
-# Build the source distribution and the wheel into dist/.
+# Build the source distribution and the wheel, with the documentation, into dist/.
 wheel:
+    just docs
     rm -rf dist
     python -m build
 

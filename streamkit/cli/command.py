@@ -14,6 +14,7 @@ from streamkit.cli.batch import batch
 from streamkit.cli.bench import bench, capacity
 from streamkit.cli.common import echo, exit_code
 from streamkit.cli.demo import demo
+from streamkit.cli.docs import docs
 from streamkit.cli.eval import evaluate
 from streamkit.cli.init import init
 from streamkit.cli.inspect import check, doctor, explain, graph, list_, schema, test
@@ -79,7 +80,7 @@ def cli() -> None:
 
 for one in (
     demo, init, run, check, graph, test, serve, batch, evaluate, bench, capacity, list_, explain, schema, models,
-    doctor,
+    doctor, docs,
 ):  # fmt: skip
     cli.add_command(one)
 

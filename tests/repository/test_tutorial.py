@@ -1,4 +1,4 @@
-"""docs/tutorial-yolo.md and docs/models.md: the commands run, and the reference of cards has what the code has."""
+"""docs/tutorial-yolo.md: the commands run; docs/models-*.md: the references of cards and families are the code's."""
 
 import dataclasses
 import itertools
@@ -20,7 +20,8 @@ from streamkit.ops.letterbox import InputSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial-yolo.md").read_text()
-MODELS = (ROOT / "docs" / "models.md").read_text()
+CARDS = (ROOT / "docs" / "models-cards.md").read_text()
+FAMILY_PAGE = (ROOT / "docs" / "models-families.md").read_text()
 
 
 def commands(page: str) -> list[list[str]]:
@@ -88,7 +89,7 @@ def test_the_commands_of_the_tutorial_run(best, here):
 
 def test_the_card_on_the_page_is_what_the_command_writes(test_data, tmp_path):
     shutil.copy(test_data / "models" / "yolov8n_640_deq_dyn.onnx", tmp_path / "best.onnx")
-    assert f"```yaml\n{derive(tmp_path / 'best.onnx').text(tmp_path)}```" in MODELS
+    assert f"```yaml\n{derive(tmp_path / 'best.onnx').text(tmp_path)}```" in CARDS
 
 
 def default(name: str) -> object:
@@ -98,7 +99,7 @@ def default(name: str) -> object:
 
 
 def test_the_reference_has_every_key_and_its_default():
-    rows = {cells[0].strip("`"): cells[2] for cells in table(MODELS, "## Keys of a card")}
+    rows = {cells[0].strip("`"): cells[2] for cells in table(CARDS, "## Keys of a card")}
     assert list(rows) == [
         name for key in CardKeys.__annotations__
         for name in ([key, *(f"input.{inner}" for inner in InputKeys.__annotations__)] if key == "input" else [key])
@@ -118,7 +119,7 @@ def test_the_reference_has_every_key_and_its_default():
 def families() -> list[tuple[str, list[str]]]:
     """Task and cells of each row of the reference of families."""
     found, task = [], ""
-    for cells in table(MODELS, "## Families"):
+    for cells in table(FAMILY_PAGE, "## Families"):
         task = cells[0].strip("| `") or task
         found.append((task, [cell.strip("| ") for cell in cells]))
     return found
@@ -163,10 +164,3 @@ def test_a_family_reads_the_outputs_of_the_reference(name, outputs):
 @pytest.mark.parametrize(("name", "nms"), [(cells[1].strip("`"), cells[4]) for _, cells in families()])
 def test_the_reference_says_whether_boxes_are_suppressed(name, nms):
     assert nms == ("yes" if FAMILIES[name].suppress else "no")
-
-
-def test_the_options_of_models_new_are_on_the_page():
-    from streamkit.cli.models import models_new
-
-    options = {option.opts[0] for option in models_new.params if option.opts[0].startswith("--")}
-    assert {cells[0].strip("`").split()[0] for cells in table(MODELS, "## Write the card down")} == options

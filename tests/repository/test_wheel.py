@@ -7,6 +7,7 @@ with a wheel in $STREAMKIT_WHEEL instead; that one is installed with packages of
 import email
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -21,19 +22,28 @@ from support.commands import decoded, records
 from streamkit import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
-PREFIX = "streamkit/shipped/"
 pytest.importorskip("build")
 pytest.importorskip("hatchling")
 pytestmark = pytest.mark.alone  # the demo is timed, and all share the environment
 
 
+def listed(*words: str) -> list[str]:
+    """The existing files that `git ls-files` lists."""
+    done = subprocess.run(["git", "ls-files", "-z", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in done.stdout.split("\0") if (ROOT / name).is_file()]
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel: by way of the source distribution, as a release is."""
+    """The wheel: by way of the source distribution, as a release is, from the files of a fresh clone."""
     given = os.environ.get("STREAMKIT_WHEEL")
     folder = ROOT / given if given else tmp_path_factory.mktemp("dist")
     if not given:
-        build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
+        clone = tmp_path_factory.mktemp("clone")
+        for name in listed("-co", "--exclude-standard"):
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, clone / name)
+        build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, clone]
         subprocess.run(build, check=True, capture_output=True, timeout=60)
     (found,) = folder.glob("*.whl")
     return found
@@ -70,16 +80,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 def test_the_wheel_has_the_shipped_files_and_is_small(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
-        sizes = {one.filename: one.file_size for one in packed.infolist()}
-    tracked = subprocess.run(["git", "ls-files", "models"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    files = {Path(name).name for name in tracked.splitlines() if name.endswith((".yaml", ".onnx"))}
-    assert {"demo.yaml", "demo.onnx", "color.onnx"} <= files
-    assert {name for name in sizes if name.startswith(PREFIX)} == {
-        *(f"{PREFIX}models/{name}" for name in files), f"{PREFIX}samples/street.mp4"
-    }  # fmt: skip
-    assert sum(size for name, size in sizes.items() if name.startswith(PREFIX)) < 5e6
-    assert wheel.stat().st_size < 5e6
-    assert not [name for name in sizes if not name.startswith(("streamkit/", "streamkit_video-"))]
+        files = {one.filename: one for one in packed.infolist() if not one.filename.startswith("streamkit/docs_site/")}
+    wanted = [name for name in listed("models", "samples") if name.endswith((".yaml", ".onnx", ".mp4"))]
+    assert {"models/demo.yaml", "models/demo.onnx", "samples/street.mp4"} <= set(wanted)
+    shipped = {name: one.file_size for name, one in files.items() if name.startswith("streamkit/shipped/")}
+    assert sorted(shipped) == sorted(f"streamkit/shipped/{name}" for name in wanted)
+    assert sum(shipped.values()) < 5e6
+    assert sum(one.compress_size for one in files.values()) < 5e6
+    assert [name for name in files if not name.startswith(("streamkit/", "streamkit_video-"))] == []
 
 
 def test_the_license_is_in_the_metadata(wheel: Path) -> None:
