@@ -18,9 +18,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from streamkit.core.errors import StreamkitError, describe
-from streamkit.core.text import DISTRIBUTION, ONNXRUNTIMES, eval_command, gpu_command, install_command, restore_command
-from streamkit.models.onnxruntime_package import BOTH_INSTALLED, repair_command
+from streamkit.core.errors import MissingPackage, StreamkitError, describe
+from streamkit.core.text import (
+    DISTRIBUTION,
+    ONNXRUNTIMES,
+    UNINSTALL,
+    eval_command,
+    gpu_command,
+    install_command,
+    restore_command,
+)
+from streamkit.models.onnxruntime_package import BOTH_INSTALLED
 
 GIB = 2**30
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
@@ -167,14 +175,14 @@ def onnxruntimes() -> Iterator[Finding]:
         yield Finding("fail", "onnxruntime", "is not installed", install_command(extra))
         return
     if len(there) == 2:
-        yield Finding("fail", "onnxruntime", BOTH_INSTALLED, repair_command(extra))
+        yield Finding("fail", "onnxruntime", BOTH_INSTALLED, f"{UNINSTALL} && {install_command(extra)}")
         return
     [(name, version)] = there.items()
     try:
         module = importlib.import_module("onnxruntime")
         providers = module.get_available_providers()
     except Exception as error:  # a missing library, or files of the other package
-        again = repair_command("gpu" if name.endswith("gpu") else "cpu")
+        again = f"{UNINSTALL} && {install_command('gpu' if name.endswith('gpu') else 'cpu')}"
         yield Finding("fail", name, f"{version} cannot be imported: {describe(error)}", again)
         return
     yield Finding("ok", name, f"{version}, built with {', '.join(providers)}")
@@ -268,6 +276,8 @@ def demo() -> Iterator[Finding]:
             session.warm((1,), network.input.size)
             took_ms = (time.perf_counter() - begun) * 1e3
             yield Finding("ok", "demo", f"the network runs on the CPU, {took_ms:.0f} ms per frame with one thread")
+        except MissingPackage:
+            pass  # `onnxruntimes` reports it
         except Exception as error:  # of any type: pipelines on the CPU would fail likewise
             text = f"the network does not run on the CPU: {describe(error)}"
             yield Finding("fail", "demo", text, install_command("cpu"))

@@ -38,9 +38,11 @@ def has_driver() -> bool:
     return True
 
 
-def repair_command(extra: str = "") -> str:
-    """Return the commands that leave one whole build; `extra`, by default that of this machine, is `cpu` or `gpu`."""
-    return f"{UNINSTALL} && {install_command(extra or ('gpu' if has_driver() else 'cpu'))}"
+def repair_command() -> str:
+    """Return the commands that leave one whole build: the installed one; if both are, the one for this machine."""
+    builds = list(installed_builds())
+    on_gpu = builds[0].endswith("-gpu") if len(builds) == 1 else has_driver()
+    return f"{UNINSTALL} && {install_command('gpu' if on_gpu else 'cpu')}"
 
 
 def need_onnxruntime() -> Any:

@@ -57,14 +57,15 @@ def test_one_build_is_as_it_should_be(machine, build):
 
 
 @pytest.mark.parametrize("module", [None, ModuleType("onnxruntime")])
-def test_the_rest_of_a_build_is_an_error_with_the_commands(machine, module):
+@pytest.mark.parametrize(("build", "extra"), [("onnxruntime", "cpu"), ("onnxruntime-gpu", "gpu")])
+def test_the_rest_of_a_build_is_an_error_with_the_commands(machine, build, extra, module):
     """As after: pip install onnxruntime-gpu onnxruntime; pip uninstall onnxruntime."""
-    machine("onnxruntime-gpu", driver=True, module=module)
+    machine(build, driver=extra == "cpu", module=module)
     with pytest.raises(DamagedOnnxRuntime) as raised:
         need_onnxruntime()
     text = str(raised.value)
-    assert text.startswith("onnxruntime-gpu 1.32.0 cannot be imported (")
-    assert text.endswith(f"; repair it with: {UNINSTALL} && {install_command('gpu')}")
+    assert text.startswith(f"{build} 1.32.0 cannot be imported (")
+    assert text.endswith(f"; repair it with: {UNINSTALL} && {install_command(extra)}")
 
 
 @pytest.mark.parametrize(("driver", "extra"), [(False, "cpu"), (True, "gpu")])
