@@ -13,7 +13,7 @@ from streamkit.core.text import ONNXRUNTIMES, UNINSTALL, install_command
 
 logger = logging.getLogger(__name__)
 
-BOTH_INSTALLED = f"{' and '.join(ONNXRUNTIMES)} are both installed and overwrite each other's files"
+BOTH_INSTALLED = "onnxruntime and onnxruntime-gpu are both installed and overwrite each other's files"
 
 _warned = False
 
