@@ -45,7 +45,7 @@ def _text(command: click.Command) -> list[str]:
 
 
 def _command(path: str, command: click.Command) -> Iterator[str]:
-    context = click.Context(command, info_name=path)
+    context = click.Context(command, info_name=path, help_option_names=["-h", "--help"])  # click caches the option
     yield f"## `{path}`\n"
     yield f"```text\n{command.get_usage(context)}\n```\n"
     for part in _text(command):
