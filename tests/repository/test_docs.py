@@ -173,6 +173,8 @@ def test_every_pipeline_passes_check(snippet, tmp_path, monkeypatch):
     if "best.onnx" in snippet.text:  # the reader's own network
         shutil.copy(ROOT / "models" / "demo.onnx", tmp_path / "best.onnx")
         (tmp_path / "labels.txt").write_text("car\nperson\nbike\n")
+    if "visit.mp4" in snippet.text:  # the reader's own video
+        shutil.copy(ROOT / "samples" / "street.mp4", tmp_path / "visit.mp4")
     path, text = tmp_path / "pipeline.yaml", snippet.text
     if not re.search(r"^stages:", text, re.MULTILINE):
         text += "\nstages:\n  jsonl: {path: 'out/{source}.jsonl'}\n"
