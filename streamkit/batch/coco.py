@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The format coco: one file of instances for each video, and a merged file of all."""
 
 from __future__ import annotations

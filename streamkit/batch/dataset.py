@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data set's Parquet sink: collects the rows of a file by batch, and writes them as Arrow tables.
 
 Python's cost per frame limits the number of files at once: a batch becomes columns once, each frame keeps only the

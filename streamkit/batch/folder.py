@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The output folder of a data set: its pipeline, its lock, and which files are done."""
 
 from __future__ import annotations

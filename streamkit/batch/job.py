@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that the parts of a batch run exchange, between processes and machines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distributes the files of a run to its workers, the largest first, and commits their results.
 
 A file of unknown size comes first, because it may be the largest.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a file's header without decoding, and classifies why a file failed."""
 
 from __future__ import annotations

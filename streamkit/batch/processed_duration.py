@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures how much of a video was processed, by its packets: headers may promise more than the file has."""
 
 from __future__ import annotations

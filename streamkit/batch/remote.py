@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Remote files: finds them with fsspec, reports why it cannot, and copies them to local paths."""
 
 from __future__ import annotations

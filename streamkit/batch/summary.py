@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress of a run over many files, the summary at its end, and its report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of a data set: their columns, the same for every file, and the conversion of results to Arrow arrays.
 
 The pipeline determines the columns: `track_id` with a tracker, a column for each measure, typed columns for attributes,

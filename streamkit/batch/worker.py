@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker: one warm pipeline, which processes files one after the other, or several in parallel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Worker pools: assign files to workers, handle their messages, and replace workers that died or hang.
 
 The pool of one machine has a process per worker; `ray_worker_pool.py` has that of a Ray cluster.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a pipeline in a separate process and measures it in steady state; `measure` is the parent's side.
 
 The process waits until every source has delivered a frame, the first records are written, and `warmup_s` more; then it

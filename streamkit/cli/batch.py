@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit batch`: runs a pipeline over many files, into one data set."""
 
 from __future__ import annotations

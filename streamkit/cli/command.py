@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The group of all subcommands, and the exit codes."""
 
 from __future__ import annotations

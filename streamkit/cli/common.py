@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What subcommands share: options, readers, signals and exit codes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit eval`: measures a pipeline on labelled video."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of a run on stderr: progress bars on a terminal, plain lines elsewhere, a summary at the end."""
 
 from __future__ import annotations

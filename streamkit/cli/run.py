@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit PIPELINE.yaml`: runs a pipeline."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit serve`: runs a pipeline with an HTTP API, metrics and a web page."""
 
 from __future__ import annotations

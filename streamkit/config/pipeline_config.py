@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and checks a pipeline's YAML: all problems at once, each with its place, before any device is used."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages to the user: each module logs to `logging.getLogger(__name__)`, below the logger `streamkit`.
 
 The commands show these messages with `messages_to`. A program that uses the package configures logging as usual.

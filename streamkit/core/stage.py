@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stage contract: kinds of stages, their options, and the registry.
 
 A stage is a class. Its annotated fields are its options, its docstring is the help, and its base class says how the

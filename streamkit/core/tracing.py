@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records spans of a thread for the timeline of a run. Without a timeline it does nothing and costs nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A YAML file as a tree with the place of each value, typed by the core schema of YAML 1.2.
 
 PyYAML reads YAML 1.1, where `no` is False and `1:30` is 90: it is used here for the syntax only.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends the records of a spool to a broker, in order; retries indefinitely."""
 
 from __future__ import annotations

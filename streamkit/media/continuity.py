@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gaps in an MPEG transport stream, and the frames that they damage.
 
 FFmpeg marks a packet as corrupt where the continuity counter jumps. The flag alone does not mean damage:

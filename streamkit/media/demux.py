@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Demuxing: packets of the video stream of a file or an address."""
 
 from __future__ import annotations

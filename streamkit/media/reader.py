@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads one video from its first to its last frame with demuxer and decoder, and checks its integrity at the end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Error messages for sources that cannot be read, with the reason and the fix."""
 
 from __future__ import annotations

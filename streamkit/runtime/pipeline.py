@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a pipeline from its first frame to its report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Request and response bodies of the API as plain dataclasses, from which FastAPI generates the OpenAPI document."""
 
 from __future__ import annotations

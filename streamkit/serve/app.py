@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The HTTP API below `/api/v1`, the probes and metrics, and the web page.
 
 Reading is open to every client that reaches the port; changes, images and the sources' addresses need a token with the

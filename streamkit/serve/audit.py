@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The audit log: who changed what, from where, and with which result. Secrets are never stored."""
 
 from __future__ import annotations

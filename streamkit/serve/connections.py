@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connection limits: how many connections there may be, and how long a client may take.
 
 uvicorn keeps a connection for as long as its client likes. Here a client has deadlines for sending a request and for

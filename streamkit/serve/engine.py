@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations and views of a running pipeline behind the API. Addresses are always masked.
 
 Only signed-in clients see the sources' addresses; see `ServeEngine.sources`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ASGI middleware for every request and response: host and token checks, body size, and security headers."""
 
 from __future__ import annotations

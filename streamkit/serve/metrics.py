@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prometheus metrics, computed from the pipeline's own counters at each scrape, so that frames have no extra cost.
 
 Histograms use the pipeline's fine buckets, 2 % wide; their sums are estimates within 1 %.

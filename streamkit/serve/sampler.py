@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of a pipeline's counters, for charts: the same values that `metrics` serves to Prometheus."""
 
 from __future__ import annotations

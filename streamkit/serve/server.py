@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the API beside a pipeline: uvicorn on its own thread, stopped with the pipeline."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens of people beside the admin's: those of `--tokens FILE`, and those created on the page, in a private file."""
 
 from __future__ import annotations

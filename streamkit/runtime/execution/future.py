@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads: background work with a result, works side by side, and periodic calls."""
 
 from __future__ import annotations

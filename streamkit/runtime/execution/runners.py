@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runners of each kind of stage, and the choice of a stage's runner."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs one stage on batches: calls it according to its kind, and handles its exceptions.
 
 If a stage raises on a batch, the batch is retried frame by frame. A frame that raises again is marked as failed and

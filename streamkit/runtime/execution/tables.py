@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates batches, splits their tables by frame and joins them again, and merges forks where branches meet."""
 
 from __future__ import annotations

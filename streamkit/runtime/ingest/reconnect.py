@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reconnects a live source when it fails, ends or hangs; retries indefinitely by default.
 
 Indices and times of frames keep rising over all connections, so later stages see one source with a gap.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads one source from start to end on one thread; other threads may pause or end it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of one source while it runs: what it is doing, its frame counts, and its rates."""
 
 from __future__ import annotations

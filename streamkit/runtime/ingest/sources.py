@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sources of a run: those in the YAML, and those that are added and removed while it runs.
 
 Each source is read on a thread. Live and paced sources have a thread each; files share a limited number of threads, and

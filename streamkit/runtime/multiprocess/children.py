@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Child processes: start, orders, messages, supervision, and termination.
 
 A child is a fresh interpreter with a pipe, started with `python -m streamkit.runtime.multiprocess.child`: it does not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a pipeline in several worker processes, each with a part of the sources.
 
 The parent process reads the YAML, gives each worker its sources, and owns the state file, the alarms, the messages,

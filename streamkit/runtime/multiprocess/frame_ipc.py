@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passes frames, without pixels, from worker processes to the stages that the parent process runs for all sources.
 
 These are the sinks that sources of several processes share, and the stages that look across sources, with all stages

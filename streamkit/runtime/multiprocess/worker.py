@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One worker process: runs the graph for its sources on its device, and reports to the parent process.
 
 It waits for `begin`, opens every stage, sends `ready`, and waits for `go`. The parent also sends sources to add, remove

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Alarms on the pipeline itself, evaluated once a second on a separate thread, even while no frames flow.
 
 Raised and cleared alarms go directly to the spools of the emitters, to the page, to the log and into the report. Their

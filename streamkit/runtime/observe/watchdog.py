@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detects stages that hang: a call that takes too long is logged with its Python stack, and counted."""
 
 from __future__ import annotations

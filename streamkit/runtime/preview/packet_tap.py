@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Takes a source's packets as they are read, and makes live video of them while it is viewed.
 
 Without a viewer it costs one comparison per packet, and nothing is kept. A video begins with the first keyframe after

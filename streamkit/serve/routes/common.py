@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the routes share: JSON responses, error descriptions, and the roles that requests need."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live video and records over WebSockets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Video as a source: a file, a device or any address that FFmpeg can read."""
 
 from __future__ import annotations
