@@ -56,6 +56,18 @@ mutants package *args:
 known-mutants *args:
     python tests/mutants/run.py known {{ args }}
 
+# Build the image streamkit:cpu or streamkit:gpu: `just image gpu --build-arg EXTRAS="serve track"`.
+image target="cpu" *args:
+    docker build -f examples/deploy/Dockerfile --target {{ target }} -t streamkit:{{ target }} \
+        --build-arg VERSION=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' streamkit/core/version.py) \
+        --build-arg REVISION=$(git rev-parse HEAD) {{ args }} .
+
+# Resolve the packages of an image with pip, for the image's Python, without installing any.
+image-packages target="gpu":
+    python -m pip install --dry-run --ignore-installed --target build/none --only-binary :all: \
+        --python-version $(sed -n 's/^ARG PYTHON_IMAGE=python:\([0-9.]*\).*/\1/p' examples/deploy/Dockerfile) \
+        ".[{{ target }},$(sed -n 's/^ARG EXTRAS="\(.*\)"/\1/p' examples/deploy/Dockerfile | tr ' ' ,)]"
+
 # Run what must pass before a change is merged.
 gate:
     .ci/run
