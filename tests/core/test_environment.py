@@ -30,7 +30,7 @@ def test_neither_is_set():
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(ValueError, match=r"cannot read .*gone, which the environment variable TOKEN_FILE names: No such"):
+    with pytest.raises(ValueError, match=r"cannot read .*gone, which the environment variable TOKEN_FILE names: No"):
         variable("TOKEN", {"TOKEN_FILE": str(tmp_path / "gone")})
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="TOKEN_FILE names: it is not UTF-8 text"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -40,8 +41,8 @@ class Containers:
             config.write("user root\n" if os.getuid() == 0 else "")  # the container runs as a user without rights
 
     def here(self, text):
-        for inside, place in self.places.items():
-            text = text.replace(f"{inside}/", f"{place}/")
+        inside = "|".join(self.places)
+        text = re.sub(rf"(?<![\w./])({inside})(?=/)", lambda found: str(self.places[found[1]]), text)
         text = text.replace("listener 1883", f"listener {self.broker_port} 127.0.0.1")
         text = text.replace("mosquitto_sub -t", f"mosquitto_sub -p {self.broker_port} -t")
         return text.replace("@mosquitto", f"@127.0.0.1:{self.broker_port}")
@@ -51,7 +52,8 @@ class Containers:
 
     def healthy(self):
         """What the broker's health check returns."""
-        return subprocess.run([*map(self.here, COMPOSE["mosquitto"]["healthcheck"]["test"][1:])], check=False).returncode
+        command = [self.here(word) for word in COMPOSE["mosquitto"]["healthcheck"]["test"][1:]]
+        return subprocess.run(command, check=False).returncode
 
 
 @contextmanager

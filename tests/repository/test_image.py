@@ -49,7 +49,7 @@ def test_the_python_of_the_image_can_run_streamkit(stages, project):
     assert stages["build"].base == stages["runtime"].base  # the environment names its interpreter's path
 
 
-@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("image", IMAGES, ids="image-{}".format)
 def test_an_image_has_the_extras_of_its_device(stages, dockerfile, project, image):
     extras = read_dockerfile(dockerfile.read_text())[0]["EXTRAS"].split()
     known = project["project"]["optional-dependencies"]
@@ -59,8 +59,8 @@ def test_an_image_has_the_extras_of_its_device(stages, dockerfile, project, imag
     (command,) = packages.rest_of("RUN")
     assert f"for extra in {image} ${{EXTRAS}}" in command
     assert packages.rest_of("COPY") == ["pyproject.toml ./"]  # a change of the code does not install them again
-    copied = [rest for rest in stages[image].rest_of("COPY")]
-    assert [re.match(r"--from=([\w-]+) ", rest)[1] for rest in copied] == [f"packages-{image}", "wheel"]
+    copied = [re.match(r"--from=([\w-]+) ", rest)[1] for rest in stages[image].rest_of("COPY")]
+    assert copied == [f"packages-{image}", "wheel"]
 
 
 def test_the_build_gets_what_the_wheel_is_made_of(root, project, patterns):
@@ -99,7 +99,7 @@ def test_patterns_are_read_as_docker_does(path, patterns, found):
     assert ignored(path, patterns) is found
 
 
-@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("image", IMAGES, ids="image-{}".format)
 def test_an_image_runs_the_server_as_a_user_without_rights(stages, project, image):
     steps = [step for stage in lineage(stages, image) for step in stage.steps]
     last = dict(steps)
@@ -135,7 +135,7 @@ def test_hadolint_accepts_the_dockerfile(dockerfile):
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("image", IMAGES, ids="image-{}".format)
 def test_pip_finds_the_packages_of_an_image_as_wheels(root, image):
     if shutil.which("just") is None:
         pytest.skip("no just on this machine")
