@@ -62,10 +62,9 @@ image target="cpu" *args:
         --build-arg VERSION=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' streamkit/core/version.py) \
         --build-arg REVISION=$(git rev-parse HEAD) {{ args }} .
 
-# Resolve the packages of an image with pip, for the image's Python, without installing any.
+# Resolve the packages of an image with pip, without installing any.
 image-packages target="gpu":
-    python -m pip install --dry-run --ignore-installed --target build/none --only-binary :all: \
-        --python-version $(sed -n 's/^ARG PYTHON_IMAGE=python:\([0-9.]*\).*/\1/p' examples/deploy/Dockerfile) \
+    python -m pip install --dry-run --ignore-installed \
         ".[{{ target }},$(sed -n 's/^ARG EXTRAS="\(.*\)"/\1/p' examples/deploy/Dockerfile | tr ' ' ,)]"
 
 # Run what must pass before a change is merged.
