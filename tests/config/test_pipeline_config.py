@@ -129,7 +129,7 @@ def test_a_variable_may_be_in_a_file(monkeypatch, tmp_path):
     (tmp_path / "score").unlink()
     for written in (text, text.replace("SCORE}", "SCORE:-0.5}")):
         (told,) = problems(written)
-        assert told.startswith(f"5:14: cannot read {tmp_path / 'score'}, which the environment variable STREAMKIT_TEST")
+        assert told.startswith(f"5:16: cannot read {tmp_path / 'score'}, which the environment variable STREAMKIT_TEST")
 
 
 # -------------------------------------------------------------------------------------------------------- faults

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
+from streamkit.runtime.ingest.source_status import STATES
 from streamkit.runtime.observe.nvml import GpuUtilization
 from streamkit.serve.metrics import PipelineCollector, registry
 
@@ -77,6 +78,8 @@ def test_selectors_and_legends_use_labels_that_there_are(exported):
             found = selectors(parsed(target["expr"]))
             for one in found:
                 assert {match.name for match in one.matchers.matchers} <= exported[one.name] | SCRAPED, panel["title"]
+                states = [match.value for match in one.matchers.matchers if match.name == "state"]
+                assert {word for text in states for word in text.split("|")} <= set(STATES)
             labels = SCRAPED.union(*(exported[one.name] for one in found))
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels, panel["title"]
 
