@@ -100,7 +100,11 @@ def test_the_broker_wants_the_password_and_keeps_to_its_topics(containers, broke
     assert containers.healthy() == 0
     secret = containers.secret("mqtt_password")
     assert secret not in (containers.places["/tmp"] / "passwords").read_text()
-    for path in (containers.places["/tmp"] / "passwords", containers.places["/tmp"] / "health" / "mosquitto_sub"):
+    for path in (
+        containers.places["/tmp"] / "passwords",
+        containers.places["/tmp"] / "acl",
+        containers.places["/tmp"] / "health" / "mosquitto_sub",
+    ):
         assert path.stat().st_mode & 0o077 == 0
     account = ["-u", "streamkit", "-P", secret]
     for wrong in ([], ["-u", "streamkit", "-P", "wrong"], ["-u", "other", "-P", secret]):
@@ -136,6 +140,8 @@ def test_the_server_becomes_healthy_sends_events_and_ends(containers, broker, ro
         until(lambda: subprocess.run(health, stderr=subprocess.DEVNULL, check=False).returncode == 0)
         topic, _, record = client.stdout.readline().partition(" ")
         assert (topic, json.loads(record)["event"]["kind"]) == ("streamkit/street/crossed", "crossed")
+        admin = {"Authorization": f"Bearer {containers.secret('streamkit_token')}"}
+        assert httpx.get(f"http://127.0.0.1:{port}/api/v1/session", headers=admin).json()["role"] == "admin"
         scraped(containers, port)
         server.send_signal(signal.SIGTERM)
         assert server.wait(float(service["stop_grace_period"].removesuffix("s"))) == 130

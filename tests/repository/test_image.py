@@ -79,7 +79,14 @@ def test_the_build_gets_nothing_that_git_ignores(root, patterns):
         name = line.strip("/").replace("*", "x")
         inside = name if "." in name.lstrip(".") else f"{name}/file"
         assert ignored(inside, patterns) != line.startswith("!"), line
-    for secret in ("examples/deploy/secrets/streamkit_token", ".env", "models/.env", "key.pem", ".git/config"):
+    for secret in (
+        "examples/deploy/secrets/streamkit_token",
+        ".env",
+        "models/.env",
+        "secrets/token",
+        "key.pem",
+        ".git/config",
+    ):
         assert ignored(secret, patterns), secret
 
 

@@ -78,10 +78,15 @@ def test_selectors_and_legends_use_labels_that_there_are(exported):
             found = selectors(parsed(target["expr"]))
             for one in found:
                 assert {match.name for match in one.matchers.matchers} <= exported[one.name] | SCRAPED, panel["title"]
-                states = [match.value for match in one.matchers.matchers if match.name == "state"]
-                assert {word for text in states for word in text.split("|")} <= set(STATES)
             labels = SCRAPED.union(*(exported[one.name] for one in found))
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels, panel["title"]
+
+
+def test_states_are_those_of_sources():
+    texts = [*(text for text, _ in TARGETS), *(rule["expr"] for rule in ALERTS)]
+    found = [match for text in texts for one in selectors(parsed(text)) for match in one.matchers.matchers]
+    states = {word for match in found if match.name == "state" for word in match.value.split("|")}
+    assert {"running", "failed"} <= states <= set(STATES)
 
 
 def test_panels_do_not_overlap_and_use_the_dashboard_s_data_source():
