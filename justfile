@@ -82,7 +82,7 @@ image target="cpu" *args:
 
 # Resolve the packages of an image with pip, without installing any.
 image-packages target="gpu":
-    python -m pip install --dry-run --ignore-installed \
+    python -m pip install --dry-run --ignore-installed --constraint constraints.txt \
         ".[{{ target }},$(sed -n 's/^ARG EXTRAS="\(.*\)"/\1/p' examples/deploy/Dockerfile | tr ' ' ,)]"
 
 # Run what must pass before a change is merged.

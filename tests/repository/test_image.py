@@ -58,7 +58,8 @@ def test_an_image_has_the_extras_of_its_device(stages, dockerfile, project, imag
     packages = stages[f"packages-{image}"]
     (command,) = packages.rest_of("RUN")
     assert f"for extra in {image} ${{EXTRAS}}" in command
-    assert packages.rest_of("COPY") == ["pyproject.toml ./"]  # a change of the code does not install them again
+    assert "--constraints constraints.txt" in command  # the versions that the gate tests
+    assert packages.rest_of("COPY") == ["pyproject.toml constraints.txt ./"]  # a change of the code does not install them again
     copied = [re.match(r"--from=([\w-]+) ", rest)[1] for rest in stages[image].rest_of("COPY")]
     assert copied == [f"packages-{image}", "wheel"]
 
@@ -66,7 +67,7 @@ def test_an_image_has_the_extras_of_its_device(stages, dockerfile, project, imag
 def test_the_build_gets_what_the_wheel_is_made_of(root, project, patterns):
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     version = project["tool"]["hatch"]["version"]["path"]
-    needed = ["pyproject.toml", "LICENSE", project["project"]["readme"], version, "models/demo.onnx"]
+    needed = ["pyproject.toml", "constraints.txt", "LICENSE", project["project"]["readme"], version, "models/demo.onnx"]
     for name in [*needed, *wheel["packages"], *wheel.get("force-include", {})]:
         assert (root / name).exists(), name
         assert not ignored(name, patterns), name
