@@ -59,7 +59,7 @@ def test_an_image_has_the_extras_of_its_device(stages, dockerfile, project, imag
     (command,) = packages.rest_of("RUN")
     assert f"for extra in {image} ${{EXTRAS}}" in command
     assert "--constraints constraints.txt" in command  # the versions that the gate tests
-    assert packages.rest_of("COPY") == ["pyproject.toml constraints.txt ./"]  # a change of the code does not install them again
+    assert packages.rest_of("COPY") == ["pyproject.toml constraints.txt ./"]  # not the code, which changes more often
     copied = [re.match(r"--from=([\w-]+) ", rest)[1] for rest in stages[image].rest_of("COPY")]
     assert copied == [f"packages-{image}", "wheel"]
 
@@ -68,7 +68,8 @@ def test_the_build_gets_what_the_wheel_is_made_of(root, project, patterns):
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     version = project["tool"]["hatch"]["version"]["path"]
     needed = ["pyproject.toml", "constraints.txt", "LICENSE", project["project"]["readme"], version, "models/demo.onnx"]
-    for name in [*needed, *wheel["packages"], *wheel.get("force-include", {})]:
+    hooks = [hook["path"] for hook in wheel.get("hooks", {}).values()]
+    for name in [*needed, *hooks, *wheel["packages"], *wheel.get("force-include", {})]:
         assert (root / name).exists(), name
         assert not ignored(name, patterns), name
     modules = [path.relative_to(root).as_posix() for path in (root / "streamkit").rglob("*.py")]
