@@ -51,7 +51,7 @@ def test_the_python_of_the_image_can_run_streamkit(stages, project):
 
 @pytest.mark.parametrize("image", IMAGES, ids="image-{}".format)
 def test_an_image_has_the_extras_of_its_device(stages, dockerfile, project, image):
-    extras = read_dockerfile(dockerfile.read_text())[0]["EXTRAS"].split()
+    extras = read_dockerfile(dockerfile.read_text())[0]["EXTRAS"].split(",")
     known = project["project"]["optional-dependencies"]
     assert {"serve", "track", "mqtt"} <= set(extras) <= known.keys()
     assert image in known

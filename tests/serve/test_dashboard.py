@@ -11,9 +11,10 @@ import pytest
 import yaml
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
+from streamkit.core.data import Device
 from streamkit.runtime.ingest.source_status import STATES
-from streamkit.runtime.observe.nvml import GpuUtilization
-from streamkit.serve.metrics import PipelineCollector, registry
+from streamkit.runtime.observe import nvml
+from streamkit.serve.metrics import registry
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "streamkit.json").read_text())
@@ -42,12 +43,12 @@ def parsed(text: str) -> Any:
 @pytest.fixture(scope="module")
 def exported(server):
     """The labels of each series that the server exports, also those of a GPU, by its name."""
-    families = list(registry(server.engine).collect())
-    collector = PipelineCollector(server.engine)
-    collector._nvml = {"cuda:0": SimpleNamespace(use=lambda: GpuUtilization(0.25, 0.5))}
-    families += [one for one in collector.collect() if "utilization" in one.name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvml, "Nvml", lambda index: SimpleNamespace(use=lambda: nvml.GpuUtilization(0.25, 0.5)))
+        patch.setattr(server.engine.running, "devices", (Device("cuda"),))
+        metrics = registry(server.engine)
     found = {}
-    for family in families:
+    for family in metrics.collect():
         labels = set(getattr(family, "_labelnames", ())).union(*(sample.labels for sample in family.samples))
         if isinstance(family, HistogramMetricFamily):
             found |= {f"{family.name}_{end}": labels | {"le"} for end in ("bucket", "sum", "count")}
