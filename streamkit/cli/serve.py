@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from streamkit.cli import common
+from streamkit.core.environment import variable
 from streamkit.core.errors import ConfigError
 
 _TOKEN = "STREAMKIT_TOKEN"
@@ -58,7 +58,7 @@ def serve(
 
     display = open_display()
     try:
-        known = Token(token or os.environ.get(_TOKEN) or None)
+        known = Token(token or variable(_TOKEN) or None)
     except ValueError as error:
         raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
     others = read_tokens(tokens) if tokens is not None else []
