@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Environment variables whose value may be in a file, as Docker, Kubernetes and systemd pass secrets."""
 
 from __future__ import annotations
