@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import IO, Any, cast
 
+from streamkit.batch.remote import RangeFile
 from streamkit.core.data import Frame
+from streamkit.core.errors import SourceError
 from streamkit.media.frame_sampling import frame_range
 from streamkit.stages.sources.source import VideoSource
 
@@ -18,17 +20,31 @@ _RATE = 25.0
 _SLACK_S = 1e-6
 
 
+@dataclass(eq=False, kw_only=True)
 class MeasuredSource(VideoSource):
-    """A video that reports, when it ends or breaks off, how many seconds of it were processed."""
+    """A video that reports, when it ends or breaks off, how many seconds of it were processed.
+
+    Attributes:
+        file: an open remote file to read in place of `uri`, which then is only its name.
+    """
+
+    file: RangeFile | None = None
 
     def frames(self) -> Iterator[Frame]:
         """Measure the packets of the frames; see `VideoSource.frames`."""
         span = ProcessedDuration(self.start, self.end)
-        self.context = replace(self.context, runtime=replace(self.context.runtime, on_packet=span))
+        runtime = replace(self.context.runtime, on_packet=span, file=cast("IO[bytes] | None", self.file))
+        self.context = replace(self.context, runtime=runtime)
         try:
             yield from super().frames()
+        except SourceError:
+            if self.file is not None:
+                self.file.check()  # the connection is the reason, and not what FFmpeg makes of the missing bytes
+            raise
         finally:
             self.context.runtime.facts[PROCESSED_S] = span.seconds
+        if self.file is not None:
+            self.file.check()
 
 
 class ProcessedDuration:
