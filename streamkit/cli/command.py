@@ -14,8 +14,10 @@ from streamkit.cli.batch import batch
 from streamkit.cli.bench import bench, capacity
 from streamkit.cli.common import echo, exit_code
 from streamkit.cli.eval import evaluate
+from streamkit.cli.export import export
 from streamkit.cli.inspect import check, doctor, explain, graph, list_, schema, test
 from streamkit.cli.models import models
+from streamkit.cli.query import query
 from streamkit.cli.run import run
 from streamkit.cli.serve import serve
 from streamkit.core.errors import StreamkitError
@@ -70,7 +72,10 @@ def cli() -> None:
     """Video analytics as a YAML. `run.py PIPELINE.yaml` runs a pipeline."""
 
 
-for one in (run, check, graph, test, serve, batch, evaluate, bench, capacity, list_, explain, schema, models, doctor):
+for one in (
+    run, check, graph, test, serve, batch, query, export, evaluate, bench, capacity, list_, explain, schema, models,
+    doctor,
+):  # fmt: skip
     cli.add_command(one)
 
 

@@ -161,9 +161,7 @@ def test_several_detectors_stand_frame_by_frame(tmp_path):
 
 
 def test_columns_come_and_go_and_unknown_ones_are_kept(tmp_path):
-    tables = DatasetTables(
-        (ObjectColumn("track_id", "int"), ObjectColumn("speed_kmh", "float")), others=True
-    )
+    tables = DatasetTables((ObjectColumn("track_id", "int"), ObjectColumn("speed_kmh", "float")), others=True)
     made, sink = sink_of(tmp_path, tables)
     four = frames(4)
     four[0].tables = {"d": detections([[1, 2, 3, 4]], track_id=[9], labels=("car",))}

@@ -1,0 +1,181 @@
+"""Runs queries on the index of a data set: read-only, without access to anything else, with labels that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamkit.core.errors import ConfigError
+from streamkit.core.text import nearest
+from streamkit.query.index import duckdb
+
+_SETTINGS = {
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,
+    "TimeZone": "UTC",
+    "temp_directory": "",
+}
+_READS = ("SELECT", "EXPLAIN")
+_SHOWN = 12
+_WHERE = "SELECT source, frame, pts_s, counts, key FROM frames WHERE (\n{}\n) ORDER BY source, key, frame"
+FRAMES_WITHOUT_ROWS = """
+SELECT count(*) FROM files WHERE status = 'done' AND frames > (SELECT count(*) FROM frames WHERE frames.key = files.key)
+"""
+
+
+class Rows:
+    """The result of a query, read once.
+
+    Attributes:
+        columns: the names of the columns.
+    """
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.schema = reader.schema
+        self.columns: list[str] = list(reader.schema.names)
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the rows as Arrow record batches. Raises ConfigError if the query fails on a value."""
+        while True:
+            try:
+                batch = self._reader.read_next_batch()
+            except StopIteration:
+                return
+            except Exception as error:  # DuckDB's errors come through Arrow's stream
+                raise ConfigError(f"the query failed: {_text(error)}") from error
+            yield batch
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows as Python values; a map is a dict."""
+        import pyarrow.types
+
+        maps = [pyarrow.types.is_map(field.type) for field in self.schema]
+        for batch in self.batches():
+            columns = [
+                [None if value is None else dict(value) for value in column.to_pylist()]
+                if is_map
+                else column.to_pylist()
+                for column, is_map in zip(batch.columns, maps, strict=True)
+            ]
+            yield from zip(*columns, strict=True)
+
+
+class Database:
+    """The tables of a data set; a context manager.
+
+    Args:
+        index: the path of its index.
+        labels: the classes of the pipeline's models.
+    """
+
+    def __init__(self, index: Path, labels: Sequence[str]) -> None:
+        self._database = duckdb().connect(str(index), read_only=True)
+        for name, value in _SETTINGS.items():
+            self._database.execute(f"SET {name} = {json.dumps(value)}" if value != "" else f"SET {name} = ''")
+        self._database.execute("SET lock_configuration = true")
+        found = self._database.execute(
+            "SELECT DISTINCT coalesce(label, class_id::TEXT) AS name FROM objects ORDER BY name"
+        )
+        self.labels: tuple[str, ...] = tuple(dict.fromkeys([*labels, *(label for (label,) in found.fetchall())]))
+
+    def query(self, sql: str) -> Rows:
+        """Run one SELECT.
+
+        Raises:
+            ConfigError: it is wrong, does more than read, or names a label that the data set does not know.
+        """
+        duck = duckdb()
+        try:
+            statements = self._database.extract_statements(sql)
+            kinds = [str(one.type).rpartition(".")[2] for one in statements]
+            if len(kinds) != 1 or kinds[0] not in _READS:
+                raise ConfigError(f"a query reads only: write one SELECT, got {', '.join(kinds) or 'nothing'}")
+            self._check_labels(sql)
+            return Rows(_reader(self._database.sql(sql)))
+        except duck.Error as error:
+            raise ConfigError(f"the query is wrong: {_text(error)}{self._hint(str(error))}") from error
+
+    def where(self, condition: str) -> Rows:
+        """The frames for which a condition over the columns of `frames` holds. Raises ConfigError."""
+        return self.query(_WHERE.format(condition))
+
+    def fetch(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a query of this package."""
+        rows: list[tuple[Any, ...]] = self._database.execute(sql, list(values)).fetchall()
+        return rows
+
+    def table(self, sql: str, *values: Any) -> Any:
+        """The rows of a query of this package as an Arrow table."""
+        return _reader(self._database.execute(sql, list(values))).read_all()
+
+    def keep(self, name: str, rows: Any) -> None:
+        """Make an Arrow table readable under a name."""
+        self._database.register(name, rows)
+
+    def close(self) -> None:
+        """Close the index."""
+        self._database.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _check_labels(self, sql: str) -> None:
+        (text,) = self._database.execute("SELECT json_serialize_sql(?::TEXT)", [sql]).fetchone()
+        for label in dict.fromkeys(_labels(json.loads(text))):
+            if label not in self.labels:
+                raise ConfigError(f"there is no label {label!r} in this data set{self._known(label)}")
+
+    def _known(self, label: str) -> str:
+        near = nearest(label.lower(), self.labels)
+        more = f" and {len(self.labels) - _SHOWN} more" if len(self.labels) > _SHOWN else ""
+        known = f"there are {', '.join(self.labels[:_SHOWN])}{more}" if self.labels else "it has none"
+        return f"; did you mean {near!r}? ({known})" if near else f"; {known}"
+
+    def _hint(self, text: str) -> str:
+        """What to write instead of a label without quotes."""
+        found = re.search(r'Referenced column "([^"]+)" not found', text)
+        if found and found[1] in self.labels:
+            return f"; a label is text: write count_of('{found[1]}')"
+        return ""
+
+
+def _labels(node: Any) -> Iterator[str]:
+    """The labels in a parsed query: of `count_of('truck')`, `label = 'truck'` and `label IN ('truck', 'bus')`."""
+    if isinstance(node, Mapping):
+        parts = node.get("children") or [node.get("left"), node.get("right")]
+        if node.get("function_name") == "count_of":
+            yield from _texts(parts[:1])
+        elif node.get("type") in ("COMPARE_EQUAL", "COMPARE_IN", "COMPARE_NOTEQUAL", "COMPARE_NOT_IN") and any(
+            isinstance(part, Mapping) and (part.get("column_names") or [""])[-1] == "label" for part in parts
+        ):
+            yield from _texts(parts)
+    for one in node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ():
+        yield from _labels(one)
+
+
+def _texts(nodes: Sequence[Any]) -> Iterator[str]:
+    for node in nodes:
+        value = node.get("value") if isinstance(node, Mapping) else None
+        if isinstance(value, Mapping) and isinstance(value.get("value"), str):
+            yield value["value"]
+
+
+def _reader(relation: Any) -> Any:
+    import pyarrow
+
+    return pyarrow.RecordBatchReader.from_stream(relation)
+
+
+def _text(error: BaseException) -> str:
+    """DuckDB's message on one line, without its drawing of the place."""
+    text = str(error).partition("\n\nLINE ")[0].partition("\n\n^")[0]
+    return " ".join(text.split())
