@@ -124,7 +124,7 @@ def _rotated_box(table: Detections, row: int, box: np.ndarray, size: np.ndarray)
     corners = table.extra.get("corners")
     if corners is None or np.isnan(corners[row]).any():
         return _corners_of_box(box, size)
-    return np.clip(corners[row].astype(np.float64) / size, 0, 1).ravel().tolist()
+    return _shares(corners[row].astype(np.float64), size)
 
 
 def _outline(table: Detections, row: int, box: np.ndarray, size: np.ndarray) -> list[float]:
@@ -140,7 +140,12 @@ def _outline(table: Detections, row: int, box: np.ndarray, size: np.ndarray) -> 
     longest = max(outlines, key=cv2.contourArea, default=np.zeros((0, 1, 2)))
     if len(longest) < 3:  # a line, or a few pixels
         return _corners_of_box(box, size)
-    return np.clip((longest[:, 0] + (left + 0.5, top + 0.5)) / size, 0, 1).ravel().tolist()
+    return _shares(longest[:, 0] + (left + 0.5, top + 0.5), size)
+
+
+def _shares(points: np.ndarray, size: np.ndarray) -> list[float]:
+    shares: list[float] = np.clip(points / size, 0, 1).ravel().tolist()
+    return shares
 
 
 def _corners_of_box(box: np.ndarray, size: np.ndarray) -> list[float]:
@@ -235,19 +240,19 @@ class CvatAnnotations:
         self._end("attributes")
         self._end("label")
 
-    def _begin(self, name: str, **attributes: Any) -> None:
-        self._xml.startElement(name, {key: str(value) for key, value in attributes.items()})  # type: ignore[arg-type]
-        if name in ("annotations", "meta", "task", "labels", "label", "attributes", "image"):
+    def _begin(self, element: str, **attributes: Any) -> None:
+        self._xml.startElement(element, {key: str(value) for key, value in attributes.items()})  # type: ignore[arg-type]
+        if element in ("annotations", "meta", "task", "labels", "label", "attributes", "image"):
             self._xml.characters("\n")
 
     def _end(self, name: str) -> None:
         self._xml.endElement(name)
         self._xml.characters("\n")
 
-    def _text(self, name: str, text: str, **attributes: str) -> None:
-        self._begin(name, **attributes)
+    def _text(self, element: str, text: str, **attributes: str) -> None:
+        self._begin(element, **attributes)
         self._xml.characters(text)
-        self._end(name)
+        self._end(element)
 
 
 def _cvat_points(points: np.ndarray) -> str:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from streamkit.core.errors import ConfigError
 from streamkit.core.text import nearest
 from streamkit.query.index import duckdb
+from streamkit.query.parsed_query import ParsedQuery
 
-_SETTINGS = {
+_SETTINGS = {  # after the folder for temporary files
     "enable_external_access": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "python_enable_replacements": False,
     "TimeZone": "UTC",
-    "temp_directory": "",
+    "lock_configuration": True,
 }
 _READS = ("SELECT", "EXPLAIN")
 _SHOWN = 12
@@ -35,8 +36,8 @@ class Rows:
         columns: the names of the columns.
     """
 
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
+    def __init__(self, reader: Any, cursor: Any) -> None:
+        self._reader, self._cursor = reader, cursor
         self.schema = reader.schema
         self.columns: list[str] = list(reader.schema.names)
 
@@ -76,9 +77,9 @@ class Database:
 
     def __init__(self, index: Path, labels: Sequence[str]) -> None:
         self._database = duckdb().connect(str(index), read_only=True)
-        for name, value in _SETTINGS.items():
-            self._database.execute(f"SET {name} = {json.dumps(value)}" if value != "" else f"SET {name} = ''")
-        self._database.execute("SET lock_configuration = true")
+        self._temporary = tempfile.TemporaryDirectory(prefix="streamkit-")  # what does not fit in memory
+        for name, value in {"temp_directory": self._temporary.name, **_SETTINGS}.items():
+            self._database.execute(f"SET {name} = '{value}'")
         found = self._database.execute(
             "SELECT DISTINCT coalesce(label, class_id::TEXT) AS name FROM objects ORDER BY name"
         )
@@ -96,8 +97,10 @@ class Database:
             kinds = [str(one.type).rpartition(".")[2] for one in statements]
             if len(kinds) != 1 or kinds[0] not in _READS:
                 raise ConfigError(f"a query reads only: write one SELECT, got {', '.join(kinds) or 'nothing'}")
-            self._check_labels(sql)
-            return Rows(_reader(self._database.sql(sql)))
+            parsed = ParsedQuery(self._database, sql)
+            self._check_labels(parsed.labels)
+            cursor = self._database.cursor()  # its result may still be read when other queries run
+            return Rows(_reader(cursor.sql(parsed.sql)), cursor)
         except duck.Error as error:
             raise ConfigError(f"the query is wrong: {_text(error)}{self._hint(str(error))}") from error
 
@@ -112,7 +115,7 @@ class Database:
 
     def table(self, sql: str, *values: Any) -> Any:
         """The rows of a query of this package as an Arrow table."""
-        return _reader(self._database.execute(sql, list(values))).read_all()
+        return _reader(self._database.sql(sql, params=list(values))).read_all()
 
     def keep(self, name: str, rows: Any) -> None:
         """Make an Arrow table readable under a name."""
@@ -121,6 +124,7 @@ class Database:
     def close(self) -> None:
         """Close the index."""
         self._database.close()
+        self._temporary.cleanup()
 
     def __enter__(self) -> Database:
         return self
@@ -128,9 +132,8 @@ class Database:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _check_labels(self, sql: str) -> None:
-        (text,) = self._database.execute("SELECT json_serialize_sql(?::TEXT)", [sql]).fetchone()
-        for label in dict.fromkeys(_labels(json.loads(text))):
+    def _check_labels(self, labels: Sequence[str]) -> None:
+        for label in labels:
             if label not in self.labels:
                 raise ConfigError(f"there is no label {label!r} in this data set{self._known(label)}")
 
@@ -146,27 +149,6 @@ class Database:
         if found and found[1] in self.labels:
             return f"; a label is text: write count_of('{found[1]}')"
         return ""
-
-
-def _labels(node: Any) -> Iterator[str]:
-    """The labels in a parsed query: of `count_of('truck')`, `label = 'truck'` and `label IN ('truck', 'bus')`."""
-    if isinstance(node, Mapping):
-        parts = node.get("children") or [node.get("left"), node.get("right")]
-        if node.get("function_name") == "count_of":
-            yield from _texts(parts[:1])
-        elif node.get("type") in ("COMPARE_EQUAL", "COMPARE_IN", "COMPARE_NOTEQUAL", "COMPARE_NOT_IN") and any(
-            isinstance(part, Mapping) and (part.get("column_names") or [""])[-1] == "label" for part in parts
-        ):
-            yield from _texts(parts)
-    for one in node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ():
-        yield from _labels(one)
-
-
-def _texts(nodes: Sequence[Any]) -> Iterator[str]:
-    for node in nodes:
-        value = node.get("value") if isinstance(node, Mapping) else None
-        if isinstance(value, Mapping) and isinstance(value.get("value"), str):
-            yield value["value"]
 
 
 def _reader(relation: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,38 @@ from streamkit.media.uris import is_path, local_path, mask
 TABLES = (FILES, "objects", "events", "frames")
 _MARKS = ("size", "ETag", "etag", "mtime", "ino", "LastModified", "last_modified", "updated")
 _SUFFIX = ".parquet"
+
+
+class PartReader:
+    """Reads parts of a table with bounded memory.
+
+    Args:
+        paths: the Parquet files; may be none.
+        schema: Arrow schema of the table.
+        system: the file system of fsspec.
+
+    Attributes:
+        error: the error that ended the reading, OSError or ArrowInvalid: DuckDB raises one of its own in its place.
+    """
+
+    def __init__(self, paths: list[str], schema: Any, system: Any) -> None:
+        self._paths, self._schema, self._system = paths, schema, system
+        self.error: Exception | None = None
+
+    def reader(self) -> Any:
+        """The rows as an Arrow reader."""
+        return arrow().RecordBatchReader.from_batches(self._schema, self._batches())
+
+    def _batches(self) -> Iterator[Any]:
+        import pyarrow.dataset
+
+        try:
+            if self._paths:
+                found = pyarrow.dataset.dataset(self._paths, self._schema, format="parquet", filesystem=self._system)
+                yield from found.scanner(batch_readahead=4, fragment_readahead=8).to_batches()
+        except Exception as error:
+            self.error = error
+            raise
 
 
 class DatasetLocation:
@@ -74,13 +106,10 @@ class DatasetLocation:
             with self._system.open(path, "rb") as file:
                 return arrow().parquet.read_schema(file)
 
-    def reader(self, table: str, keys: list[str], schema: Any) -> Any:
-        """An Arrow reader over these parts of a table. It raises OSError or ArrowInvalid while it reads."""
-        import pyarrow.dataset
-
+    def parts(self, table: str, keys: list[str], schema: Any) -> PartReader:
+        """These parts of a table."""
         paths = [f"{self._root}/{table}/{key}{_SUFFIX}" for key in keys]
-        found = pyarrow.dataset.dataset(paths, schema, format="parquet", filesystem=self._system)
-        return found.scanner(batch_readahead=4, fragment_readahead=8).to_reader()
+        return PartReader(paths, schema, self._system)
 
     def _manifest(self, where: str) -> dict[str, Any]:
         path = f"{self._root}/{MANIFEST}"

@@ -39,13 +39,6 @@ CREATE TABLE frames (
     key TEXT, source TEXT, frame INTEGER, pts_s DOUBLE, counts MAP(TEXT, INTEGER), objects INTEGER, width INTEGER,
     height INTEGER, error TEXT, damaged BOOLEAN, facts TEXT
 )"""
-# the inner names are renamed so that `key` and `frame` are those of the query around it, whatever its table is called
-_COUNT_OF = """
-CREATE MACRO count_of(label_) AS coalesce(counts[label_], 0),
-(label_, min_score_) AS (
-    SELECT count(*) FROM (SELECT key AS key_, frame AS frame_, label AS of_, score AS score_ FROM objects)
-    WHERE key_ = key AND frame_ = frame AND of_ = label_ AND score_ >= min_score_
-)"""
 # frames of files that were processed before every pipeline had a table of frames
 _FOUND_FRAMES = """
 INSERT INTO new_frames BY NAME
@@ -115,7 +108,7 @@ def _marks(path: Path, pipeline: str) -> dict[str, str] | None:
         return None
     try:
         with duckdb().connect(str(path), read_only=True) as database:
-            if database.execute("SELECT format, pipeline FROM index_about").fetchone() != (_FORMAT, pipeline):
+            if database.execute("SELECT format, pipeline FROM index_about").fetchall() != [(_FORMAT, pipeline)]:
                 return None
             return dict(database.execute("SELECT key, mark FROM index_parts").fetchall())
     except duckdb().Error:  # of another version of DuckDB, or damaged
@@ -190,15 +183,17 @@ def _create(database: Any, pipeline: str, schemas: dict[str, Any]) -> None:
             database.register("incoming", schemas[table].empty_table())
             database.execute(f"CREATE TABLE {table} AS SELECT * FROM incoming")
             database.unregister("incoming")
-    database.execute(_COUNT_OF)
 
 
 def _add(database: Any, dataset: DatasetLocation, schemas: dict[str, Any], keys: dict[str, list[str]]) -> None:
     """Add the rows of some files."""
     for table, schema in schemas.items():
-        rows = dataset.reader(table, keys[table], schema) if keys[table] else schema.empty_table()
-        database.register("incoming", rows)
-        database.execute(f"CREATE OR REPLACE TEMP TABLE new_{table} AS SELECT * FROM incoming")
+        parts = dataset.parts(table, keys[table], schema)
+        database.register("incoming", parts.reader())
+        try:
+            database.execute(f"CREATE OR REPLACE TEMP TABLE new_{table} AS SELECT * FROM incoming")
+        except duckdb().Error as error:
+            raise parts.error or error from error
         database.unregister("incoming")
         if table != "frames":
             database.execute(f"INSERT INTO {table} SELECT * FROM new_{table}")

@@ -73,7 +73,7 @@ def opened(form: str, out: Path | None, schema: Any, limit: int | None) -> Itera
             yield parquet
             parquet.finish()
     else:
-        kind = {"csv": _Csv, "json": _Json}[form]
+        kind = _Csv if form == "csv" else _Json
         if out is None:
             text = kind(schema.names, _to_stdout)
             yield text

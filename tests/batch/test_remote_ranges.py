@@ -73,14 +73,16 @@ def local(path, **options):
 
 
 def test_thousands_of_objects_are_listed_without_a_request_for_each(s3, bucket, calls):  # noqa: F811
-    for number in range(1200):
-        s3.put_object(Bucket=bucket, Key=f"2026/cam{number % 7}/{number}.mp4", Body=b"x" * (number % 5))
+    from moto.backends import get_backend
+
+    server = get_backend("s3")["123456789012"]["aws"]  # of the same process: 2,500 requests would take half a minute
+    for number in range(2500):
+        server.put_object(bucket, f"2026/cam{number % 7}/{number}.mp4", b"x" * (number % 5))
     calls.clear()
     found = find(["s3://gates/2026/**/*.mp4"])
-    assert len(found) == 1200
+    assert len(found) == 2500
     assert all(file.version and file.size is not None for file in found)
-    assert calls == {"list_objects_v2": 2} or set(calls) == {"list_objects_v2"}
-    assert sum(calls.values()) <= 3
+    assert calls == {"list_objects_v2": 3}
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
         s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": one["Key"]} for one in page["Contents"]]})
 
@@ -100,7 +102,7 @@ def test_frames_are_those_of_the_file(s3, bucket, calls, tmp_path, suffix):  # n
         assert name == path.name
         assert decoded(name, file) == expected
     assert not (tmp_path / "out").exists(), "nothing is copied"
-    assert calls["get_object"] == -(-path.stat().st_size // BLOCK) or calls["bytes"] <= path.stat().st_size + BLOCK
+    assert calls["bytes"] <= path.stat().st_size + 2 * BLOCK
 
 
 def test_parts_and_keyframes_are_those_of_the_file(s3, bucket, calls, tmp_path):  # noqa: F811

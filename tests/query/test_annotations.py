@@ -52,6 +52,7 @@ POINTS = np.array([[[12, 22, 0.9], [50, 40, 0.0], [np.nan] * 3], [[np.nan] * 3] 
 # -------------------------------------------------------------------------------------------------------------- COCO
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of pycocotools
 def test_coco_is_what_pycocotools_loads_and_evaluates(tmp_path):
     coco_module = pytest.importorskip("pycocotools.coco")
     evaluator = pytest.importorskip("pycocotools.cocoeval").COCOeval

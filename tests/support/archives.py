@@ -12,7 +12,7 @@ from streamkit.query.selected_frames import labels_of
 from support.made import STREET, TRACKED, do, settings
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made_archive(tmp_path_factory):
     """Its folder, and that of its video; not to be changed."""
     folder = tmp_path_factory.mktemp("archive")
@@ -36,7 +36,7 @@ def opened(folder):
     return Database(index_of(location), labels_of(location))
 
 
-@pytest.fixture
-def database(archive):
-    with opened(archive) as found:
+@pytest.fixture(scope="session")
+def database(made_archive):
+    with opened(made_archive[0]) as found:
         yield found
