@@ -94,9 +94,10 @@ def opened_dataset(dataset: str) -> Iterator[tuple[Any, Any, Any]]:
     from streamkit.cli.progress import open_display
     from streamkit.query.database import FRAMES_WITHOUT_ROWS, Database
     from streamkit.query.dataset_location import DatasetLocation
-    from streamkit.query.index import index_of
+    from streamkit.query.index import duckdb, index_of
     from streamkit.query.selected_frames import labels_of
 
+    duckdb()  # its extra has everything else, too
     display = open_display()
     location = DatasetLocation(dataset)
     index = index_of(location, progress(display, "files added to the index"))

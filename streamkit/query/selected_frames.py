@@ -30,7 +30,7 @@ _COLUMNS = ("key", "frame")
 _FILES = """
 SELECT key, any_value(source), any_value(path), any_value(size), any_value(version), list(DISTINCT frame ORDER BY frame)
 FROM selected JOIN files USING (key) GROUP BY key ORDER BY any_value(source), key"""
-_OBJECTS = "SELECT * FROM objects WHERE key = ? AND frame IN (SELECT unnest(?)) ORDER BY frame"
+_OBJECTS = "SELECT * FROM objects WHERE key = ? AND frame IN (SELECT unnest(?)) ORDER BY frame, rowid"
 
 
 class SelectedFrame(NamedTuple):
@@ -66,7 +66,7 @@ class SelectedFrames:
     Args:
         database: the data set's tables.
         labels: the classes in the order of their ids; see `labels_of`.
-        skeletons: of the pipeline's models; see `skeleton_of`.
+        skeleton: of the pipeline's keypoints; see `skeleton_of`.
         rows: the key of the file and the number of each frame; a frame may occur several times.
 
     Attributes:
@@ -91,9 +91,13 @@ class SelectedFrames:
             left = dict.fromkeys(frames)
             try:
                 file = VideoFile(_real_path(path), source, size, version or GONE)
+                objects = self._database.table(_OBJECTS, key, frames)
+                numbers = objects["frame"].to_numpy()
                 for frame in _decoded(file, set(frames)):
                     del left[frame.index]
-                    frame.tables = {"objects": self._objects(key, [frame.index])}
+                    first, end = np.searchsorted(numbers, [frame.index, frame.index + 1]).tolist()
+                    mine = objects.slice(first, end - first)
+                    frame.tables = {"objects": detections(mine, self._labels, self._skeleton)}
                     yield SelectedFrame(f"{key}-{frame.index:06d}", source, frame)
                 cause = "the video has fewer frames than when it was processed"
             except SourceError as error:
@@ -101,10 +105,6 @@ class SelectedFrames:
             if left:
                 self.missing.frames += len(left)
                 self.missing.causes[source] = cause
-
-    def _objects(self, key: str, frames: list[int]) -> Detections:
-        table = self._database.table(_OBJECTS, key, frames)
-        return detections(table, self._labels, self._skeleton)
 
 
 def frame_columns(columns: Sequence[str]) -> tuple[int, int]:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+import sys
 
 import cv2
 import pyarrow.parquet as pq
@@ -157,6 +158,14 @@ def test_mistakes_are_explained(run, tmp_path, words, told):
     assert told in done.stderr
     assert "Traceback" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+def test_a_missing_package_is_named_with_its_extra(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    done = run("query", "--where", "true")
+    assert done.returncode == 2
+    assert "run.py query needs the package duckdb; install it with: python -m pip install -e '" in done.stderr
+    assert "[query]'" in done.stderr
 
 
 def test_what_is_no_data_set(here, tmp_path):
