@@ -75,14 +75,14 @@ def local(path, **options):
 def test_thousands_of_objects_are_listed_without_a_request_for_each(s3, bucket, calls):  # noqa: F811
     from moto.backends import get_backend
 
-    server = get_backend("s3")["123456789012"]["aws"]  # of the same process: 2,500 requests would take half a minute
-    for number in range(2500):
+    server = get_backend("s3")["123456789012"]["aws"]  # of the same process: a request for each takes long
+    for number in range(1001):
         server.put_object(bucket, f"2026/cam{number % 7}/{number}.mp4", b"x" * (number % 5))
     calls.clear()
     found = find(["s3://gates/2026/**/*.mp4"])
-    assert len(found) == 2500
+    assert len(found) == 1001
     assert all(file.version and file.size is not None for file in found)
-    assert calls == {"list_objects_v2": 3}
+    assert calls == {"list_objects_v2": 2}
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
         s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": one["Key"]} for one in page["Contents"]]})
 
@@ -96,18 +96,18 @@ def test_frames_are_those_of_the_file(s3, bucket, calls, tmp_path, suffix):  # n
         clip(path, 20)
     else:
         write(path, frames=20)
-    expected = local(path)
+    expected = local(path, end=2.0)
     assert len(expected) >= 20
     with remote.opened(stored(s3, path), tmp_path / "out") as (name, file):
         assert name == path.name
-        assert decoded(name, file) == expected
+        assert decoded(name, file, end=2.0) == expected
     assert not (tmp_path / "out").exists(), "nothing is copied"
     assert calls["bytes"] <= path.stat().st_size + 2 * BLOCK
 
 
 def test_parts_and_keyframes_are_those_of_the_file(s3, bucket, calls, tmp_path):  # noqa: F811
     file = stored(s3, STREET)
-    for options in ({"keyframes": True}, {"start": 8.0, "every": 3}, {"start": 14.0, "end": 15.0}):
+    for options in ({"keyframes": True}, {"start": 14.0, "every": 3}, {"start": 3.0, "end": 4.0}):
         with remote.opened(file, tmp_path) as (name, opened):
             assert decoded(name, opened, **options) == local(STREET, **options)
 
