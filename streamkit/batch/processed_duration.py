@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 from streamkit.batch.remote import RangeFile
 from streamkit.core.data import Frame
-from streamkit.core.errors import SourceError
 from streamkit.media.frame_sampling import frame_range
 from streamkit.stages.sources.source import VideoSource
 
@@ -36,15 +36,10 @@ class MeasuredSource(VideoSource):
         runtime = replace(self.context.runtime, on_packet=span, file=cast("IO[bytes] | None", self.file))
         self.context = replace(self.context, runtime=runtime)
         try:
-            yield from super().frames()
-        except SourceError:
-            if self.file is not None:
-                self.file.check()  # the connection is the reason, and not what FFmpeg makes of the missing bytes
-            raise
+            with nullcontext() if self.file is None else self.file.checked():
+                yield from super().frames()
         finally:
             self.context.runtime.facts[PROCESSED_S] = span.seconds
-        if self.file is not None:
-            self.file.check()
 
 
 class ProcessedDuration:

@@ -199,7 +199,7 @@ def opened(file: VideoFile, folder: Path) -> Iterator[tuple[str, RangeFile | Non
 class RangeFile:
     """A remote file that is read by ranges, with a read-ahead cache; FFmpeg reads it like a local file.
 
-    FFmpeg takes a failed read for the end of the file: call `check` when it has ended.
+    A failed read ends the file for FFmpeg; read within `checked`, which raises the error.
 
     Args:
         uri: the address.
@@ -215,14 +215,14 @@ class RangeFile:
         self._error: SourceError | None = None
 
     def read(self, size: int = -1) -> bytes:
-        """Read bytes. Raises SourceError, then and on every later call."""
-        self.check()
-        try:
-            with raised_as(SourceError, self._uri):
-                return bytes(self._file.read(size))
-        except SourceError as error:
-            self._error = error
-            raise
+        """Read bytes; none at the end and after an error. Never raises: PyAV prints errors that follow each other."""
+        if self._error is None:
+            try:
+                with raised_as(SourceError, self._uri):
+                    return bytes(self._file.read(size))
+            except SourceError as error:
+                self._error = error
+        return b""
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Move to a position; return it."""
@@ -232,8 +232,15 @@ class RangeFile:
         """The position."""
         return int(self._file.tell())
 
-    def check(self) -> None:
-        """Raise the SourceError of a read that failed, if there is one."""
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Raise the error of a read that failed, in place of what the block makes of the missing bytes."""
+        try:
+            yield
+        except SourceError:
+            if self._error is not None:
+                raise self._error from None
+            raise
         if self._error is not None:
             raise self._error
 

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -156,7 +156,7 @@ def _decoded(file: VideoFile, wanted: set[int]) -> Iterator[Frame]:
             path, device, shared_pool(device), Counters(), threads=len(os.sched_getaffinity(0)),
             file=remote,  # type: ignore[arg-type]  # it has what FFmpeg uses
         )  # fmt: skip
-        with closing(reader):
+        with nullcontext() if remote is None else remote.checked(), closing(reader):
             for number, decoded in reader.frames(sampler=_Numbered(wanted)):
                 if number in wanted:
                     yield Frame(

@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from streamkit.batch.summary import lines
 from streamkit.batch.worker import BatchWorker
 from streamkit.core.errors import SourceError
 from streamkit.core.stage import Context
+from streamkit.media.demux import Demuxer
 from streamkit.stages.sources.source import VideoSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,6 +132,17 @@ def test_damage_to_a_transport_stream_is_found_as_in_a_file(s3, bucket, calls, t
     assert (caught.value.cause, caught.value.damaged) == (expected.value.cause, expected.value.damaged)
 
 
+def test_bytes_are_read_again_without_moving_the_demuxer(s3, bucket, calls, tmp_path):  # noqa: F811
+    with remote.opened(stored(s3, STREET), tmp_path) as (name, file), closing(Demuxer(name, file=file)) as demuxer:
+        packets = demuxer.packets()
+        first = [bytes(next(packets)) for _ in range(50)]
+        assert demuxer.read_bytes(100, 70_000) == STREET.read_bytes()[100:70_000]
+        mine = [*first, *map(bytes, packets)]
+    with closing(Demuxer(str(STREET))) as demuxer:
+        assert demuxer.read_bytes(100, 200) == STREET.read_bytes()[100:200]
+        assert mine == [bytes(packet) for packet in demuxer.packets()]
+
+
 @pytest.mark.parametrize(
     ("content", "kind"),
     [(b"", "empty"), (b"no video at all\n" * 10, "no_video"), (STREET.read_bytes()[:200_000], "truncated"),
@@ -171,13 +184,14 @@ def test_an_object_that_is_replaced_meanwhile(s3, bucket, calls, tmp_path):  # n
     assert cause(caught.value) == ("lost", True)
 
 
-def test_a_connection_that_is_lost_meanwhile(s3, bucket, calls, tmp_path, monkeypatch):  # noqa: F811
+def test_a_connection_that_is_lost_meanwhile(s3, bucket, calls, tmp_path, monkeypatch, capfd):  # noqa: F811
     async def lost(*_, **__):
         raise ConnectionResetError("reset by peer")
 
-    with pytest.raises(SourceError, match="the server cannot be reached") as caught:
+    with pytest.raises(SourceError, match=r"s3://gates/street\.mp4: the server cannot be reached") as caught:
         half_read(s3, lambda: monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", lost), tmp_path)
     assert cause(caught.value) == ("lost", True)
+    assert capfd.readouterr().err == ""
 
 
 def test_an_object_that_changed_since_it_was_found(s3, bucket, tmp_path):  # noqa: F811
