@@ -194,6 +194,20 @@ def test_a_connection_that_is_lost_meanwhile(s3, bucket, calls, tmp_path, monkey
     assert capfd.readouterr().err == ""
 
 
+def test_a_failed_read_is_reported_even_if_the_video_looks_complete():
+    class Fails:
+        asked = 0
+
+        def read(self, size):
+            self.asked += 1
+            raise TimeoutError
+
+    file = remote.RangeFile("s3://gates/a.h264", Fails())
+    with pytest.raises(SourceError, match=r"s3://gates/a\.h264: the server cannot be reached"), file.checked():
+        assert file.read(10) == file.read(10) == b""
+    assert file._file.asked == 1
+
+
 def test_an_object_that_changed_since_it_was_found(s3, bucket, tmp_path):  # noqa: F811
     file = stored(s3, STREET)
     s3.put_object(Bucket="gates", Key="street.mp4", Body=STREET.read_bytes()[::-1])
