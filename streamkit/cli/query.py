@@ -105,8 +105,8 @@ def opened_dataset(dataset: str) -> Iterator[tuple[Any, Any, Any]]:
         (short,) = database.fetch(FRAMES_WITHOUT_ROWS)[0]
         if short:
             display.log(
-                f"{short:,} files were processed by a version that kept no table of frames: their frames without "
-                "objects are not found; process them again to find these too"
+                f"files whose processing kept no table of frames: {short:,}; only their frames with objects or events "
+                "are found, and batch --overwrite processes them again"
             )
         yield location, database, display
 

@@ -149,14 +149,14 @@ def _update(
     path: Path, dataset: DatasetLocation, before: dict[str, str] | None, now: dict[str, str],
     on_progress: Callable[[int, int], None],
 ) -> None:  # fmt: skip
-    before = before or {}
+    old = before or {}
     schemas = {table: dataset.schema(table) for table in TABLES}
     parts = {table: dataset.marks(table).keys() for table in TABLES if table != FILES} | {FILES: now.keys()}
-    added = sorted(key for key in now if before.get(key) != now[key])
-    gone = [key for key in before if before[key] != now.get(key)]
+    added = sorted(key for key in now if old.get(key) != now[key])
+    gone = [key for key in old if old[key] != now.get(key)]
     try:
         with duckdb().connect(str(path)) as database:
-            if not before:
+            if before is None:
                 _create(database, dataset.pipeline, schemas)
             for table in (*TABLES, "index_parts"):
                 database.execute(f"DELETE FROM {table} WHERE key IN (SELECT unnest(?))", [gone])

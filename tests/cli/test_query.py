@@ -160,6 +160,25 @@ def test_mistakes_are_explained(run, tmp_path, words, told):
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
+def test_files_without_a_table_of_frames_are_counted(run, archive):  # noqa: F811
+    assert run("query", "--where", "true").stderr == ""
+    shutil.rmtree(archive / "frames")
+    for path in (archive / "files").glob("street-*"):
+        moved(path, status="done")
+    done = run("query", "--where", "true")
+    assert "40 rows" in done.stdout
+    assert done.stderr == ""  # every frame of this video has an object
+    bare = min(set(range(40)) - set(pq.read_table(archive / "events")["frame"].to_pylist()))
+    for path in (archive / "objects").glob("street-*"):
+        table = pq.read_table(path)
+        pq.write_table(table.filter([frame != bare for frame in table["frame"].to_pylist()]), path)
+    for path in (archive / "files").glob("street-*"):
+        moved(path, status="done")
+    done = run("query", "--where", "true")
+    assert "39 rows" in done.stdout
+    assert done.stderr.startswith("files whose processing kept no table of frames: 1; only their frames with objects")
+
+
 def test_a_missing_package_is_named_with_its_extra(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     done = run("query", "--where", "true")

@@ -76,6 +76,14 @@ def test_it_follows_the_data_set(small, monkeypatch):
     assert count(small, "SELECT count(*) FROM objects") == 4 + 5 * 30
 
 
+def test_a_data_set_may_begin_empty(small, tmp_path):
+    empty = tmp_path / "empty"
+    make(empty, 0, 1, 1)
+    assert count(empty, "SELECT count(*) FROM files") == 0
+    make(empty, 1, 10, 30)
+    assert keys(empty)["objects"] == [name(0)]
+
+
 def test_an_index_of_another_pipeline_or_one_that_is_damaged_is_made_again(small):
     keys(small)
     text = (small / "streamkit.json").read_text()
