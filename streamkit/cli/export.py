@@ -24,7 +24,9 @@ Examples:
 @WHERE
 @click.option("--format", "form", type=click.Choice(["coco", "yolo", "cvat"]), required=True,
               help="coco: annotations.json; yolo: labels/ and data.yaml; cvat: annotations.xml")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="a new folder")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="FOLDER", help="a new folder"
+)
 @click.option("--images", "image_format", type=click.Choice(["jpg", "png"]), default="jpg", show_default=True,
               help="format of the images")  # fmt: skip
 @LIMIT

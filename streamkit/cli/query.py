@@ -20,7 +20,9 @@ SQL = click.argument("sql", required=False)
 WHERE = click.option(
     "--where", metavar="CONDITION", help="a condition for frames in place of SQL, such as \"count_of('truck') >= 2\""
 )
-LIMIT = click.option("--limit", type=click.IntRange(min=0), metavar="N", help="rows at most; 0 for all")
+LIMIT = click.option(
+    "--limit", type=click.IntRange(min=0), metavar="N", help="rows at most; by default a table shows 50"
+)
 
 
 @click.command(
