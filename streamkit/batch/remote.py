@@ -272,8 +272,9 @@ def _opened_by_ranges(file: VideoFile) -> RangeFile | None:
         if size is not None:
             _check_size(file, size)
             _check_etag(file, found)
-            if not size or _ends_readable(found, size):
-                return RangeFile(file.uri, found)
+            with raised_as(SourceError, file.uri):
+                if not size or _ends_readable(found, size):
+                    return RangeFile(file.uri, found)
     except BaseException:
         found.close()
         raise
@@ -285,7 +286,7 @@ def _ends_readable(found: Any, size: int) -> bool:
     """Whether the last byte can be read without those before it; the block with it is cached, and often needed."""
     try:
         found.seek(size - 1)
-        last = found.read(1)
+        last = bytes(found.read(1))
         found.seek(0)
     except (ValueError, NotImplementedError):  # of fsspec: the server answers with the whole file
         return False

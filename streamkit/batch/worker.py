@@ -103,7 +103,8 @@ class BatchWorker:
             "frames": state.out, "objects": state.objects, "duration_s": facts.pop(PROCESSED_S, 0.0), "facts": facts,
         }  # fmt: skip
         if state.raised is not None and not self._ends_before(state) and not self._keeps(state):
-            return _failed(job, begun, *cause(state.raised), _without(path, state.error or ""), **counts)
+            text = _without(job.file.uri, _without(path, state.error or ""))
+            return _failed(job, begun, *cause(state.raised), text, **counts)
         if state.failed and state.failed >= state.out:
             return _failed(job, begun, "stage", False, f"every frame failed: {state.first_failure}", **counts)
         return Outcome(job, "done", seconds=time.perf_counter() - begun, **counts)

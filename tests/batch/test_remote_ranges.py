@@ -237,6 +237,33 @@ def test_a_worker_goes_on_with_the_other_files(s3, bucket, calls, tmp_path):  # 
     assert texts[0] == texts[1]
 
 
+def test_the_cause_of_a_lost_connection_begins_without_the_address(s3, bucket, tmp_path, monkeypatch):  # noqa: F811
+    made = settings(tmp_path, COUNT, "jsonl")
+    monkeypatch.setattr(remote, "open_ranges", partial(remote.open_ranges, block_bytes=BLOCK))
+    monkeypatch.setattr(remote.RangeFile, "read", fails_after(remote.RangeFile.read, 3 * BLOCK))
+    worker = BatchWorker(made, "cpu")
+    try:
+        outcome = worker.process(BatchJob(stored(s3, STREET), "street-0"))
+    finally:
+        assert worker.close()
+    assert (outcome.status, outcome.cause_kind, outcome.again) == ("failed", "lost", True)
+    assert outcome.cause.startswith("the server cannot be reached (ConnectionResetError")
+
+
+def fails_after(read, place):
+    """A `read` that fails behind a place in the file."""
+
+    def failing(self, size=-1):
+        if self.tell() > place and self.tell() < STREET.stat().st_size:
+            self._file.read = lost
+        return read(self, size)
+
+    def lost(*_):
+        raise ConnectionResetError
+
+    return failing
+
+
 def test_copies_are_counted_in_the_summary():
     counts = RunCounts(done=3, copied=2)
     assert "copied before they were read, because their server sends only whole files: 2 files" in list(lines(counts))
