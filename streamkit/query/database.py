@@ -18,6 +18,7 @@ _SETTINGS = {  # after the folder for temporary files
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "python_enable_replacements": False,
+    "enable_progress_bar": False,  # it is printed on standard output
     "TimeZone": "UTC",
     "lock_configuration": True,
 }

@@ -156,6 +156,7 @@ def _update(
     gone = [key for key in old if old[key] != now.get(key)]
     try:
         with duckdb().connect(str(path)) as database:
+            database.execute("SET enable_progress_bar = false")
             if before is None:
                 _create(database, dataset.pipeline, schemas)
             for table in (*TABLES, "index_parts"):

@@ -135,6 +135,10 @@ def test_a_query_reads_the_data_set_and_nothing_else(database, archive, tmp_path
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_long_queries_print_no_progress(database):
+    assert list(database.query("SELECT current_setting('enable_progress_bar')")) == [(False,)]
+
+
 def test_an_error_of_a_value_is_one_line(database):
     with pytest.raises(ConfigError, match=r"the query (failed|is wrong): .*Could not convert string"):
         list(database.query("SELECT CAST(source AS INTEGER) FROM files"))
