@@ -6,17 +6,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome, printable
 from streamkit.batch.pipeline import graph_for, source_options
 from streamkit.batch.probe import cause
 from streamkit.batch.processed_duration import PROCESSED_S, MeasuredSource
-from streamkit.batch.remote import local
+from streamkit.batch.remote import opened
 from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.errors import OutputError, SourceError, describe
-from streamkit.media.uris import mask
+from streamkit.media.uris import is_path, mask
 from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 
@@ -89,22 +88,24 @@ class BatchWorker:
             The result; `again` is set if the file may not be the cause of a failure.
         """
         begun = time.perf_counter()
-        path = Path(job.file.uri)
+        path, copied = job.file.uri, False
         self._jobs[job.key], self._names[job.key] = job, job.file.name
         try:
-            with local(job.file, self.settings.out) as path:
-                options = {"uri": str(path), **source_options(self.settings.selection)}
+            with opened(job.file, self.settings.out) as (path, file):
+                copied = file is None and not is_path(job.file.uri)
+                options = {"uri": path, "file": file, **source_options(self.settings.selection)}
                 state = self._warm.send(SourceConfig(job.key, MeasuredSource, options, self._place), on_read)
         except Exception as error:  # from the copy, or from the end of the whole pipeline
             return _failed(job, begun, *self._cause(error), _without(path, describe(error)))
         finally:
             del self._jobs[job.key], self._names[job.key]
-        facts = {**state.facts, **_error_counts(state)}
+        facts = {**state.facts, **_error_counts(state), **({"copied": True} if copied else {})}
         counts: dict[str, Any] = {
             "frames": state.out, "objects": state.objects, "duration_s": facts.pop(PROCESSED_S, 0.0), "facts": facts,
         }  # fmt: skip
         if state.raised is not None and not self._ends_before(state) and not self._keeps(state):
-            return _failed(job, begun, *cause(state.raised), _without(path, state.error or ""), **counts)
+            text = _without(job.file.uri, _without(path, state.error or ""))
+            return _failed(job, begun, *cause(state.raised), text, **counts)
         if state.failed and state.failed >= state.out:
             return _failed(job, begun, "stage", False, f"every frame failed: {state.first_failure}", **counts)
         return Outcome(job, "done", seconds=time.perf_counter() - begun, **counts)
@@ -174,9 +175,9 @@ def work(
         end_at_once()
 
 
-def _without(path: Path, cause: str) -> str:
+def _without(path: str, cause: str) -> str:
     """A cause without the leading path of the file, which may be that of a copy."""
-    return cause.removeprefix(mask(str(path))).lstrip(": ")
+    return cause.removeprefix(mask(path)).lstrip(": ")
 
 
 def _failed(job: BatchJob, begun: float, kind: str, again: bool, cause: str, **counts: Any) -> Outcome:

@@ -17,9 +17,11 @@ from streamkit.cli.common import echo, exit_code
 from streamkit.cli.demo import demo
 from streamkit.cli.docs import docs
 from streamkit.cli.eval import evaluate
+from streamkit.cli.export import export
 from streamkit.cli.init import init
 from streamkit.cli.inspect import check, doctor, explain, graph, list_, schema, test
 from streamkit.cli.models import models
+from streamkit.cli.query import query
 from streamkit.cli.run import run
 from streamkit.cli.serve import serve
 from streamkit.core.errors import StreamkitError
@@ -80,8 +82,8 @@ def cli() -> None:
 
 
 for one in (
-    demo, init, run, check, graph, test, serve, batch, evaluate, bench, capacity, list_, explain, schema, models,
-    doctor, docs,
+    demo, init, run, check, graph, test, serve, batch, query, export, evaluate, bench, capacity, list_, explain, schema,
+    models, doctor, docs,
 ):  # fmt: skip
     cli.add_command(one)
 
