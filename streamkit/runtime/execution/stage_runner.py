@@ -19,7 +19,7 @@ from streamkit.config.plan import Node
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Frame
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
-from streamkit.core.logs import LogOnce
+from streamkit.core.logs import STAGE, LogOnce
 from streamkit.core.stage import Context, Stage
 from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.isolation import COPIED, line_of
@@ -116,6 +116,7 @@ class Runner:
             StreamkitError: it cannot be opened; the text names the stage.
         """
         self.opening = True
+        STAGE.set(self.node.id)
         try:
             self.open()
         except StreamkitError:
@@ -127,6 +128,7 @@ class Runner:
 
     def finish(self) -> None:
         """Close the stage and report its exceptions."""
+        STAGE.set(self.node.id)
         self.guard(self.close, " as it was closed")
 
     def open(self) -> None:
@@ -135,6 +137,7 @@ class Runner:
     def run(self, batch: Batch) -> Batch:
         """Run the stage on a batch of any length, including an empty one."""
         self.call = time.monotonic(), threading.get_ident()
+        STAGE.set(self.node.id)
         try:
             if self._changes:
                 self._change()
@@ -306,7 +309,7 @@ class Runner:
             failure.__cause__ = error
             self._fail(failure)
         elif self.meter.failed <= _MAX_LOGGED:
-            self.log(str(failure))
+            self.log(str(failure), extra={"source": frame.source})
         elif self.meter.failed == _MAX_LOGGED + 1:
             self.log(f"{self.node.id}: further frames fail; they are counted in the report")
 
