@@ -106,8 +106,8 @@ class BatchTraces:
         trace = BatchTrace(self._tracer, set_span_in_context(span), traceparent_of(span), span, self._ends)
         for source in dict.fromkeys(source for source, _, _ in decoded):
             times = [(begun, ended) for id_, begun, ended in decoded if id_ == source]
-            about = {"streamkit.source": source, "streamkit.frames": len(times)}
-            trace.add("source", min(begun for begun, _ in times), max(ended for _, ended in times), about)
+            known: dict[str, Any] = {"streamkit.source": source, "streamkit.frames": len(times)}
+            trace.add("source", min(begun for begun, _ in times), max(ended for _, ended in times), known)
         batch.trace = trace
 
     def join(self, traceparent: str) -> BatchTrace:
@@ -169,6 +169,7 @@ class BatchSpans(Spans):
             begun_ns, lost = time.time_ns(), frames
             try:
                 made = run(batch)
+                assert isinstance(made, Batch)
                 made.trace, lost = trace, len(made.failed) - failed
                 return made
             finally:

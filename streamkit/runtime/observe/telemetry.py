@@ -101,7 +101,7 @@ def exporting(telemetry: Telemetry | None, registry: Callable[[], Any] | None = 
         yield
         return
     try:
-        if registry is not None:
+        if registry is not None and _exports("METRICS"):
             telemetry.export_metrics(registry())
         yield
     finally:
@@ -110,7 +110,9 @@ def exporting(telemetry: Telemetry | None, registry: Callable[[], Any] | None = 
 
 def batch_traces(graph: Graph) -> BatchTraces | None:
     """The traces of a run's batches, if they are exported."""
-    return None if _Active.telemetry is None else BatchTraces(_Active.telemetry.tracer, graph)
+    if _Active.telemetry is None or not _exports("TRACES"):
+        return None
+    return BatchTraces(_Active.telemetry.tracer, graph)
 
 
 def child_environment(number: int | None = None) -> dict[str, str]:
@@ -170,10 +172,10 @@ class Telemetry:
         _Active.telemetry = None
         record_operations(None)
         self._over.set()
-        works = [self._provider.shutdown, *([self._send] if self._source is not None else [])]
+        works: list[Callable[[], Any]] = [self._provider.shutdown, *([self._send] if self._source is not None else [])]
         flushes = [ThreadFuture(lambda _, work=work: work(), "telemetry end") for work in works]  # type: ignore[misc]
         if not _end(flushes, FLUSH_S):  # the collector does not answer: this ends the wait for the next attempt
-            self._spans.shutdown()
+            self._spans.shutdown()  # type: ignore[no-untyped-call]
             self._metrics.shutdown()
             _end(flushes, _LATE_S)
         self._log.close()
@@ -226,6 +228,11 @@ def set_error(span: Span, text: str) -> None:
     span.set_status(Status(StatusCode.ERROR, mask(text)))
 
 
+def _exports(signal: str) -> bool:
+    """Whether the environment leaves the export of a signal on."""
+    return os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() != "none"
+
+
 def _interval_s() -> float:
     """The interval between two exports of metrics, in seconds."""
     text = os.environ.get(_INTERVAL, "60000")
@@ -245,6 +252,10 @@ _BURST, _PER_S = 10.0, 1.0
 
 def _sampler() -> Any:
     """The default sampler; None if the environment names one, which OpenTelemetry then reads."""
+    if not _exports("TRACES"):
+        from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+        return ALWAYS_OFF
     if os.environ.get("OTEL_TRACES_SAMPLER"):
         return None
     from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult

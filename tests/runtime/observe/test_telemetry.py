@@ -31,7 +31,8 @@ stages:
 """
 VARIABLES = (
     *telemetry.ENDPOINTS, "OTEL_TRACES_SAMPLER", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SDK_DISABLED",
-    "OTEL_METRIC_EXPORT_INTERVAL", "OTEL_EXPORTER_OTLP_PROTOCOL",
+    "OTEL_METRIC_EXPORT_INTERVAL", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER",
+    "OTEL_EXPORTER_OTLP_PROTOCOL",
 )  # fmt: skip
 
 
@@ -211,6 +212,13 @@ def test_the_default_samples_few_and_the_environment_decides_otherwise(tmp_path,
     assert collector.spans == []
 
 
+@pytest.mark.parametrize(("signal", "left"), [("TRACES", (False, True)), ("METRICS", (True, False))])
+def test_the_environment_turns_one_signal_off(tmp_path, collector, monkeypatch, signal, left):
+    monkeypatch.setenv(f"OTEL_{signal}_EXPORTER", "none")
+    run(tmp_path)
+    assert (bool(collector.spans), bool(collector.exports)) == left
+
+
 def test_the_timeline_of_profile_and_traces_go_together(tmp_path, collector):
     trace = Trace(tmp_path / "t.json")
     run(tmp_path, trace=trace)
@@ -228,6 +236,25 @@ def test_operations_are_recorded_only_meanwhile(collector):
     assert span.about == {"streamkit.source": "b"}
     assert span.failed
     assert span.ended_ns - span.begun_ns > 1.9e9
+
+
+def test_attempts_to_connect_a_camera(tmp_path, collector):
+    camera = f"rtsp://me:secret@127.0.0.1:{closed_port()}/x"
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        f"sources: {{cam: {{uri: '{camera}', reconnect: {{attempts: 2, max_backoff: 10ms}}}}}}\n"
+        f"stages: {{jsonl: {{path: {tmp_path}/r.jsonl}}}}\n"
+    )
+    exported = telemetry.open_telemetry()
+    with telemetry.exporting(exported):
+        assert PipelineRun(build(read(path)), Device()).run() == 1
+    first, second = sorted(collector.spans, key=lambda one: one.begun_ns)
+    assert (first.name, second.name) == ("connect source", "reconnect source")
+    for one in (first, second):
+        assert one.about == {"streamkit.source": "cam", "error.type": "refused"}
+        assert one.failed
+        assert one.begun_ns < one.ended_ns
+    assert first.ended_ns <= second.begun_ns
 
 
 def test_a_delivery_has_its_stage(tmp_path, collector):
