@@ -284,11 +284,14 @@ class MessageStore(logging.Handler):
 
     @contextlib.contextmanager
     def receiving(self) -> Iterator[None]:
-        """Keep what is logged while the block runs, beside what other handlers do with it."""
+        """Keep what is logged while the block runs, beside what other handlers do with it.
+
+        A level that is set for the logger `streamkit` holds here, too.
+        """
         logger = logging.getLogger(ROOT)
         level = logger.level
         logger.addHandler(self)
-        if logger.getEffectiveLevel() > logging.INFO:
+        if level == logging.NOTSET and logger.getEffectiveLevel() > logging.INFO:
             logger.setLevel(logging.INFO)
         try:
             yield

@@ -63,7 +63,7 @@ def record_operation(name: str, begun_s: float, about: Mapping[str, Any], error:
 
     Args:
         name: its name; few different ones.
-        begun_s: when it began, in seconds since 1970.
+        begun_s: when it began, in seconds on the monotonic clock.
         about: attributes: texts and numbers.
         error: why it failed; empty if it succeeded.
     """

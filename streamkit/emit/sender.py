@@ -110,7 +110,7 @@ class Sender:
 
     def _deliver(self, taken: list[StoredRecord]) -> None:
         messages = _messages(self._spool.ids([one.number for one in taken]), taken)
-        begun_s = time.time()
+        begun_s = time.monotonic()
         about = {"streamkit.stage": STAGE.get(), "messaging.batch.message_count": len(messages)}
         try:
             self._send(messages)

@@ -359,7 +359,7 @@ class PipelineRun(Controls):
     def _source_read(self, source: str, state: SourceState) -> None:
         """Called after the last frame of a source was read."""
         if state.error is not None:
-            logger.error(f"source {source} failed: {state.error}", extra={"source": source})
+            logger.error(f"source {source} failed: {state.error}")
 
     def _source_complete(self, source: str) -> None:
         """Called when the last frame of a source has reached every end of the graph."""

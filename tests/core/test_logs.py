@@ -13,6 +13,7 @@ from support.messages import collect
 from streamkit.core import logs
 from streamkit.core.logs import (
     LogOnce,
+    MessageStore,
     OncePerText,
     as_message,
     json_line,
@@ -129,6 +130,15 @@ def test_a_record_knows_the_source_the_stage_and_the_request_of_its_thread():
     assert [two[name] for name in names] == ["yard", "detect", "r1"]
     assert not three.keys() & set(names)
     assert [text_lines(each) for each in found] == ["one [request r1]", "two [request r1]", "three"]
+
+
+def test_the_store_of_a_server_keeps_to_the_level_that_was_chosen():
+    store, shown = MessageStore(), []
+    logger = logging.getLogger("streamkit.x")
+    with messages_to(lambda one: shown.append(one.getMessage()), parse_levels("warning")), store.receiving():
+        logger.info("a")
+        logger.warning("b")
+    assert shown == [one.text for one in store.messages()] == ["b"]
 
 
 def test_levels_of_loggers():

@@ -115,8 +115,7 @@ class Runner:
         Raises:
             StreamkitError: it cannot be opened; the text names the stage.
         """
-        self.opening = True
-        STAGE.set(self.node.id)
+        self.opening, token = True, STAGE.set(self.node.id)
         try:
             self.open()
         except StreamkitError:
@@ -125,19 +124,20 @@ class Runner:
             raise StreamkitError(str(self._failure(error, when=" as it was opened"))) from error
         finally:
             self.opening = False
+            STAGE.reset(token)
 
     def finish(self) -> None:
         """Close the stage and report its exceptions."""
-        STAGE.set(self.node.id)
+        token = STAGE.set(self.node.id)
         self.guard(self.close, " as it was closed")
+        STAGE.reset(token)
 
     def open(self) -> None:
         """Open what is needed before the first frame."""
 
     def run(self, batch: Batch) -> Batch:
         """Run the stage on a batch of any length, including an empty one."""
-        self.call = time.monotonic(), threading.get_ident()
-        STAGE.set(self.node.id)
+        self.call, token = (time.monotonic(), threading.get_ident()), STAGE.set(self.node.id)
         try:
             if self._changes:
                 self._change()
@@ -157,6 +157,7 @@ class Runner:
                 self.guard(partial(self.end, source), f" as the source {source} ended")
         finally:
             self.call = None
+            STAGE.reset(token)
         return batch
 
     def count_copies(self, surfaces: int) -> None:

@@ -56,7 +56,7 @@ class ReconnectingSource(Source):
         self._since_s: float | None = None  # when the last connection was lost, on the monotonic clock
         self._cause: str | None = None
         self._logged = False
-        self._opened_at_s = 0.0  # when the last connection was attempted, in seconds since 1970
+        self._opened_s = 0.0  # when the last connection was attempted, on the monotonic clock
         self._limiter = _MessageLimiter()
 
     @property
@@ -79,7 +79,7 @@ class ReconnectingSource(Source):
         self.context.runtime.report_status("connecting", None, "")
         begun_s = time.monotonic()
         while not self._stopped.is_set():
-            opened_s, before, self._opened_at_s = time.monotonic(), self._last, time.time()
+            self._opened_s, before = time.monotonic(), self._last
             try:
                 yield from self._connection()
                 if self._stopped.is_set() or not self._live:
@@ -88,7 +88,7 @@ class ReconnectingSource(Source):
             except SourceError as error:
                 if self._stopped.is_set():
                     return
-                if not self._should_retry(error, self._last is not before, opened_s, self._last_s or begun_s):
+                if not self._should_retry(error, self._last is not before, self._opened_s, self._last_s or begun_s):
                     raise
             self._stopped.wait(self._backoff_s())
 
@@ -200,7 +200,7 @@ class ReconnectingSource(Source):
         if error is not None and error.cause:
             about["error.type"] = error.cause
         name = "connect source" if self._since_s is None else "reconnect source"
-        record_operation(name, self._opened_at_s, about, "" if error is None else str(error))
+        record_operation(name, self._opened_s, about, "" if error is None else str(error))
 
     def _backoff_s(self) -> float:
         """Seconds to wait before the next retry: exponential back-off with jitter, so that retries are not in step."""

@@ -10,7 +10,6 @@ from typing import Any
 from streamkit.config.plan import SourceConfig
 from streamkit.core.data import Frame
 from streamkit.core.errors import SourceError, describe
-from streamkit.core.logs import SOURCE
 from streamkit.core.stage import Source
 from streamkit.core.tracing import Spans, record_operation
 from streamkit.runtime.execution.channel import Aborted
@@ -61,7 +60,6 @@ class SourceReader:
     def __call__(self) -> None:
         """Pass frames to the batcher until the source ends."""
         self.state.begun = True
-        SOURCE.set(self.config.id)
         try:
             inlet = self._batcher.begin(self.config.id, self.state.drops)
         except Aborted:
@@ -140,7 +138,7 @@ class SourceReader:
                 return self._over
         spans, packets = self._spans(), made.context.runtime.packet_buffer
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
-        opened_at_s = time.time()
+        opened_s = time.monotonic()
         made.open()
         try:
             with closing_iterator(spans.each("decode", made.frames(), about={"source": id_})) as frames:
@@ -150,7 +148,7 @@ class SourceReader:
                     if first:
                         first = False
                         if not isinstance(made, ReconnectingSource):  # which records every attempt
-                            record_operation("open source", opened_at_s, {"streamkit.source": id_})
+                            record_operation("open source", opened_s, {"streamkit.source": id_})
                         with self._changed:
                             self._can_hold |= frame.time_s is None
                         self._wait_at_start(frame)

@@ -65,10 +65,11 @@ class BatchTraces:
     Args:
         tracer: creates the spans.
         graph: the graph of the run.
+        due: whether the sampler may choose a span of this name now; it is asked first, as that costs less.
     """
 
-    def __init__(self, tracer: Tracer, graph: Graph) -> None:
-        self._tracer = tracer
+    def __init__(self, tracer: Tracer, graph: Graph, due: Callable[[str], bool]) -> None:
+        self._tracer, self._due = tracer, due
         self._about = {
             id_: (
                 f"{'sink' if issubclass(node.type, Sink) else 'stage'} {id_}",
@@ -93,9 +94,7 @@ class BatchTraces:
 
     def begin(self, batch: Batch) -> None:
         """Begin the trace of a new batch, if it is chosen."""
-        from opentelemetry.trace import set_span_in_context
-
-        if not batch.frames:
+        if not (batch.frames and self._due("batch")):
             return
         decoded = [(frame.source, *frame._state.decoded_ns) for frame in batch.frames if frame._state.decoded_ns]
         begun_ns = min((begun for _, begun, _ in decoded), default=None)
@@ -103,6 +102,8 @@ class BatchTraces:
         span = self._tracer.start_span("batch", attributes=about, start_time=begun_ns)
         if not span.is_recording():
             return
+        from opentelemetry.trace import set_span_in_context
+
         trace = BatchTrace(self._tracer, set_span_in_context(span), traceparent_of(span), span, self._ends)
         for source in dict.fromkeys(source for source, _, _ in decoded):
             times = [(begun, ended) for id_, begun, ended in decoded if id_ == source]

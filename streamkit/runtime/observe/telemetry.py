@@ -110,9 +110,10 @@ def exporting(telemetry: Telemetry | None, registry: Callable[[], Any] | None = 
 
 def batch_traces(graph: Graph) -> BatchTraces | None:
     """The traces of a run's batches, if they are exported."""
-    if _Active.telemetry is None or not _exports("TRACES"):
+    known = _Active.telemetry
+    if known is None or not _exports("TRACES"):
         return None
-    return BatchTraces(_Active.telemetry.tracer, graph)
+    return BatchTraces(known.tracer, graph, (lambda _: True) if known.limit is None else known.limit.due)
 
 
 def child_environment(number: int | None = None) -> dict[str, str]:
@@ -134,6 +135,7 @@ class Telemetry:
 
     Attributes:
         tracer: creates spans.
+        limit: what the default sampler allows; None if the environment names a sampler.
         instance: id of the run: `service.instance.id`.
     """
 
@@ -153,7 +155,8 @@ class Telemetry:
         self.instance = str(self._resource.attributes[_INSTANCE])
         self._spans, self._metrics = OTLPSpanExporter(), OTLPMetricExporter()
         self._watched = {one: _Outcomes(one, self._log) for one in ("traces", "metrics")}
-        self._provider = TracerProvider(sampler=_sampler(), resource=self._resource, shutdown_on_exit=False)
+        self.limit = None if os.environ.get("OTEL_TRACES_SAMPLER") else RateLimit()
+        self._provider = TracerProvider(sampler=_sampler(self.limit), resource=self._resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(_watched_spans(self._spans, self._watched["traces"])))
         self.tracer = self._provider.get_tracer("streamkit", __version__)
         self._source: OtlpMetrics | None = None
@@ -207,7 +210,8 @@ class Telemetry:
 
     def _record(self, name: str, begun_s: float, about: Mapping[str, Any], error: str) -> None:
         """See `streamkit.core.tracing.record_operation`."""
-        span = self.tracer.start_span(name, attributes=dict(about), start_time=int(begun_s * 1e9))
+        begun_ns = time.time_ns() - int((time.monotonic() - begun_s) * 1e9)
+        span = self.tracer.start_span(name, attributes=dict(about), start_time=begun_ns)
         if error:
             set_error(span, error)
         span.end()
@@ -250,33 +254,45 @@ def _interval_s() -> float:
 _BURST, _PER_S = 10.0, 1.0
 
 
-def _sampler() -> Any:
-    """The default sampler; None if the environment names one, which OpenTelemetry then reads."""
-    if not _exports("TRACES"):
-        from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+class RateLimit:
+    """Allows ten spans of each name, and further ones at one per second. Thread-safe."""
 
+    def __init__(self) -> None:
+        self._left: dict[str, tuple[float, float]] = {}  # by name: what is allowed, and when that was
+        self._lock = threading.Lock()
+
+    def due(self, name: str) -> bool:
+        """Whether a span is allowed now."""
+        return self._allowed(name, time.monotonic()) >= 1
+
+    def take(self, name: str) -> bool:
+        """Count a span; return whether it is allowed."""
+        now_s = time.monotonic()
+        with self._lock:
+            left = self._allowed(name, now_s)
+            self._left[name] = left - (left >= 1), now_s
+            return left >= 1
+
+    def _allowed(self, name: str, now_s: float) -> float:
+        left, since_s = self._left.get(name, (_BURST, now_s))
+        return min(_BURST, left + (now_s - since_s) * _PER_S)
+
+
+def _sampler(limit: RateLimit | None) -> Any:
+    """A sampler of spans without a parent; None if the environment names one, which OpenTelemetry then reads."""
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, ParentBased, Sampler, SamplingResult
+
+    if not _exports("TRACES"):
         return ALWAYS_OFF
-    if os.environ.get("OTEL_TRACES_SAMPLER"):
+    if limit is None:
         return None
-    from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult
 
     class RateLimited(Sampler):
-        """Of the spans of one name that have no parent, samples ten, and further ones at one per second."""
-
-        def __init__(self) -> None:
-            self._left: dict[str, tuple[float, float]] = {}  # by name: what may be sampled, and when that was
-            self._lock = threading.Lock()
-
         def should_sample(
             self, parent_context: Any, trace_id: int, name: str, kind: Any = None, attributes: Any = None, *_: Any,
             **__: Any,
         ) -> SamplingResult:  # fmt: skip
-            now_s = time.monotonic()
-            with self._lock:
-                left, since_s = self._left.get(name, (_BURST, now_s))
-                left = min(_BURST, left + (now_s - since_s) * _PER_S)
-                sampled = left >= 1
-                self._left[name] = left - sampled, now_s
+            sampled = limit.take(name)
             return SamplingResult(Decision.RECORD_AND_SAMPLE if sampled else Decision.DROP, attributes)
 
         def get_description(self) -> str:

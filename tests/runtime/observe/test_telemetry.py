@@ -1,5 +1,6 @@
 """OpenTelemetry: what a run sends to a collector, and what happens if the collector or the packages are missing."""
 
+import contextlib
 import socket
 import sys
 import time
@@ -15,9 +16,13 @@ from support.messages import collect
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core import tracing
-from streamkit.core.data import Device
+from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import ConfigError, MissingPackage
+from streamkit.core.stage import Context
+from streamkit.core.tracing import Spans
+from streamkit.runtime.multiprocess.frame_ipc import ParentStages, RelaySink, Uplink, frame_pipe
 from streamkit.runtime.observe import telemetry
+from streamkit.runtime.observe.batch_traces import BatchSpans
 from streamkit.runtime.observe.metrics import registry
 from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.pipeline import PipelineRun
@@ -228,10 +233,11 @@ def test_the_timeline_of_profile_and_traces_go_together(tmp_path, collector):
 
 
 def test_operations_are_recorded_only_meanwhile(collector):
-    tracing.record_operation("connect source", time.time(), {"streamkit.source": "a"})
+    tracing.record_operation("connect source", time.monotonic(), {"streamkit.source": "a"})
     with telemetry.exporting(telemetry.open_telemetry()):
-        tracing.record_operation("connect source", time.time() - 2, {"streamkit.source": "b"}, "rtsp://u:secret@h: no")
-    tracing.record_operation("connect source", time.time(), {"streamkit.source": "c"})
+        about = {"streamkit.source": "b"}
+        tracing.record_operation("connect source", time.monotonic() - 2, about, "rtsp://u:secret@h: no")
+    tracing.record_operation("connect source", time.monotonic(), {"streamkit.source": "c"})
     (span,) = collector.spans
     assert span.about == {"streamkit.source": "b"}
     assert span.failed
@@ -265,6 +271,37 @@ def test_a_delivery_has_its_stage(tmp_path, collector):
     assert {one.about["streamkit.stage"] for one in found} == {"sqlite"}
 
 
+def test_a_trace_goes_on_in_the_stages_of_the_parent_process(tmp_path, collector):
+    path = tmp_path / "p.yaml"
+    path.write_text(f"sources: {{a: 'test://', b: 'test://'}}\nstages: {{jsonl: {{path: {tmp_path}/all.jsonl}}}}\n")
+    graph, errors = build(read(path)), []
+    reader, writer = frame_pipe()
+    with telemetry.exporting(telemetry.open_telemetry()):
+        uplink, traces = Uplink(writer), telemetry.batch_traces(graph)
+        relay, spans = RelaySink(uplink, "jsonl"), BatchSpans(traces, Spans())
+        first, second = (Batch([Frame("a", index, 0.0, 64, 48)], sequence=index) for index in range(2))
+        traces.begin(first)  # only this one is traced
+
+        def write(batch):
+            relay.write(batch.frames[0])
+            relay.flush()
+            return batch
+
+        for batch in (first, second):
+            spans.stage("jsonl", write)(batch)
+        uplink.close()
+        stages = ParentStages(graph, ["a", "b"], Context, errors.append)
+        stages.open()
+        with contextlib.suppress(EOFError):
+            while True:
+                stages.put(reader.recv())
+        stages.close()
+    assert errors == []
+    here, there = collector.named("sink jsonl")
+    assert (here.trace, here.parent) == (there.trace, there.parent) != (b"", b"")
+    assert stages.finished == {"jsonl": 2}
+
+
 # ------------------------------------------------------------------------------------------------------- environment
 
 
@@ -285,7 +322,7 @@ def test_the_resource_takes_names_from_the_environment_and_workers_belong_to_the
             "OTEL_RESOURCE_ATTRIBUTES": f"deployment.environment=test,service.instance.id={exported.instance}"
         }
         monkeypatch.setenv(*telemetry.child_environment(3).popitem())
-        tracing.record_operation("x", time.time(), {})
+        tracing.record_operation("x", time.monotonic(), {})
     other = telemetry.open_telemetry()  # as a worker process does
     with telemetry.exporting(other):
         assert other.instance == f"{exported.instance}.3"
@@ -361,6 +398,7 @@ def test_an_outage_is_logged_when_it_begins_and_when_it_ends(monkeypatch):
 # ----------------------------------------------------------------------------------------------------------- command
 
 
+@pytest.mark.long
 def test_several_processes_are_one_stream(tmp_path, root):
     """The parent exports the metrics of all; a batch's trace goes on from a worker into the parent's sinks."""
     path = tmp_path / "p.yaml"
