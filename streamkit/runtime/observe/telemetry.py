@@ -13,7 +13,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamkit.config.plan import Graph
@@ -79,6 +79,10 @@ def open_telemetry() -> Telemetry | None:
         import opentelemetry.sdk.trace  # noqa: F401
     with needs("prometheus-client", "otel", f"{name} is set: the export of telemetry"):
         import prometheus_client  # noqa: F401
+    for one in ENDPOINTS:
+        text = os.environ.get(one, "")
+        if text and not text.startswith(("http://", "https://")):
+            raise ConfigError(f"{one} must begin with http:// or https://, such as http://localhost:4318, got {text}")
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     if protocol != "http/protobuf":
         raise ConfigError(
@@ -175,13 +179,18 @@ class Telemetry:
         _Active.telemetry = None
         record_operations(None)
         self._over.set()
-        works: list[Callable[[], Any]] = [self._provider.shutdown, *([self._send] if self._source is not None else [])]
-        flushes = [ThreadFuture(lambda _, work=work: work(), "telemetry end") for work in works]  # type: ignore[misc]
-        if not _end(flushes, FLUSH_S):  # the collector does not answer: this ends the wait for the next attempt
+        flushes = {"traces": ThreadFuture(lambda _: self._provider.shutdown(), "telemetry end")}
+        if self._source is not None:
+            flushes["metrics"] = ThreadFuture(lambda _: self._send(), "telemetry end")
+        if not _end(flushes.values(), FLUSH_S):  # this ends the wait for the next attempt
             self._spans.shutdown()  # type: ignore[no-untyped-call]
             self._metrics.shutdown()
-            _end(flushes, _LATE_S)
-        self._log.close()
+            _end(flushes.values(), _LATE_S)
+        left = [signal for signal, flush in flushes.items() if not flush.ready]
+        for signal in left:  # the collector does not answer; the thread ends with the process
+            self._watched[signal].note(False)
+        if not left:
+            self._log.close()
 
     def start_request(self, method: str, headers: Mapping[str, str]) -> Span:
         """Begin the span of an HTTP request, below the caller's if the header `traceparent` names it."""
@@ -217,7 +226,7 @@ class Telemetry:
         span.end()
 
 
-def _end(works: Sequence[ThreadFuture[None]], within_s: float) -> bool:
+def _end(works: Collection[ThreadFuture[None]], within_s: float) -> bool:
     """Wait for works for some seconds; return whether all have ended."""
     until_s = time.monotonic() + within_s
     for work in works:
@@ -286,13 +295,14 @@ def _sampler(limit: RateLimit | None) -> Any:
         return ALWAYS_OFF
     if limit is None:
         return None
+    take = limit.take
 
     class RateLimited(Sampler):
         def should_sample(
             self, parent_context: Any, trace_id: int, name: str, kind: Any = None, attributes: Any = None, *_: Any,
             **__: Any,
         ) -> SamplingResult:  # fmt: skip
-            sampled = limit.take(name)
+            sampled = take(name)
             return SamplingResult(Decision.RECORD_AND_SAMPLE if sampled else Decision.DROP, attributes)
 
         def get_description(self) -> str:

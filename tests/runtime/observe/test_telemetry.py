@@ -335,6 +335,7 @@ def test_the_resource_takes_names_from_the_environment_and_workers_belong_to_the
     ("name", "value", "words"),
     [
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "must be http/protobuf, got grpc"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "c:4318", r"must begin with http:// or https://, .* got c:4318"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "1m", "must be a number of milliseconds above 0, such as 60000, got '1m'"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "0", "must be a number of milliseconds"),
     ],
@@ -378,6 +379,17 @@ def test_a_collector_that_is_away_is_logged_once_counted_and_delays_the_end_by_s
     assert running.counts().items() >= {
         ("telemetry exports failed: metrics", 1), ("telemetry exports failed: traces", 1),
     }  # fmt: skip
+
+
+def test_a_collector_that_never_answers_delays_the_end_by_seconds_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(telemetry, "FLUSH_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        logged, begun_s = collect(), time.monotonic()
+        running = run(tmp_path)
+        assert time.monotonic() - begun_s < 5
+        assert any("no answer; the run continues" in text for text in logged)
+        assert running.counts()["telemetry exports failed: traces"] == 1
 
 
 def test_an_outage_is_logged_when_it_begins_and_when_it_ends(monkeypatch):
