@@ -105,7 +105,7 @@ def portable(record: logging.LogRecord) -> tuple[str, int, str, dict[str, Any]]:
     """The arguments of a `worker_log` for a record, for another process."""
     fields = {name: getattr(record, name, "") for name in ("created", "process", "processName", *_CONTEXT)}
     fields["exc_text"] = _exception(record)
-    return record.getMessage(), record.levelno, record.name, {name: one for name, one in fields.items() if one}
+    return _text(record), record.levelno, record.name, {name: one for name, one in fields.items() if one}
 
 
 def worker_log() -> Callable[..., None]:
@@ -165,7 +165,7 @@ def json_line(record: logging.LogRecord) -> str:
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "logger": record.name,
-        "message": record.getMessage(),
+        "message": _text(record),
         "process": "main" if record.processName == "MainProcess" else record.processName,
         "pid": record.process,
         **{name: getattr(record, name, "") for name in _CONTEXT},
@@ -178,12 +178,19 @@ def text_lines(record: logging.LogRecord) -> str:
     """A record as text for people: the message, the id of the HTTP request, and the traceback if it has one."""
     request_id, exception = getattr(record, "request_id", ""), _exception(record)
     request = f" [request {request_id}]" if request_id else ""
-    return as_message(f"{record.getMessage()}{request}" + (f"\n{exception}" if exception else ""))
+    return as_message(f"{_text(record)}{request}" + (f"\n{exception}" if exception else ""))
+
+
+def _text(record: logging.LogRecord) -> str:
+    """The message; the package masks secrets where it makes one, libraries do not."""
+    text = record.getMessage()
+    return text if record.name.partition(".")[0] == ROOT else mask(text)
 
 
 def _exception(record: logging.LogRecord) -> str:
+    """The traceback, with secrets masked."""
     if record.exc_info and not record.exc_text:
-        record.exc_text = _formatter.formatException(record.exc_info)
+        record.exc_text = mask(_formatter.formatException(record.exc_info))
     return record.exc_text or ""
 
 

@@ -94,6 +94,9 @@ def test_what_a_worker_logs_is_logged_here_with_its_level_once(caplog):
     assert shown["exception"].endswith("ValueError: no")
     relayed("of another version", logging.INFO, "streamkit")
     assert other[1:] == ["of another version"]
+    with messages_to(lambda one: other.append(one.getMessage()), parse_levels("warning")):
+        worker_log()("below the level", logging.INFO, "streamkit")
+    assert other[2:] == []
 
 
 def test_a_record_as_json():
@@ -130,6 +133,22 @@ def test_a_record_knows_the_source_the_stage_and_the_request_of_its_thread():
     assert [two[name] for name in names] == ["yard", "detect", "r1"]
     assert not three.keys() & set(names)
     assert [text_lines(each) for each in found] == ["one [request r1]", "two [request r1]", "three"]
+
+
+def test_secrets_in_tracebacks_and_in_messages_of_libraries_are_masked():
+    found: list[logging.LogRecord] = []
+    with messages_to(found.append, libraries=True):
+        try:
+            raise ValueError("no answer of rtsp://u:geheim@h/x")
+        except ValueError:
+            logging.getLogger("streamkit.x").exception("it failed")
+        logging.getLogger("a.library").warning("GET http://h/?token=geheim")
+    lines = (
+        [json_line(one) for one in found] + [text_lines(one) for one in found] + [str(portable(one)) for one in found]
+    )
+    assert [one.name for one in found] == ["streamkit.x", "a.library"]
+    assert all("***" in line for line in lines)
+    assert not any("geheim" in line for line in lines)
 
 
 def test_the_store_of_a_server_keeps_to_the_level_that_was_chosen():

@@ -159,7 +159,7 @@ class Telemetry:
         self.instance = str(self._resource.attributes[_INSTANCE])
         self._spans, self._metrics = OTLPSpanExporter(), OTLPMetricExporter()
         self._watched = {one: _Outcomes(one, self._log) for one in ("traces", "metrics")}
-        self.limit = None if os.environ.get("OTEL_TRACES_SAMPLER") else RateLimit()
+        self.limit = None if os.environ.get("OTEL_TRACES_SAMPLER") else SpanLimit()
         self._provider = TracerProvider(sampler=_sampler(self.limit), resource=self._resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(_watched_spans(self._spans, self._watched["traces"])))
         self.tracer = self._provider.get_tracer("streamkit", __version__)
@@ -263,7 +263,7 @@ def _interval_s() -> float:
 _BURST, _PER_S = 10.0, 1.0
 
 
-class RateLimit:
+class SpanLimit:
     """Allows ten spans of each name, and further ones at one per second. Thread-safe."""
 
     def __init__(self) -> None:
@@ -287,7 +287,7 @@ class RateLimit:
         return min(_BURST, left + (now_s - since_s) * _PER_S)
 
 
-def _sampler(limit: RateLimit | None) -> Any:
+def _sampler(limit: SpanLimit | None) -> Any:
     """A sampler of spans without a parent; None if the environment names one, which OpenTelemetry then reads."""
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, ParentBased, Sampler, SamplingResult
 

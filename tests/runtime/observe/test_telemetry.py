@@ -201,6 +201,7 @@ def test_spans_name_what_failed(tmp_path, collector):
     assert [one.failed for one in sorted(collector.named("stage odd"), key=lambda one: one.begun_ns)] == [
         True, False, False, False, False,
     ]  # fmt: skip
+    assert len(collector.named("sink jsonl")) == len(collector.named("batch")) == 5, "its trace goes on"
 
 
 def test_the_default_samples_few_and_the_environment_decides_otherwise(tmp_path, collector, monkeypatch):
