@@ -6,7 +6,7 @@ import re
 import socket
 
 import pytest
-from support.collector import collecting_otlp
+from support.collector import collecting_otlp, samples, still, twins
 from support.servers import served
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -138,13 +138,18 @@ def test_requests_are_spans_below_their_callers(root, monkeypatch, tmp_path):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
         exported = telemetry.open_telemetry()
         text = "sources: {}\nstages: {draw: {}}\n"
-        with served(text, root, path=tmp_path / "p.yaml") as one, telemetry.exporting(
-            exported, lambda: registry(one.engine)
-        ):  # fmt: skip
-            assert one.open.get("/live", headers={"traceparent": parent, "x-request-id": "r-1"}).status_code == 200
-            one.open.get("/api/v1/sources/none", headers={"traceparent": parent[:-1] + "0"})
-            one.open.get("/api/v1/sources/none")
-        requests = [span for span in found.spans if span.name.startswith("GET")]  # the other server has spans, too
+        with served(text, root, path=tmp_path / "p.yaml") as one:
+            one.until(lambda: one.open.get("/ready").status_code == 200)
+            found.spans.clear()
+            with telemetry.exporting(exported, lambda: registry(one.engine)):
+                head = {"traceparent": parent, "x-request-id": "r-1"}
+                assert one.open.get("/live", headers=head).status_code == 200
+                one.open.get("/api/v1/sources/none", headers={"traceparent": parent[:-1] + "0"})
+                one.open.get("/api/v1/sources/none")
+            scraped = samples(one.open.get("/metrics").text)
+        requests = [
+            span for span in found.spans if span.name.startswith("GET") and "ready" not in span.name
+        ]  # the other server has spans, too
         live, source = sorted(requests, key=lambda span: span.begun_ns)
         assert (live.name, live.trace.hex(), live.parent.hex()) == (
             "GET /live", "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331",
@@ -156,5 +161,7 @@ def test_requests_are_spans_below_their_callers(root, monkeypatch, tmp_path):
         assert (source.parent, source.name) == (b"", "GET /api/v1/sources/{id:path}")
         assert source.about["http.response.status_code"] == 405
         assert not source.failed
-        names = found.exports[-1][1].keys()
-        assert {"streamkit.live_viewers", "streamkit.ready", "process.cpu_seconds"} <= names
+        pushed = twins(found.exports[-1][1])
+        assert pushed.keys() == scraped.keys()
+        assert still(pushed) == still(scraped)
+        assert {("streamkit_live_viewers",), ("streamkit_live_lost_total",), ("streamkit_ready",)} <= pushed.keys()

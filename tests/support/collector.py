@@ -11,6 +11,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.parser import text_string_to_metric_families
 
 
 @dataclass
@@ -76,6 +77,40 @@ def _attributes(pairs: Any) -> dict[str, Any]:
 def points(metric: Any) -> Any:
     """The data points of a metric."""
     return getattr(metric, metric.WhichOneof("data")).data_points
+
+
+def samples(text: str) -> dict[Any, float]:
+    """What Prometheus scrapes: the value of each sample, by its name and labels."""
+    families = text_string_to_metric_families(text)
+    return {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
+
+
+def twins(metrics: dict[str, Any]) -> dict[Any, float]:
+    """What OTLP carries, as Prometheus' samples."""
+    found = {}
+    for name, metric in metrics.items():
+        own, kind = name.replace(".", "_", 1), metric.WhichOneof("data")
+        for point in points(metric):
+            labels = sorted((pair.key, pair.value.string_value) for pair in point.attributes)
+            if kind == "histogram":
+                bounds, total = [*map(str, point.explicit_bounds), "+Inf"], 0
+                for bound, count in zip(bounds, point.bucket_counts, strict=True):
+                    total += count
+                    found[f"{own}_bucket", *sorted([*labels, ("le", bound)])] = total
+                found[f"{own}_sum", *labels], found[f"{own}_count", *labels] = point.sum, point.count
+            else:
+                found[f"{own}_total" if kind == "sum" else own, *labels] = number(point)
+    return found
+
+
+def number(point: Any) -> float:
+    """The value of a data point."""
+    return float(getattr(point, point.WhichOneof("value")))
+
+
+def still(found: dict[Any, float]) -> dict[Any, float]:
+    """Without what changes from one reading to the next."""
+    return {key: value for key, value in found.items() if not key[0].startswith("process_")}
 
 
 @contextmanager

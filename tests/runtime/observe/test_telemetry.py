@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
-from support.collector import collecting_otlp, points
+from support.collector import collecting_otlp, number, points, samples, still, twins
 from support.commands import command
 from support.messages import collect
 
@@ -69,48 +68,15 @@ def run(tmp_path, text=PIPELINE, trace=None):
     return running
 
 
-def samples(registry):
-    """What Prometheus scrapes: the value of each sample, by its name and labels."""
-    families = text_string_to_metric_families(generate_latest(registry).decode())
-    return {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
-
-
-def twins(metrics):
-    """What OTLP carries, as Prometheus' samples."""
-    found = {}
-    for name, metric in metrics.items():
-        own, kind = name.replace(".", "_", 1), metric.WhichOneof("data")
-        for point in points(metric):
-            labels = sorted((pair.key, pair.value.string_value) for pair in point.attributes)
-            if kind == "histogram":
-                bounds, total = [*map(str, point.explicit_bounds), "+Inf"], 0
-                for bound, count in zip(bounds, point.bucket_counts, strict=True):
-                    total += count
-                    found[f"{own}_bucket", *sorted([*labels, ("le", bound)])] = total
-                found[f"{own}_sum", *labels], found[f"{own}_count", *labels] = point.sum, point.count
-            else:
-                found[f"{own}_total" if kind == "sum" else own, *labels] = number(point)
-    return found
-
-
-def number(point):
-    return getattr(point, point.WhichOneof("value"))
-
-
-def moving(found):
-    """Without what changes from one reading to the next."""
-    return {key: value for key, value in found.items() if not key[0].startswith("process_")}
-
-
 # ----------------------------------------------------------------------------------------------------------- metrics
 
 
 def test_every_metric_has_its_twin_with_the_same_value(tmp_path, collector):
     running = run(tmp_path)
     resource, metrics = collector.exports[-1]
-    assert moving(twins(metrics)) == moving(samples(registry(running)))
+    assert still(twins(metrics)) == still(samples(generate_latest(registry(running)).decode()))
     assert twins(metrics)["streamkit_frames_total", ("source", "bars")] == 20
-    assert twins(metrics).keys() == samples(registry(running)).keys()
+    assert twins(metrics).keys() == samples(generate_latest(registry(running)).decode()).keys()
     assert metrics["streamkit.stage_seconds"].unit == "s"
     assert metrics["process.resident_memory_bytes"].unit == "By"
     assert metrics["streamkit.frames"].sum.is_monotonic
@@ -140,7 +106,9 @@ def test_a_histogram_and_a_counter_that_starts_again():
         return {one.name: one for one in part.scope_metrics[0].metrics}
 
     first = read()
-    created = {key: value for key, value in samples(own).items() if not key[0].endswith("_created")}
+    created = {
+        key: value for key, value in samples(generate_latest(own).decode()).items() if not key[0].endswith("_created")
+    }
     assert twins(first) == created
     (before,) = points(first["streamkit.frames"])
     count.inc()
