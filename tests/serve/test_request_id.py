@@ -147,9 +147,7 @@ def test_requests_are_spans_below_their_callers(root, monkeypatch, tmp_path):
                 one.open.get("/api/v1/sources/none", headers={"traceparent": parent[:-1] + "0"})
                 one.open.get("/api/v1/sources/none")
             scraped = samples(one.open.get("/metrics").text)
-        requests = [
-            span for span in found.spans if span.name.startswith("GET") and "ready" not in span.name
-        ]  # the other server has spans, too
+        requests = [one for one in found.spans if one.name.startswith("GET") and "ready" not in one.name]
         live, source = sorted(requests, key=lambda span: span.begun_ns)
         assert (live.name, live.trace.hex(), live.parent.hex()) == (
             "GET /live", "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331",
