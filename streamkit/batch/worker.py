@@ -170,7 +170,7 @@ def work(
             end_at_once()  # the pipeline has ended: the pool starts a new process
 
     with (
-        telemetry.exporting(exported, worker.metrics),
+        telemetry.exporting(exported, lambda: worker.metrics()),
         PeriodicTimer(PROGRESS_EVERY_S, lambda: link.send("progress", tuple(worker.progress()))),
     ):
         for kind, value in link.orders():
