@@ -115,7 +115,7 @@ class PipelineRun(Controls):
         self._stopped_at_s: float | None = None
         self._trace = trace
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.current_track
-        self._traces = telemetry.batch_traces(graph)
+        self._traces, self._failed_exports = telemetry.batch_traces(graph), telemetry.FailedExports()
         if self._traces is not None:
             self._spans = spans_with(self._traces, self._spans)
         config = graph.config
@@ -377,7 +377,11 @@ class PipelineRun(Controls):
     def counts(self) -> dict[str, int]:
         """Counters of all sources and stages by name: drops, failures, fallbacks."""
         states, removed = self.states.values(), self.sources.removed
-        parts = [one.counters for one in self._runners] + [removed.counters, removed.drops, telemetry.failures]
+        parts = [one.counters for one in self._runners] + [
+            removed.counters,
+            removed.drops,
+            self._failed_exports.counters,
+        ]
         return Counters.total([*parts, *(part for state in states for part in (state.counters, state.drops))])
 
     def meters(self) -> dict[str, dict[str, Any]]:

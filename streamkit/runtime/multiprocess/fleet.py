@@ -301,7 +301,7 @@ class WorkerFleet(Controls):
         self._begun_s: float | None = None
         self._dead: list[WorkerHandle] = []  # those whose sources were not restarted yet
         self._died_at_s = 0.0
-        self._settings = itertools.count(1)
+        self._settings, self._failed_exports = itertools.count(1), telemetry.FailedExports()
         self._refused: dict[tuple[str, tuple[str, ...]], tuple[int, Callable[[], None]]] = {}
         self._worker_log, self._stage_log, self._lock = worker_log(), stage_log(), threading.Lock()
         self.sources = FleetSources(
@@ -831,7 +831,7 @@ class WorkerFleet(Controls):
     def counts(self) -> dict[str, int]:
         """See `PipelineRun.counts`; summed over all processes."""
         found: dict[str, int] = add_up(self._reports())["counts"]
-        for name, count in dict(telemetry.failures.values).items():
+        for name, count in self._failed_exports.counters.values.items():
             found[name] = found.get(name, 0) + count
         return {**found, LOST: self.sources.lost} if self.sources.lost else found
 

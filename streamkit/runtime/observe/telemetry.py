@@ -13,6 +13,7 @@ import re
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,21 @@ _FAILED = "telemetry exports failed"
 _REASON = re.compile(r"\[Errno -?\d+\] ([^')\"\]]+)|reason: (.+)$|(timed out)")
 
 failures = Counters()
-"""Exports of this process that failed; a part of the counts of its run."""
+"""Exports of this process that failed."""
+
+
+class FailedExports:
+    """The exports that have failed since this was created, as a part of the counts of a run."""
+
+    def __init__(self) -> None:
+        self._before = Counter(failures.values)
+
+    @property
+    def counters(self) -> Counters:
+        """Their number, by signal."""
+        made = Counters()
+        made.values.update(Counter(failures.values) - self._before)
+        return made
 
 
 def wanted() -> bool:
@@ -188,7 +203,7 @@ class Telemetry:
             _end(flushes.values(), _LATE_S)
         left = [signal for signal, flush in flushes.items() if not flush.ready]
         for signal in left:  # the collector does not answer; the thread ends with the process
-            self._watched[signal].note(False)
+            self._watched[signal].close()
         if not left:
             self._log.close()
 
@@ -340,10 +355,12 @@ class _Outcomes:
     """Counts failed exports of one signal; logs the first of an outage, and its end."""
 
     def __init__(self, signal: str, log: _SdkLog) -> None:
-        self._signal, self._log, self._fails = signal, log, False
+        self._signal, self._log, self._fails, self._closed = signal, log, False, False
 
     def note(self, done: bool) -> None:
         """Note the outcome of an export."""
+        if self._closed:
+            return
         if not done:
             failures.add(f"{_FAILED}: {self._signal}")
         if done is self._fails:
@@ -356,6 +373,11 @@ class _Outcomes:
                 rest = "the run continues, and its report counts failed exports"
                 logger.warning(f"telemetry cannot be sent to {place}: {why}; {rest}")
         self._fails, self._log.last[self._signal] = not done, ""
+
+    def close(self) -> None:
+        """Note that the last export has not ended; whatever comes of it is not counted again."""
+        self.note(False)
+        self._closed = True
 
     def failed(self, error: Exception) -> None:
         """Note an export that raised."""

@@ -348,6 +348,9 @@ def test_a_collector_that_is_away_is_logged_once_counted_and_delays_the_end_by_s
     assert running.counts().items() >= {
         ("telemetry exports failed: metrics", 1), ("telemetry exports failed: traces", 1),
     }  # fmt: skip
+    assert "telemetry exports failed: metrics" not in PipelineRun(running.graph, Device()).counts(), (
+        "each run has its own"
+    )
 
 
 def test_a_collector_that_never_answers_delays_the_end_by_seconds_only(tmp_path, monkeypatch):
