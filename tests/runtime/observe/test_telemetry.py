@@ -232,7 +232,8 @@ def test_attempts_to_connect_a_camera(tmp_path, collector):
     assert first.ended_ns <= second.begun_ns
 
 
-def test_a_delivery_has_its_stage(tmp_path, collector):
+def test_a_delivery_has_its_stage(tmp_path, collector, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the spool is in the working folder
     run(tmp_path, PIPELINE.replace("copy: {stage: jsonl, path: \"OUT/{source}-2.jsonl\", from: decode}",
                                    "sqlite: {path: OUT/r.db}"))  # fmt: skip
     found = collector.named("deliver records")
