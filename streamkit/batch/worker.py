@@ -18,6 +18,7 @@ from streamkit.core.errors import OutputError, SourceError, describe
 from streamkit.media.uris import is_path, mask
 from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
+from streamkit.runtime.observe import telemetry
 
 if TYPE_CHECKING:
     from streamkit.runtime.ingest.source_status import SourceState
@@ -127,6 +128,12 @@ class BatchWorker:
             found.append(FileProgress(key, job.file.name, frames, done))
         return found
 
+    def metrics(self) -> Any:
+        """A registry with the metrics of its pipeline, for all files together."""
+        from streamkit.runtime.observe.metrics import registry
+
+        return registry(self._warm, by_source=False)
+
     def close(self) -> bool:
         """Stop the pipeline and abandon files in progress. False if something hangs: the process must exit hard."""
         return self._warm.end()
@@ -152,6 +159,7 @@ def work(
     link: ParentConnection, settings: BatchSettings, device: str, slots: int, cores: int | None, part: tuple[int, int]
 ) -> None:  # fmt: skip
     """Run a worker process: open the pipeline, and process files, each on its own thread, until stopped."""
+    exported = telemetry.open_telemetry()
     worker = BatchWorker(settings, device, slots, cores, part)
     link.send("ready")
 
@@ -163,7 +171,10 @@ def work(
         if worker.over and not worker.progress():
             end_at_once()  # the pipeline has ended: the pool starts a new process
 
-    with PeriodicTimer(PROGRESS_EVERY_S, lambda: link.send("progress", tuple(worker.progress()))):
+    with (
+        telemetry.exporting(exported, lambda: worker.metrics()),
+        PeriodicTimer(PROGRESS_EVERY_S, lambda: link.send("progress", tuple(worker.progress()))),
+    ):
         for kind, value in link.orders():
             if kind == "job":
                 start(f"file/{value.key}", lambda job=value: do(job))  # type: ignore[misc]

@@ -37,6 +37,7 @@ _TOKEN = "STREAMKIT_TOKEN"
 @click.option(
     "--allow-files", is_flag=True, help="let added sources read this machine's files, and edits change plugins"
 )
+@common.log_options
 def serve(
     pipeline: Path, set_: tuple[str, ...], device: str | None, host: str, port: int, token: str | None,
     tokens: Path | None, data: Path, keep_events: str, keep_size: str, allowed_hosts: tuple[str, ...],
@@ -49,14 +50,17 @@ def serve(
     from streamkit.serve.server import address, check_packages, listen, serving
 
     check_packages()
+    from streamkit.runtime.observe import telemetry
     from streamkit.serve.app import create_app
     from streamkit.serve.connections import Limits, allowed_connections
+    from streamkit.serve.metrics import registry
     from streamkit.serve.pipeline_file import PipelineFile
     from streamkit.serve.sampler import PipelineSampler
     from streamkit.serve.token import Token
     from streamkit.serve.token_store import read_tokens
 
     display = open_display()
+    exported = telemetry.open_telemetry()
     try:
         known = Token(token or variable(_TOKEN) or None)
     except ValueError as error:
@@ -87,6 +91,7 @@ def serve(
         engine, known, data=data, tokens=others, allowed_hosts=[host, *allowed_hosts], viewers=limits.viewers
     )
     with (
+        telemetry.exporting(exported, lambda: registry(engine)),
         engine.observing(),
         store.writing(PipelineSampler(engine)),
         serving(app, listening, limits, refused=engine.refused),

@@ -60,7 +60,7 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
         if known is not frame:  # it failed in another branch, or in both; its events are kept
             _add_events(known, frame)
     result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
-    result.ready, result.lines = first.ready, None
+    result.ready, result.lines, result.trace = first.ready, None, first.trace
     return result
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.data import Frame
 from streamkit.core.errors import ConfigError
+from streamkit.core.logs import SOURCE
 from streamkit.core.stage import Sink, Source
 from streamkit.core.text import did_you_mean
 from streamkit.core.tracing import Spans
@@ -280,6 +281,7 @@ class Sources:
                 reader = self._next_file()
 
     def _read_source(self, reader: SourceReader) -> None:
+        SOURCE.set(reader.config.id)
         reader()
         heap_trimmer.count_close()
         state, id_ = reader.state, reader.config.id

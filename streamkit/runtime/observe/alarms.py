@@ -230,7 +230,7 @@ class Alarms:
         event = Event(kind, STAGE, key, index, pts_s, data=data)
         self.events[kind] += 1
         level = logging.WARNING if kind == "raised" else logging.INFO
-        logger.log(level, f"alarm {name} {kind} {at_now()}: {text}")
+        logger.log(level, f"alarm {name} {kind} {at_now()}: {text}", extra={"source": "" if key == WHOLE else key})
         self._send(event, now_s, (width, height), config.options.emitters)
 
     def publish(self, event: Event) -> None:
