@@ -1,17 +1,21 @@
 """What the live view costs the server: its CPU time without and with the page open, in turns.
 
-usage: python benchmarks/live_page.py URI [URI ...] [--streams 16] [--seconds 20] [--pairs 3] [--json FILE]
+usage: python benchmarks/live_page.py URI [URI ...] [--streams 16] [--seconds 20] [--pairs 3] [--sockets] [--json FILE]
 
 Each URI is a file, which plays at its own rate without end, or a camera; they are used in turn, up to `streams`.
-The pipeline only writes records, so that the server reads and decodes, and hardly more. Needs Chromium and the extras
-`serve` and `test`.
+The pipeline only writes records, so that the server reads and decodes, and hardly more. Chromium decodes the videos on
+the same cores, which slows the server too; with `--sockets`, a client asks for what the page asks for and decodes
+nothing. Needs Chromium and the extras `serve` and `test`.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import itertools
 import json
+import multiprocessing
 import shutil
 import statistics
 import subprocess
@@ -22,7 +26,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
+import websockets
 from playwright.sync_api import Page, sync_playwright
 
 RUN = Path(__file__).parents[1] / "run.py"
@@ -38,6 +44,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--sockets", action="store_true", help="no browser: a client that decodes nothing")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +53,7 @@ def main() -> None:
         command = [sys.executable, str(RUN), "serve", str(path), "--port", "0", "--token", TOKEN]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
             try:
-                pairs = _measure(server, given)
+                pairs = (_by_client if given.sockets else _by_browser)(server, given)
             finally:
                 server.terminate()
     more = [with_page - without for without, with_page in pairs]
@@ -67,9 +74,55 @@ def _pipeline(uris: list[str], streams: int, folder: str) -> str:
     return "\n".join([*lines, "stages:", f'  jsonl: {{path: "{folder}/{{source}}.jsonl"}}', ""])
 
 
-def _measure(server: subprocess.Popen[str], given: argparse.Namespace) -> list[tuple[float, float]]:
+def _by_client(server: subprocess.Popen[str], given: argparse.Namespace) -> list[tuple[float, float]]:
+    url, pairs = _started(server), []
+    for _ in range(given.pairs):
+        without = _cpu(server.pid, given.seconds)
+        client = multiprocessing.Process(target=_client, args=(url, given.streams), daemon=True)
+        client.start()
+        time.sleep(3.0)
+        pairs.append((without, _cpu(server.pid, given.seconds)))
+        client.terminate()
+        client.join()
+        time.sleep(4.0)  # the server makes video for 3 s after the last request
+    return pairs
+
+
+def _client(url: str, streams: int) -> None:
+    """What the live view asks for: a video of each source, all records, and the state once a second."""
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    ids = [f"camera{number}" for number in range(streams)]
+    places = [f"sources/{one}/live.mp4" for one in ids]
+    places.append("records?batch=true&" + "&".join(f"source={one}" for one in ids))
+
+    async def receive(place: str) -> None:
+        address = f"{url.replace('http', 'ws')}api/v1/{place}"
+        async with websockets.connect(address, max_size=None, compression=None, additional_headers=headers) as socket:
+            async for _ in socket:
+                pass
+
+    async def poll() -> None:
+        async with httpx.AsyncClient(headers=headers) as http:
+            while True:
+                for place in ("status", "sources"):
+                    await http.get(f"{url}api/v1/{place}")
+                await asyncio.sleep(1.0)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(poll(), *map(receive, places))
+
+    with contextlib.suppress(websockets.ConnectionClosed):
+        asyncio.run(all_of_them())
+
+
+def _started(server: subprocess.Popen[str]) -> str:
     url = _url(server)
     _until(lambda: all(one["state"] == "running" for one in _get(url, "api/v1/sources")), "the sources to run")
+    return url
+
+
+def _by_browser(server: subprocess.Popen[str], given: argparse.Namespace) -> list[tuple[float, float]]:
+    url = _started(server)
     chromium = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
     pairs = []
     with sync_playwright() as runner:
