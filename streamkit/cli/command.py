@@ -12,6 +12,7 @@ import click
 
 from streamkit.cli.batch import batch
 from streamkit.cli.bench import bench, capacity
+from streamkit.cli.cluster import cluster
 from streamkit.cli.common import echo, exit_code
 from streamkit.cli.eval import evaluate
 from streamkit.cli.inspect import check, doctor, explain, graph, list_, schema, test
@@ -70,7 +71,23 @@ def cli() -> None:
     """Video analytics as a YAML. `run.py PIPELINE.yaml` runs a pipeline."""
 
 
-for one in (run, check, graph, test, serve, batch, evaluate, bench, capacity, list_, explain, schema, models, doctor):
+for one in (
+    run,
+    check,
+    graph,
+    test,
+    serve,
+    cluster,
+    batch,
+    evaluate,
+    bench,
+    capacity,
+    list_,
+    explain,
+    schema,
+    models,
+    doctor,
+):
     cli.add_command(one)
 
 

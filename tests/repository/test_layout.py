@@ -59,6 +59,7 @@ LAYERS = [
     ["stages"],
     ["runtime"],
     ["serve", "batch", "bench", "evaluate", "doctor", "testing", "plugin_api", "api"],
+    ["cluster"],
     ["cli"],
 ]
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
