@@ -43,6 +43,8 @@ _EVERY_S, _WAIT_S = 0.4, 0.1
 _LOOK_S = 1.0
 _BALANCE_S = 15.0
 _STOP_S = 10.0
+_TOGETHER_S = 30.0
+"""Seconds after the first node is ready in which the others may get ready before the sources are shared out."""
 _APPLY_S = 900.0
 """Time for a node to open its stages anew: TensorRT builds its engines then, for minutes."""
 _RETRY_S = 60.0
@@ -121,7 +123,8 @@ class ClusterRun(MergedCounts, Controls):
         self.fatal: BaseException | None = None
         self.stopping = False
         self.seconds, self._begun_s = 0.0, time.monotonic()
-        self._looked_s = self._asked_s = 0.0
+        self._looked_s = self._asked_s = self._first_ready_s = 0.0
+        self._shared_out = False
         self._balanced_s = time.monotonic()
         self._warn = LogOnce(logger.warning)
 
@@ -174,8 +177,18 @@ class ClusterRun(MergedCounts, Controls):
         for node in [one for one in self._dying if time.monotonic() >= one.free_at_s]:
             self._dying.remove(node)
             self._restarted(f"node {node.node.name} {node.failure}", self.sources.lose(node, node.crashed))
-        self._restarted("its node was lost", self.sources.place_waiting())
+        if self._may_share_out(now_s):
+            self._restarted("no node was left", self.sources.place_waiting())
         self._balance(now_s)
+
+    def _may_share_out(self, now_s: float) -> bool:
+        """Whether sources may be given to nodes: those of the start are all ready, or had time after the first."""
+        joined = [node for node in self._nodes.values() if node.joined]
+        if joined and not self._first_ready_s:
+            self._first_ready_s = now_s
+        waited = bool(joined) and now_s > self._first_ready_s + _TOGETHER_S
+        self._shared_out = self._shared_out or waited or 0 < len(joined) == len(self._nodes)
+        return self._shared_out
 
     def _start_new(self) -> None:
         """Start an actor on each node of the Ray cluster that has none."""
@@ -230,7 +243,7 @@ class ClusterRun(MergedCounts, Controls):
             self.sources.update(node, worker)
             for order, why in report.refused.values():
                 if self.states.get(order.id) is not None and not self.states[order.id].done:
-                    text = f"on node {node.node.name}: {why}; a file must have the same path on every node"
+                    text = f"on node {node.node.name}: {why}"
                     if self.sources.refused(node, order, text):
                         logger.error(f"source {order.id} failed: {text}")
 
@@ -288,7 +301,7 @@ class ClusterRun(MergedCounts, Controls):
 
     def _balance(self, now_s: float) -> None:
         """Move a source from an overloaded node to one with room, at times: it loses its tracks."""
-        self._restarted("its node was overloaded", self.sources.finish_moves(lambda node, id_: node.reads(id_)))  # type: ignore[attr-defined]
+        self._restarted("a node was overloaded", self.sources.finish_moves(lambda node, id_: node.reads(id_)))  # type: ignore[attr-defined]
         if now_s < self._balanced_s + _BALANCE_S:
             return
         self._balanced_s = now_s
@@ -372,14 +385,15 @@ class ClusterRun(MergedCounts, Controls):
         return next((one for one in self.ready_nodes() if one.node.name == name), None)
 
     def ready_nodes(self) -> list[NodeHandle]:
-        """The nodes that run."""
-        return [node for node in list(self._nodes.values()) if node.takes_sources]
+        """The nodes that run, by name."""
+        found = [node for node in list(self._nodes.values()) if node.takes_sources]
+        return sorted(found, key=lambda node: node.node.name)
 
     def nodes(self) -> list[NodeView]:
         """All nodes, also those that are lost, until they are back."""
         here = {node.node.name for node in list(self._nodes.values())}
         known = [*self._nodes.values(), *(node for name, (node, _) in list(self._gone.items()) if name not in here)]
-        return [self._view(node) for node in known]
+        return sorted(map(self._view, known), key=lambda view: view.name)
 
     def _view(self, node: NodeHandle) -> NodeView:
         before = self._gone.get(node.node.name)

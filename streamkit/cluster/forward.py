@@ -6,6 +6,7 @@ host and role before; a node wants a token of its own.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ from streamkit.serve.engine import ServeEngine
 from streamkit.serve.event_models import EventView
 from streamkit.serve.guard import API
 from streamkit.serve.routes.common import OPERATOR, VIEWER, reply
+from streamkit.serve.routes.live import refuse
 from streamkit.serve.store.event_table import StoredEvent
 
 _ANSWER_S = 30.0
@@ -82,7 +84,7 @@ class Forwarder:
                 503, f"node {node.node.name} does not answer; its sources move if it is lost"
             ) from None
 
-    async def pass_on(self, request: Request, node: NodeHandle, path: str) -> Response:
+    async def pass_on(self, request: Request, node: NodeHandle, path: str) -> Forwarded:
         """The response of a node to the same request, at a path there."""
         headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
         body = await request.body()
@@ -119,8 +121,12 @@ class Forwarded(StreamingResponse):
                 await self.stream_response(send)
                 group.cancel_scope.cancel()
         finally:
-            with anyio.CancelScope(shield=True):
-                await self._found.aclose()
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the connection to the node."""
+        with anyio.CancelScope(shield=True):
+            await self._found.aclose()
 
 
 def add_forwarding(app: FastAPI, api: APIRouter, engine: ServeEngine) -> None:
@@ -158,7 +164,7 @@ def _add_sources(api: APIRouter, forwarder: Forwarder) -> None:
         try:
             await _pass_socket(socket, forwarder.owner(id), _path(socket.scope))
         except RequestRejected as error:
-            await socket.send_denial_response(reply({"error": error.text}, error.status))
+            await refuse(socket, error)
 
 
 def _path(scope: Scope) -> str:
@@ -177,10 +183,17 @@ async def _pass_socket(socket: WebSocket, node: NodeHandle, path: str) -> None:
             await socket.accept()
             await _pump(socket, found)
     except InvalidStatus as error:
-        body, status = error.response.body, error.response.status_code
-        await socket.send_denial_response(Response(bytes(body or b""), status, media_type="application/json"))
+        raise RequestRejected(error.response.status_code, _error_text(bytes(error.response.body or b""))) from None
     except (OSError, TimeoutError, WebSocketException):
         raise RequestRejected(503, f"node {node.node.name} does not answer; its sources move if it is lost") from None
+
+
+def _error_text(body: bytes) -> str:
+    """The reason in a node's answer."""
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return "the node rejects the request"
 
 
 def _connected(connect: Any, node: NodeHandle, path: str) -> Any:
@@ -250,7 +263,11 @@ async def _event_file(forwarder: Forwarder, request: Request, number: int, name:
     event = stored.event
     if (found.get("source"), found.get("kind"), found.get("frame")) != (event.source, event.kind, event.frame):
         raise RequestRejected(404, f"node {where} does not have event {number} any more")
-    return await forwarder.pass_on(request, node, f"{path}/{name}")
+    file = await forwarder.pass_on(request, node, f"{path}/{name}")
+    if file.status_code == 404:  # the node's answer has its own number of the event
+        await file.close()
+        raise RequestRejected(404, f"event {number} has no {name}, or node {where} has removed it")
+    return file
 
 
 # ------------------------------------------------------------------------------------------------------------- records
@@ -265,7 +282,7 @@ def _add_records(api: APIRouter, forwarder: Forwarder) -> None:
             for id_ in source or ():
                 forwarder.engine.state(id_)
         except RequestRejected as error:
-            await socket.send_denial_response(reply({"error": error.text}, error.status))
+            await refuse(socket, error)
             return
         await socket.accept()
         try:

@@ -195,8 +195,8 @@ class ClusterNode:
 
     # ----------------------------------------------------------------------------------------------------- reports
 
-    def sync(self, orders: NodeOrders | None, after_event: int, after_message: int) -> NodeReport:
-        """Take orders, and report.
+    def sync(self, orders: NodeOrders | None, after_event: int, after_message: int) -> bytes:
+        """Take orders, and return a pickled `NodeReport`: Ray itself would make its arrays read-only.
 
         This call acknowledges the previous report: the lease begins when that one was sent.
 
@@ -212,8 +212,9 @@ class ClusterNode:
             report = self._report(after_event, after_message)
         except RuntimeError:  # a counter was added during the copy
             report = self._report(after_event, after_message)
+        packed = pickle.dumps(report)
         self._reported_s = time.monotonic()
-        return report
+        return packed
 
     def _report(self, after_event: int, after_message: int) -> NodeReport:
         engine = self._engine

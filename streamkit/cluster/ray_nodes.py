@@ -152,7 +152,7 @@ class NodeHandle:
         """Its answer, which has arrived; None if it is gone."""
         answer, self.answer = self.answer, None
         try:
-            report: NodeReport = ray.get(answer)
+            report: NodeReport = pickle.loads(ray.get(answer))
         except ray.exceptions.ActorUnavailableError:  # Ray tries again; `overdue` decides
             return None
         except ray.exceptions.RayError as error:
