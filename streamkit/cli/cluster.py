@@ -29,7 +29,7 @@ def cluster(cluster: Path, **server: Any) -> int:
 
     given, display = ServerOptions(**server), open_display()
     known = read_cluster(cluster)
-    load_graph(known)  # a mistake in a file is told before Ray is asked
+    load_graph(known)  # mistakes in the files come before those of the cluster
     tokens = read_credentials(given)
     store = open_store(given.data, given.keep_events, given.keep_size)
     ray, started = connect(known.ray)

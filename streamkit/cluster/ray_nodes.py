@@ -119,7 +119,7 @@ class NodeHandle:
         return f"http://{host}:{self.latest.port}"
 
     def send(self, order: str, value: Any = None) -> None:
-        """Change what it is to do; it is told with the next call."""
+        """Change what it is to do; the next call tells it."""
         if order == "trigger":
             self.actor.trigger.remote(*value)
             return

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.cluster.cluster_file import environment, read_cluster, read_pipeline
+from streamkit.cluster.cluster_file import KEYS, environment, read_cluster, read_pipeline
 from streamkit.cluster.head import pack_files
 from streamkit.cluster.ray_nodes import connect
 from streamkit.core.errors import ConfigError, MissingPackage
@@ -93,3 +93,12 @@ def test_what_is_sent_to_a_node(folder, monkeypatch):
     monkeypatch.setenv("MQTT_USER", "ann")
     monkeypatch.delenv("NOT_SET", raising=False)
     assert environment(files["pipeline.yaml"].decode()) == {"MQTT_USER": "ann"}
+
+
+def test_the_page_shows_a_cluster_and_every_key(folder, root):
+    page = (root / "docs" / "cluster.md").read_text(encoding="utf-8")
+    known = read_cluster(cluster(folder, page.split("```yaml\n")[1].split("```")[0]))
+    (folder / "pipeline.yaml").write_text('stages:\n  jsonl: {path: "out/{source}.jsonl"}\n')
+    config = read_pipeline(known)
+    assert ([one.id for one in config.sources], config.problems) == (["gate", "door"], [])
+    assert all(f"| `{key}` |" in page for key in KEYS)
