@@ -23,12 +23,13 @@ from streamkit.cluster.placement import (
     capacities,
     in_head_time,
 )
-from streamkit.cluster.ray_nodes import NodeHandle, live_nodes, start_node
+from streamkit.cluster.ray_nodes import NodeHandle, RayNode, live_nodes, start_node
 from streamkit.config.plan import Graph, Node
 from streamkit.core.data import Event
-from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.core.errors import ConfigError, StreamkitError, describe
 from streamkit.core.logs import LogOnce
 from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.multiprocess.fleet_sources import LOST, RestartedSource
 from streamkit.runtime.multiprocess.process_count import source_loads
 from streamkit.runtime.observe.alarms import WHOLE
@@ -42,11 +43,11 @@ logger = logging.getLogger(__name__)
 _EVERY_S, _WAIT_S = 0.4, 0.1
 _LOOK_S = 1.0
 _BALANCE_S = 15.0
-_STOP_S = 10.0
+_STOP_S, _START_S = 10.0, 60.0
 _TOGETHER_S = 30.0
 """Seconds after the first node is ready in which the others may get ready before the sources are shared out."""
 _APPLY_S = 900.0
-"""Time for a node to open its stages anew: TensorRT builds its engines then, for minutes."""
+"""Time for a node to open its stages again: TensorRT builds its engines then, for minutes."""
 _RETRY_S = 60.0
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR, "critical": logging.ERROR}
 
@@ -123,8 +124,9 @@ class ClusterRun(MergedCounts, Controls):
         self.fatal: BaseException | None = None
         self.stopping = False
         self.seconds, self._begun_s = 0.0, time.monotonic()
-        self._looked_s = self._asked_s = self._first_ready_s = 0.0
+        self._asked_s = self._first_ready_s = 0.0
         self._shared_out = False
+        self._alive: list[RayNode] | None = None  # None before the first look
         self._balanced_s = time.monotonic()
         self._warn = LogOnce(logger.warning)
 
@@ -133,8 +135,9 @@ class ClusterRun(MergedCounts, Controls):
     def run(self) -> int:
         """Run until stopped, and return the exit code. Raises StreamkitError: Ray ends."""
         try:
-            while not self.stopping:
-                self._step()
+            with PeriodicTimer(_LOOK_S, self._look):
+                while not self.stopping:
+                    self._step()
         except self._ray.exceptions.RayError as error:
             raise StreamkitError(f"the Ray cluster cannot be reached any more: {error}; the nodes stop") from None
         finally:
@@ -160,9 +163,7 @@ class ClusterRun(MergedCounts, Controls):
 
     def _step(self) -> None:
         now_s = time.monotonic()
-        if now_s >= self._looked_s + _LOOK_S:
-            self._looked_s = now_s
-            self._start_new()
+        self._start_new()
         if now_s >= self._asked_s + _EVERY_S:
             self._asked_s = now_s
             for node in self._nodes.values():
@@ -181,6 +182,13 @@ class ClusterRun(MergedCounts, Controls):
             self._restarted("no node was left", self.sources.place_waiting())
         self._balance(now_s)
 
+    def _look(self) -> None:
+        """Look for nodes; on its own thread: Ray waits for up to a minute while its head does not answer."""
+        try:
+            self._alive = live_nodes(self._ray)
+        except Exception as error:  # it may be back soon; else Ray ends this process
+            self._warn(f"Ray's head does not answer: {describe(error)}")
+
     def _may_share_out(self, now_s: float) -> bool:
         """Whether sources may be given to nodes: those of the start are all ready, or had time after the first."""
         joined = [node for node in self._nodes.values() if node.joined]
@@ -193,14 +201,16 @@ class ClusterRun(MergedCounts, Controls):
     def _start_new(self) -> None:
         """Start an actor on each node of the Ray cluster that has none."""
         now_s = time.monotonic()
-        for node in live_nodes(self._ray):
+        for node in self._alive or ():
             if node.id not in self._nodes and now_s >= self._retry_s.get(node.name, 0.0):
                 job = replace(self._job, name=node.name, address=node.address, token=new_token())
                 cursor = self._last_event(node.name)
                 self._nodes[node.id] = start_node(self._ray, node, job, self._version, cursor)
                 logger.info(f"node {node.name} ({node.address}) starts")
-        if not self._nodes:
-            self._warn("the Ray cluster has no node with a free CPU core; waiting (ray status shows its nodes)")
+        for one in [one for one in self._nodes.values() if now_s - one.heard_s > _START_S and not one.joined]:
+            self._warn(f"node {one.node.name} has not started yet: its CPU cores or GPUs are in use (see ray status)")
+        if self._alive == []:
+            self._warn("the Ray cluster has no node with a free CPU core; waiting (see ray status)")
 
     def _receive(self) -> None:
         """Take the reports that arrive within a moment."""
@@ -394,6 +404,10 @@ class ClusterRun(MergedCounts, Controls):
         here = {node.node.name for node in list(self._nodes.values())}
         known = [*self._nodes.values(), *(node for name, (node, _) in list(self._gone.items()) if name not in here)]
         return sorted(map(self._view, known), key=lambda view: view.name)
+
+    def lost_nodes(self) -> list[str]:
+        """The nodes that are not there, as problems for the page."""
+        return [f"node {one.name} {one.message}" for one in self.nodes() if one.message]
 
     def _view(self, node: NodeHandle) -> NodeView:
         before = self._gone.get(node.node.name)

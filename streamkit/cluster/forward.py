@@ -154,7 +154,10 @@ def _add_sources(api: APIRouter, forwarder: Forwarder) -> None:
 
     @api.post("/sources/test", include_in_schema=False, dependencies=OPERATOR)
     async def test(request: Request) -> Response:
-        given = await request.json()
+        try:
+            given = await request.json()
+        except ValueError:  # the node says what is wrong
+            given = None
         known = given.get("id") if isinstance(given, dict) else None
         node = forwarder.running.node_of(known) if isinstance(known, str) else None
         return await forwarder.pass_on(request, node or forwarder.any_node(), _path(request.scope))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from streamkit.cluster.node import ClusterNode
 from streamkit.core.errors import ConfigError, MissingPackage
 from streamkit.runtime.multiprocess.worker import SourceOrder
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 _CALLS = 8  # of the actor at once: reports go on while files are applied
 
 
@@ -25,7 +27,7 @@ class RayNode(NamedTuple):
 
     Attributes:
         id: Ray's id.
-        name: its name: that of `ray start --node-name`, or its address; unique.
+        name: its name, of which a folder is named: that of `ray start --node-name`, or its address; unique.
         address: its IP address.
         gpus: its GPUs.
     """
@@ -58,15 +60,15 @@ def connect(address: str) -> tuple[Any, bool]:
 
 def live_nodes(ray: Any) -> list[RayNode]:
     """The nodes that are alive and have CPU cores for work; `ray start --num-cpus=0` keeps a machine out."""
-    found: list[RayNode] = []
-    for one in ray.nodes():
-        if one["Alive"] and one["Resources"].get("CPU", 0) >= 1:
-            name = str(one.get("NodeName") or one["NodeManagerAddress"])
-            if not name.replace(".", "").replace("-", "").replace("_", "").isalnum() or name in {n.name for n in found}:
-                name = f"{one['NodeManagerAddress']}-{one['NodeID'][:8]}"
-            gpus = one["Resources"].get("GPU", 0.0)
-            found.append(RayNode(one["NodeID"], name, str(one["NodeManagerAddress"]), gpus))
-    return found
+    alive = [one for one in ray.nodes() if one["Alive"] and one["Resources"].get("CPU", 0) >= 1]
+    names = [str(one.get("NodeName") or one["NodeManagerAddress"]) for one in alive]
+    return [
+        RayNode(
+            one["NodeID"], name if _NAME.fullmatch(name) and names.count(name) == 1 else f"node-{one['NodeID'][:8]}",
+            str(one["NodeManagerAddress"]), one["Resources"].get("GPU", 0.0),
+        )
+        for one, name in zip(alive, names, strict=True)
+    ]  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
