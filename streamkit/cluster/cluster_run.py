@@ -119,7 +119,7 @@ class ClusterRun(MergedCounts, Controls):
             lambda node: self._capacity.get(node, 1.0),  # type: ignore[call-overload]
         )  # fmt: skip
         self.alarms = ClusterAlarms(
-            lambda: [one.latest for one in self._nodes.values()], self.health, graph.config.alarms
+            lambda: [one.latest for one in list(self._nodes.values())], self.health, graph.config.alarms
         )
         self.fatal: BaseException | None = None
         self.stopping = False
@@ -362,7 +362,7 @@ class ClusterRun(MergedCounts, Controls):
             graph.sources = self.graph.sources
             self.graph = graph
             self.alarms.follow(graph.config.alarms)
-            for node in self._nodes.values():
+            for node in list(self._nodes.values()):
                 node.set(self._settings)
 
     def _apply(self, node: NodeHandle, files: Mapping[str, bytes]) -> str:
@@ -377,7 +377,7 @@ class ClusterRun(MergedCounts, Controls):
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
         self._settings = {**self._settings, node.id: {**self._settings.get(node.id, {}), **new}}
-        for one in self._nodes.values():
+        for one in list(self._nodes.values()):
             one.set(self._settings)
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:

@@ -140,7 +140,7 @@ class NodeHandle:
 
     def reads(self, source: str) -> bool:
         """Whether it may still read a source: it does, or has not executed the order to end it."""
-        return self.latest.number < self._number or source in self.latest.worker.numbers
+        return self.latest.number != self._number or source in self.latest.worker.numbers
 
     def ask(self) -> None:
         """Call it for a report, unless it has not answered the last call."""
