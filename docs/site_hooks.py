@@ -7,20 +7,24 @@ page that shows the file, so the site needs no other host.
 from __future__ import annotations
 
 import functools
+import itertools
 import posixpath
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import click
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+if str(DOCS) not in sys.path:
+    sys.path.insert(0, str(DOCS))
+import reference_pages  # noqa: E402, F401  # while its folder is in the path: MkDocs removes it after this file
 
 PROJECT = {
     "ARCHITECTURE.md": "architecture.md",
@@ -32,13 +36,38 @@ PROJECT = {
 """Pages at the root of the repository, and where the site has them."""
 
 API = {
-    "reference/streamkit.md": "streamkit",
     "reference/plugin_api.md": "streamkit.plugin_api",
     "reference/testing.md": "streamkit.testing.kit",
 }
 
+PACKAGE = {
+    "Pipelines": ("run", "Pipeline", "FrameStream", "PushSource"),
+    "Frames and results": ("Frame", "Detections", "Event", "Color", "Surface", "DLPackArray", "Nv12Planes"),
+    "Stages": (
+        "stage",
+        "FrameStage",
+        "StreamStage",
+        "BatchStage",
+        "Source",
+        "Sink",
+        "Batch",
+        "Device",
+    ),
+    "Types of options": ("Seconds", "Bytes", "Count", "Score", "Pixels", "Point"),
+    "Errors": ("StreamkitError", "ConfigError", "DeviceError", "SourceError", "PipelineEnded"),
+}
+"""What `import streamkit` offers, by task."""
+
+_LAST = "---\nsearch:\n  boost: 0.2\n---\n\n"  # front matter of pages that a search should find last
+
 _LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
 _CODE = re.compile(r"^(```|~~~).*?^\1 *$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source|video|audio)\b[^>]*\bsrc=["']?((?:https?:)?//[^"'\s>]+)"""
+    r"""|<link\b(?![^>]*\brel=["']?(?:canonical|next|prev))[^>]*\bhref=["']?((?:https?:)?//[^"'\s>]+)"""
+    r"""|<\w+[^>]*\bclass=["']?mermaid\b"""  # its script is loaded from another host
+)
 _LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".py": "python", ".json": "json", ".toml": "toml", ".proto": "protobuf"}
 _TEXT = (*_LANGUAGES, ".service", ".avsc", ".txt", "")
 
@@ -48,61 +77,69 @@ def generated() -> dict[str, str]:
     """Markdown by the page's place in the site."""
     pages = {place: (ROOT / name).read_text(encoding="utf-8") for name, place in PROJECT.items()}
     pages |= {place: f"# `{module}`\n\n::: {module}\n" for place, module in API.items()}
-    pages |= dict(_stages())
-    pages["reference/cli.md"] = "\n".join(_commands())
-    pages["reference/index.md"] = _INDEX
+    pages["reference/streamkit.md"] = "\n".join(_package())
+    pages |= dict(_reference())
     pages["examples.md"] = "\n".join(_examples())
     pages |= {_place(name): _shown(name) for name in _example_files()}
     for source, text in [*_written(), *pages.items()]:
         pages |= {_place(name): _shown(name) for name in _linked(source, text) if _place(name) not in pages}
-    return pages
+    return {
+        place: (_LAST if place.startswith(("project/", "changelog")) else "") + text for place, text in pages.items()
+    }
 
 
 _INDEX = """# Reference
 
-- [Records](../schema.md): every field of the records that stages write, with JSON Schema, Avro and Protobuf
-- [Command line](cli.md): every command and option
-- [Stages](stages/index.md): every stage with its options
-- [streamkit](streamkit.md): the classes that a stage of your own needs
-- [streamkit.plugin_api](plugin_api.md): functions and errors for plugins
-- [streamkit.testing.kit](testing.md): the test kit for stages
+These pages are made from the code, so they are complete for this version.
+
+- A YAML: [every key of a pipeline](pipeline.md), [every stage with its options](stages/index.md), [alarms](alarms.md),
+  [rule language](../rule-language.md)
+- A network: [keys of model cards, network families, and the cards that ship](model-cards.md)
+- Results: [fields of records](records.md), [events](events.md)
+- A running pipeline: [HTTP API](http-api.md), [its bodies](http-bodies.md), [metrics](metrics.md)
+- A terminal: [command line](cli.md)
+- Python: [streamkit](streamkit.md), [streamkit.plugin_api](plugin_api.md), [streamkit.testing.kit](testing.md)
 """
 
 
-def _stages() -> Iterator[tuple[str, str]]:
-    """A page for each stage, and the table of all."""
-    from streamkit.config.describe import explain, stage_page, stage_table
+def _package() -> Iterator[str]:
+    """The page of what `import streamkit` offers."""
+    yield "# `streamkit`\n\n[Python](../python.md) shows how to use it.\n"
+    for title, names in PACKAGE.items():
+        yield f"## {title}\n"
+        yield from (
+            f"::: streamkit.{name}\n    options: {{show_root_heading: true, heading_level: 3}}\n" for name in names
+        )
+
+
+def _reference() -> Iterator[tuple[str, str]]:
+    """The pages of the reference, but for those of Python."""
+    from reference_pages import (
+        alarm_facts,
+        command_line,
+        event_table,
+        http_api,
+        metrics_table,
+        model_cards,
+        pipeline_keys,
+        record_fields,
+        stage_pages,
+    )  # fmt: skip
+
     from streamkit.core.stage import default_registry
 
     registry = default_registry()
-    table = re.sub(r"^\| `(\w+)`", r"| [`\1`](\1.md)", stage_table(registry), flags=re.MULTILINE)
-    more = (
-        "Under any source, [`fault`](fault.md) injects faults. [`alarms`](alarms.md) has rules on the pipeline itself."
-    )
-    yield "reference/stages/index.md", f"# Stages\n\n{table}\n\n{more}\n"
-    for name in registry.names():
-        yield f"reference/stages/{name}.md", stage_page(registry, name)
-    for name in ("fault", "alarms"):
-        yield f"reference/stages/{name}.md", f"# `{name}`\n\n```text\n{explain(registry, name)}\n```\n"
-
-
-def _commands() -> Iterator[str]:
-    """The page of the command line."""
-    from streamkit.cli import cli
-
-    yield "# Command line\n\n`streamkit` is the installed command; in a checkout, `python run.py` is the same.\n"
-    yield from _command(cli, "streamkit")
-
-
-def _command(command: click.Command, path: str) -> Iterator[str]:
-    import click
-
-    context = click.Context(command, info_name=path)
-    if path != "streamkit":
-        yield f"## `{path}`\n"
-    yield f"```text\n{command.get_help(context)}\n```\n"
-    for name, one in command.commands.items() if isinstance(command, click.Group) else ():
-        yield from _command(one, f"{path} {name}")
+    yield "reference/index.md", _INDEX
+    yield "reference/pipeline.md", pipeline_keys.page(registry)
+    yield from ((f"reference/stages/{name}.md", text) for name, text in stage_pages.pages(registry))
+    yield "reference/alarms.md", alarm_facts.page()
+    yield "reference/model-cards.md", model_cards.page()
+    yield "reference/records.md", record_fields.page()
+    yield "reference/events.md", event_table.page()
+    yield "reference/http-api.md", http_api.page()
+    yield "reference/http-bodies.md", http_api.bodies_page()
+    yield "reference/metrics.md", metrics_table.page()
+    yield "reference/cli.md", command_line.page()
 
 
 def _examples() -> Iterator[str]:
@@ -194,10 +231,11 @@ def _kept(nav: list[Any], pages: set[str]) -> list[Any]:
     kept: list[Any] = []
     for entry in nav:
         title, value = next(iter(entry.items())) if isinstance(entry, dict) else (None, entry)
-        if isinstance(value, str) and not value.endswith(".md"):
+        if value == "reference/stages":
+            title, value = title or "Stages", _stage_nav()
+        elif isinstance(value, str) and not value.endswith(".md"):
             found = (one for one in pages if one.startswith(f"{value}/"))
             value = sorted(found, key=lambda one: (not one.endswith(("/index.md", "/README.md")), one))
-            title = title or "Stages"
         elif isinstance(value, list):
             value = _kept(value, pages)
         elif value not in pages:
@@ -205,6 +243,17 @@ def _kept(nav: list[Any], pages: set[str]) -> list[Any]:
         if value:
             kept.append(value if title is None else {title: value})
     return kept
+
+
+def _stage_nav() -> list[Any]:
+    """The pages of the stages, by what they are for."""
+    from reference_pages.stage_pages import groups
+
+    from streamkit.core.stage import default_registry
+
+    place = "reference/stages/{}.md".format
+    grouped = [{title: [*map(place, names)]} for title, names in groups(default_registry()).items()]
+    return [place("index"), *grouped, place("fault")]
 
 
 def _names(nav: list[Any]) -> Iterator[str]:
@@ -224,5 +273,36 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files outside docs/ to their pages."""
-    return relinked(page.file.src_uri, markdown)
+    """Lead links to files outside docs/ to their pages, and draw diagrams that are chains."""
+    return _MERMAID.sub(_chain, relinked(page.file.src_uri, markdown))
+
+
+def _chain(found: re.Match[str]) -> str:
+    """A diagram of boxes that follow each other, as a list; others stay text, since their script is on another host."""
+    arrows = [line.split("-->") for line in found[1].splitlines() if "-->" in line]
+    boxes = [re.fullmatch(r'\s*(\w+)(?:\["(.*)"\])?\s*', box) for arrow in arrows for box in arrow]
+    named = {box[1]: box[2] for box in boxes if box is not None and box[2]}
+    ends = [tuple(box[1] if box else "" for box in boxes[at : at + 2]) for at in range(0, len(boxes), 2)]
+    if not ends or any(before[1] != after[0] for before, after in itertools.pairwise(ends)):
+        return found[0]
+    texts = (named.get(name, name) for name in (ends[0][0], *(end for _, end in ends)))
+    items = (re.sub(r"[\w/]+\.py:[\w.]+", r"<code>\g<0></code>", text) for text in texts)
+    return f'<ol class="chain">{"".join(f"<li>{item}</li>" for item in items)}</ol>'
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Remove source maps of the theme's scripts, and reject pages that load something from another host."""
+    from mkdocs.exceptions import PluginError
+
+    site = Path(config.site_dir)
+    for path in site.rglob("*.map"):
+        path.unlink()
+    for path in site.rglob("*.html"):
+        if found := foreign(path.read_text(encoding="utf-8")):
+            raise PluginError(f"{path.relative_to(site)} loads {found} from another host, and the site works offline")
+
+
+def foreign(html: str) -> str:
+    """The first address at another host that a page loads by itself; empty if there is none."""
+    found = _LOADED.search(html)
+    return "" if found is None else found[1] or found[2] or "mermaid"

@@ -1,4 +1,4 @@
-"""Put records of real runs into docs/schema.md: `python docs/schema/examples.py`, from the checkout; half a minute.
+"""Put records of real runs into docs/schema*.md: `python docs/schema/examples.py`, from the checkout; half a minute.
 
 With $STREAMKIT_TEST_DATA, or shared/data beside the checkout, also those of networks that do not ship.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "schema.md"
+PAGES = [ROOT / "docs" / name for name in ("schema.md", "schema-objects.md", "schema-events.md")]
 DATA = Path(os.environ.get("STREAMKIT_TEST_DATA", ROOT.parent / "shared" / "data"))
 SPOOL = "9f3c51d20a7e"  # an id is the spool's name, which is another at each run, and a number
 
@@ -191,17 +191,18 @@ def block(example: str, record: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the page again."""
+    """Write the pages again."""
     found = complete()
-    page = PAGE.read_text(encoding="utf-8")
-    named = BLOCK.findall(page)
+    pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
+    named = BLOCK.findall("".join(pages.values()))
     if missing := [name for name in EXAMPLES if name not in named]:
-        raise SystemExit(f"{PAGE} has no block for {', '.join(missing)}")
+        raise SystemExit(f"docs/schema*.md has no block for {', '.join(missing)}")
 
     def fresh(match: re.Match[str]) -> str:
         return block(match[1], found[match[1]]) if match[1] in found else match[0]
 
-    PAGE.write_text(BLOCK.sub(fresh, page), encoding="utf-8")
+    for path, text in pages.items():
+        path.write_text(BLOCK.sub(fresh, text), encoding="utf-8")
 
 
 if __name__ == "__main__":

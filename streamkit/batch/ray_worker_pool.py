@@ -43,7 +43,7 @@ _LOSSES = 3
 _MARK = ".ray-"
 """Prefix of the file by which workers recognise the output folder."""
 PROCESSES_PER_GPU = 3
-"""What HEVC files need of an H200; the nodes' GPUs are not known in advance. See docs/performance.md."""
+"""What HEVC files need of an H200; the nodes' GPUs are not known in advance. See docs/performance-tuning.md."""
 
 
 class RayWorker:

@@ -14,6 +14,7 @@ from streamkit.cli.batch import batch
 from streamkit.cli.bench import bench, capacity
 from streamkit.cli.cluster import cluster
 from streamkit.cli.common import echo, exit_code
+from streamkit.cli.docs import docs
 from streamkit.cli.eval import evaluate
 from streamkit.cli.inspect import check, doctor, explain, graph, list_, schema, test
 from streamkit.cli.models import models
@@ -72,22 +73,9 @@ def cli() -> None:
 
 
 for one in (
-    run,
-    check,
-    graph,
-    test,
-    serve,
-    cluster,
-    batch,
-    evaluate,
-    bench,
-    capacity,
-    list_,
-    explain,
-    schema,
-    models,
-    doctor,
-):
+    run, check, graph, test, serve, cluster, batch, evaluate, bench, capacity, list_, explain, schema, models, doctor,
+    docs,
+):  # fmt: skip
     cli.add_command(one)
 
 

@@ -19,12 +19,15 @@ from streamkit.config.plan import DeviceOptions
 from streamkit.config.schema import json_schema
 from streamkit.core.errors import ConfigError
 from streamkit.core.fault_schedule import Fault
-from streamkit.core.stage import Composite, Registry, Source, Stage, options, summary
+from streamkit.core.stage import Composite, Option, Registry, Source, Stage, options, summary
 from streamkit.core.text import did_you_mean
 from streamkit.core.units import Point, Unit
 from streamkit.models.card_option import Model
 
-__all__ = ["explain", "json_schema", "kind_of", "stage_list", "stage_page", "stage_table", "type_text"]
+__all__ = [
+    "cell", "default_text", "explain", "json_schema", "kind_of", "option_table", "paragraphs", "stage_list",
+    "stage_page", "stage_table", "type_text",
+]  # fmt: skip
 
 _WIDTH = 100
 _KINDS = {
@@ -38,7 +41,10 @@ _KINDS = {
 _UNITS = {
     "seconds": "duration, such as 10s", "bytes": "size, such as 100MB", "count": "whole number from 1",
     "times": "duration or list of them", "frame numbers": "frame number or list of them",
+    "device": "device, or list of devices", "file": "path of a file",
 }  # fmt: skip
+_DURATIONS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
+_SIZES = ((10**9, "GB"), (2**30, "GiB"), (10**6, "MB"), (2**20, "MiB"), (10**3, "KB"), (2**10, "KiB"), (1, "B"))
 _ALSO = (
     "Every stage also takes `stage` (its type, if its id is another word), `from` (the ids it reads from; by default "
     "the previous stage) and `run` (queue, on_error: skip | stop, instances)."
@@ -115,18 +121,43 @@ def stage_page(registry: Registry, name: str) -> str:
     kind = _find(registry, name)
     where = kind_of(kind)
     lines = [f"# `{name}`"]
-    lines += [line for part in _text(kind) for line in ("", _cell(part))]
+    lines += [line for part in paragraphs(kind) for line in ("", cell(part))]
     lines += ["", f"Kind: {where}, {_KINDS[where]}."]
     for word, found in _words(kind).items():
         lines += ["", f"{word.capitalize()}: {', '.join(f'`{one}`' for one in found)}."] if found else []
-    lines += ["", "## Options", ""]
-    if options(kind):
-        lines += ["| option | type | default | meaning |", "| --- | --- | --- | --- |"]
+    lines += ["", "## Options", "", *option_table(kind)]
+    return "\n".join([*lines, "", cell(_also(kind)), ""])
+
+
+def option_table(kind: type[Any]) -> list[str]:
+    """The options of a stage or another dataclass as the lines of a Markdown table; empty without options."""
+    lines = ["| option | type | default | meaning |", "| --- | --- | --- | --- |"]
     for option in options(kind):
-        default = "required" if option.required else "" if option.default is None else f"`{_yaml(option.default)}`"
-        cells = (f"`{option.name}`", type_text(option.type), default, option.help)
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    return "\n".join([*lines, "", _cell(_also(kind)), ""])
+        cells = (f"`{option.name}`", type_text(option.type), default_text(option), option.help)
+        lines.append(f"| {' | '.join(map(cell, cells))} |")
+    return lines if options(kind) else []
+
+
+def default_text(option: Option) -> str:
+    """An option's default for a Markdown table; empty if it has none."""
+    if option.required:
+        return "required"
+    return "" if option.default is None else f"`{_with_unit(option.type, option.default)}`"
+
+
+def _with_unit(kind: Any, value: Any) -> str:
+    """A default as written in a YAML, with the unit of a duration or a size."""
+    unit = next((mark.name for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Unit)), "")
+    if typing.get_origin(kind) in (Union, types.UnionType):
+        several = {_with_unit(one, value) for one in typing.get_args(kind) if one is not type(None)}
+        return max(several, key=len)
+    steps = {"seconds": _DURATIONS, "bytes": _SIZES}.get(unit)
+    if steps is None or isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
+        return _yaml(value)
+    if not value:
+        return f"0{steps[-2][1] if unit == 'seconds' else ''}"
+    size, word = next(((size, word) for size, word in steps if value >= size and value % size == 0), steps[-1])
+    return f"{value / size:g}{word}"
 
 
 def _words(kind: type[Stage]) -> dict[str, tuple[str, ...]]:
@@ -137,14 +168,14 @@ def _also(kind: type[Stage]) -> str:
     return _ALSO_SOURCE if issubclass(kind, Source) else _ALSO
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Text for Markdown, also within a table; code spans are not changed."""
     signs = {"|": "&#124;", "<": "&lt;", "*": "&#42;"}
     return re.sub(r"`[^`]*`|[|<*]", lambda found: signs.get(found[0], found[0]), text)
 
 
 def _head(kind: type[Any]) -> list[str]:
-    text = _text(kind)
+    text = paragraphs(kind)
     return [f"{kind.name}: {text[0]}", *(line for part in text[1:] for line in ["", *textwrap.wrap(part, _WIDTH)]), ""]
 
 
@@ -205,7 +236,7 @@ def _find(registry: Registry, name: str) -> type[Stage]:
     return kind
 
 
-def _text(kind: type[Any]) -> list[str]:
+def paragraphs(kind: type[Any]) -> list[str]:
     """The paragraphs of a stage's docstring."""
     parts = [" ".join(part.split()) for part in re.split(r"\n\s*\n", kind.__doc__ or "")]
     return [part for part in parts if part] or ["(it has no description)"]

@@ -33,6 +33,7 @@ class MonotonicTimestamps:
 
     def __init__(self) -> None:
         self.base, self.step = Fraction(1), 0
+        self._numerator = self._denominator = 1  # of `base`; fractions would cost more than the muxing
         self._live, self._restarted = False, True
         self._shift = 0
         self._dts: int | None = None
@@ -50,6 +51,7 @@ class MonotonicTimestamps:
             live: whether the time between two openings counts as time of the video.
         """
         self.base, self.step = base / TIME_BASE, round(TICKS_PER_S / rate) if rate else TICKS_PER_S // 25
+        self._numerator, self._denominator = self.base.as_integer_ratio()
         self._live, self._restarted, self._derives_dts, self._depth = live, True, False, 0
 
     @property
@@ -66,8 +68,8 @@ class MonotonicTimestamps:
             keyframe: whether decoding can start with the packet.
         """
         now_s = time.monotonic()
-        shown = None if pts is None else round(pts * self.base)
-        decoded = None if dts is None else round(dts * self.base)
+        shown = None if pts is None else self._ticks(pts)
+        decoded = None if dts is None else self._ticks(dts)
         self._derives_dts |= decoded is None
         here = shown if self._derives_dts else decoded
         if here is None:
@@ -83,6 +85,10 @@ class MonotonicTimestamps:
             at = max(at, self._dts + _MIN_STEP)
         self._dts, self._arrived_s = at, now_s
         return at if shown is None else max(at, shown + self._shift), at
+
+    def _ticks(self, of_stream: int) -> int:
+        """A time of the stream in ticks of `TIME_BASE`, rounded."""
+        return (of_stream * self._numerator + self._denominator // 2) // self._denominator
 
     def _decoded(self, shown: int | None, decoded: int | None) -> int:
         """The decoding time: that of the container, as long as it rises."""

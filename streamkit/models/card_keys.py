@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Required
+from typing import Annotated, Any, NamedTuple, Required, get_args, get_origin
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+from typing_extensions import TypedDict, get_type_hints  # pydantic needs this TypedDict before Python 3.12
 
 from streamkit.core.detections import Skeleton
 from streamkit.core.errors import Problem
@@ -27,9 +27,13 @@ SELECTS = ("top_k", "best_class", "softmax")
 
 @dataclass(frozen=True)
 class _By:
-    """Annotation of a key: the function that validates its value; `info` as in pydantic's validators."""
+    """Annotation of a key: the function that validates its value, and the type in words.
+
+    The function may take `info`, as pydantic's validators do.
+    """
 
     read: Callable[..., Any]
+    what: str = "text"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic import PlainValidator
@@ -204,45 +208,125 @@ def labels(value: Any, info: Any) -> tuple[str, ...]:
 # -------------------------------------------------------------------------------------------------------- the keys
 
 
-_SHARE = _By(partial(number, least=0, most=1))
+_SHARE = _By(partial(number, least=0, most=1), "number 0..1")
+_PER_CHANNEL = "number, or one for each channel"
 
 
 def _one_of(*words: str) -> _By:
-    return _By(partial(one_of, words=words))
+    return _By(partial(one_of, words=words), " | ".join(words))
 
 
 class InputKeys(TypedDict, total=False):
     """The keys of `input`, see `InputSpec`."""
 
-    size: Required[Annotated[tuple[int, int], _By(size)]]
-    resize: Annotated[str, _one_of("letterbox", "stretch", "crop")]
-    resize_to: Annotated[int, _By(resize_to)]
-    anchor: Annotated[str, _one_of("center", "top_left")]
-    pad: Annotated[Any, _By(padding)]
-    antialias: Annotated[bool, _By(yes_or_no)]
-    color: Annotated[str, _one_of("rgb", "bgr")]
-    scale: Annotated[float, _By(above_zero)]
-    mean: Annotated[tuple[float, float, float], _By(per_channel)]
-    std: Annotated[tuple[float, float, float], _By(partial(per_channel, read=above_zero))]
+    size: Required[Annotated[tuple[int, int], _By(size, "[width, height]"), "width and height in pixels"]]
+    resize: Annotated[
+        str,
+        _one_of("letterbox", "stretch", "crop"),
+        "letterbox keeps the aspect ratio and pads, stretch fills the input, crop cuts out the middle",
+    ]
+    resize_to: Annotated[
+        int,
+        _By(resize_to, "whole number from 1"),
+        "with crop: length of the shorter side before the crop, in pixels; if not set, the shorter side of size",
+    ]
+    anchor: Annotated[
+        str,
+        _one_of("center", "top_left"),
+        "with letterbox: center pads all sides, top_left only the right and the bottom",
+    ]
+    pad: Annotated[Any, _By(padding, _PER_CHANNEL), "color of the padding, 0 to 255"]
+    antialias: Annotated[
+        bool,
+        _By(yes_or_no, "true | false"),
+        "where a frame becomes smaller: true averages all its pixels, as Pillow and torchvision do; false samples "
+        "four, as OpenCV does",
+    ]
+    color: Annotated[str, _one_of("rgb", "bgr"), "order of the channels"]
+    scale: Annotated[
+        float, _By(above_zero, "number or fraction above 0"), "such as 1/255; a value is (pixel * scale - mean) / std"
+    ]
+    mean: Annotated[tuple[float, float, float], _By(per_channel, _PER_CHANNEL), "subtracted after scale"]
+    std: Annotated[
+        tuple[float, float, float], _By(partial(per_channel, read=above_zero), _PER_CHANNEL), "divided by after mean"
+    ]
 
 
 class CardKeys(TypedDict, total=False):
     """The keys of a card, see `Card`. A validator sees the values of the keys above it."""
 
-    task: Required[Annotated[str, _one_of("detect", "classify", "segment", "pose", "embed")]]
-    family: Required[Annotated[str, _By(family)]]
-    file: Required[Annotated[str, _By(text)]]
-    url: Annotated[str, _By(url)]
-    sha256: Annotated[str, _By(sha256)]
+    task: Required[Annotated[str, _one_of("detect", "classify", "segment", "pose", "embed"), "what the network does"]]
+    family: Required[Annotated[str, _By(family, "family"), "how the network's outputs are read"]]
+    file: Required[Annotated[str, _By(text, "path"), "the ONNX file, relative to the card"]]
+    url: Annotated[str, _By(url), "http or https address from which `models pull` gets the file; needs sha256"]
+    sha256: Annotated[str, _By(sha256, "64 hexadecimal digits"), "SHA-256 of the file"]
     input: Required[InputKeys]
-    labels: Annotated[tuple[str, ...], _By(labels)]
-    score: Annotated[float, _SHARE]
-    iou: Annotated[float, _SHARE]
-    license: Annotated[str, _By(text)]
-    note: Annotated[str, _By(text)]
-    select: Annotated[str, _By(select)]
-    keypoints: Annotated[Skeleton, _By(keypoints)]
-    skeleton: Annotated[Skeleton, _By(skeleton)]
+    labels: Annotated[
+        tuple[str, ...],
+        _By(labels, "list of text, file or known list"),
+        f"class names: a list, a text file with one name per line, or {', '.join(KNOWN)}; required except for the "
+        "task embed",
+    ]
+    score: Annotated[float, _SHARE, "default of a stage's min_score"]
+    iou: Annotated[float, _SHARE, "default of a stage's iou"]
+    license: Annotated[str, _By(text), "license of the weights"]
+    note: Annotated[str, _By(text), "what a user must know, such as where to get the file"]
+    select: Annotated[
+        str,
+        _By(select, " | ".join(SELECTS)),
+        "with the family detr and raw outputs: what becomes an object. top_k, the default, takes the best pairs of "
+        "query and class; best_class the best class of each query; softmax the same, with a further class for none",
+    ]
+    keypoints: Annotated[
+        Skeleton,
+        _By(keypoints, "list of text or known set"),
+        f"names of the keypoints, or {', '.join(SKELETONS)}",
+    ]
+    skeleton: Annotated[
+        Skeleton, _By(skeleton, "list of pairs"), "the lines between keypoints, such as [[left_hip, left_knee]]"
+    ]
+
+
+class CardKey(NamedTuple):
+    """A key of a card, for the reference.
+
+    Attributes:
+        name: with the keys above it, such as `input.size`.
+        type: its type in words.
+        required: whether every card must have it.
+        default: its default; None if it has none.
+        help: its meaning.
+    """
+
+    name: str
+    type: str
+    required: bool
+    default: Any
+    help: str
+
+
+def card_key_table(defaults: Mapping[str, Any]) -> list[CardKey]:
+    """The keys of a card, in the order of `CardKeys`; those of `input` follow it.
+
+    Args:
+        defaults: the defaults, by the key's name.
+    """
+    return [*_keys_of(CardKeys, "", defaults)]
+
+
+def _keys_of(kind: Any, above: str, defaults: Mapping[str, Any]) -> Iterator[CardKey]:
+    for key, hint in get_type_hints(kind, include_extras=True).items():
+        origin: Any = get_origin(hint)
+        name, required = f"{above}{key}", origin is Required
+        inner = get_args(hint)[0] if required else hint
+        marks = getattr(inner, "__metadata__", ())
+        if marks:
+            what = next(one.what for one in marks if isinstance(one, _By))
+            help_ = next(one for one in marks if isinstance(one, str))
+            yield CardKey(name, what, required, defaults.get(name), help_)
+        else:
+            yield CardKey(name, "mapping", required, None, "how a frame becomes the network's input")
+            yield from _keys_of(inner, f"{name}.", defaults)
 
 
 @cache

@@ -537,7 +537,7 @@ class _Derivation:
         return (
             f"no family{task} reads its outputs {self._outputs()}; tried {', '.join(among)}; export it "
             f"{'without end2end and nms, ' if self._selects_itself() else ''}in one of the formats in "
-            "docs/models.md, or write a family"
+            "the reference of model cards, or write a family"
         )
 
     def _selects_itself(self) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
+import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
@@ -22,6 +24,9 @@ MAX_BODY_BYTES = 1_000_000
 """Maximum size of a request's body, in bytes."""
 
 NO_TOKEN = "this request needs a token: send Authorization: Bearer TOKEN, or sign in"
+
+_CHECK_EVERY_S = 0.25
+"""How often the token of an open WebSocket is checked, at most: the check reads the state of a file."""
 
 _HOST = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
 _MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES  # of a rejected body, so that the client gets the response
@@ -166,13 +171,16 @@ class Guard:
 
     def _closing(self, who: Identity, send: Send) -> Send:
         """A `send` of a WebSocket that closes it once its token is revoked or its session has ended."""
-        closed = False
+        closed, checked_s = False, -math.inf
 
         async def watched(message: Message) -> None:
-            nonlocal closed
-            if not closed and not self._access.active(who):
-                closed = True
-                await send({"type": "websocket.close", "code": 1008})
+            nonlocal closed, checked_s
+            now_s = time.monotonic()
+            if not closed and now_s - checked_s >= _CHECK_EVERY_S:
+                checked_s = now_s
+                if not self._access.active(who):
+                    closed = True
+                    await send({"type": "websocket.close", "code": 1008})
             if closed:
                 raise OSError("the token was revoked, or the session has ended")
             await send(message)

@@ -19,9 +19,8 @@ from streamkit.serve.event_models import EventView
 from streamkit.serve.store.event_table import StoredEvent
 
 _REQUEST_EVERY_S = 1.0
-_EVENTS_EVERY_S = 0.25
-_GATHER_S = 0.08
-"""How long messages wait for others that are sent with them: the cost is that of a message, not of its frames."""
+_SEND_EVERY_S = 0.1
+"""What arrives meanwhile is sent together: the cost is that of a message, not of its frames."""
 
 _MAX_EVENTS = 200
 _PATIENCE_S = 30.0
@@ -54,10 +53,10 @@ async def send_video(engine: ServeEngine, source: str, socket: TextAndBytes) -> 
                     await _send(socket, orjson.dumps({"error": error.text}).decode())
                     return
                 hub.request(source)
-            messages, _ = await viewer.take(_REQUEST_EVERY_S)
+            messages, _ = viewer.take()
             for part in _parts(messages):
                 await _send(socket, part)
-            await anyio.sleep(_GATHER_S)
+            await _next_turn()
 
 
 def _parts(messages: list[LiveMessage]) -> Iterator[str | bytes]:
@@ -106,16 +105,21 @@ async def send_records(
                 for id_ in list(engine.running.states):
                     if sources is None or id_ in sources:
                         hub.request_records(id_)
-            _, records = await viewer.take(_EVENTS_EVERY_S)
+            _, records = viewer.take()
             for one in [b"[%b]" % b",".join(records)] if batch and records else records:
                 await _send(socket, one.decode())
-            if batch and records:
-                await anyio.sleep(_GATHER_S)
             if gallery.last_event > last_event:
                 for event in reversed(gallery.events(_MAX_EVENTS, after=last_event)):
                     last_event = max(last_event, event.number)
                     if sources is None or event.event.source in sources:
                         await _send(socket, _text({"event": EventView.of(StoredEvent.unwritten(event))}))
+            await _next_turn()
+
+
+async def _next_turn() -> None:
+    """Wait for the time when all clients are served: the event loop wakes once for all of them."""
+    now_s = anyio.current_time()
+    await anyio.sleep_until((now_s // _SEND_EVERY_S + 1) * _SEND_EVERY_S)
 
 
 def _text(value: Any) -> str:

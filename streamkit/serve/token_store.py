@@ -105,7 +105,8 @@ def _read(node: YamlNode, problems: list[Problem]) -> KnownToken | None:
     elif text is not None and (not isinstance(text, str) or len(text) < MIN_LENGTH):
         problems.append(node.problem(f"token must be a text of at least {MIN_LENGTH} characters", "token"))
     elif digest is not None and (not isinstance(digest, str) or not _HASH.fullmatch(digest)):
-        problems.append(node.problem('hash must be "sha256:" and 64 digits of 0-9a-f; see docs/serving.md', "hash"))
+        rule = 'hash must be "sha256:" and 64 digits of 0-9a-f; see docs/serving-access.md'
+        problems.append(node.problem(rule, "hash"))
     if len(problems) > before:
         return None
     hexadecimal = _digest(str(text)) if text is not None else str(digest).removeprefix("sha256:")

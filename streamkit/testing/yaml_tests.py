@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from streamkit.config.graph import build
 from streamkit.config.plan import Config, Graph, Node
@@ -136,11 +136,15 @@ def _rounded(value: Any) -> Any:
 class ObjectColumns:
     """The objects of one frame, a list for each column; of an expectation, the columns to compare."""
 
-    xyxy: list[tuple[float, float, float, float]] | None = None
-    score: list[Score] | None = None
-    label: list[str] | None = None
-    track_id: list[int] | None = None
-    extra: dict[str, list[Any]] = field(default_factory=dict)
+    xyxy: Annotated[
+        list[tuple[float, float, float, float]] | None, "x1, y1, x2, y2 of each object, in pixels of the source"
+    ] = None
+    score: Annotated[list[Score] | None, "confidence of each object"] = None
+    label: Annotated[list[str] | None, "class of each object"] = None
+    track_id: Annotated[list[int] | None, "track of each object; -1 for an object without one"] = None
+    extra: Annotated[dict[str, list[Any]], "further columns, such as speed_kmh, a value for each object"] = field(
+        default_factory=dict
+    )
 
     def columns(self) -> dict[str, list[Any]]:
         """The columns that are set, by name."""
@@ -159,11 +163,15 @@ class ObjectColumns:
 class GivenFrame(ObjectColumns):
     """One frame put in."""
 
-    source: str | None = None
-    width: Count | None = None
-    height: Count | None = None
-    pts_s: Seconds | None = None
-    time: WallClock | None = None
+    source: Annotated[str | None, "id of the source; if not set, the first of the pipeline"] = None
+    width: Annotated[Count | None, "width of the frame in pixels; if not set, that of the previous frame, or 640"] = (
+        None
+    )
+    height: Annotated[Count | None, "height of the frame in pixels; if not set, that of the previous frame, or 360"] = (
+        None
+    )
+    pts_s: Annotated[Seconds | None, "presentation time; if not set, 40 ms after the previous frame"] = None
+    time: Annotated[WallClock | None, "wall clock; if not set, the frame has none"] = None
 
     def __post_init__(self) -> None:
         """Refuse objects without boxes, and invalid boxes."""
@@ -178,21 +186,23 @@ class GivenFrame(ObjectColumns):
 class ExpectedEvent:
     """One expected event; a field that is None or missing from `data` is not compared."""
 
-    kind: str | None = None
-    stage: str | None = None
-    source: str | None = None
-    frame: int | None = None
-    track_id: int | None = None
-    data: dict[str, Any] = field(default_factory=dict)
+    kind: Annotated[str | None, "kind of the event"] = None
+    stage: Annotated[str | None, "id of the stage that emits it"] = None
+    source: Annotated[str | None, "id of the source"] = None
+    frame: Annotated[int | None, "number of the frame, from 0"] = None
+    track_id: Annotated[int | None, "the track it concerns"] = None
+    data: Annotated[dict[str, Any], "values of its data to compare; others may be there"] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
 class Expect:
     """The expected output: all events in order, objects and their number per frame, or the number in all frames."""
 
-    events: list[ExpectedEvent] | None = None
-    objects: list[ObjectColumns] | None = None
-    count: int | list[int] | None = None
+    events: Annotated[list[ExpectedEvent] | None, "all events, in order"] = None
+    objects: Annotated[list[ObjectColumns] | None, "the objects of each frame of given"] = None
+    count: Annotated[int | list[int] | None, "number of objects in all frames together, or a number for each frame"] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         """Refuse an empty expectation."""
@@ -204,11 +214,13 @@ class Expect:
 class WrittenTest:
     """One test as written in the YAML."""
 
-    name: str
-    insert_at: str
-    extract_from: str | None = None
-    given: list[GivenFrame]
-    expect: Expect
+    name: Annotated[str, "name of the test, for its report"]
+    insert_at: Annotated[str, "id of the stage that reads the frames of given"]
+    extract_from: Annotated[str | None, "id of the stage whose output is compared; if not set, that of insert_at"] = (
+        None
+    )
+    given: Annotated[list[GivenFrame], "the frames, with their objects"]
+    expect: Annotated[Expect, "the expected output"]
 
 
 @dataclass(slots=True)

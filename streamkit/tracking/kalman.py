@@ -16,7 +16,7 @@ import numpy as np
 
 from streamkit.tracking.jit import compiled
 
-# In units of the box's longer side; tuned on synthetic scenes and checked on real videos (docs/tracking.md).
+# In units of the box's longer side; tuned on synthetic scenes and checked on real videos (docs/tracking-accuracy.md).
 _RATE = 30.0  # frame rate of the per-frame constants below
 _MEASURED = (1 / 30) ** 2  # variance of a box's position and size, of score 1
 _DOUBT = 150.0  # factor by which it grows towards score 0

@@ -202,7 +202,7 @@ def test_the_page_of_a_stage() -> None:
         "Reads: `track_id`, `zone`.\n\nWrites: `events`.\n\n"
         "## Options\n\n| option | type | default | meaning |\n| --- | --- | --- | --- |\n"
         "| `line` | [point [x, y], point [x, y]] | required | the gate's two ends. |\n"
-        "| `wait` | duration, such as 10s | `2` | after this, a track counts again. |\n"
+        "| `wait` | duration, such as 10s | `2s` | after this, a track counts again. |\n"
         "| `only` | list of text |  |  |\n\n"
         "Every stage also takes `stage` (its type, if its id is another word), `from` (the ids it reads from; "
         "by default the previous stage) and `run` (queue, on_error: skip &#124; stop, instances).\n"

@@ -1,7 +1,8 @@
-"""Every Markdown page: links and anchors resolve, pipelines pass `check`, Python compiles, options are listed."""
+"""Every Markdown page: links resolve, YAML, Python and commands are valid, options are listed, no page is too long."""
 
 import importlib.util
 import re
+import shlex
 import shutil
 import textwrap
 from collections import Counter
@@ -10,13 +11,17 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
+import click
 import pytest
 import yaml
 
+from streamkit.cli import cli
 from streamkit.cli.check import check
-from streamkit.config.pipeline_config import read
+from streamkit.config.pipeline_config import read, read_text
 from streamkit.core.options import options
 from streamkit.core.stage import default_registry
+from streamkit.core.yaml_tree import load
+from streamkit.models.card_keys import read_keys
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (".github", "docs", "examples", "models", "plugins", "samples", "tests")
@@ -105,8 +110,16 @@ ALL = [one for name in NAMES for one in snippets(name)]
 YAML = [one for one in ALL if one.language in ("yaml", "yml")]
 CLUSTERS = [one for one in YAML if re.search(r"^pipeline:", one.text, re.MULTILINE)]
 PIPELINES = [one for one in YAML if re.search(r"^sources:", one.text, re.MULTILINE) and one not in CLUSTERS]
+CARDS = [one for one in YAML if re.search(r"^family:", one.text, re.MULTILINE)]
 PYTHON = [one for one in ALL if one.language in ("python", "py")]
 
+
+MAX_WORDS = 1500
+TOO_LONG = {  # pages that are still too long; a page that no longer is must be removed here
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/soaks/2026-11-23.md",
+}
 
 OPTIONS_OF = {  # the pages that have every option of a stage
     "line_counter": ["analytics.md"],
@@ -116,15 +129,11 @@ OPTIONS_OF = {  # the pages that have every option of a stage
     "proximity": ["motion.md", "analytics.md"],
     "heatmap": ["motion.md", "analytics.md"],
     "draw": ["drawing.md"],
-    "track": ["tracking.md"],
     "classify": ["objects.md"],
     "embed": ["objects.md"],
-    "detect": ["tasks.md"],
-    "segment": ["tasks.md"],
-    "pose": ["tasks.md"],
     "email": ["email.md"],
 }
-SHARED = {  # with other emitters: emitters.md has them
+SHARED = {  # with other emitters: emitters.md and emitters-delivery.md have them
     "email": {
         "send", "labels", "every", "on_change", "when", "crops", "spool", "required", "timeout", "drain",
         "drain_timeout",
@@ -136,7 +145,10 @@ def test_pages_and_snippets_are_found():
     assert {"README.md", "CONTRIBUTING.md", "docs/index.md", "docs/rules.md"} <= set(NAMES)
     assert len(PIPELINES) > 5
     assert len(YAML) > 20
+    assert len(PARTS) > 10
+    assert CARDS
     assert PYTHON
+    assert set(NAMES) >= TOO_LONG
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -172,6 +184,46 @@ def test_every_pipeline_passes_check(snippet, tmp_path, monkeypatch):
     assert config.warnings == []
 
 
+def stages_of(snippet):
+    """The stages that a part of a pipeline shows, by id; none for another YAML."""
+    found = yaml.safe_load(snippet.text)
+    if not isinstance(found, dict) or "sources" in found:
+        return {}
+    known, stages = set(default_registry().names()), found.get("stages", found)
+    stages = {id_: {} if given is None else given for id_, given in stages.items()} if isinstance(stages, dict) else {}
+    fits = all(isinstance(given, dict) and given.get("stage", id_) in known for id_, given in stages.items())
+    return stages if fits else {}
+
+
+PARTS = [one for one in YAML if stages_of(one)]
+
+
+ELSEWHERE = re.compile(  # what a page explains in other places
+    r"\.from: there is no stage|there is no (model )?card |there is no file \S+\.onnx|there is no plugin file"
+    r"|the key '\w+' is missing|for a family of a plugin"
+)
+
+
+@pytest.mark.parametrize("snippet", PARTS, ids=str)
+def test_the_stages_of_every_part_of_a_pipeline_have_valid_options(snippet, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for variable in VARIABLE.findall(snippet.text):
+        monkeypatch.setenv(variable, "given")
+    whole = re.search(r"^stages:", snippet.text, re.MULTILINE)
+    text = snippet.text if whole else "stages:\n" + textwrap.indent(snippet.text, "  ")
+    config = read_text(f"sources: {{street: 'test://'}}\n{text}")
+    assert [str(one) for one in config.problems if not ELSEWHERE.search(one.text)] == []
+
+
+@pytest.mark.parametrize("snippet", CARDS, ids=str)
+def test_the_keys_of_every_model_card_are_valid(snippet, tmp_path):
+    for name in re.findall(r"^labels: ([\w.-]+\.txt)$", snippet.text, re.MULTILINE):
+        (tmp_path / name).write_text("car\n")
+    root, problems = load(snippet.text, str(snippet))
+    read_keys(root, tmp_path, problems)
+    assert [str(one) for one in problems if not ELSEWHERE.search(one.text)] == []
+
+
 @pytest.mark.parametrize("snippet", YAML, ids=str)
 def test_all_yaml_parses(snippet):
     assert yaml.safe_load(snippet.text)
@@ -180,6 +232,70 @@ def test_all_yaml_parses(snippet):
 @pytest.mark.parametrize("snippet", PYTHON, ids=str)
 def test_all_python_compiles(snippet):
     compile(snippet.text, str(snippet), "exec")
+
+
+def commands_of(name):
+    """The commands of streamkit on a page, in its shell blocks and in its text: the line, and the words."""
+    found = []
+    for one in snippets(name):
+        if one.language in ("sh", "bash", "console", "shell"):
+            found += one.text.replace("\\\n", " ").splitlines()
+    found += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", FENCE.sub("", text_of(name)))]
+    for line in found:
+        for part in re.split(r"&&|\|\|?|;", line):
+            command = re.match(r"\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:python run\.py|streamkit) +(\S.*)", part)
+            if command and "…" not in part and "..." not in part:
+                words = shlex.split(re.sub(r"\s[12]?>>?.*", "", command[1]), comments=True)
+                yield part.strip(), [word for word in words if word != "&"]
+
+
+def parse(words):
+    """Parse the words of a command as the command line does, without running it."""
+    command, context = cli, None
+    if words == ["--version"]:  # asks for the installed package
+        return
+    try:
+        while isinstance(command, click.Group):
+            context = command.make_context(command.name, list(words), parent=context)
+            _, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+        command.make_context(command.name, list(words), parent=context)
+    except click.exceptions.Exit:  # --help
+        pass
+    except click.BadParameter as error:
+        if "does not exist" not in error.message:  # a file of the reader
+            raise
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_is_one_that_the_command_line_takes(name):
+    wrong = []
+    for line, words in commands_of(name):
+        try:
+            parse(words)
+        except click.MissingParameter as error:  # text may name a command without its arguments
+            if f"`{line}`" not in " ".join(text_of(name).split()):
+                wrong.append(f"{line}: {error.format_message()}")
+        except click.UsageError as error:
+            wrong.append(f"{line}: {error.format_message()}")
+    assert wrong == []
+
+
+def test_a_wrong_command_is_found():
+    assert sum(len(list(commands_of(name))) for name in NAMES) > 60
+    parse(["serve", "pipeline.yaml", "--port", "0"])
+    for words in (["srve", "a.yaml"], ["serve", "a.yaml", "--prt", "0"], ["serve", "a.yaml", "--port", "x"], ["check"]):
+        with pytest.raises(click.UsageError):
+            parse(words)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_page_is_too_long_to_read(name):
+    """Pages that are made from code, and the changelog, may be longer."""
+    words = len(text_of(name).split())
+    if name in TOO_LONG:
+        assert words > MAX_WORDS, f"{name} has {words} words: remove it from TOO_LONG"
+    elif name != "CHANGELOG.md":
+        assert words <= MAX_WORDS, f"{name} has {words} words, the limit is {MAX_WORDS}: split it by task"
 
 
 def test_headings_have_the_anchors_that_github_gives_them(monkeypatch):

@@ -18,6 +18,7 @@ from streamkit.testing.kit import detections, frames
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "python-frames.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "docs" / "data-reference.md").read_text(encoding="utf-8")
 TUTORIAL = (ROOT / "docs" / "tutorial-notebook.md").read_text(encoding="utf-8")
 NOT_FOR_USERS = {"__hash__"}
 
@@ -28,7 +29,7 @@ def blocks(page):
 
 def rows(heading):
     """The rows of the table under a heading of the reference: the cells of each."""
-    part = re.search(rf"^### {heading}\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL)[1]
+    part = re.search(rf"^## {heading}\n(.*?)(?=^#|\Z)", REFERENCE, re.MULTILINE | re.DOTALL)[1]
     return [[cell.strip() for cell in row.strip("| ").split(" | ")] for row in part.splitlines() if "`" in row[:4]]
 
 

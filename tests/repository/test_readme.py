@@ -1,4 +1,4 @@
-"""The README and the guides: the table of stages is fresh, pipelines pass check, commands exist, code runs."""
+"""The README and the guides: commands exist, and the stages that they show do what the text says."""
 
 import os
 import re
@@ -12,36 +12,18 @@ import click
 import numpy as np
 import pytest
 
-from streamkit import Batch
+from streamkit import Batch, Frame
 from streamkit.cli import cli
-from streamkit.config.describe import stage_table
-from streamkit.config.graph import build
-from streamkit.config.pipeline_config import read
-from streamkit.core.stage import Registry, default_registry
 from streamkit.testing.kit import detections, frames, plugin_stages, run_stage
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-STAGES = ROOT / "docs" / "pipeline.md"
-TUTORIAL = ("README.md", "docs/plugins.md")  # their Python blocks are files, which their pipelines name
-GUIDES = (
+TUTORIAL = (  # their Python blocks are files, which their pipelines name
     "README.md",
-    "docs/archive-tables.md",
-    "docs/archives.md",
-    "docs/cameras.md",
-    "docs/emitters.md",
-    "docs/gpu-report.md",
-    "docs/performance.md",
-    "docs/performance-cpu.md",
-    "docs/pipeline.md",
-    "docs/plugins.md",
-    "docs/recording.md",
-    "docs/serving.md",
-    "docs/snapshots.md",
+    *(f"docs/plugins{part}.md" for part in ("", "-families", "-kinds", "-options", "-processes")),
 )
-LINKED = (*GUIDES, "ARCHITECTURE.md", "CHANGELOG.md")
-BEGIN, END = "<!-- stages -->\n", "<!-- /stages -->\n"
-PLACES = ("out/", "/", "@")  # of words in commands that name no file of the repository
+GUIDES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+PLACES = ("out/", "videos/", "val2017/", "/", "@")  # of words in commands that name no file of the repository
 
 
 def text_of(page: str) -> str:
@@ -69,14 +51,9 @@ def commands(page: str) -> list[str]:
 
 
 def named(page: str) -> set[str]:
-    """The files that a page tells the reader to save: the first lines of its blocks say which."""
+    """The files that a page tells the reader to save: the first lines of its blocks, or its text, say which."""
     found = [re.match(r"# (\S+\.(?:py|yaml))\n", block) for kind in ("python", "yaml") for block in blocks(kind, page)]
-    return {match[1] for match in found if match}
-
-
-def slug(heading: str) -> str:
-    """The anchor of a heading: its words in small letters, joined by dashes."""
-    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+    return {match[1] for match in found if match} | set(re.findall(r"[Ss]ave this as `([\w.-]+)`", text_of(page)))
 
 
 @pytest.fixture
@@ -89,33 +66,6 @@ def checkout(tmp_path: Path) -> Path:
             assert name, f"a Python block begins with its file's name, as in # plugins/mine.py:\n{block}"
             (tmp_path / name[1]).write_text(block, encoding="utf-8")
     return tmp_path
-
-
-def test_the_stage_table_is_fresh() -> None:
-    known = default_registry()
-    kinds = {name: kind for name in known.names() if (kind := known.get(name)) is not None}
-    ships = {name: kind for name, kind in kinds.items() if kind.__module__.startswith("streamkit.stages.")}
-    text = STAGES.read_text(encoding="utf-8")
-    assert text.count(BEGIN) == text.count(END) == 1
-    found = text.partition(BEGIN)[2].partition(END)[0].strip()
-    table = stage_table(Registry(ships))
-    assert found == table, f"put this between the markers of {STAGES}:\n\n{table}\n"
-
-
-@pytest.mark.parametrize(
-    ("page", "number"), [(page, number) for page in GUIDES for number in range(len(pipelines(page)))]
-)
-def test_every_pipeline_passes_check(page: str, number: int, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)  # sources are relative to the working folder
-    text = pipelines(page)[number]
-    for name in re.findall(r"\$\{(\w+)\}", text):
-        monkeypatch.setenv(name, "secret")
-    path = checkout / "pipeline.yaml"
-    path.write_text(text, encoding="utf-8")
-    config = read(path)
-    graph = build(config)
-    assert graph.nodes
-    assert config.warnings == []
 
 
 def test_the_guides_have_pipelines() -> None:
@@ -138,13 +88,19 @@ def test_the_tutorial_s_test_passes(checkout: Path) -> None:
     assert "1 passed" in done.stdout
 
 
+def frames_with_objects(source: str = "test") -> list[Frame]:
+    """Two frames, each with two people, one of whom is tracked."""
+    made = frames(2, source)
+    for frame in made:
+        frame.detections = detections([[0, 0, 9, 9]] * 2, label=["person"] * 2, track_id=[7, -1])
+    return made
+
+
 def test_the_tutorial_s_stages_work(checkout: Path) -> None:
     """Each stage that a page shows does what its text says."""
     found = plugin_stages(checkout / "plugins")
-    assert sorted(found) == ["age", "blank", "busy", "count_log", "crowd", "doorway", "gain"]
-    given = frames(2)
-    for frame in given:
-        frame.detections = detections([[0, 0, 9, 9]] * 2, label=["person"] * 2, track_id=[7, -1])
+    assert sorted(found) == ["age", "blank", "busy", "count_log", "crowd", "crowded_site", "doorway", "gain", "heights"]
+    given = frames_with_objects()
     crowded = run_stage(found["crowd"](more_than=1), given)
     assert [event.data for frame in crowded for event in frame.events] == [{"count": 2}] * 2
     ages = run_stage(found["age"](), given)
@@ -153,6 +109,11 @@ def test_the_tutorial_s_stages_work(checkout: Path) -> None:
     assert (checkout / "test.txt").read_text() == "0 2\n1 2\n"
     made = run_stage(found["blank"](count=3))
     assert [(frame.index, frame.width, frame.height) for frame in made] == [(0, 640, 360), (1, 640, 360), (2, 640, 360)]
+    tall = run_stage(found["heights"](more_than=8), frames_with_objects())[0]
+    assert tall.detections.extra["height_px"].tolist() == [9, 9]
+    assert [(event.kind, event.data) for event in tall.events] == [("tall", {"height_px": 9.0})] * 2
+    site = run_stage(found["crowded_site"](more_than=3), frames_with_objects("a") + frames_with_objects("b"))
+    assert [(frame.source, event.data) for frame in site for event in frame.events] == [("b", {"count": 4})] * 2
     batch = Batch(frames(1), tensor=np.ones((1, 3, 4, 4), np.float32))
     assert (found["gain"](factor=1.5).process(batch).tensor == 1.5).all()
 
@@ -223,19 +184,3 @@ def test_the_test_command_installs_all_that_tests_skip_without() -> None:
     }
     assert skipped
     assert {distribution.get(name, name.replace("_", "-")) for name in skipped} - installed == set()
-
-
-@pytest.mark.parametrize("page", LINKED)
-def test_every_file_and_heading_that_is_linked_is_there(page: str) -> None:
-    """A link into another guide names one of its headings."""
-    folder, wrong = (ROOT / page).parent, []
-    for link in re.findall(r"\]\(([^)]+)\)", text_of(page)):
-        file, _, anchor = link.partition("#")
-        path = folder / file if file else ROOT / page
-        if "://" in link:
-            continue
-        text = path.read_text(encoding="utf-8") if anchor and path.is_file() else ""
-        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-        if not path.exists() or (anchor and anchor not in map(slug, headings)):
-            wrong.append(link)
-    assert wrong == []

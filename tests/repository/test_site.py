@@ -1,14 +1,10 @@
-"""docs/site_hooks.py: pages from the code, links to files outside docs/, a navigation of what exists."""
+"""docs/site_hooks.py: links to files outside docs/, a navigation of what exists, the wheel's copy of the site."""
 
 import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 
-import click
 import pytest
-
-from streamkit.cli import cli
-from streamkit.core.stage import default_registry
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,23 +15,6 @@ def hooks():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def paths(command, path):
-    yield path
-    for name, one in command.commands.items() if isinstance(command, click.Group) else ():
-        yield from paths(one, f"{path} {name}")
-
-
-@pytest.mark.parametrize("name", [*default_registry().names(), "fault", "alarms"])
-def test_every_stage_has_a_page_in_the_table_of_stages(hooks, name):
-    assert hooks.generated()[f"reference/stages/{name}.md"].startswith(f"# `{name}`\n")
-    assert f"[`{name}`]({name}.md)" in hooks.generated()["reference/stages/index.md"]
-
-
-@pytest.mark.parametrize("path", list(paths(cli, "streamkit")))
-def test_every_command_is_on_the_page_of_the_command_line(hooks, path):
-    assert f"```text\nUsage: {path} " in hooks.generated()["reference/cli.md"]
 
 
 def test_every_example_has_a_row_and_a_page(hooks):
@@ -73,4 +52,45 @@ def test_the_navigation_has_what_exists_and_every_page(hooks):
     assert not {"rules.md", "nowhere.md"} & set(more["More"])
     assert decisions["Decisions"][0] == "decisions/README.md"
     assert stages["Stages"][0] == "reference/stages/index.md"
-    assert "reference/stages/detect.md" in stages["Stages"]
+    inference = next(entry["Inference"] for entry in stages["Stages"] if "Inference" in entry)
+    assert "reference/stages/detect.md" in inference
+
+
+def test_a_chain_of_boxes_is_a_list_and_other_diagrams_stay_text(hooks):
+    chain = '```mermaid\nflowchart TD\n    a["one<br>core/a.py:A.run"] --> b["two"]\n    b --> c["three"]\n```\n'
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="a.md"))
+    made = hooks.on_page_markdown(chain, page, None, None)
+    assert made == ('<ol class="chain"><li>one<br><code>core/a.py:A.run</code></li><li>two</li><li>three</li></ol>\n')
+    branch = chain.replace("b --> c", "a --> c")
+    assert hooks.on_page_markdown(branch, page, None, None) == branch
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ('<script src="assets/a.js"></script><a href="https://a.example/x">x</a>', ""),
+        ('<link rel="canonical" href="https://a.example/x"><link rel="stylesheet" href="b.css">', ""),
+        ('<script defer src="https://cdn.example/a.js"></script>', "https://cdn.example/a.js"),
+        ('<img alt="" src=//cdn.example/a.png>', "//cdn.example/a.png"),
+        ('<link rel="stylesheet" href="https://fonts.example/a.css">', "https://fonts.example/a.css"),
+        ('<pre class="mermaid"><code>', "mermaid"),
+    ],
+)
+def test_what_a_page_loads_from_another_host_is_found(hooks, html, expected):
+    assert hooks.foreign(html) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "built", "included"), [("standard", True, True), ("standard", False, False), ("editable", True, False)]
+)
+def test_a_wheel_includes_the_site_if_it_is_built(tmp_path, version, built, included):
+    pytest.importorskip("hatchling")
+    spec = importlib.util.spec_from_file_location("wheel_site", ROOT / "docs" / "wheel_site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if built:
+        (tmp_path / "site").mkdir()
+        (tmp_path / "site" / "index.html").write_text("<html>")
+    data = {"force_include": {}}
+    module.SiteHook(str(tmp_path), {}, None, None, "", "wheel").initialize(version, data)
+    assert data["force_include"] == ({str(tmp_path / "site"): "streamkit/docs_site"} if included else {})

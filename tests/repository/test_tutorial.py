@@ -1,39 +1,29 @@
-"""docs/tutorial-yolo.md and docs/models.md: the commands run, and the reference of cards has what the code has."""
+"""docs/tutorial-yolo.md: the commands run; families read the outputs that the reference of model cards lists."""
 
-import dataclasses
 import itertools
 import json
 import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import Required, get_origin, get_type_hints
 
 import av
 import pytest
 
-from streamkit.models.card import Card, load_card
-from streamkit.models.card_keys import CardKeys, InputKeys
+from streamkit.models.card import load_card
 from streamkit.models.derive import derive
 from streamkit.models.families import FAMILIES
-from streamkit.ops.letterbox import InputSpec
+from streamkit.models.families.formats import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial-yolo.md").read_text()
-MODELS = (ROOT / "docs" / "models.md").read_text()
+CARDS = (ROOT / "docs" / "models-cards.md").read_text()
 
 
 def commands(page: str) -> list[list[str]]:
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if line.startswith("python run.py ")]
     return [shlex.split(line)[2:] for line in lines]
-
-
-def table(page: str, heading: str) -> list[list[str]]:
-    """The cells of the first table below a heading, without its first two rows."""
-    part = page[page.index(f"\n{heading}\n") :]
-    rows = re.search(r"(?:^\|.*\n)+", part, re.MULTILINE)[0].splitlines()[2:]
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
 
 
 def start_of(video: Path, path: Path, frames: int) -> None:
@@ -88,45 +78,7 @@ def test_the_commands_of_the_tutorial_run(best, here):
 
 def test_the_card_on_the_page_is_what_the_command_writes(test_data, tmp_path):
     shutil.copy(test_data / "models" / "yolov8n_640_deq_dyn.onnx", tmp_path / "best.onnx")
-    assert f"```yaml\n{derive(tmp_path / 'best.onnx').text(tmp_path)}```" in MODELS
-
-
-def default(name: str) -> object:
-    owner = InputSpec if name.startswith("input.") else Card
-    fields = {field.name: field.default for field in dataclasses.fields(owner)}
-    return fields.get(name.removeprefix("input."))
-
-
-def test_the_reference_has_every_key_and_its_default():
-    rows = {cells[0].strip("`"): cells[2] for cells in table(MODELS, "## Keys of a card")}
-    assert list(rows) == [
-        name for key in CardKeys.__annotations__
-        for name in ([key, *(f"input.{inner}" for inner in InputKeys.__annotations__)] if key == "input" else [key])
-    ]  # fmt: skip
-    required = {"task", "family", "file", "input", "input.size"}
-    assert {key for key, cell in rows.items() if cell == "required"} == required
-    hints = {**get_type_hints(CardKeys, include_extras=True)}
-    hints |= {f"input.{key}": hint for key, hint in get_type_hints(InputKeys, include_extras=True).items()}
-    assert required == {key for key, hint in hints.items() if get_origin(hint) is Required}
-    for key in ("input.resize", "input.anchor", "input.color"):
-        assert rows[key] == f"`{default(key)}`"
-    for key in ("input.pad", "input.scale", "score", "iou"):
-        assert float(rows[key]) == default(key)
-    assert (float(rows["input.mean"]), float(rows["input.std"])) == (default("input.mean")[0], default("input.std")[0])
-
-
-def families() -> list[tuple[str, list[str]]]:
-    """Task and cells of each row of the reference of families."""
-    found, task = [], ""
-    for cells in table(MODELS, "## Families"):
-        task = cells[0].strip("| `") or task
-        found.append((task, [cell.strip("| ") for cell in cells]))
-    return found
-
-
-def test_the_reference_has_every_family_under_its_task():
-    found = {cells[1].strip("`"): task for task, cells in families()}
-    assert found == {name: family.task for name, family in FAMILIES.items()}
+    assert f"```yaml\n{derive(tmp_path / 'best.onnx').text(tmp_path)}```" in CARDS
 
 
 SIZES = {"N": "N", "A": 84, "Q": 60, "K": 50, "P": 17, "M": 32, "D": 128, "h": 40, "w": 44}
@@ -143,9 +95,10 @@ def shapes(outputs: str, classes: int) -> dict[str, list[object]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "outputs"), [
-    (cells[1].strip("`"), one) for _, cells in families() for one in cells[2].split(" or ")
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "outputs"),
+    [(name, one) for name, forms in FORMATS.items() for form in forms for one in form.outputs.split(" or ")],
+)
 def test_a_family_reads_the_outputs_of_the_reference(name, outputs):
     family = FAMILIES[name]
     classes = 1 if family.label else 3
@@ -158,15 +111,3 @@ def test_a_family_reads_the_outputs_of_the_reference(name, outputs):
                 changed[list(changed)[output * len(changed) // len(fixed)]][axis] += 1
                 with pytest.raises(ValueError, match=f"family {name}"):
                     family.check(changed, classes)
-
-
-@pytest.mark.parametrize(("name", "nms"), [(cells[1].strip("`"), cells[4]) for _, cells in families()])
-def test_the_reference_says_whether_boxes_are_suppressed(name, nms):
-    assert nms == ("yes" if FAMILIES[name].suppress else "no")
-
-
-def test_the_options_of_models_new_are_on_the_page():
-    from streamkit.cli.models import models_new
-
-    options = {option.opts[0] for option in models_new.params if option.opts[0].startswith("--")}
-    assert {cells[0].strip("`").split()[0] for cells in table(MODELS, "## Write the card down")} == options

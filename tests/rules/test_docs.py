@@ -7,10 +7,8 @@ import pytest
 
 from streamkit.cli.check import check
 from streamkit.config.pipeline_config import read_text
-from streamkit.core.stage import options
 from streamkit.rules.scope import ALIASES, MEASURED, OBJECT
 from streamkit.rules.vocabulary import CALLS
-from streamkit.stages.analytics.rule import RuleStage
 from streamkit.testing.yaml_tests import run_tests
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,8 +46,3 @@ def test_every_name_is_there(name):
 @pytest.mark.parametrize("name", CALLS)
 def test_every_function_is_there(name):
     assert re.search(rf"^\| `{name}\(", LANGUAGE, re.MULTILINE)
-
-
-@pytest.mark.parametrize("option", [option.name for option in options(RuleStage)])
-def test_every_option_is_there(option):
-    assert re.search(rf"^\| `{option}` \|", TEXT, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Prints the figures of docs/tracking.md: python tests/tracking/measure.py DATA, the folder of test data.
+"""Prints the figures of docs/tracking-accuracy.md: python tests/tracking/measure.py DATA, the folder of test data.
 
 Takes some minutes. The seeds are those of ten drawn scenes, the film that ships among them.
 """

@@ -21,7 +21,7 @@ from streamkit.testing.kit import run_stage
 
 pytest.importorskip("trackeval")
 
-SCENES, SHIPS = (3, 5, 7), 7  # docs/tracking.md has ten
+SCENES, SHIPS = (3, 5, 7), 7  # docs/tracking-accuracy.md has ten
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -59,7 +59,7 @@ class GraphOutputs:
         self._count_sources, self._batch_done = count_sources, batch_done
         self._source_complete, self._passed = source_complete, Counter[str]()
         self.finished, self.detections, self.events = Counter[str](), Counter[str](), Counter[str]()
-        self.latency: dict[str, Histogram] = {}
+        self.latency: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.lock = threading.Lock()
         self.by_source = False
         self._listeners: tuple[FrameListener, ...] = ()
@@ -108,7 +108,7 @@ class GraphOutputs:
                     if event.stage in own:
                         self.events[event.kind] += 1
                 if frame.due_s is not None:
-                    self.latency.setdefault(name, Histogram()).add(now_s - frame.due_s)
+                    self.latency[name].add(now_s - frame.due_s)
             if id(lane) == self._first:
                 if self._count_sources is not None:
                     self._count_sources(frames, batch.ended, now_s)

@@ -24,11 +24,15 @@ class Histogram:
 
     def quantile(self, share: float) -> float:
         """The given quantile in seconds, within 2 %; NaN if the histogram is empty."""
-        total = int(self.counts.sum())
+        return self._quantiles([share])[0]
+
+    def _quantiles(self, shares: Sequence[float]) -> list[float]:
+        summed = np.cumsum(self.counts)
+        total = int(summed[-1])
         if not total:
-            return math.nan
-        at = int(np.searchsorted(np.cumsum(self.counts), max(1, math.ceil(share * total))))
-        return self._LOW * math.exp((at + 0.5) * self._STEP)
+            return [math.nan] * len(shares)
+        places = np.searchsorted(summed, [max(1, math.ceil(share * total)) for share in shares])
+        return [self._LOW * math.exp((int(at) + 0.5) * self._STEP) for at in places]
 
     def up_to(self, bounds_s: Sequence[float]) -> list[int]:
         """Cumulative counts at the bounds, in seconds; the bucket that contains a bound counts as above it."""
@@ -42,7 +46,8 @@ class Histogram:
 
     def summary(self) -> dict[str, float]:
         """p50, p95 and p99 in milliseconds."""
-        return {f"p{q}_ms": round(self.quantile(q / 100) * 1e3, 2) for q in (50, 95, 99)}
+        of_s = self._quantiles([0.5, 0.95, 0.99])
+        return {name: round(of * 1e3, 2) for name, of in zip(("p50_ms", "p95_ms", "p99_ms"), of_s, strict=True)}
 
 
 class StageMeter:

@@ -35,7 +35,8 @@ from streamkit.runtime.multiprocess.partition import (
 from streamkit.runtime.observe.nvml import Nvml
 from streamkit.stages.sources.source import PacedSource, VideoSource
 
-# Measured on an H200 with 16 cores, `bench gpu`, YOLOX-nano f16, 1080p, `detect` and `jsonl`; see docs/performance.md.
+# Measured on an H200 with 16 cores, `bench gpu`, YOLOX-nano f16, 1080p, `detect` and `jsonl`;
+# see docs/performance-limits.md.
 
 BASE_US = {"h264": 112.0, "hevc": 138.0}
 """Lock time per frame in microseconds: the lock is free 44 % of the time at 5,000 H.264 frames/s, and held 90 % of the
@@ -52,7 +53,7 @@ DECODERS = 7
 EMITTER_US = 45.0
 """More lock time per frame with an emitter: MQTT took the lock's free share from 44 to 22 % at 4,745 H.264 frames/s.
 Measured before emitters took a batch's lines at once, and kept: on a CPU the cost has halved since, but not for
-`batch: 1` and for records of objects; see docs/emitters.md."""
+`batch: 1` and for records of objects; see docs/emitters-performance.md."""
 MODEL_US = 20.0
 """The same for each model after the first. With 204 HEVC cameras, a tracker and two classifiers, four processes dropped
 nothing."""

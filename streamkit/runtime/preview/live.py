@@ -171,7 +171,7 @@ class FragmentQueue:
 
 
 class Viewer:
-    """A client's coroutine that waits for messages of a `LiveHub`; create it on its event loop.
+    """What waits for one client: it takes everything at a steady pace, so no thread that puts has to wake it.
 
     Args:
         sources: the sources whose records it gets; None for all.
@@ -181,10 +181,8 @@ class Viewer:
     """
 
     def __init__(self, sources: frozenset[str] | None = None) -> None:
-        import asyncio
-
         self.sources = sources
-        self._loop, self._filled, self._lock = asyncio.get_running_loop(), asyncio.Event(), threading.Lock()
+        self._lock = threading.Lock()
         self._video = FragmentQueue()
         self._records: deque[bytes] = deque(maxlen=_MAX_RECORDS)
         self._lost_records = 0
@@ -199,34 +197,18 @@ class Viewer:
         with self._lock:
             for message in messages:
                 self._video.put(message)
-        self._wake()
 
     def put_records(self, records: Sequence[bytes]) -> None:
         """Add records, from any thread."""
         with self._lock:
             self._lost_records += max(0, len(self._records) + len(records) - _MAX_RECORDS)
             self._records.extend(records)
-        self._wake()
 
-    async def take(self, within_s: float) -> tuple[list[LiveMessage], list[bytes]]:
-        """Wait up to `within_s` seconds for messages or records, and return all."""
-        import asyncio
-
-        try:
-            await asyncio.wait_for(self._filled.wait(), within_s)
-        except TimeoutError:
-            return [], []
-        self._filled.clear()
+    def take(self) -> tuple[list[LiveMessage], list[bytes]]:
+        """Remove and return all messages and records."""
         with self._lock:
             records, self._records = list(self._records), deque(maxlen=_MAX_RECORDS)
             return self._video.take(), records
-
-    def _wake(self) -> None:
-        if not self._filled.is_set():
-            try:
-                self._loop.call_soon_threadsafe(self._filled.set)
-            except RuntimeError:  # the server has ended
-                return
 
 
 @dataclass(slots=True)

@@ -47,6 +47,7 @@ class PacketTap:
         self._form: StreamFormat | None = None
         self._begin_clock: Callable[[MonotonicTimestamps], None] = lambda clock: None
         self._base = Fraction(1, 1000)
+        self._ticks_per_s = 1000.0
         self._generation = 0  # that of the video that is made, or of the attempt that failed
         self._waits = True  # for a keyframe, the first of a connection that can be decoded
         self._muxer: FragmentMuxer | None = None
@@ -64,7 +65,7 @@ class PacketTap:
             self._ring.begin(stream, live=live)
         form, rate = StreamFormat(stream), stream.average_rate
         self._base, self._shift_s = Fraction(stream.time_base or Fraction(1, 1000)), None
-        base = self._base
+        base, self._ticks_per_s = self._base, float(1 / self._base)
         self._begin_clock = lambda clock: clock.begin(base, rate, live=live)
         self._media.clear()
         self._early.clear()
@@ -101,7 +102,7 @@ class PacketTap:
         self._shift_s = pts_s - self._decoded_s
         if self._muxer is None:
             return
-        media = self._media.get(round(self._decoded_s / self._base))
+        media = self._media.get(round(self._decoded_s * self._ticks_per_s))
         if media is None:
             return
         from_s = media / TICKS_PER_S
@@ -129,7 +130,7 @@ class PacketTap:
         if packet.pts is None and self._clock.restarted and len(self._early) < _MOST_EARLY:
             return
         early, self._early = self._early, []
-        for one in self._with_times(early):
+        for one in early if len(early) == 1 else self._with_times(early):
             self._mux(self._muxer, one)
 
     def _with_times(self, early: list[_Given]) -> list[_Given]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,8 @@ LIVE = "live"
 """Kind of the messages. Value: (source, message) pairs of video, and (source, JSON) pairs of records."""
 
 _MAX_RECORDS = 2000
+_GATHER_S = 0.02
+"""What arrives meanwhile is one message: its cost for both processes is that of a message, not of its frames."""
 
 
 class RemoteLive(LiveDemand):
@@ -68,6 +71,7 @@ class RemoteLive(LiveDemand):
                 records = list(self._records)
                 self._records.clear()
             self._send(LIVE, (video, records))
+            time.sleep(_GATHER_S)
 
 
 class LiveRelay:

@@ -17,10 +17,10 @@ import numpy as np
 from streamkit.config.checks.hiding import frame_ancestors, hiding
 from streamkit.config.graph import build
 from streamkit.config.plan import DECODE, Config, Graph, Node, RunOptions, StageConfig, stages_above
-from streamkit.core.data import Batch, Event, Frame, array_module
+from streamkit.core.data import Batch, Detections, Event, Frame, array_module
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
-from streamkit.core.records import as_json, record
+from streamkit.core.records import as_json, batch_lines, frame_record
 from streamkit.core.stage import BatchStage, Sink
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.io.still_images import jpeg
@@ -97,19 +97,22 @@ class Preview(BatchStage, name="preview"):
             gallery.add_events(frame.time_s or time.time(), self._stage_events(frame), made.get(row))
         for frame in batch.failed:
             gallery.add_events(frame.time_s or time.time(), self._stage_events(frame), None)
-        if heard := [frame for frame in (*batch.frames, *batch.failed) if gallery.live.heard(frame.source)]:
-            self._send_records(batch, heard)
+        self._send_records(batch)
         return batch
 
-    def _send_records(self, batch: Batch, frames: list[Frame]) -> None:
-        rows = {id(frame): row for row, frame in enumerate(batch.frames)}
+    def _send_records(self, batch: Batch) -> None:
+        live = self.gallery.live
+        rows = [row for row, frame in enumerate(batch.frames) if live.heard(frame.source)]
+        failed = [frame for frame in batch.failed if live.heard(frame.source)]
+        if not rows and not failed:
+            return
         try:
-            made = [(frame.source, live_record(batch, frame, rows.get(id(frame)))) for frame in frames]
+            made = live_records(batch, rows, failed)
         except Exception as error:
             self.context.counters.add("live records failed")
             self._warn(f"preview: a record for the web page cannot be made: {describe(error)}")
             return
-        self.gallery.live.put_records(made)
+        live.put_records(made)
 
     def _stage_events(self, frame: Frame) -> list[Event]:
         return [event for event in frame.events if event.stage not in self.sinks]
@@ -146,31 +149,42 @@ class Preview(BatchStage, name="preview"):
         return made
 
 
-def live_record(batch: Batch, frame: Frame, row: int | None) -> bytes:
-    """The record of a frame as JSON for viewers.
+def live_records(batch: Batch, rows: list[int], failed: list[Frame]) -> list[tuple[str, bytes]]:
+    """Records of frames as JSON for viewers, each with its source.
 
-    It has `shapes`, the lines and zones shown on the frame, and `skipped`, the detectors that did not search it: their
-    objects of the frame before are still the latest.
+    They have `shapes`, the lines and zones shown on the frame, and `skipped`, the detectors that did not search it:
+    their objects of the frame before are still the latest.
 
     Args:
         batch: the batch.
-        frame: one of its frames.
-        row: its row in the batch's tables; None if it has failed, without objects.
+        rows: the rows of frames in `batch.frames`.
+        failed: frames of `batch.failed`; their records have no objects.
     """
-    tables = {}
-    for name in batch.tables if row is not None else ():
-        table = batch.table(name)
-        tables[name] = table[table.batch_row == row]
-    made = record(replace(frame, surface=None, tables=tables))
-    for one in made["objects"]:
-        one.pop("embedding", None)  # long, and nothing that can be drawn
-    made["shapes"] = [
+    made: list[tuple[str, bytes]] = []
+    if rows:
+        own = Batch(batch.frames, tables={name: _drawable(batch.table(name)) for name in batch.tables})
+        own = own if len(rows) == len(batch.frames) else own.take(rows)
+        made = [
+            (frame.source, _with_shapes(frame, text[:-1]))
+            for frame, text in zip(own.frames, batch_lines(own), strict=True)
+        ]
+    return made + [(frame.source, _with_shapes(frame, as_json(frame_record(frame, [])))) for frame in failed]
+
+
+def _drawable(table: Detections) -> Detections:
+    """The table with its embeddings kept out of records: they are long, and cannot be drawn."""
+    return table.with_columns(private=table.private | {"embedding"}) if "embedding" in table.extra else table
+
+
+def _with_shapes(frame: Frame, text: bytes) -> bytes:
+    """The JSON of a frame's record with `shapes` and `skipped`."""
+    shapes = [
         {"name": name, "text": one.text, "closed": one.closed, "units": one.units, "points": one.points}
         for name, one in frame.shown.items()
         if one.class_id is None
     ]
-    made["skipped"] = sorted(frame._state.skipped_detectors)
-    return as_json(made)
+    skipped = sorted(frame._state.skipped_detectors)
+    return b"%b,%b" % (text[:-1], as_json({"shapes": shapes, "skipped": skipped})[1:])
 
 
 def preview_graph(

@@ -29,7 +29,7 @@ async function look() {
     showEvents(await get("/api/v1/events?limit=20"), status.emits);
     last = status.last_event;
   }
-  update({ status, sources, stages: await get("/api/v1/stages") });
+  update({ status, sources });
   showStatus(status);
   text($("whole"), t("status.whole", { device: status.device, frames: number(status.frames), time: ago(status.uptime_s) }));
 }

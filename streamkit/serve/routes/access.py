@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from streamkit.serve.access import Access
@@ -13,7 +13,7 @@ from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.audit import AuditEntry, AuditFilter, AuditLog, note
 from streamkit.serve.routes.common import ADMIN, LOCKED_ERRORS, VIEWER, errors, reply
 
-_Time = Annotated[float | None, Query(ge=0, le=1e12)]
+_SINCE, _UNTIL = "entries from this time on, in seconds since 1970", "entries before this time, in seconds since 1970"
 
 
 def add_access(api: APIRouter, access: Access, log: AuditLog) -> None:
@@ -26,20 +26,22 @@ def add_access(api: APIRouter, access: Access, log: AuditLog) -> None:
         responses=errors(*LOCKED_ERRORS, 422),
     )  # fmt: skip
     def audit(
-        who: Annotated[str, Query(max_length=64)] = "",
-        action: Annotated[str, Query(max_length=64)] = "",
-        text: Annotated[str, Query(max_length=200)] = "",
-        since_s: _Time = None,
-        until_s: _Time = None,
-        before: Annotated[int | None, Query(ge=0, le=2**53)] = None,
-        failed: bool | None = None,
-        limit: Annotated[int, Query(ge=1, le=500)] = 100,
+        who: Annotated[str, Query(max_length=64, description="name of the token")] = "",
+        action: Annotated[
+            str, Query(max_length=64, description="an action such as sources.add, or a topic such as sources")
+        ] = "",
+        text: Annotated[str, Query(max_length=200, description="a part of the target or of the detail")] = "",
+        since_s: Annotated[float | None, Query(ge=0, le=1e12, description=_SINCE)] = None,
+        until_s: Annotated[float | None, Query(ge=0, le=1e12, description=_UNTIL)] = None,
+        before: Annotated[
+            int | None, Query(ge=0, le=2**53, description="number of the last entry of the previous page")
+        ] = None,
+        failed: Annotated[
+            bool | None, Query(description="true for rejected changes only, false for the others")
+        ] = None,
+        limit: Annotated[int, Query(ge=1, le=500, description="maximum number of entries")] = 100,
     ) -> Response:
-        """The changes that clients made or tried, newest first.
-
-        `action` is one such as `sources.add`, or a topic such as `sources`; `text` is a part of the target or the
-        detail; `before` is the number of the last entry of the previous page.
-        """
+        """The changes that clients made or tried, newest first."""
         wanted = AuditFilter(who, action, text, since_s, until_s, before, failed)
         return reply(log.entries(wanted, limit))
 
@@ -72,7 +74,7 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
         status_code=204,
         responses=errors(*LOCKED_ERRORS, 404, 409),
     )
-    def revoke(name: str) -> Response:
+    def revoke(name: Annotated[str, Path(description="name of the token")]) -> Response:
         """Revoke a token that was created on the page; its sessions end at once."""
         access.revoke(name)
         return Response(status_code=204)
@@ -101,7 +103,7 @@ def _add_sessions(api: APIRouter, access: Access) -> None:
     @api.delete(
         "/sessions/{id}", tags=["access"], dependencies=VIEWER, status_code=204, responses=errors(*LOCKED_ERRORS, 404)
     )
-    def end(id: str, request: Request) -> Response:  # noqa: A002
+    def end(id: Annotated[str, Path(description="id of the session")], request: Request) -> Response:  # noqa: A002
         """Sign a browser out: any of them for an admin, those with the same token for others."""
         found = next((one for one in visible(request) if one.id == id), None)
         if found is None:

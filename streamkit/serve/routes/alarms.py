@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
 from streamkit.serve import api_models
@@ -26,7 +26,7 @@ def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
         return reply(engine.alarm_center.views())
 
     @api.get("/alarms/history", tags=["events"], response_model=list[api_models.AlarmChange], responses=errors(422))
-    def history(limit: Annotated[int, Query(ge=1, le=500)] = 100) -> Response:
+    def history(limit: Annotated[int, Query(ge=1, le=500, description="maximum number of changes")] = 100) -> Response:
         """The latest raised and cleared alarms since the start, newest first."""
         return reply(engine.alarm_center.changes(limit))
 
@@ -34,6 +34,8 @@ def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
         "/alarms/{name}/acknowledge", tags=["events"], dependencies=OPERATOR, response_model=api_models.AlarmView,
         responses=errors(*CHANGE_ERRORS),
     )  # fmt: skip
-    def acknowledge(name: str, given: api_models.Acknowledgement) -> Response:
+    def acknowledge(
+        name: Annotated[str, Path(description="name of the alarm")], given: api_models.Acknowledgement
+    ) -> Response:
         """Note that a person knows of a raised alarm; the note lasts until the alarm is cleared, or the server ends."""
         return reply(engine.alarm_center.acknowledge(name, given.source))

@@ -26,11 +26,19 @@ def add_charts(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.get("/series", tags=["charts"], response_model=SeriesView, responses=errors(422, 503))
     def series(
-        name: Chart, source: Annotated[str | None, Query(max_length=200)] = None,
-        from_s: Annotated[float | None, Query(alias="from", ge=0, le=_LAST_S)] = None,
-        to_s: Annotated[float | None, Query(alias="to", ge=0, le=_LAST_S)] = None,
-        step_s: Annotated[float, Query(alias="step", ge=0, le=86_400)] = 0,
-    ) -> Response:  # fmt: skip
+        name: Annotated[Chart, Query(description="what is shown")],
+        source: Annotated[str | None, Query(max_length=200, description="id of a source; by default all")] = None,
+        from_s: Annotated[
+            float | None,
+            Query(alias="from", ge=0, le=_LAST_S, description="seconds since 1970; by default an hour before to"),
+        ] = None,
+        to_s: Annotated[
+            float | None, Query(alias="to", ge=0, le=_LAST_S, description="seconds since 1970; by default now")
+        ] = None,
+        step_s: Annotated[
+            float, Query(alias="step", ge=0, le=86_400, description="least length of a step in seconds")
+        ] = 0,
+    ) -> Response:
         """Values over time, of one source or of all; of the last hour by default.
 
         Steps of 10 s are kept for an hour, of 1 min for a day, of 10 min for 30 days. The answer has the shortest steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Depends, Request, Security
+from fastapi import Depends, Path, Request, Security
 from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 
@@ -15,7 +15,7 @@ from streamkit.serve.guesses import TooManyGuesses
 from streamkit.serve.token import Role, covers
 
 _BEARER = HTTPBearer(auto_error=False, description="The token that the server printed or was given")
-_ERRORS = {
+ERRORS = {
     401: "The token is missing or wrong",
     403: "The role of the token does not allow it, or the source would read files of this machine; `error` says which",
     404: "The source, stage or event does not exist",
@@ -25,14 +25,18 @@ _ERRORS = {
     429: "Too many wrong tokens were sent; `Retry-After` says how long to wait",
     503: "It cannot be read at present; `error` says why",
 }
+"""The meaning of each error status."""
+
 LOCKED_ERRORS = (401, 403, 413, 429)  # of requests that need a token
 CHANGE_ERRORS = (*LOCKED_ERRORS, 404, 409, 422)
+SourceId = Annotated[str, Path(description="id of the source; it may contain slashes")]
+StageId = Annotated[str, Path(description="id of the stage")]
 JPEG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "A JPEG image"}}
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI descriptions of error responses."""
-    return {status: {"model": api_models.ErrorResponse, "description": _ERRORS[status]} for status in statuses}
+    return {status: {"model": api_models.ErrorResponse, "description": ERRORS[status]} for status in statuses}
 
 
 def reply(data: Any, status: int = 200) -> Response:

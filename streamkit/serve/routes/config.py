@@ -16,7 +16,7 @@ from streamkit.serve import api_models
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.pipeline_file import CheckedText, PipelineFile
-from streamkit.serve.routes.common import ADMIN, LOCKED_ERRORS, errors, reply
+from streamkit.serve.routes.common import ADMIN, LOCKED_ERRORS, StageId, errors, reply
 
 _CONFIG: dict[str, Any] = {"tags": ["config"], "dependencies": ADMIN}
 
@@ -73,7 +73,7 @@ def add_shapes(api: APIRouter, engine: ServeEngine) -> None:
         responses=errors(*LOCKED_ERRORS, 404, 409, 422),
         **_CONFIG,
     )
-    def edit(id: str, given: api_models.ShapesEdit) -> Response:  # noqa: A002
+    def edit(id: StageId, given: api_models.ShapesEdit) -> Response:  # noqa: A002
         """Check an edit of the shapes of a stage, and show its changes to the YAML; without `dry_run`, save it."""
         file = _file(engine)
         text, found = file.shapes(engine.graph.config.registry)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, Response
 
 from streamkit.core.masking import mask
@@ -26,19 +27,29 @@ LAST_S = 253_402_300_799.0  # the year 9999
 _DAY_S = 86_400.0
 _POLL_S, _BEAT_S = 0.25, 15.0
 _VIDEO = {".mp4": "video/mp4", ".mkv": "video/x-matroska"}
+_LAST_EVENT = Header(max_length=20, description="number of the last event that the client has; a browser sends it")
 _KEEP = {"cache-control": "private, max-age=86400, immutable"}
 
-Number = Annotated[int, Query(ge=0, le=2**53)]
-Moment = Annotated[float | None, Query(ge=0, le=LAST_S)]
-Word = Annotated[str | None, Query(max_length=200)]
+EventNumber = Annotated[int, PathParameter(description="number of the event")]
+
+
+def _word(description: str) -> Any:
+    return Query(max_length=200, description=description)
 
 
 def _query(
-    source: Word = None, stage: Word = None, kind: Word = None, label: Word = None,
-    from_s: Annotated[float | None, Query(alias="from", ge=0, le=LAST_S)] = None,
-    to_s: Annotated[float | None, Query(alias="to", ge=0, le=LAST_S)] = None,
-    text: Word = None,
-) -> EventQuery:  # fmt: skip
+    source: Annotated[str | None, _word("id of a source")] = None,
+    stage: Annotated[str | None, _word("id of a stage")] = None,
+    kind: Annotated[str | None, _word("kind of the event, such as crossed")] = None,
+    label: Annotated[str | None, _word("class of the object")] = None,
+    from_s: Annotated[
+        float | None, Query(alias="from", ge=0, le=LAST_S, description="from this time on, in seconds since 1970")
+    ] = None,
+    to_s: Annotated[
+        float | None, Query(alias="to", ge=0, le=LAST_S, description="until this time, in seconds since 1970")
+    ] = None,
+    text: Annotated[str | None, _word("words that the sentence or the data contains, each from its beginning")] = None,
+) -> EventQuery:
     """The filters of a request."""
     return EventQuery(source, stage, kind, label, from_s, to_s, text)
 
@@ -58,13 +69,12 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.get("/events", tags=["events"], response_model=list[EventView], responses=errors(422, 503))
     def events(
-        query: Filters, limit: Annotated[int, Query(ge=1, le=500)] = 50, after: Number = 0, before: Number = 2**53
+        query: Filters,
+        limit: Annotated[int, Query(ge=1, le=500, description="maximum number of events")] = 50,
+        after: Annotated[int, Query(ge=0, le=2**53, description="events with a number above this one")] = 0,
+        before: Annotated[int, Query(ge=0, le=2**53, description="events with a number below this one")] = 2**53,
     ) -> Response:
-        """The latest events that match, newest first, with numbers above `after` and below `before`.
-
-        `from` and `to` are seconds since 1970. `text` has words that the sentence or the data must contain, each from
-        its beginning. For the next page, give the lowest number as `before`.
-        """
+        """The latest events that match, newest first; for the next page, give the lowest number as `before`."""
         wanted = EventQuery(**{**_fields(query), "after": after, "before": before})
         return reply([EventView.of(one) for one in store.events(wanted, limit)])
 
@@ -84,7 +94,9 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
         return reply(event_models.StoreView(size, dict(store.counts.values), mask(problem)))
 
     @api.get("/events/timeline", tags=["events"], response_model=event_models.Timeline, responses=errors(422, 503))
-    def timeline(query: Filters, bins: Annotated[int, Query(ge=1, le=1000)] = 96) -> Response:
+    def timeline(
+        query: Filters, bins: Annotated[int, Query(ge=1, le=1000, description="number of parts")] = 96
+    ) -> Response:
         """The number of matching events in equal parts of a period, by source; the last day by default."""
         to_s = min(LAST_S, time.time()) if query.to_s is None else query.to_s
         from_s = max(0.0, to_s - _DAY_S) if query.from_s is None else query.from_s
@@ -111,7 +123,7 @@ def _add_stream(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
             429: {"model": api_models.ErrorResponse, "description": "Too many streams, or too many wrong tokens"},
         },
     )  # fmt: skip
-    def stream(request: Request, last_event_id: Annotated[str, Header(max_length=20)] = "") -> Response:
+    def stream(request: Request, last_event_id: Annotated[str, _LAST_EVENT] = "") -> Response:
         """New events as they come, for `EventSource`. A browser that reconnects gets those that it has missed."""
         if len(open_streams) >= viewers:
             raise api_models.RequestRejected(429, f"the maximum of {viewers} event streams is reached; close one")
@@ -158,12 +170,12 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
         return found
 
     @api.get("/events/{number}", tags=["events"], response_model=EventView, responses=errors(404, 422, 503))
-    def event(number: int) -> Response:
+    def event(number: EventNumber) -> Response:
         """One event."""
         return reply(EventView.of(stored(number)))
 
     @api.get("/events/{number}/image.jpg", responses={**JPEG, **missing}, **file)
-    def image(number: int) -> Response:
+    def image(number: EventNumber) -> Response:
         """The small image of an event."""
         found = engine.store.image(number) if 0 < number < 2**53 else None
         if found is None:
@@ -172,7 +184,7 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
         return Response(found, media_type="image/jpeg", headers=_KEEP)
 
     @api.get("/events/{number}/snapshot.jpg", responses={**JPEG, **missing}, **file)
-    def snapshot(number: int) -> Response:
+    def snapshot(number: EventNumber) -> Response:
         """The file that `snapshot` wrote for an event."""
         path = _path(stored(number).snapshot, (".jpg", ".jpeg"))
         if path is None:
@@ -186,7 +198,7 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
     }
 
     @api.get("/events/{number}/clip.mp4", responses={**ranges, **missing}, **file)
-    def clip(number: int) -> Response:
+    def clip(number: EventNumber) -> Response:
         """The clip that `record` wrote around an event, whole or in parts (`Range`); `clip_s` is the event in it."""
         found = stored(number)
         path = _path(found.clip, tuple(FORMATS))

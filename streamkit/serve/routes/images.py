@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.live import Watchers
-from streamkit.serve.routes.common import JPEG, LOCKED_ERRORS, VIEWER, errors
+from streamkit.serve.routes.common import JPEG, LOCKED_ERRORS, VIEWER, SourceId, errors
 
 
 def add_images(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
@@ -18,7 +18,7 @@ def add_images(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
     image: dict[str, Any] = {"tags": ["images"], "dependencies": VIEWER, "response_class": Response}
 
     @api.get("/sources/{id:path}/snapshot.jpg", responses={**JPEG, **errors(*LOCKED_ERRORS, 404, 503)}, **image)
-    async def snapshot(id: str) -> Response:  # noqa: A002
+    async def snapshot(id: SourceId) -> Response:  # noqa: A002
         """The newest frame of a source as an image with its detections; waits up to two seconds for one."""
         found = await watchers.image(id)
         return Response(found.jpeg, media_type="image/jpeg", headers={"x-frame": str(found.frame)})
@@ -32,6 +32,6 @@ def add_images(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
         },
         **image,
     )
-    async def live(id: str, request: Request) -> Response:  # noqa: A002
+    async def live(id: SourceId, request: Request) -> Response:  # noqa: A002
         """A live stream of the source's frames, at most five per second, for an image element."""
         return watchers.stream(id, request.is_disconnected)

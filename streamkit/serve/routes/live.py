@@ -20,7 +20,7 @@ _CLOSES_S = 0.1
 
 
 def add_live(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
-    """Add the WebSockets of live video and records; OpenAPI does not describe WebSockets, docs/serving.md does."""
+    """Add the WebSockets of live video and records; OpenAPI does not describe WebSockets, docs/serving-live.md does."""
 
     @api.websocket("/sources/{id:path}/live.mp4")
     async def video(id: str, socket: WebSocket) -> None:  # noqa: A002

@@ -18,6 +18,8 @@ from streamkit.serve.live import EventStream
 from streamkit.serve.routes.common import LOCKED_ERRORS, VIEWER, errors, reply
 
 Level = Literal["info", "warning", "error"]
+_FromLevel = Annotated[Level, Query(description="this level and above")]
+_After = Annotated[int, Query(ge=0, le=2**53, description="messages with a number above this one")]
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _MAX_FOLLOWERS = 16
 _POLL_S, _ALIVE_S = 0.25, 10.0
@@ -30,9 +32,9 @@ def add_logs(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.get("/logs", response_model=list[api_models.LogMessage], responses=errors(*LOCKED_ERRORS, 422), **locked)
     def logs(
-        level: Level = "info",
-        after: Annotated[int, Query(ge=0, le=2**53)] = 0,
-        limit: Annotated[int, Query(ge=1, le=2000)] = 2000,
+        level: _FromLevel = "info",
+        after: _After = 0,
+        limit: Annotated[int, Query(ge=1, le=2000, description="maximum number of messages, the latest")] = 2000,
     ) -> Response:
         """The latest messages, oldest first, of this level and above, with a number above `after`; 2,000 are kept."""
         return reply(engine.messages.messages(after, _LEVELS[level])[-limit:])
@@ -47,9 +49,7 @@ def add_logs(api: APIRouter, engine: ServeEngine) -> None:
         },
         **locked,
     )
-    async def stream(
-        request: Request, level: Level = "info", after: Annotated[int, Query(ge=0, le=2**53)] = 0
-    ) -> Response:
+    async def stream(request: Request, level: _FromLevel = "info", after: _After = 0) -> Response:
         """Follow the messages as server-sent events; `Last-Event-ID` continues after a message."""
         nonlocal followers
         if followers >= _MAX_FOLLOWERS:

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from streamkit.serve import api_models
 from streamkit.serve.audit import note
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.routes.common import CHANGE_ERRORS, LOCKED_ERRORS, OPERATOR, errors, reply
+from streamkit.serve.routes.common import CHANGE_ERRORS, LOCKED_ERRORS, OPERATOR, SourceId, StageId, errors, reply
 
 
 def add_changes(api: APIRouter, engine: ServeEngine) -> None:
@@ -24,22 +24,22 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
         return reply(engine.add(new), 201)
 
     @api.post("/sources/{id:path}/pause", responses=errors(*CHANGE_ERRORS), **change)
-    def pause(id: str) -> Response:  # noqa: A002
+    def pause(id: SourceId) -> Response:  # noqa: A002
         """Pause a source until it is resumed."""
         return reply(engine.pause(id))
 
     @api.post("/sources/{id:path}/resume", responses=errors(*CHANGE_ERRORS), **change)
-    def resume(id: str) -> Response:  # noqa: A002
+    def resume(id: SourceId) -> Response:  # noqa: A002
         """Resume a paused source."""
         return reply(engine.resume(id))
 
     @api.post("/sources/{id:path}/record", responses=errors(*CHANGE_ERRORS), **change)
-    def record(id: str) -> Response:  # noqa: A002
+    def record(id: SourceId) -> Response:  # noqa: A002
         """Record a clip of a source now, with every stage that records."""
         return reply(engine.record(id))
 
     @api.put("/sources/{id:path}", responses=errors(*LOCKED_ERRORS, 404, 409, 422), **change)
-    def replace(id: str, new: api_models.ChangedSource, request: Request) -> Response:  # noqa: A002
+    def replace(id: SourceId, new: api_models.ChangedSource, request: Request) -> Response:  # noqa: A002
         """Change the address or options of a source, and restart it; omitted fields are kept."""
         note(request, uri=new.uri, options=new.options)
         return reply(engine.change(id, new))
@@ -47,7 +47,7 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
     @api.delete(
         "/sources/{id:path}", status_code=204, tags=["sources"], dependencies=OPERATOR, responses=errors(*CHANGE_ERRORS)
     )
-    def remove(id: str) -> Response:  # noqa: A002
+    def remove(id: SourceId) -> Response:  # noqa: A002
         """Remove a source; its decoded frames are still processed."""
         engine.remove(id)
         return Response(status_code=204)
@@ -56,7 +56,7 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
         "/stages/{id}", tags=["stages"], dependencies=OPERATOR, response_model=api_models.StageView,
         responses=errors(*LOCKED_ERRORS, 404, 422),
     )  # fmt: skip
-    def set_(id: str, values: dict[str, Any], request: Request) -> Response:  # noqa: A002
+    def set_(id: StageId, values: dict[str, Any], request: Request) -> Response:  # noqa: A002
         """Change settings of a running stage: all of them, or none if one is invalid."""
         note(request, values=values)
         return reply(engine.set(id, values))

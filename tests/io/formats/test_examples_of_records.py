@@ -1,4 +1,4 @@
-"""The records in docs/schema.md: those of real runs, and as every form of the schema has them."""
+"""The records in docs/schema*.md: those of real runs, and as every form of the schema has them."""
 
 import importlib.util
 import json
@@ -16,7 +16,7 @@ from streamkit.io.formats.schemas import json_schema
 SPEC = importlib.util.spec_from_file_location("docs_schema_examples", ROOT / "docs" / "schema" / "examples.py")
 examples = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(examples)
-PAGE = examples.PAGE.read_text(encoding="utf-8")
+TEXT = "".join(page.read_text(encoding="utf-8") for page in examples.PAGES)
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +93,15 @@ def test_whatever_is_otherwise_on_the_page_shows(name):
 
 
 def on_page():
-    """The records that the page shows, by the names of the examples."""
-    found = {match[1]: match[0] for match in examples.BLOCK.finditer(PAGE)}
+    """The records that the pages show, by the names of the examples."""
+    found = {match[1]: match[0] for match in examples.BLOCK.finditer(TEXT)}
     return {name: json.loads(text.split("```")[1].removeprefix("json")) for name, text in found.items()}
 
 
 def test_the_page_shows_what_is_written_now(complete):
     shown = on_page()
     assert sorted(shown) == sorted(examples.EXAMPLES)
-    assert len(examples.BLOCK.findall(PAGE)) == len(examples.EXAMPLES), "each once"
+    assert len(examples.BLOCK.findall(TEXT)) == len(examples.EXAMPLES), "each once"
     made_here = [name for name, (pipeline, *_) in examples.EXAMPLES.items() if pipeline is examples.STREET]
     assert len(made_here) > 20
     assert set(made_here) <= set(complete), "all that the models which ship can make"
@@ -137,10 +137,10 @@ def test_every_column_and_event_of_our_stages_is_on_the_page():
     ours = [kind for name in registry.names() if (kind := registry.get(name)) is not None and ships(kind)]
     within = {"pixels", "tensor", "outputs", "detections", "events"}  # what records do not have, or under other names
     columns = {word for one in ours for word in one.spec.writes} - within
-    assert {word for word in columns if f'"{word}": ' not in PAGE} == set()
+    assert {word for word in columns if f'"{word}": ' not in TEXT} == set()
     assert len(columns) >= 7
     kinds = {event for one in ours if "events" in one.spec.writes for event in one.spec.emits} - {
         "manual"
     }  # as any with a clip
-    assert {event for event in kinds if f'"{event}"' not in PAGE and f"`{event}`" not in PAGE} == set()
+    assert {event for event in kinds if f'"{event}"' not in TEXT and f"`{event}`" not in TEXT} == set()
     assert len(kinds) > 15

@@ -199,7 +199,7 @@ def test_list_shows_families_of_plugins():
 
 
 def test_the_example_of_the_docs_finds_its_box(tmp_path):
-    page = (PLUGINS.parent / "docs" / "plugins.md").read_text()
+    page = (PLUGINS.parent / "docs" / "plugins-families.md").read_text()
     (tmp_path / "centers.py").write_text(re.search(r"```python\n(# plugins/centers\.py\n.*?)```", page, re.DOTALL)[1])
     registry = Registry()
     load_plugins(tmp_path, registry)

@@ -1,6 +1,5 @@
 """Queues of live video and records: what a slow viewer loses, what a late one begins with, what nobody wants."""
 
-import asyncio
 import time
 from contextlib import contextmanager
 
@@ -87,111 +86,92 @@ def test_a_new_start_replaces_what_waits_and_offsets_are_not_lost():
 # ------------------------------------------------------------------------------------------------------------- the hub
 
 
-def run(work):
-    asyncio.run(work())
-
-
 def test_each_viewer_begins_with_a_keyframe_and_gets_what_follows():
-    async def work():
-        hub = LiveHub()
-        with hub.view("gate") as first:
-            generation = hub.viewed("gate")
-            assert generation
-            hub.put("gate", fragment(0))
-            assert await first.take(0.01) == ([], []), "nothing without a start"
-            hub.put("gate", start(generation))
-            for number in range(10, 15):
-                hub.put("gate", fragment(number))
-            hub.put("gate", LiveOffset(0.2, 5.0))
-            messages, _ = await first.take(1)
-            assert messages[0] == start(generation)
-            assert numbers(messages) == [10, 11, 12, 13, 14]
-            with hub.view("gate") as second:
-                assert hub.viewed("gate") == generation, "the video goes on"
-                hub.put("gate", fragment(15))
-                messages, _ = await second.take(1)
-                assert messages[:2] == [start(generation), LiveOffset(0.2, 5.0)]
-                assert numbers(messages) == [10, 11, 12, 13, 14, 15]
-            hub.put("gate", fragment(20))
-            with hub.view("gate") as third:
-                messages, _ = await third.take(1)
-                assert messages[0] == start(generation, offset_s=5.0)
-                assert numbers(messages) == [20]
-                assert hub.viewers == 2
-        assert hub.viewers == 0
-
-    run(work)
+    hub = LiveHub()
+    with hub.view("gate") as first:
+        generation = hub.viewed("gate")
+        assert generation
+        hub.put("gate", fragment(0))
+        assert first.take() == ([], []), "nothing without a start"
+        hub.put("gate", start(generation))
+        for number in range(10, 15):
+            hub.put("gate", fragment(number))
+        hub.put("gate", LiveOffset(0.2, 5.0))
+        messages, _ = first.take()
+        assert messages[0] == start(generation)
+        assert numbers(messages) == [10, 11, 12, 13, 14]
+        with hub.view("gate") as second:
+            assert hub.viewed("gate") == generation, "the video goes on"
+            hub.put("gate", fragment(15))
+            messages, _ = second.take()
+            assert messages[:2] == [start(generation), LiveOffset(0.2, 5.0)]
+            assert numbers(messages) == [10, 11, 12, 13, 14, 15]
+        hub.put("gate", fragment(20))
+        with hub.view("gate") as third:
+            messages, _ = third.take()
+            assert messages[0] == start(generation, offset_s=5.0)
+            assert numbers(messages) == [20]
+            assert hub.viewers == 2
+    assert hub.viewers == 0
 
 
 def test_who_comes_after_all_have_left_gets_a_new_video_and_nothing_of_the_old():
-    async def work():
-        hub = LiveHub()
-        with hub.view("gate"):
-            before = hub.viewed("gate")
-            hub.put("gate", start(before))
-        hub.put("gate", fragment(0))  # while it is still wanted
-        with hub.view("gate") as viewer:
-            assert hub.viewed("gate") != before
-            hub.put("gate", fragment(10))
-            hub.put("gate", start(before))
-            assert await viewer.take(0.01) == ([], [])
-
-    run(work)
+    hub = LiveHub()
+    with hub.view("gate"):
+        before = hub.viewed("gate")
+        hub.put("gate", start(before))
+    hub.put("gate", fragment(0))  # while it is still wanted
+    with hub.view("gate") as viewer:
+        assert hub.viewed("gate") != before
+        hub.put("gate", fragment(10))
+        hub.put("gate", start(before))
+        assert viewer.take() == ([], [])
 
 
 def test_a_gop_that_is_too_large_is_not_kept_for_later_viewers(monkeypatch):
     monkeypatch.setattr(module, "_MAX_GOP_BYTES", 20)
 
-    async def work():
-        hub = LiveHub()
-        with hub.view("gate"):
-            hub.put("gate", start(hub.viewed("gate")))
-            for number in range(100, 109):
-                hub.put("gate", fragment(number))
-            with hub.view("gate") as late:
-                hub.put("gate", fragment(110))
-                messages, _ = await late.take(1)
-                assert numbers(messages) == [110]
-
-    run(work)
+    hub = LiveHub()
+    with hub.view("gate"):
+        hub.put("gate", start(hub.viewed("gate")))
+        for number in range(100, 109):
+            hub.put("gate", fragment(number))
+        with hub.view("gate") as late:
+            hub.put("gate", fragment(110))
+            messages, _ = late.take()
+            assert numbers(messages) == [110]
 
 
 def test_video_and_records_are_wanted_only_while_they_are_asked_for(monkeypatch):
     monkeypatch.setattr(module, "WANTED_FOR_S", 0.05)
 
-    async def work():
-        hub = LiveHub()
+    hub = LiveHub()
+    assert not hub.viewed("gate")
+    assert not hub.heard("gate")
+    with hub.view("gate"), hub.listen(None):
+        hub.request_records("gate")
+        assert hub.viewed("gate")
+        assert hub.heard("gate")
+        assert not hub.viewed("yard")
+        assert not hub.heard("yard")
+        time.sleep(0.06)
         assert not hub.viewed("gate")
         assert not hub.heard("gate")
-        with hub.view("gate"), hub.listen(None):
-            hub.request_records("gate")
-            assert hub.viewed("gate")
-            assert hub.heard("gate")
-            assert not hub.viewed("yard")
-            assert not hub.heard("yard")
-            time.sleep(0.06)
-            assert not hub.viewed("gate")
-            assert not hub.heard("gate")
-
-    run(work)
 
 
 def test_listeners_get_the_records_of_their_sources_and_lose_the_oldest(monkeypatch):
     monkeypatch.setattr(module, "_MAX_RECORDS", 3)
 
-    async def work():
-        hub = LiveHub()
-        with hub.listen(frozenset({"gate"})) as own, hub.listen(None) as every:
-            hub.put_records([("gate", b"1"), ("yard", b"2")])
-            assert await own.take(1) == ([], [b"1"])
-            assert await every.take(1) == ([], [b"1", b"2"])
-            hub.put_records([("gate", b"%d" % n) for n in range(5)])
-            hub.put_records([("gate", b"5")])
-            assert (await own.take(1))[1] == [b"3", b"4", b"5"]
-            assert own.lost == 3
-        assert hub.lost == 6
-
-    run(work)
+    hub = LiveHub()
+    with hub.listen(frozenset({"gate"})) as own, hub.listen(None) as every:
+        hub.put_records([("gate", b"1"), ("yard", b"2")])
+        assert own.take() == ([], [b"1"])
+        assert every.take() == ([], [b"1", b"2"])
+        hub.put_records([("gate", b"%d" % n) for n in range(5)])
+        hub.put_records([("gate", b"5")])
+        assert own.take()[1] == [b"3", b"4", b"5"]
+        assert own.lost == 3
+    assert hub.lost == 6
 
 
 # ------------------------------------------------------------------------------------------------------ two processes
@@ -223,47 +203,41 @@ def parent():
 
 
 def test_a_wish_reaches_the_worker_and_its_video_and_records_the_viewers():
-    async def work():
-        with parent() as one, one.hub.view("gate") as viewer, one.hub.listen(None) as listener:
-            generation = one.remote.viewed("gate")
-            assert generation == one.hub.viewed("gate") > 0
-            assert not one.remote.heard("gate")
-            one.hub.request_records("gate")
-            assert one.remote.heard("gate")
-            assert one.remote.viewed("gate") == generation
-            one.remote.put("gate", start(generation))
-            one.remote.put("gate", fragment(0))
-            one.remote.put_records([("gate", b"{}")])
-            got = []
-            while len(got) < 2:
-                got += (await viewer.take(5))[0]
-            assert got == [start(generation), fragment(0)]
-            assert (await listener.take(5))[1] == [b"{}"]
-            one.remote.forget("gate")
-            assert not one.remote.viewed("gate")
-
-    run(work)
+    with parent() as one, one.hub.view("gate") as viewer, one.hub.listen(None) as listener:
+        generation = one.remote.viewed("gate")
+        assert generation == one.hub.viewed("gate") > 0
+        assert not one.remote.heard("gate")
+        one.hub.request_records("gate")
+        assert one.remote.heard("gate")
+        assert one.remote.viewed("gate") == generation
+        one.remote.put("gate", start(generation))
+        one.remote.put("gate", fragment(0))
+        one.remote.put_records([("gate", b"{}")])
+        got = []
+        until(lambda: got.extend(viewer.take()[0]) or len(got) == 2)
+        assert got == [start(generation), fragment(0)]
+        assert listener.take()[1] == [b"{}"]
+        one.remote.forget("gate")
+        assert not one.remote.viewed("gate")
 
 
 def test_a_parent_that_hangs_delays_no_source_and_its_video_goes_on_with_a_keyframe():
-    async def work():
-        with parent() as one, one.hub.view("gate") as viewer:
-            one.hangs = True
-            one.remote.put("gate", start(one.hub.viewed("gate")))
-            until(lambda: one.waits)
-            begun_s = time.monotonic()
-            for number in range(1000, 1000 + 3 * MAX_WAITING):
-                one.remote.put("gate", fragment(number, 50))
-            assert time.monotonic() - begun_s < 1
-            one.hangs = False
-            got, end = [], time.monotonic() + 2
-            while time.monotonic() < end:
-                got += numbers((await viewer.take(0.2))[0])
-            assert got[0] % 50 == 0
-            assert len(got) <= MAX_WAITING
-            assert got[-1] == 1000 + 3 * MAX_WAITING - 1
-
-    run(work)
+    with parent() as one, one.hub.view("gate") as viewer:
+        one.hangs = True
+        one.remote.put("gate", start(one.hub.viewed("gate")))
+        until(lambda: one.waits)
+        begun_s = time.monotonic()
+        for number in range(1000, 1000 + 3 * MAX_WAITING):
+            one.remote.put("gate", fragment(number, 50))
+        assert time.monotonic() - begun_s < 1
+        one.hangs = False
+        got, end = [], time.monotonic() + 2
+        while time.monotonic() < end:
+            got += numbers(viewer.take()[0])
+            time.sleep(0.01)
+        assert got[0] % 50 == 0
+        assert len(got) <= MAX_WAITING
+        assert got[-1] == 1000 + 3 * MAX_WAITING - 1
 
 
 def test_other_messages_are_left_to_others():

@@ -279,7 +279,7 @@ def crowd(sources, objects, count):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_batch_of_64_sources_takes_milliseconds(method):
-    """On a quiet core it is 1.5 ms: the median batch stays below what docs/tracking.md promises, in CPU time."""
+    """On a quiet core it is 1.5 ms: the median stays below what docs/tracking-accuracy.md promises, in CPU time."""
     stage = opened(method=method)
     states = {f"s{s}": stage.new_state(f"s{s}") for s in range(64)}
     spent = []

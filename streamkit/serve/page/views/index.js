@@ -6,7 +6,7 @@
 
 import { t } from "../strings.js";
 
-/** @typedef {{ status: import("../types").Status, sources: import("../types").SourceView[], stages: import("../types").StageView[] }} State */
+/** @typedef {{ status: import("../types").Status, sources: import("../types").SourceView[] }} State */
 /** @typedef {{ update?: (state: State) => void, close?: () => void }} Opened */
 /** @typedef {{ open: (root: HTMLElement, params: URLSearchParams) => Opened }} ViewModule */
 /** @typedef {{ name: string, title: string, load: null | (() => Promise<ViewModule>) }} View */

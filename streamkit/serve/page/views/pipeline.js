@@ -1,6 +1,6 @@
 // The graph with live rates, the bottleneck, and for the chosen stage its counters and the settings that change live.
 
-import { Trouble, call } from "../api.js";
+import { Trouble, call, get } from "../api.js";
 import { control, shown } from "../controls.js";
 import { make, number, say, svg, text, useStyle, why } from "../dom.js";
 import { address } from "../router.js";
@@ -8,7 +8,7 @@ import { askToken, lost, signedIn } from "../session.js";
 import { t } from "../strings.js";
 
 /** @typedef {import("../types").StageView} StageView */
-/** @typedef {import("./index.js").State} State */
+/** @typedef {import("./index.js").State & { stages: StageView[] }} State */
 /** @typedef {{ stage: string, before: Record<string, any>, now: Record<string, any> }} Change */
 
 const WIDE = 160, HIGH = 84, APART = 28, BESIDE = 14;
@@ -274,12 +274,12 @@ export function open(root, params) {
   const graph = new Graph((id) => {
     chosen = id;
     history.replaceState(null, "", address("pipeline", { stage: id }));
-    if (last) update(last);
+    if (last) show(last);
     details.title.focus({ preventScroll: false });
   });
   root.append(make("div", { class: "title" }, make("h2", {}, t("pipeline.title"))), limit, graph.element, details.element);
   /** @param {State} state */
-  const update = (state) => {
+  const show = (state) => {
     last = state;
     const known = state.stages.some((one) => one.id === chosen) || chosen === ROOT;
     if (!known) chosen = state.status.bottleneck.stage ?? state.stages.find((one) => one.settings.length)?.id ?? ROOT;
@@ -288,7 +288,21 @@ export function open(root, params) {
     graph.update(state, chosen);
     details.update(state, chosen);
   };
-  const turned = () => { if (last) update(last); };
+  const turned = () => { if (last) show(last); };
   graph.narrow.addEventListener("change", turned);
-  return { update, close: () => graph.narrow.removeEventListener("change", turned) };
+  let closed = false;
+  return {
+    /** @param {import("./index.js").State} state */
+    async update(state) {
+      try {
+        const stages = await get("/api/v1/stages");
+        if (!closed) show({ ...state, stages });
+      } catch { // the page itself reports that the server does not answer, and asks again
+      }
+    },
+    close() {
+      closed = true;
+      graph.narrow.removeEventListener("change", turned);
+    },
+  };
 }

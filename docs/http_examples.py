@@ -1,0 +1,131 @@
+"""Write docs/http_examples.json: requests to a running server and its responses; `python docs/http_examples.py`.
+
+It takes half a minute, and runs in the checkout. Long lists and texts are cut off with `…`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "docs" / "http_examples.json"
+API = "/api/v1"
+_TEXT, _ITEMS, _MOST = 240, 2, 1600  # characters of a text, items of a list, characters of an example
+
+PIPELINE = """
+sources:
+  street: {uri: samples/street.mp4, pace: realtime, loop: true}
+stages:
+  detect: {model: demo, min_score: 0.3}
+  track: {}
+  line: {stage: line_counter, line: [[320, 60], [320, 360]]}
+  record: {path: "out/{source}/{time}-{kind}.mp4", when: line.crossed, before: 1s, after: 1s}
+alarms:
+  up: uptime_s > 1
+"""
+YARD = {"id": "yard", "uri": "test://", "options": {"pace": 5}}
+
+
+def main() -> None:
+    """Run the server, send the requests, write the file."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support.servers import served
+
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "samples").symlink_to(ROOT / "samples")
+        os.chdir(folder)
+        try:
+            with served(PIPELINE, folder, path=folder / "pipeline.yaml") as server:
+                server.until(lambda: [one for one in server.client.get(f"{API}/events").json() if one["clip"]])
+                server.until(lambda: server.client.get(f"{API}/alarms").json()[0]["raised"])
+                found = _asked(server)
+        finally:
+            os.chdir(before)
+    FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _asked(server: Any) -> dict[str, dict[str, Any]]:
+    """The examples: by method and path as in the OpenAPI document."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def ask(method: str, path: str, body: Any = None, query: str = "", **values: Any) -> Any:
+        reply = server.client.request(method, path.format(**values) + query, json=body)
+        reply.raise_for_status()
+        made = {} if body is None else {"request": cut(body)}
+        if reply.content and reply.headers["content-type"].startswith("application/json"):
+            made["response"] = cut(reply.json())
+        found[f"{method} {path}"] = made
+        return reply.json() if "response" in made else None
+
+    from support.servers import TOKEN
+
+    for path in ("/live", "/ready", f"{API}/status", f"{API}/sources", f"{API}/stages", f"{API}/source-options"):
+        ask("GET", path)
+    for path in ("problems", "alarms", "alarms/history", "logs", "events/names", "events/store", "audit"):
+        ask("GET", f"{API}/{path}")
+    ask("POST", f"{API}/alarms/{{name}}/acknowledge", {"source": "pipeline"}, name="up")
+    events = ask("GET", f"{API}/events", query="?kind=crossed&limit=2")
+    ask("GET", f"{API}/events/timeline", query="?bins=4")
+    ask("GET", f"{API}/events/{{number}}", number=events[0]["number"])
+    ask("GET", f"{API}/series", query="?name=frames&source=street")
+    ask("POST", f"{API}/sources", YARD)
+    ask("PUT", f"{API}/sources/{{id}}", {"options": {"pace": 2}}, id="yard")
+    server.until(lambda: server.source("yard")["state"] == "running")
+    ask("POST", f"{API}/sources/{{id}}/pause", id="yard")
+    ask("POST", f"{API}/sources/{{id}}/resume", id="yard")
+    ask("POST", f"{API}/sources/{{id}}/record", id="street")
+    ask("DELETE", f"{API}/sources/{{id}}", id="yard")
+    ask("POST", f"{API}/sources/test", {"id": "test", "uri": "test://"})
+    ask("POST", f"{API}/sources.csv", {"csv": "id,uri,pace\nyard,test://,5\n", "mode": "check"})
+    ask("PATCH", f"{API}/stages/{{id}}", {"line": [[300, 60], [300, 360]]}, id="line")
+    config = ask("GET", f"{API}/config")
+    ask("POST", f"{API}/config/check", {"text": config["text"].replace("0.3", "0.4")})
+    shapes = {"line": {"": [[0.5, 0.2], [0.5, 1.0]]}}
+    shape = {"option": "line", "shapes": shapes["line"], "units": "share", "hash": config["hash"]}
+    ask("GET", f"{API}/shapes")
+    ask("POST", f"{API}/stages/{{id}}/shapes", shape, id="line")
+    ask("PUT", f"{API}/config", {"text": config["text"].replace("0.3", "0.4"), "hash": config["hash"]})
+    ask("POST", f"{API}/tokens", {"name": "anna", "role": "operator"})
+    ask("GET", f"{API}/tokens")
+    ask("DELETE", f"{API}/tokens/{{name}}", name="anna")
+    ask("POST", f"{API}/session", {"token": TOKEN})
+    ask("GET", f"{API}/session")
+    sessions = ask("GET", f"{API}/sessions")
+    ask("DELETE", f"{API}/sessions/{{id}}", id=sessions[0]["id"])
+    return _without_secrets(found)
+
+
+def _without_secrets(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The examples with tokens that are recognisable as such."""
+    found[f"POST {API}/tokens"]["response"]["token"] = "…"
+    found[f"POST {API}/session"]["request"]["token"] = "…"
+    return found
+
+
+def cut(value: Any) -> Any:
+    """A value for a page: long texts, lists and mappings are cut off."""
+    if isinstance(value, str):
+        return value if len(value) <= _TEXT else value[:_TEXT] + "…"
+    if isinstance(value, list):
+        return [cut(one) for one in value[:_ITEMS]] if _nested(value) else value[:12]
+    if isinstance(value, dict):
+        kept = list(value.items())
+        if len(json.dumps(value)) > _MOST and all(isinstance(one, (dict, list)) for one in value.values()):
+            kept = kept[:1]
+        return {key: cut(one) for key, one in kept}
+    return value
+
+
+def _nested(value: list[Any]) -> bool:
+    return any(isinstance(one, (dict, list)) for one in value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Every key of a model card, every network family, and the cards that ship."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from reference_pages.markdown import table
+from streamkit.models.card import Card, list_cards, load_card
+from streamkit.models.card_keys import card_key_table
+from streamkit.models.families import FAMILIES
+from streamkit.models.families.formats import FORMATS
+from streamkit.ops.letterbox import InputSpec
+
+_EXAMPLE = """```yaml
+task: detect
+family: yolov8
+file: best.onnx
+input: {size: [640, 640], resize: letterbox, color: rgb, scale: 1/255}
+labels: coco
+score: 0.25
+iou: 0.7
+```
+"""
+_SIZES = (
+    "N is the batch, A anchors, C classes, Q queries, K objects, P keypoints, M mask coefficients, D values, h and w a "
+    "map. Outputs in `code` are found by name, the others by their shape. Scores are from 0 to 1, after the sigmoid. "
+    "*NMS* says whether non-max suppression follows, with the stage's `iou`. For other outputs, write a "
+    "[family as a plugin](../plugins.md).\n"
+)
+
+
+def page() -> str:
+    """The page."""
+    return "\n".join(_parts())
+
+
+def _parts() -> Iterator[str]:
+    yield "# Model cards\n"
+    yield (
+        "A model card is a YAML file that says how a network is fed and read. [Models](../models.md) shows how to get "
+        "one; `streamkit models new best.onnx` writes it.\n"
+    )
+    yield _EXAMPLE
+    yield "## Keys\n"
+    rows = (
+        (f"`{key.name}`", key.type, "required" if key.required else _default(key.default), key.help)
+        for key in card_key_table(_defaults())
+    )
+    yield table(("key", "type", "default", "meaning"), rows)
+    yield "## Families\n"
+    yield _SIZES
+    yield table(("task", "family", "outputs", "values", "NMS"), _families())
+    yield "## Cards that ship\n"
+    yield "`streamkit models pull NAME` downloads the file of a card with an address. Read its license first.\n"
+    yield table(("card", "task", "family", "classes", "license", "file"), map(_card, map(load_card, list_cards())))
+
+
+def _defaults() -> dict[str, Any]:
+    found = {one.name: one.default for one in dataclasses.fields(Card)}
+    found |= {f"input.{one.name}": one.default for one in dataclasses.fields(InputSpec)}
+    return {name: value for name, value in found.items() if value is not dataclasses.MISSING}
+
+
+def _default(value: Any) -> str:
+    if value in (None, "", ()):
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return (
+        f"`{value[0]:g}`" if isinstance(value, tuple) else f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+    )
+
+
+def _families() -> Iterator[tuple[str, ...]]:
+    tasks = list(dict.fromkeys(one.task for one in FAMILIES.values()))
+    for one in sorted(FAMILIES.values(), key=lambda family: tasks.index(family.task)):
+        for form in FORMATS[one.name]:
+            yield one.task, f"`{one.name}`", form.outputs, form.values, "yes" if one.suppress else "no"
+
+
+def _card(card: Card) -> tuple[str, ...]:
+    there = "is in the package" if card.file.is_file() and not card.url else "`models pull`" if card.url else card.note
+    return f"`{card.name}`", card.task, f"`{card.family}`", str(len(card.labels) or ""), card.license, there

@@ -1,0 +1,21 @@
+"""The table of events: each has a sentence of its own, and an example with the keys it is said to have."""
+
+import pytest
+
+from streamkit.core import sentences
+from streamkit.core.event_kinds import EVENT_KINDS
+
+
+@pytest.mark.parametrize("one", EVENT_KINDS, ids=lambda one: f"{one.stage}.{one.kind}")
+def test_the_example_has_the_keys_and_a_sentence_of_its_own(one):
+    event = one.event()
+    facts = {"down_s"} if one.stage == "alarms" else set()
+    assert set(one.keys) <= set(one.example) <= {*one.keys, *one.optional, *facts}
+    text = sentences.sentence(event)
+    assert text != sentences._line(sentences._generic(event, event.data))
+    assert "gate" in text
+
+
+def test_the_kinds_are_those_with_a_sentence():
+    assert {one.kind for one in EVENT_KINDS} == sentences.KINDS
+    assert len({(one.stage, one.kind) for one in EVENT_KINDS}) == len(EVENT_KINDS)

@@ -1,0 +1,78 @@
+"""The site that MkDocs builds, opened as files in a browser: search works, and nothing is asked of a network."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture  # noqa: F401  a fixture
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell"),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture
+def opened(chromium, site):
+    """Opens a page; at the end no script has failed, and every request was to a file."""
+    troubles = []
+
+    def made(place, viewport=DESK):
+        page = chromium.new_context(viewport=viewport).new_page()
+        page.on("pageerror", lambda error: troubles.append(error.stack or str(error)))
+        page.on("console", lambda line: line.type in ("error", "warning") and troubles.append(line.text))
+        page.on("request", lambda one: one.url.startswith(("file:", "data:")) or troubles.append(one.url))
+        page.on("requestfailed", lambda one: troubles.append(f"{one.url} failed"))
+        page.goto((site / place).as_uri())
+        return page
+
+    yield made
+    assert troubles == []
+
+
+@pytest.mark.parametrize(("place", "viewport"), [("index.html", DESK), ("reference/stages/zone.html", PHONE)])
+def test_the_search_finds_an_option_without_a_server(opened, place, viewport):
+    page = opened(place, viewport)
+    if viewport is PHONE:
+        page.locator("label.md-header__button[for=__search]").click()
+    field = page.locator("input.md-search__input")
+    field.click()
+    field.press_sequentially("require_present_below")
+    assert "No matching" in page.locator(".md-search-result__meta", has_text="matching").inner_text()
+    field.fill("")
+    field.press_sequentially("freeze_timeout")
+    first = page.locator(".md-search-result__link").first
+    first.wait_for()
+    assert "reference/stages/source.html" in " ".join(
+        one.get_attribute("href") for one in page.locator(".md-search-result__link").all()
+    )
+    first.click()
+    page.locator("h1").first.wait_for()
+    assert "freeze_timeout" in page.content()
+
+
+def test_every_page_opens_without_an_error_or_a_request(opened, site):
+    page = opened("index.html")
+    places = ("architecture", "changelog", "reference/http-api", "reference/events", "project/examples/detect.yaml")
+    for place in places:
+        page.goto((site / f"{place}.html").as_uri())
+        assert page.locator("h1").count() == 1
+
+
+def test_tables_are_not_wider_than_a_phone(opened):
+    page = opened("reference/pipeline.html", PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
