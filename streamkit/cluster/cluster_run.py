@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamkit.batch.ray_cluster import last_line
 from streamkit.cluster.cluster_alarms import ClusterAlarms
+from streamkit.cluster.cluster_file import environment
 from streamkit.cluster.exchange import NodeEvent, NodeJob, NodeReport
 from streamkit.cluster.placement import (
     GPU_CORES,
@@ -351,7 +353,7 @@ class ClusterRun(MergedCounts, Controls):
             done.append(node)
             logger.info(f"node {node.node.name} runs the edited pipeline")
         self._version += 1
-        self._job = replace(self._job, files=new)
+        self._job = replace(self._job, files=new, environment=environment(new[self._job.pipeline].decode()))
         with self._changing:
             self._settings = {
                 id_: {name: value for name, value in values.items() if name not in settings.get(id_, {})}
@@ -368,12 +370,15 @@ class ClusterRun(MergedCounts, Controls):
     def _apply(self, node: NodeHandle, files: Mapping[str, bytes]) -> str:
         """Let a node run with these files; return why it rejects them. A node that is lost gets them when it starts."""
         try:
-            return str(self._ray.get(node.actor.apply.remote(dict(files)), timeout=_APPLY_S))
+            applied = node.actor.apply.remote(dict(files), dict(environment(files[self._job.pipeline].decode())))
+            return str(self._ray.get(applied, timeout=_APPLY_S))
         except self._ray.exceptions.GetTimeoutError:
             return f"its stages were not open within {_APPLY_S:g} s"
         except self._ray.exceptions.RayActorError:
             node.end("was lost during an edit", crashed=False)
             return ""
+        except self._ray.exceptions.RayError as error:  # it cannot write the files, for example
+            return last_line(error)
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
         self._settings = {**self._settings, node.id: {**self._settings.get(node.id, {}), **new}}

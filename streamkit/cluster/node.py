@@ -87,8 +87,7 @@ class ClusterNode:
         self._files = folder / "pipeline"
         write_files(self._files, job.files)
         os.chdir(folder)  # relative paths of outputs
-        for name, value in job.environment.items():
-            os.environ.setdefault(name, value)
+        _set_missing(job.environment)
         path = self._files / job.pipeline
         store = open_store(folder / "serve", job.keep_events, job.keep_size)
         running, gallery = prepare(lambda: _load(path), path, NO_SOURCES)
@@ -108,11 +107,16 @@ class ClusterNode:
             self._engine.running.stop()
             join(self._thread)
 
-    def apply(self, files: Mapping[str, bytes]) -> str:
+    def apply(self, files: Mapping[str, bytes], environment: Mapping[str, str]) -> str:
         """Replace the pipeline's files, and return why they are rejected; empty if the pipeline runs with them.
 
         If they are rejected, the pipeline continues with the previous ones.
+
+        Args:
+            files: content of the files by relative path.
+            environment: variables that the YAML names.
         """
+        _set_missing(environment)
         write_files(self._files, files)
         running = self._engine.running
         while not self._failure and (running.pending or not running.ready):
@@ -274,6 +278,11 @@ def _load(path: Path) -> Any:
     graph = build(config)
     check_networks(graph)
     return graph
+
+
+def _set_missing(environment: Mapping[str, str]) -> None:
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -70,7 +70,7 @@ class Head:
     def get(self, path: str, **options: Any) -> Any:
         return self.client.get(f"/api/v1/{path}", **options).json()
 
-    def until(self, true: Any, seconds: float = 40.0) -> Any:
+    def until(self, true: Any, seconds: float = 90.0) -> Any:
         """Wait until `true()` is something, and return it."""
         end = time.monotonic() + seconds
         while not (found := true()):
@@ -224,6 +224,8 @@ def _check_no_event_twice(head: Head, moved: list[str]) -> None:
 
 def test_an_edit_goes_node_by_node_and_ends_at_the_first_that_rejects_it(head):
     text = head.yaml.read_text()
+    assert head.client.patch("/api/v1/stages/detect.postprocess", json={"min_score": 0.45}).status_code == 200
+    head.until(lambda: _min_scores(head) == [0.45, 0.45])
     last = len(head.logged)
     head.yaml.write_text(text.replace("device: cpu", "device: cuda:77"))  # the head needs no GPU, the nodes do
     head.until(lambda: head.get("status")["edit_rejected"])
@@ -240,3 +242,14 @@ def test_an_edit_goes_node_by_node_and_ends_at_the_first_that_rejects_it(head):
     assert sorted(told) == ["node a runs the edited pipeline", "node b runs the edited pipeline"]
     head.until(lambda: {one["data"]["node"] for one in head.events(stage="other")} == {"a", "b"})
     assert not head.get("status")["edit_rejected"]
+    assert _min_scores(head) == [0.45, 0.45]  # a change by a call outlives the edit
+
+
+def _min_scores(head: Head) -> list[float]:
+    """What each node itself has as `min_score`."""
+    found = []
+    for node in head.engine.running.ready_nodes():
+        stages = httpx.get(f"{node.url}/api/v1/stages", headers={"authorization": f"Bearer {node.token}"}).json()
+        settings = next(one for one in stages if one["id"] == "detect.postprocess")["settings"]
+        found.append(next(one["value"] for one in settings if one["name"] == "min_score"))
+    return found

@@ -111,15 +111,17 @@ def test_its_api_answers_its_head_only(head):
     assert httpx.get(f"{url}/live", headers={"authorization": "Bearer another one, long enough"}).status_code == 401
 
 
-def test_an_edit_is_followed_and_a_bad_one_is_not(head):
+def test_an_edit_is_followed_and_a_bad_one_is_not(head, monkeypatch):
+    monkeypatch.setenv("STREAMKIT_OUT", "")
+    monkeypatch.delenv("STREAMKIT_OUT")  # the node sets it, which ends with the test
     head.wanted = {"one": order("one", 1)}
     head.sync(changed=True)
     head.until(lambda report: "one" in report.worker.states)
-    assert "cuda" in head.node.apply({"p.yaml": PIPELINE.replace(b"device: cpu", b"device: cuda:77")})
+    assert "cuda" in head.node.apply({"p.yaml": PIPELINE.replace(b"device: cpu", b"device: cuda:77")}, {})
     assert head.sync().ready
-    assert head.node.apply({"p.yaml": PIPELINE}) == ""
-    edited = PIPELINE + b'  jsonl: {path: "out/{source}.jsonl", from: decode}\n'
-    assert head.node.apply({"p.yaml": edited, "more.txt": b"x"}) == ""
+    assert head.node.apply({"p.yaml": PIPELINE}, {}) == ""
+    edited = PIPELINE + b'  jsonl: {path: "${STREAMKIT_OUT}/{source}.jsonl", from: decode}\n'
+    assert head.node.apply({"p.yaml": edited, "more.txt": b"x"}, {"STREAMKIT_OUT": "out"}) == ""
     head.until(lambda report: report.worker.states.get("one") and report.worker.states["one"].frames > 3)
     assert list(Path("out").glob("*.jsonl*")) or list(Path("out").glob(".*.jsonl*"))
 
