@@ -41,8 +41,8 @@ PIPELINE = """
 device: cpu
 plugins: [{root}/plugins]
 sources:
-  one: {{uri: {root}/samples/street.mp4, pace: 5, loop: true, every: 2}}
-  two: {{uri: {root}/samples/street.mp4, pace: 5, loop: true, every: 2}}
+  one: {{uri: {root}/samples/street.mp4, pace: 4, loop: true, every: 5}}
+  two: {{uri: {root}/samples/street.mp4, pace: 4, loop: true, every: 5}}
 stages:
   detect: {{model: demo}}
   track: {{stage: simple_track}}
@@ -53,8 +53,8 @@ pipeline: pipeline.yaml
 ray: {ray}
 folder: {folder}/nodes
 sources:
-  three: {{uri: {root}/samples/street.mp4, pace: 5, loop: true, every: 2}}
-  four: {{uri: {root}/samples/street.mp4, pace: 5, loop: true, every: 2}}
+  three: {{uri: {root}/samples/street.mp4, pace: 4, loop: true, every: 5}}
+  four: {{uri: {root}/samples/street.mp4, pace: 4, loop: true, every: 5}}
 """
 
 
@@ -203,7 +203,7 @@ def test_cameras_of_a_killed_node_run_on_the_other_and_those_that_come_on_the_ne
     head.until(lambda: "b" in head.nodes())
     assert head.nodes()["b"] == []
     uri = str(Path("samples/street.mp4").absolute())
-    new = {"id": "six", "uri": uri, "options": {"pace": 5, "loop": True, "every": 2}}
+    new = {"id": "six", "uri": uri, "options": {"pace": 4, "loop": True, "every": 5}}
     assert head.client.post("/api/v1/sources", json=new).status_code == 201
     head.until(lambda: head.frames().get("six"))
     assert head.nodes()["b"] == ["six"]
