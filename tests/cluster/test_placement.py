@@ -58,7 +58,7 @@ def test_a_source_moves_only_from_an_overloaded_node_to_one_with_room():
     sources = {"b": {"small": 0.1, "large": 0.3}, "a": {"small": 0.2, "large": 0.6}}
     assert better_move({"a": 0.95, "b": 0.2}, sources) == Move("large", "a", "b")
     assert better_move({"a": 0.95, "b": 0.5}, sources) == Move("small", "a", "b")
-    assert better_move({"a": 0.85, "b": 0.0}, sources) is None  # the tracks are worth more
+    assert better_move({"a": 0.75, "b": 0.0}, sources) is None  # the tracks are worth more
     assert better_move({"a": 0.95, "b": 0.65}, sources) is None
     assert better_move({"a": 0.95}, sources) is None
 
