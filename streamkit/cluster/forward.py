@@ -7,6 +7,7 @@ host and role before; a node wants a token of its own.
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -74,7 +75,7 @@ class Forwarder:
         if self._client is None:  # on the server's loop
             limits, timeout = httpx.Limits(max_connections=None), httpx.Timeout(_ANSWER_S, read=None)
             self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
-        headers = {**options.pop("headers", {}), "authorization": f"Bearer {node.token}"}
+        headers = {"accept-encoding": "identity", **options.pop("headers", {}), "authorization": f"Bearer {node.token}"}
         request = self._client.build_request(options.pop("method", "GET"), node.url + path, headers=headers, **options)
         try:
             with anyio.fail_after(_ANSWER_S):
@@ -104,7 +105,7 @@ class Forwarded(StreamingResponse):
 
     def __init__(self, found: Any, request: Request) -> None:
         headers = {name: found.headers[name] for name in _ANSWERED if name in found.headers}
-        super().__init__(found.aiter_raw(), found.status_code, headers)
+        super().__init__(_chunks(found), found.status_code, headers)
         self._found, self._request = found, request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,6 +128,17 @@ class Forwarded(StreamingResponse):
         """Close the connection to the node."""
         with anyio.CancelScope(shield=True):
             await self._found.aclose()
+
+
+async def _chunks(found: Any) -> AsyncIterator[bytes]:
+    """The body of a response, which ends early if its node is lost."""
+    import httpx
+
+    try:
+        async for chunk in found.aiter_raw():
+            yield chunk
+    except httpx.HTTPError:
+        return
 
 
 def add_forwarding(app: FastAPI, api: APIRouter, engine: ServeEngine) -> None:

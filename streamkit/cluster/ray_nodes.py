@@ -15,7 +15,7 @@ from streamkit.batch.ray_cluster import end_reason, join, start_local
 from streamkit.cluster.cluster_file import DEFAULT_RAY
 from streamkit.cluster.exchange import LOST_S, NodeJob, NodeOrders, NodeReport
 from streamkit.cluster.node import ClusterNode
-from streamkit.core.errors import ConfigError, MissingPackage
+from streamkit.core.errors import ConfigError, MissingPackage, needs
 from streamkit.runtime.multiprocess.worker import SourceOrder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
@@ -48,6 +48,8 @@ def connect(address: str) -> tuple[Any, bool]:
         MissingPackage: Ray is not installed.
         ConfigError: there is no such cluster.
     """
+    with needs("httpx", "ray,serve", "run.py cluster"):
+        import httpx  # noqa: F401
     try:
         return join(address, None, option="ray:"), False
     except MissingPackage:
