@@ -44,6 +44,24 @@ bench kind="cpu" *args:
     python {{ if kind == "gpu" { "benchmarks/performance.py" } else { "run.py bench " + kind } }} --data {{ data }} {{ args }}
     {{ if kind == "gpu" { "python benchmarks/performance_page.py" } else { "" } }}
 
+# Write constraints.txt, the versions that continuous integration tests; `just lock --upgrade` takes the newest. Needs uv.
+lock *args:
+    uv pip compile pyproject.toml --universal --all-extras --python-version 3.11 --no-annotate --quiet --custom-compile-command "just lock" --output-file constraints.txt {{ args }}
+
+# Build the source distribution and the wheel, with the documentation, into dist/.
+wheel:
+    just docs
+    rm -rf dist
+    python -m build
+
+# Install the wheel of dist/ into an empty environment and run it there.
+try-wheel:
+    STREAMKIT_WHEEL=dist python -m pytest tests/repository/test_wheel.py
+
+# Check that a tag names the version of the package, as v0.1.0 does.
+check-tag $tag:
+    @version=$(python -c 'import streamkit; print(streamkit.__version__)') && test "$tag" = "v$version" || { echo "the tag $tag is not v$version, the version in streamkit/core/version.py" >&2; exit 1; }
+
 # Run the soaks, which take about three hours, and write a dated report into docs/soaks/.
 soak *args:
     python tests/soak/report.py {{ args }}

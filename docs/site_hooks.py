@@ -277,6 +277,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _MERMAID.sub(_chain, relinked(page.file.src_uri, markdown))
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Name the pages of the reference for the style sheet."""
+    return f'<div class="reference">{html}</div>' if page.file.src_uri.startswith("reference/") else html
+
+
 def _chain(found: re.Match[str]) -> str:
     """A diagram of boxes that follow each other, as a list; others stay text, since their script is on another host."""
     arrows = [line.split("-->") for line in found[1].splitlines() if "-->" in line]

@@ -97,7 +97,7 @@ class Pipeline:
             self._thread = self._begin(None)
 
     def wait(self) -> dict[str, Any]:
-        """Wait until the run that `start` began has ended; return its report, as `run.py --report` writes it.
+        """Wait until the run that `start` began has ended; return its report, as `run --report` writes it.
 
         Raises:
             StreamkitError: the run could not start, or could not continue.
@@ -284,7 +284,7 @@ class Pipeline:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The report, as `run.py --report` writes it; until the end, that of the run so far. Empty before the run."""
+        """The report, as `run --report` writes it; until the end, that of the run so far. Empty before the run."""
         return {} if self._thread is None else self._thread.report
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Measures this machine: `run.py bench cpu`, `run.py bench gpu`, `run.py capacity PIPELINE.yaml`.
+"""Measures this machine: `streamkit bench cpu`, `streamkit bench gpu`, `streamkit capacity PIPELINE.yaml`.
 
 cpu.py         streamkit against a plain loop on the CPU: alternating runs, medians, thresholds
 plain_loop.py  the plain loop

@@ -1,4 +1,4 @@
-"""`run.py capacity PIPELINE.yaml`: how many streams of a pipeline's kind a device can run, and what limits it.
+"""`streamkit capacity PIPELINE.yaml`: how many streams of a pipeline's kind a device can run, and what limits it.
 
 The number is measured: the pipeline runs with N paced copies of its sources in a separate process, with increasing N,
 until copies fall behind or frames come late; a binary search then finds the largest N that works.

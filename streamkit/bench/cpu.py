@@ -1,4 +1,4 @@
-"""`run.py bench cpu`: streamkit against a plain loop, and the cost of streamkit itself.
+"""`streamkit bench cpu`: streamkit against a plain loop, and the cost of streamkit itself.
 
 Both sides run alternately, each in its own process, and medians are compared; so other load on the machine affects
 both. The thresholds are set for two cores.

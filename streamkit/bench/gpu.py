@@ -1,4 +1,4 @@
-"""`run.py bench gpu`: the speed of each part of a pipeline alone, of whole pipelines, and the bottleneck.
+"""`streamkit bench gpu`: the speed of each part of a pipeline alone, of whole pipelines, and the bottleneck.
 
 The parts are measured in one process (`limits.py`), each whole pipeline in its own process (`trial.py`), for its own
 start-up time and memory. Every source reads the same file: the clip's packets repeated, in memory.

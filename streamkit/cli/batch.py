@@ -1,4 +1,4 @@
-"""The command `run.py batch`: runs a pipeline over many files, into one data set."""
+"""The command `streamkit batch`: runs a pipeline over many files, into one data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that measure: `run.py bench` and `run.py capacity`."""
+"""The commands that measure: `streamkit bench` and `streamkit capacity`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `run.py check` checks: the graph, packages, the networks of cards, and the tests in the YAML."""
+"""What `streamkit check` checks: the graph, packages, the networks of cards, and the tests in the YAML."""
 
 from __future__ import annotations
 

@@ -14,8 +14,10 @@ from streamkit.cli.batch import batch
 from streamkit.cli.bench import bench, capacity
 from streamkit.cli.cluster import cluster
 from streamkit.cli.common import echo, exit_code
+from streamkit.cli.demo import demo
 from streamkit.cli.docs import docs
 from streamkit.cli.eval import evaluate
+from streamkit.cli.init import init
 from streamkit.cli.inspect import check, doctor, explain, graph, list_, schema, test
 from streamkit.cli.models import models
 from streamkit.cli.run import run
@@ -23,6 +25,7 @@ from streamkit.cli.serve import serve
 from streamkit.core.errors import StreamkitError
 from streamkit.core.logs import as_message, messages_to
 from streamkit.core.text import did_you_mean, renamed
+from streamkit.core.version import __version__
 
 
 class _CommandGroup(click.Group):
@@ -67,14 +70,18 @@ _ctrl_c = _CtrlC()
 
 
 @click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="streamkit")
+@click.version_option(__version__, prog_name="streamkit")
 def cli() -> None:
-    """Video analytics as a YAML. `run.py PIPELINE.yaml` runs a pipeline."""
+    """Video analytics as a YAML.
+
+    `streamkit demo` shows what it does, `streamkit init` writes a pipeline to start from, and `streamkit
+    PIPELINE.yaml` runs one.
+    """
 
 
 for one in (
-    run, check, graph, test, serve, cluster, batch, evaluate, bench, capacity, list_, explain, schema, models, doctor,
-    docs,
+    demo, init, run, check, graph, test, serve, cluster, batch, evaluate, bench, capacity, list_, explain, schema,
+    models, doctor, docs,
 ):  # fmt: skip
     cli.add_command(one)
 

@@ -1,4 +1,4 @@
-"""The command `run.py eval`: measures a pipeline on labelled video."""
+"""The command `streamkit eval`: measures a pipeline on labelled video."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `run.py models`: lists, downloads, writes and checks model cards."""
+"""The command `streamkit models`: lists, downloads, writes and checks model cards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def models_list() -> int:
 
     for path in list_cards():
         card = load_card(path)
-        there = "ready" if card.file.is_file() else ("run.py models pull " + card.name if card.url else "file missing")
+        there = (
+            "ready" if card.file.is_file() else ("streamkit models pull " + card.name if card.url else "file missing")
+        )
         size = "x".join(map(str, card.input.size))
         echo(f"{card.name:14} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}")
     return 0
@@ -111,7 +113,7 @@ def models_check(
     NAME is a card, or an ONNX file. Other values of the card's input are tried on the frames too; where one finds
     clearly more, a hint says so.
     """
-    from streamkit.models.card import shipped_models
+    from streamkit.models.card import sample_video
     from streamkit.models.check import check as compare
     from streamkit.models.check import frames_of
     from streamkit.models.derive import open_model
@@ -122,7 +124,7 @@ def models_check(
     card = open_model(name, Path(), registry(plugins).families)
     if draw is not None:
         check_drawable(card, draw)
-    shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"], max_megapixels=max_megapixels)
+    shown = frames_of(frames or [sample_video()], max_megapixels=max_megapixels)
     report = compare(card, shown, choose(device or "cpu"))
     echo(str(report))
     if card.derived and card.note:

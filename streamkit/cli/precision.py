@@ -1,4 +1,4 @@
-"""The commands `run.py models quantize` and `models convert`: a network in int8 or f16, compared with the original."""
+"""The commands `streamkit models quantize` and `models convert`: a network in int8 or f16, and how it compares."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def quantize(reduce_range: bool | None, symmetric: bool, **given: Any) -> int:
     request = _request("int8", **given)
     if request.device.kind == "cuda" and not symmetric:
         logger.warning(
-            f"ONNX Runtime's CUDA provider runs int8 slower than f16; for a GPU use: run.py models convert "
+            f"ONNX Runtime's CUDA provider runs int8 slower than f16; for a GPU use: streamkit models convert "
             f"{given['name']} --f16"
         )
     report = quantize_card(request, reduce_range, symmetric)
@@ -82,13 +82,13 @@ def quantize(reduce_range: bool | None, symmetric: bool, **given: Any) -> int:
 @click.option("--f16", is_flag=True, help="half precision, for a GPU")
 def convert(f16: bool, **given: Any) -> int:
     """Write an f16 network for a GPU, and its card; without CLIPS, it is compared on the included video."""
-    from streamkit.models.card import shipped_models
+    from streamkit.models.card import sample_video
     from streamkit.models.precision import convert_card
 
     if not f16:
-        raise click.UsageError("name the precision: --f16, or use: run.py models quantize CARD CLIPS... for int8")
+        raise click.UsageError("name the precision: --f16, or use: streamkit models quantize CARD CLIPS... for int8")
     if not given["clips"] and not given["data"]:
-        given["clips"] = (shipped_models().parent / "samples" / "street.mp4",)
+        given["clips"] = (sample_video(),)
     request = _request("f16", **given)
     report = convert_card(request)
     echo(str(report))

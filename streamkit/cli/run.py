@@ -1,4 +1,4 @@
-"""The command `run.py PIPELINE.yaml`: runs a pipeline."""
+"""The command `streamkit PIPELINE.yaml`: runs a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `run.py serve`: runs a pipeline with an HTTP API, metrics and a web page."""
+"""The command `streamkit serve`: runs a pipeline with an HTTP API, metrics and a web page."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def run_server(
 
 
 def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[str], tuple[list[Any], list[Any]]]:
-    """A function that checks a text in place of the YAML as `run.py check` does; returns problems and warnings.
+    """A function that checks a text in place of the YAML as `streamkit check` does; returns problems and warnings.
 
     Args:
         path: the YAML.

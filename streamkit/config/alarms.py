@@ -165,7 +165,7 @@ def takes_alarms(when: str | list[str] | None) -> bool:
 
 
 def explained() -> str:
-    """Describe the facts that rules may name, for `run.py explain alarms`."""
+    """Describe the facts that rules may name, for `streamkit explain alarms`."""
     lines = []
     for title, texts in (("facts of each source", _OF_SOURCE), ("facts of the pipeline", _OF_PIPELINE)):
         lines += ["", title]

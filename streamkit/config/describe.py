@@ -232,7 +232,7 @@ def _find(registry: Registry, name: str) -> type[Stage]:
     kind = registry.get(name)
     if kind is None:
         near = did_you_mean(name, registry.names())
-        raise ConfigError(f"there is no stage {name!r}{near or '; run.py list shows all'}")
+        raise ConfigError(f"there is no stage {name!r}{near or '; streamkit list shows all'}")
     return kind
 
 

@@ -16,7 +16,7 @@ def kind_name(kind: type[Stage]) -> str:
 
 
 def crossings(graph: Graph, node: Node) -> list[str]:
-    """Copies between device and host at `node`, as `run.py graph` shows them."""
+    """Copies between device and host at `node`, as `streamkit graph` shows them."""
     found = []
     for name in node.inputs:
         above = graph.nodes.get(name)

@@ -193,7 +193,7 @@ class Entries:
             names = [name for name in self.config.registry.names() if issubclass(self.config.registry[name], base)]
             if self.config.plugins_failed and nearest(str(node.value), names, likeness=0.8) is None:
                 return None  # it may be in the plugin that could not be loaded, which is already reported
-            way = did_you_mean(str(node.value), names) or "; run.py list shows what there is, plugins: adds to it"
+            way = did_you_mean(str(node.value), names) or "; streamkit list shows what there is, plugins: adds to it"
             self.problems.append(node.problem(f"unknown stage {node.plain()!r}{way}"))
         elif not issubclass(kind, base):
             self.problems.append(node.problem(f"{node.plain()!r} is a stage, not a source"))

@@ -104,7 +104,7 @@ def _read(
     if "family" in root.value and not root.value.keys() & {"sources", "stages"}:
         from streamkit.models.card import called
 
-        problems.append(root.problem(f"this is a model card, not a pipeline; run.py models check {called(path)}"))
+        problems.append(root.problem(f"this is a model card, not a pipeline; streamkit models check {called(path)}"))
         return config
     if "pipeline" in root.value and "stages" not in root.value:
         problems.append(root.problem(f"this is a cluster, not a pipeline; start it with: run.py cluster {path}"))

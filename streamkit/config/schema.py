@@ -20,15 +20,15 @@ _TEXT = {"type": "string"}
 _FROM = "ids of the stages to read from; decode is the decoded frames. If not set, the previous stage"
 _INSERT = "{after: PART, stage: NAME, options}: a stage between the parts"
 _ALARMS = "rules about the pipeline itself, each with a name; explain alarms lists the facts"
-_TESTS = "tests of this pipeline, for run.py test"
+_TESTS = "tests of this pipeline, for streamkit test"
 _URI_SOURCES = ("source", "images", "test_pattern")
 
 
 def json_schema(registry: Registry) -> dict[str, Any]:
     """JSON Schema (2020-12) of a pipeline's YAML, for completion and checks in editors.
 
-    It never refuses what `run.py check` accepts; what needs the whole graph is left to `check`. Stages of plugins are
-    included if they are in the registry.
+    It never refuses what `streamkit check` accepts; what needs the whole graph is left to `check`. Stages of plugins
+    are included if they are in the registry.
     """
     kinds = [registry[name] for name in registry.names()]
     sources = [kind for kind in kinds if issubclass(kind, Source)]

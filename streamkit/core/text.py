@@ -104,10 +104,16 @@ def _nearest(word: str, known: tuple[str, ...], likeness: float) -> str | None:
     return near[0] if near else None
 
 
+def checkout() -> Path | None:
+    """The checkout that this copy of streamkit runs from; None if it is installed from a wheel."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "pyproject.toml").is_file() else None
+
+
 def install_command(extra: str = "") -> str:
     """The command that installs this copy of streamkit with an extra: from its checkout, or from the package index."""
-    root, extras = Path(__file__).resolve().parents[2], f"[{extra}]" if extra else ""
-    if not (root / "pyproject.toml").is_file():
+    root, extras = checkout(), f"[{extra}]" if extra else ""
+    if root is None:
         return f"python -m pip install '{DISTRIBUTION}{extras}'"
     try:
         where = "." if os.path.samefile(root, os.curdir) else str(root)
@@ -116,8 +122,15 @@ def install_command(extra: str = "") -> str:
     return f"python -m pip install -e '{where}{extras}'"
 
 
+def restore_command() -> str:
+    """The command that restores models and samples that ship with streamkit."""
+    if checkout() is None:
+        return f"python -m pip install --force-reinstall --no-deps {DISTRIBUTION}"
+    return "git checkout -- models samples"
+
+
 def eval_command() -> str:
-    """The commands that install what `run.py eval` needs.
+    """The commands that install what `streamkit eval` needs.
 
     TrackEval is installed without its dependencies: its opencv-python would overwrite the files of
     opencv-python-headless.

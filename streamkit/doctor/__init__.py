@@ -1,1 +1,1 @@
-"""`run.py doctor`: what this machine supports, and how to fix problems."""
+"""`streamkit doctor`: what this machine supports, and how to fix problems."""

@@ -18,8 +18,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from streamkit.core.errors import StreamkitError, describe
-from streamkit.core.text import DISTRIBUTION, ONNXRUNTIMES, UNINSTALL, eval_command, gpu_command, install_command
+from streamkit.core.errors import MissingPackage, StreamkitError, describe
+from streamkit.core.text import (
+    DISTRIBUTION,
+    ONNXRUNTIMES,
+    UNINSTALL,
+    eval_command,
+    gpu_command,
+    install_command,
+    restore_command,
+)
+from streamkit.models.onnxruntime_package import BOTH_INSTALLED
 
 GIB = 2**30
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
@@ -122,16 +131,16 @@ def packages() -> Iterator[Finding]:
 
 
 def accuracy() -> Iterator[Finding]:
-    """Check what `run.py eval` needs, if it is there, and that no package overwrites OpenCV's files."""
+    """Check what `streamkit eval` needs, if it is there, and that no package overwrites OpenCV's files."""
     if installed("opencv-python") is not None:
         again = "python -m pip uninstall -y opencv-python opencv-python-headless && " + install_command()
         yield Finding("warn", "opencv-python", "overwrites files of opencv-python-headless", again)
     version = installed("trackeval")
     if version is None:
-        yield Finding("ok", "trackeval", f"is not installed; run.py eval needs it: {eval_command()}")
+        yield Finding("ok", "trackeval", f"is not installed; streamkit eval needs it: {eval_command()}")
         return
     missing = [name for name in ("pycocotools", "scipy", "tabulate") if installed(name) is None]
-    text = f"{version}; run.py eval also needs {', '.join(missing)}" if missing else version
+    text = f"{version}; streamkit eval also needs {', '.join(missing)}" if missing else version
     yield Finding("warn" if missing else "ok", "trackeval", text, install_command("eval") if missing else "")
 
 
@@ -166,15 +175,14 @@ def onnxruntimes() -> Iterator[Finding]:
         yield Finding("fail", "onnxruntime", "is not installed", install_command(extra))
         return
     if len(there) == 2:
-        text = "onnxruntime and onnxruntime-gpu are both installed and overwrite each other's files"
-        yield Finding("fail", "onnxruntime", text, f"{UNINSTALL} && {install_command(extra)}")
+        yield Finding("fail", "onnxruntime", BOTH_INSTALLED, f"{UNINSTALL} && {install_command(extra)}")
         return
     [(name, version)] = there.items()
     try:
         module = importlib.import_module("onnxruntime")
         providers = module.get_available_providers()
     except Exception as error:  # a missing library, or files of the other package
-        again = f"python -m pip uninstall -y {name} && {install_command('gpu' if name.endswith('gpu') else 'cpu')}"
+        again = f"{UNINSTALL} && {install_command('gpu' if name.endswith('gpu') else 'cpu')}"
         yield Finding("fail", name, f"{version} cannot be imported: {describe(error)}", again)
         return
     yield Finding("ok", name, f"{version}, built with {', '.join(providers)}")
@@ -251,11 +259,10 @@ def free_memory() -> int | None:
 
 def demo() -> Iterator[Finding]:
     """Check that the demo network and video are present and run on the CPU."""
-    from streamkit.models.card import load_card, shipped_models
+    from streamkit.models.card import load_card, sample_video, shipped_models
 
-    models = shipped_models()
-    card, video = models / "demo.yaml", models.parent / "samples" / "street.mp4"
-    restore = "git checkout -- models samples"
+    models, video, restore = shipped_models(), sample_video(), restore_command()
+    card = models / "demo.yaml"
     if not card.is_file() or not (network := load_card(card)).file.is_file():
         yield Finding("warn", "demo", f"the demo network is not in {models}", restore)
     else:
@@ -269,6 +276,8 @@ def demo() -> Iterator[Finding]:
             session.warm((1,), network.input.size)
             took_ms = (time.perf_counter() - begun) * 1e3
             yield Finding("ok", "demo", f"the network runs on the CPU, {took_ms:.0f} ms per frame with one thread")
+        except MissingPackage:
+            pass  # `onnxruntimes` reports it
         except Exception as error:  # of any type: pipelines on the CPU would fail likewise
             text = f"the network does not run on the CPU: {describe(error)}"
             yield Finding("fail", "demo", text, install_command("cpu"))

@@ -27,7 +27,7 @@ MOST_BYTES = 10_000_000
 """Maximum size of the images in one mail, in bytes; less if the server accepts less."""
 
 EVENTS_VIEW = "#/events"
-"""The end of a link to the events on the page of `run.py serve`."""
+"""The end of a link to the events on the page of `streamkit serve`."""
 
 _LINES = 50
 _SUBJECT = _FACT = 200  # characters

@@ -1,1 +1,1 @@
-"""Measures the accuracy of a pipeline on labelled video: `run.py eval`."""
+"""Measures the accuracy of a pipeline on labelled video: `streamkit eval`."""

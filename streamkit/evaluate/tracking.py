@@ -44,7 +44,7 @@ def check_packages() -> None:
         try:
             __import__(package)
         except ImportError as error:
-            raise MissingPackage(package, "eval", "run.py eval") from error
+            raise MissingPackage(package, "eval", "streamkit eval") from error
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             import trackeval.metrics  # noqa: F401
@@ -56,7 +56,7 @@ class NoTrackEval(MissingPackage):
     """TrackEval is missing; it is not in an extra because of its dependency on opencv-python."""
 
     def __init__(self) -> None:
-        text = f"run.py eval needs the package trackeval; install it with: {eval_command()}"
+        text = f"streamkit eval needs the package trackeval; install it with: {eval_command()}"
         StreamkitError.__init__(self, text)
 
 

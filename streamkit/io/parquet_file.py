@@ -11,7 +11,7 @@ from streamkit.io.outputs import AtomicWriter
 _ENCODED = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "track_id", "kind", "error"]
 
 
-def arrow(why: str = "run.py batch", extra: str = "batch") -> Any:
+def arrow(why: str = "streamkit batch", extra: str = "batch") -> Any:
     """Return the module `pyarrow`. Raises MissingPackage, which names `why` and the install extra `extra`."""
     with needs("pyarrow", extra, why):
         import pyarrow

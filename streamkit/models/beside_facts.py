@@ -26,7 +26,7 @@ _SOFTMAX = ("detr", "yolos", "table-transformer")
 """Model types whose last class is no object, chosen by a softmax as in the first DETR."""
 _FILTERS = {0: "nearest", 1: "lanczos", 3: "bicubic", 4: "box", 5: "hamming"}
 """Pillow's filters by number, but for 2, the bilinear one that a card's `antialias` is."""
-_BY_HAND = "; write a card for this network: run.py models new"
+_BY_HAND = "; write a card for this network: streamkit models new"
 
 
 def companions(file: Path) -> list[Path]:

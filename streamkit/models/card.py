@@ -35,7 +35,7 @@ class Card:
         task: what it does, a task of `card_keys.CardKeys`.
         family: how its output is decoded, a name in `streamkit.models.families`.
         file: the ONNX file, absolute; it may not exist yet.
-        url, sha256: where `run.py models pull` gets it and its checksum; empty if it cannot be downloaded.
+        url, sha256: where `streamkit models pull` gets it and its checksum; empty if it cannot be downloaded.
         input: how a frame becomes the network's input. Layout and dtype are those of the ONNX file once
             `check_model` has read it.
         labels: class names; empty if the task has none.
@@ -78,7 +78,7 @@ class Card:
     def how_to_get(self) -> str:
         """Return what to do if the file is missing."""
         if self.url:
-            return f"fetch it with: run.py models pull {self.name}"
+            return f"fetch it with: streamkit models pull {self.name}"
         return self.note or f"put the ONNX file there; the card {self.path} has no url to fetch it from"
 
 
@@ -142,6 +142,11 @@ def shipped_models() -> Path:
     return packed if packed.is_dir() else package.parent / "models"
 
 
+def sample_video() -> Path:
+    """Return the video that ships with streamkit, a drawn street of 16 s; the file may be missing."""
+    return shipped_models().parent / "samples" / "street.mp4"
+
+
 def list_cards(folder: Path | None = None) -> list[Path]:
     """Return the cards of a folder, by default `shipped_models()`, sorted by name."""
     return sorted((folder or shipped_models()).glob("*.yaml"))
@@ -160,7 +165,7 @@ def find_card(name: str, folder: Path | None = None) -> Path:
     if given.suffix == ".onnx":
         raise ModelError(
             f"{name!r} is a network, not a card. model: {name} takes it as it is; for a card of it: "
-            f"run.py models new {name}"
+            f"streamkit models new {name}"
         )
     if given.suffix in (".yaml", ".yml") or len(given.parts) > 1:
         path = folder / given

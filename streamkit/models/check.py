@@ -1,4 +1,4 @@
-"""`run.py models check CARD`: compares the pipeline with a plain CPU reference, on real frames.
+"""`streamkit models check CARD`: compares the pipeline with a plain CPU reference, on real frames.
 
 `check` runs the network on both sides; `_COMPARISONS` has, for each kind of result, what is compared for a frame and
 the verdict over all frames.

@@ -126,7 +126,7 @@ class DerivedCard:
 
     def text(self, folder: Path) -> str:
         """Return the card's YAML for a file in `folder`; beside or above each key, where its value comes from."""
-        head = [f"# Derived from {self.file.name} by run.py models new. {_one_line(self.about)}".rstrip()]
+        head = [f"# Derived from {self.file.name} by streamkit models new. {_one_line(self.about)}".rstrip()]
         head += [f"# CHECK: {one}" for one in self.assumed]
         inner = [key for key in self.facts if key.startswith("input.")]
         outer = [key for key in self.facts if key not in ("task", "family", *inner)]
@@ -251,7 +251,7 @@ class _Derivation:
         self.points: CardFact | None = None
         here = Path.cwd()
         path = file.relative_to(here) if file.is_relative_to(here) else file
-        self.new = f"run.py models new {shlex.quote(str(path))}"
+        self.new = f"streamkit models new {shlex.quote(str(path))}"
 
     def run(self, family: str, labels: str, size: tuple[int, int] | None) -> DerivedCard:
         """Collect the facts and choose the family."""
@@ -609,5 +609,5 @@ class _Derivation:
             self.facts[key] = CardFact(usual[key], "ASSUMED: no source says it")
         self.assumed.append(
             f"no source says {names}; the usual values are written. Compare them with the code that the network was "
-            "trained with, and look at run.py models check CARD VIDEO --draw out.png"
+            "trained with, and look at streamkit models check CARD VIDEO --draw out.png"
         )

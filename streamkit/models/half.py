@@ -16,8 +16,9 @@ import numpy as np
 
 from streamkit.core.errors import ModelError
 from streamkit.models.calibration import CalibrationReader, quiet
-from streamkit.models.network import need_onnxruntime, short
+from streamkit.models.network import short
 from streamkit.models.onnx_graph import is_quantized, load_onnx, name_nodes, parts
+from streamkit.models.onnxruntime_package import need_onnxruntime
 
 _LARGEST = 65504.0 / 2
 """Half of the largest f16 number: other frames may have larger values than those seen."""

@@ -18,8 +18,9 @@ import numpy as np
 
 from streamkit.core.errors import ModelError
 from streamkit.models.calibration import CalibrationReader, quiet
-from streamkit.models.network import need_onnxruntime, short
+from streamkit.models.network import short
 from streamkit.models.onnx_graph import MIN_OPSET, NetworkParts, is_quantized, load_onnx, name_nodes, parts, with_opset
+from streamkit.models.onnxruntime_package import need_onnxruntime
 
 _OPERATORS = (
     "Conv", "ConvTranspose", "Add", "Mul", "Sigmoid", "Relu", "Clip", "LeakyRelu", "Concat", "Split", "MaxPool",
@@ -105,7 +106,7 @@ def write_int8(
             count = len(found.last)
             raise ModelError(
                 f"{file.name} has {count} convolution{'s' * (count != 1)}, and none that another one reads: int8 would "
-                "make nothing faster. Keep the float network; on a GPU, convert it with: run.py models convert CARD "
+                "make nothing faster. Keep the float network; on a GPU, convert it with: streamkit models convert CARD "
                 "--f16"
             )
         calibration = CalibrationReader(feeds)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streamkit.core.errors import MissingPackage, ModelError, Problem
+from streamkit.core.errors import ModelError, Problem
 from streamkit.models.card import Card
+from streamkit.models.onnxruntime_package import need_onnxruntime
 
 if TYPE_CHECKING:
     from streamkit.models.families import Family
@@ -87,15 +88,6 @@ def names_a_layer(file: Path, *names: str) -> bool:
     """Whether an ONNX file has one of these texts, such as the path of a layer in the names of nodes and weights."""
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return any(data.find(name.encode()) >= 0 for name in names)
-
-
-def need_onnxruntime() -> Any:
-    """Return the module `onnxruntime`. Raises MissingPackage."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingPackage("onnxruntime", "cpu", "a network") from error
-    return onnxruntime
 
 
 @functools.lru_cache(maxsize=64)
@@ -254,7 +246,7 @@ def check_model(card: Card) -> Card:
 
 
 def _card_of(card: Card) -> str:
-    return f" (write it with: run.py models new {card.file.name})" if card.derived else ""
+    return f" (write it with: streamkit models new {card.file.name})" if card.derived else ""
 
 
 def _points(card: Card, reads: Family, info: ModelInfo) -> list[str]:
@@ -274,7 +266,7 @@ def verify(card: Card) -> None:
     """
     found = sha256(card.file)
     if found != card.sha256:
-        fetch = f", or fetch it again with: run.py models pull {card.name}" if card.url else ""
+        fetch = f", or fetch it again with: streamkit models pull {card.name}" if card.url else ""
         raise wrong(
             card,
             f"{card.file} is not the file of this card: its SHA-256 is {found}, not {card.sha256}. To use another "

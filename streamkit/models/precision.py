@@ -1,4 +1,4 @@
-"""`run.py models quantize` and `models convert`: a card's network in another precision, kept only if it is as good."""
+"""`streamkit models quantize` and `models convert`: a card's network in another precision, kept if it is as good."""
 
 from __future__ import annotations
 
@@ -136,6 +136,6 @@ def _make(
         report = PrecisionReport(f"{kind:10} {facts}", comparison, megabytes, request.max_loss, file, out)
         if comparison.loss > request.max_loss:
             return dataclasses.replace(report, file=None, card=None)
-        head = f"{kind} of {card.file.name}, made with run.py models on {datetime.date.today().isoformat()}."
+        head = f"{kind} of {card.file.name}, made with streamkit models on {datetime.date.today().isoformat()}."
         write_network_and_card(network, file, card, out, [head, *comparison.lines()])
     return report

@@ -116,7 +116,7 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
 
 
 def _fix(provider: str) -> str:
-    build = f"Install the GPU build and its libraries with: {gpu_command()} (run.py doctor shows what is installed)"
+    build = f"Install the GPU build and its libraries with: {gpu_command()} (streamkit doctor shows what is installed)"
     if provider != PROVIDERS["tensorrt"]:
         return build
     return (

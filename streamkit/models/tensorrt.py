@@ -14,8 +14,9 @@ from pathlib import Path
 
 from streamkit.core.errors import OutputError
 from streamkit.io.outputs import writing
-from streamkit.models.network import ModelInfo, need_onnxruntime, sha256
+from streamkit.models.network import ModelInfo, sha256
 from streamkit.models.onnx_graph import is_quantized
+from streamkit.models.onnxruntime_package import need_onnxruntime
 
 Shape = tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""Bytes copied between host and device, counted where the copy is made: `run.py bench gpu` shows them per frame.
+"""Bytes copied between host and device, counted where the copy is made: `streamkit bench gpu` shows them per frame.
 
 Counted once per batch, or once per frame where frames are copied. Not counted: copies within libraries, such as
 NVDEC's packets and ONNX Runtime's copies around a node that only the CPU can run.

@@ -61,7 +61,7 @@ class FrameStream:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The report, as `run.py --report` writes it; until the end, that of the run so far."""
+        """The report, as `run --report` writes it; until the end, that of the run so far."""
         return self._thread.report
 
     @property

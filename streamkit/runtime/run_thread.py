@@ -128,7 +128,7 @@ class RunThread:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The report, as `run.py --report` writes it; until the end, that of the run so far."""
+        """The report, as `run --report` writes it; until the end, that of the run so far."""
         return self.run.report(self._outcome.code or 0)
 
 

@@ -32,7 +32,7 @@ class NewSource:
     """A source to add, with the same content as an entry of `sources` in a YAML.
 
     `id` consists of letters, digits, `_`, `.` and `-`; `uri` is an address such as
-    `rtsp://user:password@10.0.0.7/live`; `options` are those that `run.py explain source` lists, such as
+    `rtsp://user:password@10.0.0.7/live`; `options` are those that `streamkit explain source` lists, such as
     `{"timeout": "10s"}`.
     """
 
@@ -59,7 +59,7 @@ class ChangedSource:
 
 @dataclass
 class Credentials:
-    """The token that `run.py serve` printed or was started with."""
+    """The token that `streamkit serve` printed or was started with."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
 

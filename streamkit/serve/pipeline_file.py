@@ -1,4 +1,4 @@
-"""The pipeline's YAML behind the API: read, checked as `run.py check` does, and replaced as a whole."""
+"""The pipeline's YAML behind the API: read, checked as `streamkit check` does, and replaced as a whole."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def check_packages() -> None:
         try:
             importlib.import_module(module)
         except ImportError:
-            raise MissingPackage(package, "serve", "run.py serve") from None
+            raise MissingPackage(package, "serve", "streamkit serve") from None
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The roles of clients, and the token that `run.py serve` prints or is started with: it has the role admin."""
+"""The roles of clients, and the token that `streamkit serve` prints or is started with: it has the role admin."""
 
 from __future__ import annotations
 

@@ -170,5 +170,5 @@ def test_tables_are_compared_without_what_is_of_the_run():
 
 def test_without_pyarrow_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingPackage, match=r"run.py batch needs the package pyarrow.*\[batch\]"):
+    with pytest.raises(MissingPackage, match=r"streamkit batch needs the package pyarrow.*\[batch\]"):
         files_schema()

@@ -238,7 +238,7 @@ def test_without_a_gpu_it_says_what_is_missing(root):
 
         cupy.cuda.runtime.getDeviceCount()
     except Exception:
-        with pytest.raises(DeviceError, match=r"run.py doctor` shows details"):
+        with pytest.raises(DeviceError, match=r"streamkit doctor` shows details"):
             gpu.bench(options(root, device="cuda"), None, print)
         assert Nvml(0).use() == GpuUtilization()
     else:

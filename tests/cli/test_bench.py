@@ -22,7 +22,7 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
         done = run(root, "bench", "gpu")
         assert done.returncode == 2
         assert "device cuda cannot be used: " in done.stderr
-        assert "run.py doctor` shows details" in done.stderr
+        assert "streamkit doctor` shows details" in done.stderr
     else:
         pytest.skip("there is a GPU")
 

@@ -42,7 +42,7 @@ def test_a_network_that_is_not_there_is_told_where_the_pipeline_names_its_card(c
         f"3:31: one: model card one ({cards}/one.yaml): its file {cards}/one.onnx does not exist; put the ONNX file "
         f"there; the card {cards}/one.yaml has no url to fetch it from",
         f"6:12: b: model card two ({cards}/two.yaml): its file {cards}/two.onnx does not exist; fetch it with: "
-        "run.py models pull two",
+        "streamkit models pull two",
     ]
 
 

@@ -1,4 +1,4 @@
-"""`run.py serve`: what it prints, and that it ends as it should."""
+"""`streamkit serve`: what it prints, and that it ends as it should."""
 
 import os
 import re
@@ -138,7 +138,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(missing, m
     from streamkit.serve.server import check_packages
 
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(MissingPackage, match=r"run.py serve needs .*pip install -e '.*\[serve\]'"):
+    with pytest.raises(MissingPackage, match=r"streamkit serve needs .*pip install -e '.*\[serve\]'"):
         check_packages()
 
 

@@ -1,5 +1,6 @@
 """What `list` and `explain` say of stages."""
 
+import dataclasses
 import re
 from dataclasses import dataclass, field
 from enum import Enum
@@ -8,9 +9,19 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from streamkit.config.describe import explain, kind_of, stage_list, stage_page, stage_table, type_text
+from streamkit.config.describe import (
+    default_text,
+    explain,
+    kind_of,
+    option_table,
+    stage_list,
+    stage_page,
+    stage_table,
+    type_text,
+)
+from streamkit.config.plan import PipelineOptions
 from streamkit.core.errors import ConfigError
-from streamkit.core.stage import Collecting, FrameStage, Registry, Sink, default_registry, options, stage
+from streamkit.core.stage import Collecting, FrameStage, Option, Registry, Sink, default_registry, options, stage
 from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds
 from streamkit.io.line_file import Rotate
 from streamkit.models.card_option import Model
@@ -207,3 +218,30 @@ def test_the_page_of_a_stage() -> None:
         "Every stage also takes `stage` (its type, if its id is another word), `from` (the ids it reads from; "
         "by default the previous stage) and `run` (queue, on_error: skip &#124; stop, instances).\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "text"),
+    [
+        (Seconds, 30.0, "`30s`"),
+        (Seconds, 90.0, "`90s`"),
+        (Seconds, 120.0, "`2min`"),
+        (Seconds, 0.04, "`40ms`"),
+        (Seconds, 0.0, "`0s`"),
+        (Seconds | None, 86400.0, "`1d`"),
+        (Seconds | None, None, ""),
+        (Bytes, 100_000_000, "`100MB`"),
+        (Bytes, 1 << 20, "`1MiB`"),
+        (Count | Literal["auto"], "auto", "`auto`"),
+        (float, 30.0, "`30`"),
+        (bool, False, "`false`"),
+        (str, dataclasses.MISSING, "required"),
+    ],
+)
+def test_a_default_has_the_unit_of_its_option(kind, default, text) -> None:
+    assert default_text(Option("x", kind, default, "")) == text
+
+
+def test_the_options_of_the_pipeline_are_a_table() -> None:
+    assert option_table(PipelineOptions)[2].startswith("| `device` | device, or list of devices | `auto` | auto uses")
+    assert option_table(dataclasses.make_dataclass("Empty", [])) == []

@@ -87,11 +87,11 @@ def test_a_folder_of_videos_and_pictures_is_a_problem(tmp_path):
 
 def test_a_model_card_is_no_pipeline(tmp_path):
     (problem,) = read(ROOT / "models" / "demo.yaml").problems
-    assert problem.text == "this is a model card, not a pipeline; run.py models check demo"
+    assert problem.text == "this is a model card, not a pipeline; streamkit models check demo"
     own = tmp_path / "own.yaml"
     own.write_text((ROOT / "models" / "demo.yaml").read_text())
     (problem,) = read(own).problems
-    assert problem.text.endswith(f"run.py models check {own}")
+    assert problem.text.endswith(f"streamkit models check {own}")
 
 
 def test_cards_and_plugins_are_found_beside_the_file(tmp_path):

@@ -21,7 +21,10 @@ from streamkit.core.errors import ConfigError
         ("watchdog: never\n" + SMALL, "1:11: watchdog must be"),
         ("state: [a]\n" + SMALL, "1:8: state must name a file, such as state.db, got ['a']"),
         ("run: {on_error: stop}\n" + SMALL, "1:1: unknown key 'run'; it stands under a stage"),
-        (with_stages("zebra: {}"), "3:3: unknown stage 'zebra'; run.py list shows what there is, plugins: adds to it"),
+        (
+            with_stages("zebra: {}"),
+            "3:3: unknown stage 'zebra'; streamkit list shows what there is, plugins: adds to it",
+        ),
         (with_stages("detct: {model: demo}"), "3:3: unknown stage 'detct'; did you mean 'detect'?"),
         (with_stages("x: {stage: detct, model: demo}"), "3:14: unknown stage 'detct'; did you mean 'detect'?"),
         (

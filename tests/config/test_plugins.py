@@ -130,7 +130,7 @@ def test_a_stage_that_a_broken_plugin_may_have_is_no_problem_of_its_own(tmp_path
     assert told[0] == "pipeline.yaml:4:3: unknown stage 'mine'; did you mean 'infer'?"
     text = text.replace("mine", "quite_another")
     told = [str(one) for one in read_text(text, folder=tmp_path).problems]
-    assert told[0].endswith("unknown stage 'quite_another'; run.py list shows what there is, plugins: adds to it")
+    assert told[0].endswith("unknown stage 'quite_another'; streamkit list shows what there is, plugins: adds to it")
 
 
 def test_the_source_line_is_that_of_the_file_as_it_is_now(tmp_path):

@@ -37,7 +37,10 @@ def test_installed_the_command_names_the_distribution(tmp_path):
     shutil.copy(ROOT / "streamkit" / "core" / "text.py", tmp_path / "streamkit" / "core")
     for folder in ("streamkit", "streamkit/core"):
         (tmp_path / folder / "__init__.py").write_text("")
-    code = "from streamkit.core.text import install_command as f; print(f('track')); print(f())"
+    code = (
+        "from streamkit.core.text import install_command, restore_command\n"
+        "print(install_command('track'), install_command(), restore_command(), sep=chr(10))"
+    )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -51,6 +54,7 @@ def test_installed_the_command_names_the_distribution(tmp_path):
     assert done.stdout.splitlines() == [
         "python -m pip install 'streamkit-video[track]'",
         "python -m pip install 'streamkit-video'",
+        "python -m pip install --force-reinstall --no-deps streamkit-video",
     ]
 
 

@@ -1,4 +1,4 @@
-"""What `run.py doctor` finds, on this machine and on machines made up."""
+"""What `streamkit doctor` finds, on this machine and on machines made up."""
 
 import re
 import tomllib
@@ -275,4 +275,4 @@ def test_what_eval_needs_comes_with_the_commands_that_install_it(monkeypatch: py
     versions(monkeypatch, trackeval="1.3.0", tabulate=None, opencv_python="4.11")
     overwritten, missing = told(doctor.accuracy())
     assert overwritten.startswith("warn  opencv-python: overwrites files of opencv-python-headless; fix: ")
-    assert missing == f"warn  trackeval: 1.3.0; run.py eval also needs tabulate; fix: {install_command('eval')}"
+    assert missing == f"warn  trackeval: 1.3.0; streamkit eval also needs tabulate; fix: {install_command('eval')}"

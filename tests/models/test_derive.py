@@ -161,7 +161,7 @@ def test_oriented_boxes_need_metadata_or_a_family(tmp_path):
     (tmp_path / "labels.txt").write_text("cat\ndog\n")
     found = wrong(file)
     assert "labels are 2 (cat, dog) in labels.txt, but the outputs o['?', 7, 8400] have 3 classes, or 2" in found
-    assert "2 classes and the angle of oriented boxes, which run.py models new" in found
+    assert "2 classes and the angle of oriented boxes, which streamkit models new" in found
     assert "--family yolov8_obb reads; give the list of this network" in found
     assert derive(file, family="yolov8_obb").card().labels == ("cat", "dog")
 
@@ -172,7 +172,7 @@ def test_names_in_any_order_of_a_list_and_the_license(tmp_path):
     made = derive(shaped(tmp_path / "best.onnx", {"o": ["N", 15, 8400]}, metadata=meta))
     assert made.card().labels == tuple("abcdefghijk")
     assert made.card().license == "AGPL-3.0"
-    assert made.text(tmp_path).startswith("# Derived from best.onnx by run.py models new. My model\n")
+    assert made.text(tmp_path).startswith("# Derived from best.onnx by streamkit models new. My model\n")
 
 
 def test_metadata_of_yolov5_have_names_and_stride_only(tmp_path):
@@ -531,7 +531,7 @@ def test_a_classifier_s_last_layer_is_seen_by_a_run(values, family, tmp_path):
     ("outputs", "options", "expected"),
     [
         ({"o": ["N", 256]}, {}, "several families read its outputs o['?', 256]: logits (classify, 256 classes), "
-         "probabilities (classify, 256 classes), embedding (embed); decide with run.py models new"),
+         "probabilities (classify, 256 classes), embedding (embed); decide with streamkit models new"),
         ({"o": ["N", 56, 8400]}, {}, "yolov8 (detect, 52 classes), yolov8_pose (pose, 1 class)"),
         ({"boxes": ["N", 300, 4], "scores": ["N", 300], "labels": ["N", 300]}, {}, "detr (detect), ssd (detect)"),
         ({"o": ["N", 7]}, {"family": "yolov8"}, "family yolov8 reads one output of 3 dimensions"),

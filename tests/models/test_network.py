@@ -179,7 +179,7 @@ def test_a_file_that_is_not_there(tmp_path):
     card = card_for(tmp_path / "net.onnx", tmp_path)
     with pytest.raises(ModelError, match=r"its file .*net.onnx does not exist; put the ONNX file there"):
         check_model(card)
-    with pytest.raises(ModelError, match=r"does not exist; fetch it with: run.py models pull net"):
+    with pytest.raises(ModelError, match=r"does not exist; fetch it with: streamkit models pull net"):
         check_model(dataclasses.replace(card, url="https://example.org/x", sha256="0" * 64))
     with pytest.raises(ModelError, match=r"does not exist; Ask\."):
         check_model(dataclasses.replace(card, note="Ask."))
@@ -188,5 +188,5 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_a_sum_that_differs(test_data, tmp_path):
     file = test_data / "models" / "yolox_nano_dyn.onnx"
     card = card_for(file, tmp_path, url="https://example.org/x", sha256="0" * 64)
-    with pytest.raises(ModelError, match=r"its SHA-256 is 2a97133c.*, not 0{64}\..*run.py models pull net"):
+    with pytest.raises(ModelError, match=r"its SHA-256 is 2a97133c.*, not 0{64}\..*streamkit models pull net"):
         check_model(card)

@@ -1,11 +1,14 @@
 """The commands of justfile, workflows and commit hooks exist and agree with pyproject.toml."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+
+from streamkit import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 JUSTFILE = (ROOT / "justfile").read_text()
@@ -18,7 +21,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 def commands(workflow: str) -> list[str]:
     """Every command line of a workflow's steps."""
     jobs = WORKFLOWS[workflow]["jobs"].values()
-    return [line for job in jobs for step in job["steps"] for line in step.get("run", "").splitlines()]
+    return [line for job in jobs for step in job.get("steps", ()) for line in step.get("run", "").splitlines()]
 
 
 def matrix(workflow: str, job: str, axis: str) -> list[str]:
@@ -61,6 +64,26 @@ def test_the_gate_checks_style_types_and_docs_by_the_same_recipes():
 def test_continuous_integration_covers_every_python_version():
     low, end = map(int, re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["requires-python"]).groups())
     assert matrix("ci.yml", "gate", "python") == [f"3.{minor}" for minor in range(low, end)]
+
+
+def test_a_release_is_tested_before_it_is_published_without_a_password():
+    jobs = WORKFLOWS["release.yml"]["jobs"]
+    assert jobs["test"]["uses"] == "./.github/workflows/ci.yml"
+    assert "workflow_call" in WORKFLOWS["ci.yml"][True]  # YAML 1.1 reads `on` as true
+    assert sorted(jobs["publish"]["needs"]) == sorted(jobs.keys() - {"publish"})
+    assert commands("release.yml")[1:] == ['just check-tag "$TAG"', "just wheel", "just try-wheel"]
+    writes = {name: job["permissions"] for name, job in jobs.items() if "permissions" in job}
+    assert writes == {"publish": {"id-token": "write"}}
+    assert WORKFLOWS["release.yml"]["permissions"] == {"contents": "read"}
+    assert "secrets." not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
+
+
+@pytest.mark.parametrize(("tag", "passes"), [(f"v{__version__}", True), (__version__, False), ("v0.0.1", False)])
+def test_a_tag_that_is_not_the_version_is_refused(tag, passes):
+    done = subprocess.run(["just", "check-tag", tag], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) is passes
+    if not passes:
+        assert f"the tag {tag} is not v{__version__}, the version in streamkit/core/version.py\n" in done.stderr
 
 
 def test_the_nightly_mutants_are_of_packages():

@@ -118,7 +118,6 @@ MAX_WORDS = 1500
 TOO_LONG = {  # pages that are still too long; a page that no longer is must be removed here
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    "docs/soaks/2026-11-23.md",
 }
 
 OPTIONS_OF = {  # the pages that have every option of a stage
@@ -175,6 +174,8 @@ def test_every_pipeline_passes_check(snippet, tmp_path, monkeypatch):
     if "best.onnx" in snippet.text:  # the reader's own network
         shutil.copy(ROOT / "models" / "demo.onnx", tmp_path / "best.onnx")
         (tmp_path / "labels.txt").write_text("car\nperson\nbike\n")
+    if "visit.mp4" in snippet.text:  # the reader's own video
+        shutil.copy(ROOT / "samples" / "street.mp4", tmp_path / "visit.mp4")
     path, text = tmp_path / "pipeline.yaml", snippet.text
     if not re.search(r"^stages:", text, re.MULTILINE):
         text += "\nstages:\n  jsonl: {path: 'out/{source}.jsonl'}\n"
@@ -290,11 +291,11 @@ def test_a_wrong_command_is_found():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_page_is_too_long_to_read(name):
-    """Pages that are made from code, and the changelog, may be longer."""
+    """Pages that are made by code, such as reports of soaks, and the changelog, may be longer."""
     words = len(text_of(name).split())
     if name in TOO_LONG:
         assert words > MAX_WORDS, f"{name} has {words} words: remove it from TOO_LONG"
-    elif name != "CHANGELOG.md":
+    elif name != "CHANGELOG.md" and not name.startswith("docs/soaks/"):
         assert words <= MAX_WORDS, f"{name} has {words} words, the limit is {MAX_WORDS}: split it by task"
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -94,3 +95,10 @@ def test_a_wheel_includes_the_site_if_it_is_built(tmp_path, version, built, incl
     data = {"force_include": {}}
     module.SiteHook(str(tmp_path), {}, None, None, "", "wheel").initialize(version, data)
     assert data["force_include"] == ({str(tmp_path / "site"): "streamkit/docs_site"} if included else {})
+
+
+def test_no_page_is_twice_in_the_navigation(hooks):
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    names = list(hooks._names(yaml.safe_load(text[text.index("\nnav:\n") :])["nav"]))
+    assert len(names) > 50
+    assert [name for name in names if names.count(name) > 1] == []

@@ -31,7 +31,7 @@ def read_alarms(config: Config, node: YamlNode | None, validate: OptionValidator
     config.alarms.extend(one for one in made if one is not None)
     takers = [one for one in config.stages if _sends(one) == "events" and takes_alarms(one.options.get("when"))]
     if config.alarms and not takers:
-        text = "no emitter takes alarms, so they appear only in the log, the report and run.py serve"
+        text = "no emitter takes alarms, so they appear only in the log, the report and streamkit serve"
         way = "add one such as email, or write send: events where there is one"
         config.warnings.append(node.problem(f"{text}; {way}"))
 
@@ -53,7 +53,7 @@ def _read(config: Config, name: str, item: YamlNode, validate: OptionValidator) 
         config.problems.append(when.problem(f"alarms.{name}: {error}"))
         return None
     if not facts_of(condition):
-        config.problems.append(when.problem(f"alarms.{name}.when names no fact; run.py explain alarms lists them"))
+        config.problems.append(when.problem(f"alarms.{name}.when names no fact; streamkit explain alarms lists them"))
         return None
     rule = Rule(name, condition, None, for_s, options.clear, options.cooldown, options.schedule)
     return AlarmConfig(name, options, rule, place)

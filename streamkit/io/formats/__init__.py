@@ -1,5 +1,5 @@
 """Record formats: JSON Schema, Avro and Protobuf, all generated from one description.
 
-description ──► schemas, avro, protobuf         the schemas that `run.py schema --records` prints
+description ──► schemas, avro, protobuf         the schemas that `streamkit schema --records` prints
             ──► shaping ──► avro, protobuf      conversion of records to bytes
 """

@@ -26,7 +26,7 @@ FILE = "streamkit-1.proto"
 def proto() -> str:
     """Return the .proto of all records. The messages of `RECORDS` come first."""
     lines = [
-        "// Records of streamkit, schema streamkit/1. Made by: run.py schema --records proto",
+        "// Records of streamkit, schema streamkit/1. Made by: streamkit schema --records proto",
         'syntax = "proto3";', "", f"package {PACKAGE};", "", 'import "google/protobuf/timestamp.proto";',
     ]  # fmt: skip
     for group in groups():

@@ -149,4 +149,4 @@ def _address(kernel: Any) -> int:
 
 def _check(code: int) -> None:
     if code:
-        raise RuntimeError(f"the CUDA driver rejected a call with error {code}; `run.py doctor` examines the GPU")
+        raise RuntimeError(f"the CUDA driver rejected a call with error {code}; `streamkit doctor` examines the GPU")

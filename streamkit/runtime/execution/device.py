@@ -8,7 +8,6 @@ surface or tensor without references is therefore free, and neither the pool nor
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import re
 from collections import deque
@@ -16,8 +15,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamkit.core.data import Batch, Device
-from streamkit.core.errors import ConfigError, DeviceError, DeviceLostError, describe
+from streamkit.core.errors import ConfigError, DeviceError, DeviceLostError, MissingPackage, describe
 from streamkit.core.text import gpu_command
+from streamkit.models.onnxruntime_package import has_driver, installed_builds, need_onnxruntime
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def choose(wanted: str | list[str]) -> Device:
     if trouble is None:
         return Device("cuda", index)
     if wanted != "auto":
-        raise DeviceError(f"device {wanted} cannot be used: {trouble}; `run.py doctor` shows details")
+        raise DeviceError(f"device {wanted} cannot be used: {trouble}; `streamkit doctor` shows details")
     logger.log(logging.INFO if trouble in _warned else logging.WARNING, f"running on the CPU: {trouble}")
     _warned.add(trouble)
     return Device("cpu")
@@ -75,7 +75,7 @@ def gpu_trouble(index: int = 0) -> str | None:
     try:
         import cupy
     except ImportError:
-        if not _driver():
+        if not has_driver():
             return "there is no NVIDIA driver on this machine"
         return f"the package cupy is missing; {gpu_command()}"
     try:
@@ -85,21 +85,13 @@ def gpu_trouble(index: int = 0) -> str | None:
     if index >= count:
         return f"there is no GPU {index}, only {count}"
     try:
-        import onnxruntime
-    except ImportError:
-        return f"the package onnxruntime-gpu is missing; {gpu_command()}"
-    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        providers = need_onnxruntime().get_available_providers()
+    except MissingPackage:
+        state = "incomplete" if "onnxruntime-gpu" in installed_builds() else "missing"
+        return f"the package onnxruntime-gpu is {state}; {gpu_command()}"
+    if "CUDAExecutionProvider" not in providers:
         return f"the onnxruntime installed has no CUDA provider; {gpu_command()}"
     return None
-
-
-def _driver() -> bool:
-    """Whether the NVIDIA driver is installed."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
 
 
 class LaneDevice:

@@ -36,12 +36,12 @@ def add_config(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.get("/config/schema", response_model=dict[str, Any], responses=errors(401, 429), **_CONFIG)
     def schema() -> Response:
-        """The JSON Schema of a pipeline's YAML, with the stages of its plugins, as `run.py schema` prints it."""
+        """The JSON Schema of a pipeline's YAML, with the stages of its plugins, as `streamkit schema` prints it."""
         return reply(json_schema(engine.graph.config.registry))
 
     @api.post("/config/check", response_model=api_models.EditView, responses=edit_errors, **_CONFIG)
     def check(given: api_models.ConfigText) -> Response:
-        """Check a text in place of the YAML, as `run.py check` does, and show its changes; nothing is saved."""
+        """Check a text in place of the YAML, as `streamkit check` does, and show its changes; nothing is saved."""
         made = _file(engine).checked(given.text)
         return reply(_edit(made, saved=False))
 

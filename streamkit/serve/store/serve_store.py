@@ -1,4 +1,4 @@
-"""The store of `run.py serve`: takes events and samples from any thread, and writes them on its own.
+"""The store of `streamkit serve`: takes events and samples from any thread, and writes them on its own.
 
 No caller waits for the disk. If the file cannot be written, what waits is bounded, losses are counted, and `problem`
 says why until a write succeeds.

@@ -107,7 +107,7 @@ class DetectorBase(DetectionOptions, Composite):
 class Detect(DetectorBase):
     """Detect objects with a network: preprocess, infer and postprocess in one stage.
 
-    `run.py graph` shows the parts; `insert: {after: preprocess, stage: my_stage}` puts a stage between them.
+    `streamkit graph` shows the parts; `insert: {after: preprocess, stage: my_stage}` puts a stage between them.
     """
 
     model: Annotated[

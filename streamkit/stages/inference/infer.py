@@ -16,8 +16,9 @@ from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.core.tasks import Future
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
-from streamkit.models.network import check_model, need_onnxruntime, wrong
+from streamkit.models.network import check_model, wrong
 from streamkit.models.onnx_graph import is_quantized
+from streamkit.models.onnxruntime_package import need_onnxruntime
 from streamkit.models.session import Session, on_this_stream
 from streamkit.models.tensorrt import EXPERIMENTAL
 from streamkit.stages.inference.preprocess import Preprocess
@@ -117,7 +118,7 @@ class Infer(BatchStage):
         if self.context.device.kind == "cuda" and "tensorrt" not in self.providers and is_quantized(self._card.file):
             logger.warning(
                 f"{name} is int8, which is for CPUs: ONNX Runtime's CUDA provider runs it slower than f16; make an f16 "
-                "network from the float one with: run.py models convert CARD --f16"
+                "network from the float one with: streamkit models convert CARD --f16"
             )
 
     def process(self, batch: Batch) -> Batch:

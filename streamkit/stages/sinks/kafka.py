@@ -27,7 +27,7 @@ class KafkaSink(Emitter):
     brokers: Annotated[list[str] | None, "further bootstrap brokers, as [host:port]."] = None
     topic: Annotated[str, "the topic, a template with {source} or other variables of the records."] = "streamkit"
     key: Annotated[str, "also a template; records with the same key stay in order."] = "{source}"
-    format: Annotated[Format, "of the records; `run.py schema --records` prints avro and protobuf schemas."] = "json"
+    format: Annotated[Format, "of the records; `streamkit schema --records` prints avro and protobuf schemas."] = "json"
     schema_id: Annotated[
         int | None,
         "the schema's number in a registry, written before each record in Confluent's wire format; if not set, Avro "

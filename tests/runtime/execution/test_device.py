@@ -11,6 +11,7 @@ from support.messages import collect
 from streamkit.core.data import Batch, Color, Device, Frame, Surface
 from streamkit.core.errors import ConfigError, DeviceError
 from streamkit.core.text import install_command
+from streamkit.models import onnxruntime_package
 from streamkit.runtime.execution import device as devices
 from streamkit.runtime.execution.device import CudaLane, HostLane, LaneDevice, choose, gpu_trouble, lane_device
 
@@ -58,7 +59,9 @@ def test_a_gpu_without_trouble_is_taken(wanted, index, monkeypatch):
 
 def test_a_gpu_asked_for_is_had_or_refused(monkeypatch):
     monkeypatch.setattr(devices, "gpu_trouble", lambda index: f"there is no GPU {index}, only 1")
-    with pytest.raises(DeviceError, match=r"device cuda:4 cannot be used: there is no GPU 4, only 1; `run\.py doctor"):
+    with pytest.raises(
+        DeviceError, match=r"device cuda:4 cannot be used: there is no GPU 4, only 1; `streamkit doctor"
+    ):
         choose("cuda:4")
 
 
@@ -122,7 +125,7 @@ def test_without_cupy_the_driver_decides_what_is_missing(installed, monkeypatch)
         if not installed:
             raise OSError(f"{name}: cannot open shared object file")
 
-    monkeypatch.setattr(devices, "ctypes", SimpleNamespace(CDLL=load))
+    monkeypatch.setattr(onnxruntime_package, "ctypes", SimpleNamespace(CDLL=load))
     monkeypatch.setitem(sys.modules, "cupy", None)
     found = gpu_trouble()
     if installed:

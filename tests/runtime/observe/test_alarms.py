@@ -341,7 +341,7 @@ def test_an_alarm_waits_for_no_room_in_a_spool_that_blocks(tmp_path):
         ("downs > 30", "events", "alarms know no name 'downs'; did you mean 'down_s'?"),
         ("state > 30", "events", "<, <=, > and >= want numbers, and state is a text"),
         ("cause == 'timout'", "events", "cause is never 'timout'; did you mean 'timeout'?"),
-        ("1 < 2", "events", "alarms.a.when names no fact; run.py explain alarms lists them"),
+        ("1 < 2", "events", "alarms.a.when names no fact; streamkit explain alarms lists them"),
     ],
 )
 def test_mistakes_are_told_with_their_place(when, send, told):

@@ -1,0 +1,67 @@
+"""`streamkit demo`: its folder is its own, and what a user has there is not touched.
+
+tests/repository/test_wheel.py runs it on its whole video.
+"""
+
+from pathlib import Path
+
+import pytest
+from support.clips import write
+
+from streamkit.cli.demo import claim
+from streamkit.cli.starter import template_text
+from streamkit.core.errors import ConfigError, MissingPackage
+
+TEXT = template_text("detect")
+
+
+def test_it_runs_again_in_the_folder_that_it_made(here, tmp_path, monkeypatch):
+    short = write(tmp_path / "short.mp4", 64, 48, 2)
+    monkeypatch.setattr("streamkit.models.card.sample_video", lambda: short)
+    words = ("demo", "there", "--device", "cpu")
+    for _ in range(2):
+        done = here(*words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "Next: edit there/pipeline.yaml and run it with: streamkit run there/pipeline.yaml" in done.stdout
+    names = {path.relative_to(tmp_path / "there").as_posix() for path in (tmp_path / "there").rglob("*.*")}
+    assert names == {".streamkit-demo", "pipeline.yaml", "samples/street.mp4", "out/street.mp4", "out/street.jsonl"}
+    assert (tmp_path / "there" / "samples" / "street.mp4").read_bytes() == short.read_bytes()
+    (tmp_path / "there" / "pipeline.yaml").write_text("mine")
+    done = here(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "there/pipeline.yaml was edited; run it with: streamkit run there/pipeline.yaml; or name another folder: "
+        "streamkit demo FOLDER\n"
+    )
+    assert (tmp_path / "there" / "pipeline.yaml").read_text() == "mine"
+
+
+def test_a_folder_of_the_user_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"has files that the demo did not make; name another folder"):
+        claim(tmp_path, TEXT)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_an_empty_folder_and_one_of_an_older_demo_are_taken(tmp_path):
+    claim(tmp_path, "older")
+    (tmp_path / "pipeline.yaml").write_text("older")
+    claim(tmp_path, TEXT)
+    (tmp_path / "pipeline.yaml").write_text(TEXT)
+    claim(tmp_path, TEXT)
+
+
+def test_braces_in_the_folder_are_refused():
+    with pytest.raises(ConfigError, match=r"must be without \{ and \}, got \{a\}"):
+        claim(Path("{a}"), TEXT)
+
+
+def test_without_onnx_runtime_nothing_is_written(here, tmp_path, monkeypatch):
+    def missing():
+        raise MissingPackage("onnxruntime", "cpu", "a network")
+
+    monkeypatch.setattr("streamkit.models.onnxruntime_package.need_onnxruntime", missing)
+    done = here("demo", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("a network needs the package onnxruntime; install it with: python -m pip install")
+    assert list(tmp_path.iterdir()) == []

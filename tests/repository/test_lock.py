@@ -1,0 +1,45 @@
+"""constraints.txt has a version of every package that pyproject.toml asks for, within its range."""
+
+import re
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PINS = [Requirement(line) for line in TEXT.splitlines() if not line.startswith("#")]
+TEXTS = [*PROJECT["dependencies"], *chain.from_iterable(PROJECT["optional-dependencies"].values())]
+ASKED = [one for text in TEXTS if (one := Requirement(text)).name != PROJECT["name"]]
+PYTHONS = [f"3.{minor}" for minor in range(*map(int, re.findall(r"3\.(\d+)", PROJECT["requires-python"])))]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_requirement_has_one_version_in_its_range(python):
+    machine = {"python_version": python, "python_full_version": f"{python}.9", "sys_platform": "linux",
+               "platform_system": "Linux", "platform_machine": "x86_64"}  # fmt: skip
+    pins = {}
+    for pin in PINS:
+        if pin.marker is None or pin.marker.evaluate(machine):
+            pins.setdefault(canonicalize_name(pin.name), []).append(next(iter(pin.specifier)).version)
+    found = {str(one): pins.get(canonicalize_name(one.name), []) for one in ASKED}
+    wrong = {
+        str(one): found[str(one)]
+        for one in ASKED
+        if len(found[str(one)]) != 1 or not one.specifier.contains(found[str(one)][0], prereleases=True)
+    }
+    assert wrong == {}, "run: just lock"
+
+
+def test_versions_are_exact_and_come_from_no_certain_place():
+    assert len(PINS) > 100
+    assert [str(pin) for pin in PINS if [one.operator for one in pin.specifier] != ["=="] or pin.url] == []
+    assert not re.search(r"://|--|file:", TEXT)
+
+
+def test_the_gate_installs_these_versions():
+    assert "export PIP_CONSTRAINT=$PWD/constraints.txt\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
