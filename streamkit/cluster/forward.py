@@ -105,8 +105,18 @@ class Forwarded(StreamingResponse):
 
     def __init__(self, found: Any, request: Request) -> None:
         headers = {name: found.headers[name] for name in _ANSWERED if name in found.headers}
-        super().__init__(_chunks(found), found.status_code, headers)
         self._found, self._request = found, request
+        super().__init__(self._chunks(), found.status_code, headers)
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        """The body, which ends early if the node is lost."""
+        import httpx
+
+        try:
+            async for chunk in self._found.aiter_raw():
+                yield chunk
+        except httpx.HTTPError:
+            return
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, then close the connection to the node."""
@@ -128,17 +138,6 @@ class Forwarded(StreamingResponse):
         """Close the connection to the node."""
         with anyio.CancelScope(shield=True):
             await self._found.aclose()
-
-
-async def _chunks(found: Any) -> AsyncIterator[bytes]:
-    """The body of a response, which ends early if its node is lost."""
-    import httpx
-
-    try:
-        async for chunk in found.aiter_raw():
-            yield chunk
-    except httpx.HTTPError:
-        return
 
 
 def add_forwarding(app: FastAPI, api: APIRouter, engine: ServeEngine) -> None:
