@@ -74,7 +74,7 @@ class ClusterNode:
             self._failure = str(error)
         except BaseException as error:  # a plugin may raise anything
             self._failure = describe(error)
-        self._failure = self._failure or "its pipeline has ended"
+        self._failure = self._failure or "its run is over"
 
     def _run(self, job: NodeJob) -> None:
         from streamkit.serve.app import create_app

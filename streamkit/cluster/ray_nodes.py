@@ -165,7 +165,7 @@ class NodeHandle:
             return None
         self.heard_s = time.monotonic()
         if report.failure:
-            self.end(report.failure, crashed=True)
+            self.end(f"has ended: {report.failure}", crashed=True)
             return None
         self.latest = report
         if report.messages:
