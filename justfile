@@ -74,6 +74,17 @@ mutants package *args:
 known-mutants *args:
     python tests/mutants/run.py known {{ args }}
 
+# Build the image streamkit:cpu or streamkit:gpu: `just image gpu --build-arg EXTRAS=serve,track`.
+image target="cpu" *args:
+    docker build -f examples/deploy/Dockerfile --target {{ target }} -t streamkit:{{ target }} \
+        --build-arg VERSION=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' streamkit/core/version.py) \
+        --build-arg REVISION=$(git rev-parse HEAD) {{ args }} .
+
+# Resolve the packages of an image with pip, without installing any.
+image-packages target="gpu":
+    python -m pip install --dry-run --ignore-installed --constraint constraints.txt \
+        ".[{{ target }},$(sed -n 's/^ARG EXTRAS=//p' examples/deploy/Dockerfile)]"
+
 # Run what must pass before a change is merged.
 gate:
     .ci/run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command of streamkit: `python run.py pipeline.yaml`; `python run.py --help` says the rest."""
 
 try:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network family: CenterNet, "Objects as Points" (https://github.com/xingyizhou/CenterNet)."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stage that needs detections only: it emits events when there are too many objects."""
 
 from dataclasses import field

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stage between the parts of `detect` that changes the tensor, on the CPU or the GPU."""
 
 from typing import Annotated

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network family: NanoDet-Plus, as its authors export it (https://github.com/RangiLyu/nanodet)."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A minimal tracker: an example of a stage that processes batches and has a state for each source."""
 
 from dataclasses import dataclass, field

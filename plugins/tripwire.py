@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stage that detects which tracks cross a line, and in which direction. The built-in `line_counter` does more."""
 
 from dataclasses import field

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """streamkit: video analytics as a YAML and a few lines of Python, on the GPU or without one."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m streamkit`: the same as the command `streamkit`."""
 
 from streamkit.cli import main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Line crossing, zones, direction, speed and heat maps as functions and state on flat arrays; no stages.
 
 `per_source_steps.py` splits a batch into steps of one frame per source, with all tracked objects in common arrays.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Points, lines, polygons and the ground plane, in arrays. Coordinates are float64; y points down, as in an image."""
 
 from __future__ import annotations

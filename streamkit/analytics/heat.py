@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accumulated time of objects by place in the frame, and its rendering as colours."""
 
 from __future__ import annotations

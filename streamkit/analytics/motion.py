@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Velocity of tracks: a line fitted to each track's recent positions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A batch split into steps: one frame per source at a time, with all their tracked objects in common arrays."""
 
 from __future__ import annotations

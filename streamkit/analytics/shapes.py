@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of options for lines and areas: lists of points, validated when read; one, or several by name."""
 
 from __future__ import annotations

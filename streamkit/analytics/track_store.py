@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of tracks: a row for each track of each source, in columns of flat arrays."""
 
 from __future__ import annotations

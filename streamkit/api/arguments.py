@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the arguments of `streamkit.run` and `streamkit.Pipeline` to a graph."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The implementation of `core.delegation.FrameFunctions`, from all layers."""
 
 from streamkit.api.notebook import html, table_html

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`streamkit.run`: a pipeline whose frames a Python loop reads."""
 
 from __future__ import annotations

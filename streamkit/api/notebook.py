@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames and tables as HTML for notebooks: a small image with the objects drawn, and a table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`streamkit.Pipeline`: a running pipeline that a program controls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detections as tables of other libraries: pandas and supervision, which are optional."""
 
 from __future__ import annotations

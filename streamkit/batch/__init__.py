@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Archives: processes many files with warm pipelines in several processes, into one crash-safe data set.
 
     inputs ─► work ─► manager ─► worker pool ─► a file's parts of the data set ─► its row, by the manager

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The format coco: one file of instances for each video, and a merged file of all."""
 
 from __future__ import annotations
@@ -40,9 +41,8 @@ class CocoPart(TextPart):
 
     def begin(self) -> None:
         """Start the annotations; the images follow them."""
-        self._categories = {label: number for number, label in enumerate(self.labels, 1)}
-        self._points: dict[str, Any] = {}
-        self._frames = self._found = 0
+        self._instances = CocoInstances(self.labels)
+        self._frames = 0
         self._images = tempfile.SpooledTemporaryFile(_HELD, dir=str(Path(self.path).parent))  # noqa: SIM115  # closed in close
         self.put(b'{"annotations":[')
 
@@ -55,9 +55,8 @@ class CocoPart(TextPart):
         }  # fmt: skip
         with self._file.out():
             self._images.write((b"," if self._frames > 1 else b"") + orjson.dumps(image))
-        for table in frame.tables.values():
-            for one in self._annotations(table, frame) if len(table) else ():
-                self.put((b"," if self._found > 1 else b"") + orjson.dumps(one))
+        for one in self._instances.annotations(frame, self._frames):
+            self.put((b"," if one["id"] > 1 else b"") + orjson.dumps(one))
 
     def finish(self) -> None:
         """Write the images and the categories."""
@@ -65,15 +64,37 @@ class CocoPart(TextPart):
         self._images.seek(0)
         while block := self._images.read(1 << 16):
             self.put(block)
-        made = [{"id": i, "name": name, **self._points.get(name, {})} for name, i in self._categories.items()]
-        self.put(b'],"categories":' + orjson.dumps(made) + b"}\n")
+        self.put(b'],"categories":' + orjson.dumps(self._instances.categories()) + b"}\n")
 
     def close(self) -> None:
         """Discard an incomplete file."""
         super().close()
         self._images.close()
 
-    def _annotations(self, table: Detections, frame: Frame) -> Iterator[dict[str, Any]]:
+
+class CocoInstances:
+    """The annotations and categories of a COCO file.
+
+    Args:
+        labels: the classes in the order of their ids, from 1; others are added as they occur.
+    """
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._ids = {label: number for number, label in enumerate(labels, 1)}
+        self._points: dict[str, Any] = {}
+        self._found = 0
+
+    def categories(self) -> list[dict[str, Any]]:
+        """The categories so far, with the names of keypoints if objects have some."""
+        return [{"id": i, "name": name, **self._points.get(name, {})} for name, i in self._ids.items()]
+
+    def annotations(self, frame: Frame, image: int) -> Iterator[dict[str, Any]]:
+        """The objects of a frame, which is the image with this id."""
+        for table in frame.tables.values():
+            if len(table):
+                yield from self._annotations(table, frame, image)
+
+    def _annotations(self, table: Detections, frame: Frame, image: int) -> Iterator[dict[str, Any]]:
         numbers = numbers_of(table, [frame])
         sides = np.rint((numbers[:, 2:4] - numbers[:, :2]) * 100) / 100
         areas = np.rint(sides[:, 0] * sides[:, 1] * 100) / 100
@@ -83,7 +104,7 @@ class CocoPart(TextPart):
             self._found += 1
             mask = None if masks is None else masks[i]
             one = {
-                "id": self._found, "image_id": self._frames, "category_id": self._category(label),
+                "id": self._found, "image_id": image, "category_id": self._ids.setdefault(label, len(self._ids) + 1),
                 "bbox": [*numbers[i, :2].tolist(), *sides[i].tolist()],
                 "area": rle.area(mask) if mask is not None else float(areas[i]), "iscrowd": 0,
                 "score": float(numbers[i, 4]),
@@ -98,9 +119,6 @@ class CocoPart(TextPart):
             if tracks is not None and tracks[i] != -1:
                 one["track_id"] = tracks[i]
             yield one
-
-    def _category(self, label: str) -> int:
-        return self._categories.setdefault(label, len(self._categories) + 1)
 
     def _pose(self, points: np.ndarray, label: str, table: Detections) -> dict[str, Any]:
         """COCO's x, y and visibility of each point (2 if it was found), and separate scores."""

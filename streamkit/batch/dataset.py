@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data set's Parquet sink: collects the rows of a file by batch, and writes them as Arrow tables.
 
 Python's cost per frame limits the number of files at once: a batch becomes columns once, each frame keeps only the
@@ -31,7 +32,7 @@ _HEAVY = ("mask", "vector", "points")
 
 @dataclass(eq=False)
 class DataSet(Sink):
-    """Write one file's objects and events, and its frames if the pipeline has facts of whole frames.
+    """Write one file's objects, events and frames.
 
     Attributes:
         path: the file of objects, such as "out/objects/{source}.parquet"; other tables are in sibling folders.
@@ -56,7 +57,8 @@ class DataSet(Sink):
         }
         self._schemas = schemas
         self._objects = ObjectCollector(self.tables, schemas["objects"], self._key, self._source)
-        self._held: dict[str, list[dict[str, Any]]] = {name: [] for name in schemas if name != "objects"}
+        self._frames = FrameCollector(schemas["frames"], self._key, self._source)
+        self._events: list[dict[str, Any]] = []
         self._ended = False
 
     @staticmethod
@@ -73,28 +75,25 @@ class DataSet(Sink):
         objects = self._objects.add(encoded)
         if self._objects.full:
             self._files["objects"].write(self._objects.take())
-        if frame.events:
-            self._hold("events", [event_row(event, self._key, self._source) for event in frame.events])
-        if self.tables.facts:
-            self._hold("frames", [frame_row(frame, objects, self._key, self._source)])
+        self._events += [event_row(event, self._key, self._source) for event in frame.events]
+        if len(self._events) >= _EVENTS:
+            self._write_events()
+        self._frames.add(frame, objects)
+        if self._frames.rows >= _EVENTS:
+            self._files["frames"].write(self._frames.take())
 
-    def _hold(self, name: str, rows: list[dict[str, Any]]) -> None:
-        held = self._held[name]
-        held += rows
-        if len(held) >= _EVENTS:
-            self._write(name)
-
-    def _write(self, name: str) -> None:
-        if rows := self._held[name]:
-            self._files[name].write(arrow().Table.from_pylist(rows, self._schemas[name]))
-            self._held[name] = []
+    def _write_events(self) -> None:
+        self._files["events"].write(arrow().Table.from_pylist(self._events, self._schemas["events"]))
+        self._events = []
 
     def end(self, source: str) -> None:
         """Write the remaining rows and publish the parts; the video has ended."""
         if self._objects.rows:
             self._files["objects"].write(self._objects.take())
-        for name in self._held:
-            self._write(name)
+        if self._events:
+            self._write_events()
+        if self._frames.rows:
+            self._files["frames"].write(self._frames.take())
         for file in self._files.values():
             file.finish()
 
@@ -284,11 +283,38 @@ def event_row(event: Event, key: str, source: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def frame_row(frame: Frame, objects: int, key: str, source: str) -> dict[str, Any]:
-    """A row of the table of frames."""
-    return {
-        "key": key, "source": source, "frame": frame.index, "pts_s": round(frame.pts_s, 6), "width": frame.width,
-        "height": frame.height, "objects": objects, "error": frame.error,
-        "damaged": frame.damaged,
-        "facts": as_json(frame.facts).decode() if frame.facts else None,
-    }  # fmt: skip
+class FrameCollector:
+    """Collects the rows of one file's frames by column: every processed frame has one.
+
+    Args:
+        schema: Arrow schema of the table of frames.
+        key: the file's key.
+        source: the file's name.
+    """
+
+    def __init__(self, schema: Any, key: str, source: str) -> None:
+        self._schema, self._key, self._source = schema, key, source
+        self._columns: dict[str, list[Any]] = {name: [] for name in schema.names if name not in ("key", "source")}
+
+    @property
+    def rows(self) -> int:
+        """Number of collected rows."""
+        return len(self._columns["frame"])
+
+    def add(self, frame: Frame, objects: int) -> None:
+        """Add a frame with this number of objects."""
+        values = (
+            frame.index, round(frame.pts_s, 6), frame.width, frame.height, objects, frame.error, frame.damaged,
+            as_json(frame.facts).decode() if frame.facts else None,
+        )  # fmt: skip
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+
+    def take(self) -> Any:
+        """Return the collected rows as an Arrow table, and start over."""
+        pa, rows = arrow(), self.rows
+        columns = [pa.repeat(self._key, rows), pa.repeat(self._source, rows)]
+        columns += [pa.array(values, self._schema.field(name).type) for name, values in self._columns.items()]
+        for column in self._columns.values():
+            column.clear()
+        return pa.Table.from_arrays(columns, schema=self._schema)

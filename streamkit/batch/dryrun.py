@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shows what a run would do, and estimates its duration from headers and from a few seconds of a few files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The output folder of a data set: its pipeline, its lock, and which files are done."""
 
 from __future__ import annotations
@@ -35,16 +36,24 @@ def manifest(out: Path) -> dict[str, Any]:
     path = out / MANIFEST
     try:
         return _manifest(path, path.stat().st_mtime_ns)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not the description of a data set: {error}") from error
 
 
 @lru_cache(maxsize=8)
 def _manifest(path: Path, changed_ns: int) -> dict[str, Any]:
-    made = json.loads(path.read_text(encoding="utf-8"))
-    if made["schema"] != SCHEMA:
-        raise ValueError(f"its schema is {made['schema']!r}, and this version writes {SCHEMA!r}")
-    return {"pipeline": str(made["pipeline"]), "identity": dict(made["identity"])}
+    return parse_manifest(path.read_text(encoding="utf-8"), str(path))
+
+
+def parse_manifest(text: str, name: str) -> dict[str, Any]:
+    """The content of a `streamkit.json`; `name` is its path or address. See `manifest`."""
+    try:
+        made = json.loads(text)
+        if made["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {made['schema']!r}, and this version writes {SCHEMA!r}")
+        return {"pipeline": str(made["pipeline"]), "identity": dict(made["identity"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{name} is not the description of a data set: {error}") from error
 
 
 class FileRow(NamedTuple):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text formats: one file for each video, which appears when the video has ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Identities in readable form: what the results depend on, of the pipeline without sources and sinks, and of a file.
 
 Runs with the same identity give the same rows, so files that one has done are skipped by the other. Paths, the device,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolves command-line arguments to the files of an archive: patterns, folders, lists, and addresses."""
 
 from __future__ import annotations

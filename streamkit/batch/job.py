@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that the parts of a batch run exchange, between processes and machines."""
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ class Outcome:
         duration_s: duration of the processed part of the video, in seconds.
         seconds: how long it took.
         facts: columns for the table of files: codec, width, height, fps, frames, duration_s, and the counts
-            `concealed_errors`, `damaged_frames` and `failed_frames`.
+            `concealed_errors`, `damaged_frames` and `failed_frames`. And `copied`: a remote file was copied first,
+            because its server sends only whole files.
     """
 
     job: BatchJob

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distributes the files of a run to its workers, the largest first, and commits their results.
 
 A file of unknown size comes first, because it may be the largest.
@@ -41,6 +42,7 @@ class RunCounts:
         failed_frames: frames on which a stage failed, in files that are done.
         damaged_files: files that are done and have damaged frames.
         damaged_frames: number of damaged frames in those.
+        copied: remote files that were copied first, because their server sends only whole files.
         seconds: duration of the run.
         causes: failed files by category.
         failures: outcomes of the failed files.
@@ -60,6 +62,7 @@ class RunCounts:
     failed_frames: int = 0
     damaged_files: int = 0
     damaged_frames: int = 0
+    copied: int = 0
     seconds: float = 0.0
     causes: Counter[str] = field(default_factory=Counter)
     failures: list[Outcome] = field(default_factory=list)
@@ -73,6 +76,7 @@ class RunCounts:
             self.failures.append(outcome)
             return
         self.done += 1
+        self.copied += outcome.facts.get("copied", False)
         self.video_s += outcome.duration_s
         self.frames += outcome.frames
         self.objects += outcome.objects

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The result files of one video: their paths, formats, checks and removal.
 
 out/streamkit.json            the pipeline that the folder belongs to

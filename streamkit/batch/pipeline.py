@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The graphs of a batch run: a pipeline's stages without sources, with the data set's sinks in place of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a file's header without decoding, and classifies why a file failed."""
 
 from __future__ import annotations
@@ -6,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamkit.batch.remote import open_system, raised_as
+from streamkit.batch.remote import open_ranges, raised_as
 from streamkit.core.errors import DeviceError, OutputError, SourceError, StreamkitError, describe
 from streamkit.media.source_errors import check_file
 from streamkit.media.uris import is_path, local_path, mask
@@ -68,13 +69,11 @@ def probe(uri: str) -> Probe:
             check_file(local_path(uri))
             with closing(Demuxer(uri)) as demuxer:
                 return _said(demuxer)
-        with raised_as(SourceError, uri):
-            system, path = open_system(uri)
-            with system.open(path, "rb", block_size=_BLOCK_BYTES) as file:
-                if getattr(file, "size", 0) is None:  # the server sends no ranges of it
-                    return Probe()
-                with closing(Demuxer(uri, file=file)) as demuxer:
-                    return _said(demuxer)
+        with raised_as(SourceError, uri), open_ranges(uri, _BLOCK_BYTES) as file:
+            if getattr(file, "size", 0) is None:  # the server sends no ranges of it
+                return Probe()
+            with closing(Demuxer(uri, file=file)) as demuxer:
+                return _said(demuxer)
     except (StreamkitError, OSError) as error:
         text = describe(error).removeprefix(mask(uri)).removeprefix(":").strip()
         return Probe(problem=text, kind=cause(error)[0])

@@ -1,12 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures how much of a video was processed, by its packets: headers may promise more than the file has."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import IO, Any, cast
 
+from streamkit.batch.remote import RangeFile
 from streamkit.core.data import Frame
 from streamkit.media.frame_sampling import frame_range
 from streamkit.stages.sources.source import VideoSource
@@ -18,15 +21,24 @@ _RATE = 25.0
 _SLACK_S = 1e-6
 
 
+@dataclass(eq=False, kw_only=True)
 class MeasuredSource(VideoSource):
-    """A video that reports, when it ends or breaks off, how many seconds of it were processed."""
+    """A video that reports, when it ends or breaks off, how many seconds of it were processed.
+
+    Attributes:
+        file: an open remote file to read in place of `uri`, which then is only its name.
+    """
+
+    file: RangeFile | None = None
 
     def frames(self) -> Iterator[Frame]:
         """Measure the packets of the frames; see `VideoSource.frames`."""
         span = ProcessedDuration(self.start, self.end)
-        self.context = replace(self.context, runtime=replace(self.context.runtime, on_packet=span))
+        runtime = replace(self.context.runtime, on_packet=span, file=cast("IO[bytes] | None", self.file))
+        self.context = replace(self.context, runtime=runtime)
         try:
-            yield from super().frames()
+            with nullcontext() if self.file is None else self.file.checked():
+                yield from super().frames()
         finally:
             self.context.runtime.facts[PROCESSED_S] = span.seconds
 

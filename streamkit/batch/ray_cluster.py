@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joins a Ray cluster, packs the files that its workers need, and computes how many workers it has room for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worker pool of a Ray cluster, with actors in place of local processes.
 
 Ray chooses the nodes, waits for room, and reports lost actors. Files are assigned as in the local pool.

@@ -1,4 +1,5 @@
-"""Remote files: finds them with fsspec, reports why it cannot, and copies them to local paths."""
+# SPDX-License-Identifier: Apache-2.0
+"""Remote files: finds them with fsspec, reports why it cannot, and reads them by ranges, or from a local copy."""
 
 from __future__ import annotations
 
@@ -32,6 +33,9 @@ _UNREACHABLE = ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClo
 _AT_ONCE = 16
 """Files whose metadata is requested at the same time."""
 _COPY_PREFIX = ".fetch-"
+_BLOCK_BYTES = 1 << 20
+_BLOCKS = 8
+"""Blocks of a file in memory: a container may alternate between distant places, such as its index and its data."""
 
 
 def find(pattern: str) -> Iterator[VideoFile]:
@@ -169,7 +173,140 @@ def before_wildcard(parts: Iterable[str]) -> list[str]:
     return list(itertools.takewhile(lambda part: not is_wild(part), parts))
 
 
-# ------------------------------------------------------------------------------------------------------------- copies
+# ------------------------------------------------------------------------------------------------------------ reading
+
+
+@contextmanager
+def opened(file: VideoFile, folder: Path) -> Iterator[tuple[str, RangeFile | None]]:
+    """A path to read a file from; with an open file in place of the path if it is remote and its server sends ranges.
+
+    If the server does not, the path is that of a temporary copy; see `local`.
+
+    Raises:
+        SourceError: the file cannot be read, has changed since it was found, or is a pipe or device.
+        OutputError: a copy cannot be written.
+    """
+    remote = None if is_path(file.uri) else _opened_by_ranges(file)
+    if remote is None:
+        with local(file, folder) as path:
+            yield str(path), None
+        return
+    try:
+        yield remote.name, remote
+    finally:
+        remote.close()
+
+
+class RangeFile:
+    """A remote file that is read by ranges, with a read-ahead cache; FFmpeg reads it like a local file.
+
+    A failed read ends the file for FFmpeg; read within `checked`, which raises the error.
+
+    Args:
+        uri: the address.
+        file: the file as fsspec opens it.
+
+    Attributes:
+        name: the last part of the address: some formats are recognised by their extension only.
+    """
+
+    def __init__(self, uri: str, file: Any) -> None:
+        self.name = PurePosixPath(uri).name
+        self._uri, self._file = uri, file
+        self._error: SourceError | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        """Read bytes; none at the end and after an error. Never raises: PyAV prints errors that follow each other."""
+        if self._error is None:
+            try:
+                with raised_as(SourceError, self._uri):
+                    return bytes(self._file.read(size))
+            except SourceError as error:
+                self._error = error
+        return b""
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move to a position; return it."""
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        """The position."""
+        return int(self._file.tell())
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Raise the error of a read that failed, in place of what the block makes of the missing bytes."""
+        try:
+            yield
+        except SourceError:
+            if self._error is not None:
+                raise self._error from None
+            raise
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """End reading ahead."""
+        with suppress(Exception):  # a failed prefetch, or each file system's own errors
+            self._file.close()
+
+
+def open_ranges(uri: str, block_bytes: int = _BLOCK_BYTES) -> Any:
+    """A file of fsspec that is read in blocks, the next one in the background.
+
+    Raises:
+        SourceError: it cannot be opened.
+    """
+    with raised_as(SourceError, uri):
+        system, path = open_system(uri)
+        system.invalidate_cache()  # otherwise the size and ETag are those of an earlier listing
+        return system.open(
+            path, "rb", block_size=block_bytes, cache_type="background", cache_options={"maxblocks": _BLOCKS}
+        )
+
+
+def _opened_by_ranges(file: VideoFile) -> RangeFile | None:
+    """The open file; None if its server sends only whole files."""
+    found = open_ranges(file.uri)
+    size = getattr(found, "size", None)
+    try:
+        if size is not None:
+            _check_size(file, size)
+            _check_etag(file, found)
+            with raised_as(SourceError, file.uri):
+                if not size or _ends_readable(found, size):
+                    return RangeFile(file.uri, found)
+    except BaseException:
+        found.close()
+        raise
+    found.close()
+    return None
+
+
+def _ends_readable(found: Any, size: int) -> bool:
+    """Whether the last byte can be read without those before it; the block with it is cached, and often needed."""
+    try:
+        found.seek(size - 1)
+        last = bytes(found.read(1))
+        found.seek(0)
+    except (ValueError, NotImplementedError):  # of fsspec: the server answers with the whole file
+        return False
+    return len(last) == 1
+
+
+def _check_size(file: VideoFile, size: int) -> None:
+    if file.size is not None and size != file.size:
+        raise SourceError(
+            f"{mask(file.uri)} has {size:,} bytes, and had {file.size:,} when it was found: it has changed, or the "
+            "connection broke off",
+            cause="lost",
+        )
+
+
+def _check_etag(file: VideoFile, found: Any) -> None:
+    now = str((getattr(found, "details", None) or {}).get("ETag") or "").strip('"')
+    if now and file.version and now != file.version:
+        raise SourceError(f"{mask(file.uri)} has changed since it was found: its ETag is another one", cause="lost")
 
 
 @contextmanager
@@ -222,10 +359,4 @@ def _copy(file: VideoFile, path: Path) -> None:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
                 raise OutputError(f"{path.parent.parent}: no file can be copied there: {error.strerror}") from error
             raise
-    size = path.stat().st_size
-    if file.size is not None and size != file.size:
-        raise SourceError(
-            f"{mask(file.uri)} has {size:,} bytes, and had {file.size:,} when it was found: it has changed, or the "
-            "connection broke off",
-            cause="lost",
-        )
+    _check_size(file, path.stat().st_size)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress of a run over many files, the summary at its end, and its report."""
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def lines(counts: RunCounts) -> Iterator[str]:
     if counts.damaged_files:
         found = f"{counts.damaged_frames:,}, in {counts.damaged_files:,} done files"
         yield f"damaged frames: {found}; --strict fails these files"
+    if counts.copied:
+        yield f"copied before they were read, because their server sends only whole files: {counts.copied:,} files"
     for how, count in counts.workers_lost.most_common():
         yield f"workers lost: {count:,}, {how}"
     for outcome in counts.failures[:_SHOWN]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of a data set: their columns, the same for every file, and the conversion of results to Arrow arrays.
 
 The pipeline determines the columns: `track_id` with a tracker, a column for each measure, typed columns for attributes,
@@ -135,13 +136,11 @@ class DatasetTables:
 
     Attributes:
         columns: additional columns of objects.
-        facts: whether the pipeline has facts of whole frames, and so a table of frames.
         others: whether objects may have undeclared columns, which go into `extra` as JSON.
         labels: the classes without duplicates, by detector.
     """
 
     columns: tuple[ObjectColumn, ...] = ()
-    facts: bool = False
     others: bool = False
     labels: tuple[str, ...] = field(default=())
 
@@ -155,12 +154,12 @@ def _schemas(tables: DatasetTables) -> dict[str, Any]:
     where = _WHERE + " stage:string"
     objects = where + " label:string class_id:int32 score:float damaged:bool x1:float y1:float x2:float y2:float"
     more = [(column.name, column.type) for column in tables.columns]
-    made = {
+    frames = " width:int32 height:int32 objects:int32 error:string damaged:bool facts:string"
+    return {
         "objects": _schema(objects, *more, *([("extra", "string")] if tables.others else [])),
         "events": _schema(where + " kind:string track_id:int64 data:string"),
+        "frames": _schema(_WHERE + frames),
     }
-    frames = " width:int32 height:int32 objects:int32 error:string damaged:bool facts:string"
-    return {**made, "frames": _schema(_WHERE + frames)} if tables.facts else made
 
 
 def _schema(columns: str, *more: tuple[str, Any]) -> Any:
@@ -184,12 +183,7 @@ def tables_of(graph: Graph) -> DatasetTables:
     labels = dict.fromkeys(
         label for node in nodes if "detections" in node.type.spec.writes for label in node.labels
     )  # fmt: skip
-    facts = any(
-        issubclass(node.type, (apply_results.ApplyFrameAttributes, apply_results.ApplyRegions))
-        or not node.type.spec.built_in
-        for node in nodes
-    )
-    return DatasetTables(tuple(found[name] for name in order), facts, others, tuple(labels))
+    return DatasetTables(tuple(found[name] for name in order), others, tuple(labels))
 
 
 def _columns(node: Node) -> dict[str, ObjectColumn]:

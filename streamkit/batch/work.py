@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Determines the files to process, and commits their results to the data set's folder.
 
 A file's row in `files` is written last: a file is done when its row exists. Parts without a row, left by a crash, are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker: one warm pipeline, which processes files one after the other, or several in parallel."""
 
 from __future__ import annotations
@@ -5,19 +6,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome, printable
 from streamkit.batch.pipeline import graph_for, source_options
 from streamkit.batch.probe import cause
 from streamkit.batch.processed_duration import PROCESSED_S, MeasuredSource
-from streamkit.batch.remote import local
+from streamkit.batch.remote import opened
 from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.errors import OutputError, SourceError, describe
-from streamkit.media.uris import mask
+from streamkit.media.uris import is_path, mask
 from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
+from streamkit.runtime.observe import telemetry
 
 if TYPE_CHECKING:
     from streamkit.runtime.ingest.source_status import SourceState
@@ -88,22 +89,24 @@ class BatchWorker:
             The result; `again` is set if the file may not be the cause of a failure.
         """
         begun = time.perf_counter()
-        path = Path(job.file.uri)
+        path, copied = job.file.uri, False
         self._jobs[job.key], self._names[job.key] = job, job.file.name
         try:
-            with local(job.file, self.settings.out) as path:
-                options = {"uri": str(path), **source_options(self.settings.selection)}
+            with opened(job.file, self.settings.out) as (path, file):
+                copied = file is None and not is_path(job.file.uri)
+                options = {"uri": path, "file": file, **source_options(self.settings.selection)}
                 state = self._warm.send(SourceConfig(job.key, MeasuredSource, options, self._place), on_read)
         except Exception as error:  # from the copy, or from the end of the whole pipeline
             return _failed(job, begun, *self._cause(error), _without(path, describe(error)))
         finally:
             del self._jobs[job.key], self._names[job.key]
-        facts = {**state.facts, **_error_counts(state)}
+        facts = {**state.facts, **_error_counts(state), **({"copied": True} if copied else {})}
         counts: dict[str, Any] = {
             "frames": state.out, "objects": state.objects, "duration_s": facts.pop(PROCESSED_S, 0.0), "facts": facts,
         }  # fmt: skip
         if state.raised is not None and not self._ends_before(state) and not self._keeps(state):
-            return _failed(job, begun, *cause(state.raised), _without(path, state.error or ""), **counts)
+            text = _without(job.file.uri, _without(path, state.error or ""))
+            return _failed(job, begun, *cause(state.raised), text, **counts)
         if state.failed and state.failed >= state.out:
             return _failed(job, begun, "stage", False, f"every frame failed: {state.first_failure}", **counts)
         return Outcome(job, "done", seconds=time.perf_counter() - begun, **counts)
@@ -124,6 +127,12 @@ class BatchWorker:
                 frames, done = state.out, min(1.0, max(0.0, state.pts_s / length_s)) if length_s else 0.0
             found.append(FileProgress(key, job.file.name, frames, done))
         return found
+
+    def metrics(self) -> Any:
+        """A registry with the metrics of its pipeline, for all files together."""
+        from streamkit.runtime.observe.metrics import registry
+
+        return registry(self._warm, by_source=False)
 
     def close(self) -> bool:
         """Stop the pipeline and abandon files in progress. False if something hangs: the process must exit hard."""
@@ -150,6 +159,7 @@ def work(
     link: ParentConnection, settings: BatchSettings, device: str, slots: int, cores: int | None, part: tuple[int, int]
 ) -> None:  # fmt: skip
     """Run a worker process: open the pipeline, and process files, each on its own thread, until stopped."""
+    exported = telemetry.open_telemetry()
     worker = BatchWorker(settings, device, slots, cores, part)
     link.send("ready")
 
@@ -161,7 +171,10 @@ def work(
         if worker.over and not worker.progress():
             end_at_once()  # the pipeline has ended: the pool starts a new process
 
-    with PeriodicTimer(PROGRESS_EVERY_S, lambda: link.send("progress", tuple(worker.progress()))):
+    with (
+        telemetry.exporting(exported, lambda: worker.metrics()),
+        PeriodicTimer(PROGRESS_EVERY_S, lambda: link.send("progress", tuple(worker.progress()))),
+    ):
         for kind, value in link.orders():
             if kind == "job":
                 start(f"file/{value.key}", lambda job=value: do(job))  # type: ignore[misc]
@@ -173,9 +186,9 @@ def work(
         end_at_once()
 
 
-def _without(path: Path, cause: str) -> str:
+def _without(path: str, cause: str) -> str:
     """A cause without the leading path of the file, which may be that of a copy."""
-    return cause.removeprefix(mask(str(path))).lstrip(": ")
+    return cause.removeprefix(mask(path)).lstrip(": ")
 
 
 def _failed(job: BatchJob, begun: float, kind: str, again: bool, cause: str, **counts: Any) -> Outcome:

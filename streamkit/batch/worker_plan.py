@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The number of workers of a batch run on one machine: one per CPU core, or as many processes as a GPU needs."""
 
 from __future__ import annotations

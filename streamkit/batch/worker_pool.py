@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Worker pools: assign files to workers, handle their messages, and replace workers that died or hang.
 
 The pool of one machine has a process per worker; `ray_worker_pool.py` has that of a Ray cluster.
@@ -18,6 +19,7 @@ from streamkit.core.errors import StreamkitError
 from streamkit.core.logs import worker_log
 from streamkit.runtime.multiprocess.children import Child, SupervisedWorker, Supervisor, error_of, kill_all, wait
 from streamkit.runtime.multiprocess.mps import MpsDaemon
+from streamkit.runtime.observe import telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -299,7 +301,7 @@ class LocalWorkerPool(WorkerPool):
                 self._mps.restart()
             env = self._mps.environment
         job = self._settings, self._devices[number], self.slots, self._cores, part
-        return Child(f"worker/{number}", work, *job, env=env)
+        return Child(f"worker/{number}", work, *job, env={**env, **telemetry.child_environment(number)})
 
     def location(self, worker: PooledWorker) -> str:
         """The worker's device; see `WorkerPool.location`."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures this machine: `streamkit bench cpu`, `streamkit bench gpu`, `streamkit capacity PIPELINE.yaml`.
 
 cpu.py         streamkit against a plain loop on the CPU: alternating runs, medians, thresholds

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`streamkit capacity PIPELINE.yaml`: how many streams of a pipeline's kind a device can run, and what limits it.
 
 The number is measured: the pipeline runs with N paced copies of its sources in a separate process, with increasing N,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a module of the benchmarks in a separate process: a specification goes there, results come back as they arrive.
 
 A specification is a dataclass of the module. `results` is the parent's side; the module calls `main`, the child's side.

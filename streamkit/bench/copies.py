@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multiplies a pipeline's sources into paced copies, and redirects its outputs to a folder.
 
 The changed pipeline is written as a YAML text, because worker processes read the text of the pipeline they run.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`streamkit bench cpu`: streamkit against a plain loop, and the cost of streamkit itself.
 
 Both sides run alternately, each in its own process, and medians are compared; so other load on the machine affects

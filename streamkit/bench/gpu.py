@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`streamkit bench gpu`: the speed of each part of a pipeline alone, of whole pipelines, and the bottleneck.
 
 The parts are measured in one process (`limits.py`), each whole pipeline in its own process (`trial.py`), for its own

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that measures the cost of a graph itself: stages that do nothing, and memory over many frames."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is measured: the data folder's clips, long clips made from them without encoding, and its networks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that measures the speed of each part of a pipeline alone: the limits of whole pipelines.
 
 It describes the machine, then returns a `Measurement` for each part, as it is measured. Decoding uses the product's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Load of a run and of the machine: counters, cores, memory, and the GIL."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plain loop without streamkit, as the other side of `bench cpu` and of `benchmarks/performance.py`.
 
 OpenCV decodes and resizes, ONNX Runtime runs one frame at a time with its default options, OpenCV runs NMS, and

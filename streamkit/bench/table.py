@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows of `bench gpu`: a part of a pipeline or the whole, its speed, and its most used resource."""
 
 from __future__ import annotations

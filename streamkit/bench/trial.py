@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a pipeline in a separate process and measures it in steady state; `measure` is the parent's side.
 
 The process waits until every source has delivered a frame, the first records are written, and `warmup_s` more; then it
@@ -20,7 +21,7 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core.data import Device
 from streamkit.core.errors import StreamkitError
-from streamkit.core.logs import as_message, messages_to
+from streamkit.core.logs import messages_to, text_lines
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import Stopped, side_by_side
 from streamkit.runtime.multiprocess.fleet import prepare
@@ -141,7 +142,7 @@ def run(spec: TrialSpec) -> TrialResult:
             found.messages += removed
             set_ = {}  # the text of the copies contains them
         first = config.device[0] if isinstance(config.device, list) else config.device
-        with messages_to(lambda text, *_: found.messages.append(as_message(text))):
+        with messages_to(lambda record: found.messages.append(text_lines(record))):
             device = choose(first)
             pipeline = prepare(build(config), path, set_)
             with side_by_side(_Observer(spec, pipeline, device, found)):

@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit batch`: runs a pipeline over many files, into one data set."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,7 @@ def _rate(value: str) -> float:
 @click.option("--dry-run", is_flag=True, help="report what a run would do, without running")
 @common.SET
 @common.REPORT
+@common.log_options
 def batch(
     pipeline: Path, patterns: tuple[str, ...], out: Path, formats: str, video: bool, set_: tuple[str, ...],
     dry_run: bool, every: int, fps: float | None, keyframes: bool, start: float, end: float | None, strict: bool,
@@ -112,12 +115,15 @@ def _run(
     from streamkit.batch.probe import probe
     from streamkit.batch.work import opened
     from streamkit.io.outputs import ReportFile
+    from streamkit.runtime.observe import telemetry
 
+    exported = telemetry.open_telemetry()  # the workers export; this process names their run
     write_report = None if report is None else ReportFile(report)
     pool = _worker_pool(settings, graph, files, display, device, workers, ray, timeout)
     common.keep_stdout()
     code = 1
     with (
+        telemetry.exporting(exported),
         opened(graph, settings, files, overwrite=overwrite, retry_failed=retry_failed) as work,
         summary.watching(display) as on_progress,
     ):
@@ -139,7 +145,7 @@ def _run(
                 work.finish()
         except OutputError as error:
             code = 2
-            display.log(f"{error}; fix this and run the same command again to continue")
+            display.log(f"{error}; fix this and run the same command again to continue", logging.ERROR)
     for text in summary.lines(counts):
         display.log(text)
     if write_report is not None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands that measure: `streamkit bench` and `streamkit capacity`."""
 
 from __future__ import annotations

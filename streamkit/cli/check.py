@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `streamkit check` checks: the graph, packages, the networks of cards, and the tests in the YAML."""
 
 from __future__ import annotations

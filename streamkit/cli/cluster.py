@@ -1,4 +1,5 @@
-"""The command `run.py cluster`: runs a pipeline on several machines, with one API and page for all."""
+# SPDX-License-Identifier: Apache-2.0
+"""The command `streamkit cluster`: runs a pipeline on several machines, with one API and page for all."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from streamkit.cli.serve import ServerOptions, checker_of, read_credentials, run
 @click.command()
 @click.argument("cluster", type=click.Path(path_type=Path))
 @server_options
+@common.log_options
 def cluster(cluster: Path, **server: Any) -> int:
     """Run a pipeline on the machines of a Ray cluster, with one API and page for all."""
     from streamkit.cli.progress import open_display
@@ -25,9 +27,11 @@ def cluster(cluster: Path, **server: Any) -> int:
 
     check_packages()
     from streamkit.cluster.forward import add_forwarding
+    from streamkit.runtime.observe import telemetry
     from streamkit.serve.pipeline_file import PipelineFile
 
     given, display = ServerOptions(**server), open_display()
+    exported = telemetry.open_telemetry()
     known = read_cluster(cluster)
     load_graph(known)  # mistakes in the files come before those of the cluster
     tokens = read_credentials(given)
@@ -46,11 +50,11 @@ def cluster(cluster: Path, **server: Any) -> int:
     def add_routes(app: Any, api: Any) -> None:
         add_forwarding(app, api, engine)
 
-    return run_server(engine, given, tokens, display, f"serving {known.pipeline} on a cluster", add_routes)
+    return run_server(engine, given, tokens, exported, display, f"serving {known.pipeline} on a cluster", add_routes)
 
 
 def check_cluster(path: Path) -> int:
-    """Check a cluster.yaml and its pipeline without joining a cluster, as `run.py check` does."""
+    """Check a cluster.yaml and its pipeline without joining a cluster, as `streamkit check` does."""
     from streamkit.cli.check import check
     from streamkit.cluster.cluster_file import read_cluster, read_pipeline
 

@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """The group of all subcommands, and the exit codes."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -13,17 +15,19 @@ import click
 from streamkit.cli.batch import batch
 from streamkit.cli.bench import bench, capacity
 from streamkit.cli.cluster import cluster
-from streamkit.cli.common import echo, exit_code
+from streamkit.cli.common import exit_code, show_error, show_record
 from streamkit.cli.demo import demo
 from streamkit.cli.docs import docs
 from streamkit.cli.eval import evaluate
+from streamkit.cli.export import export
 from streamkit.cli.init import init
 from streamkit.cli.inspect import check, doctor, explain, graph, list_, schema, test
 from streamkit.cli.models import models
+from streamkit.cli.query import query
 from streamkit.cli.run import run
 from streamkit.cli.serve import serve
 from streamkit.core.errors import StreamkitError
-from streamkit.core.logs import as_message, messages_to
+from streamkit.core.logs import FORMAT_VARIABLE, inherited_levels, logs_json, messages_to
 from streamkit.core.text import did_you_mean, renamed
 from streamkit.core.version import __version__
 
@@ -80,8 +84,8 @@ def cli() -> None:
 
 
 for one in (
-    demo, init, run, check, graph, test, serve, cluster, batch, evaluate, bench, capacity, list_, explain, schema,
-    models, doctor, docs,
+    demo, init, run, check, graph, test, serve, cluster, batch, query, export, evaluate, bench, capacity, list_,
+    explain, schema, models, doctor, docs,
 ):  # fmt: skip
     cli.add_command(one)
 
@@ -100,23 +104,37 @@ def main() -> None:
 def _run() -> int:
     """Run the command; return the exit code."""
     try:
-        with messages_to(lambda text, *_: echo(as_message(text), err=True)):
+        with messages_to(show_record, inherited_levels(), libraries=True):
             code = cli.main(standalone_mode=False)
     except click.NoSuchOption as error:
         known = [name for parameter in error.ctx.command.params for name in parameter.opts] if error.ctx else []
         hint = renamed(error.option_name, known)
-        (click.UsageError(f"{error.message.rstrip('.')}{hint}", error.ctx) if hint else error).show()
+        _show_usage(click.UsageError(f"{error.message.rstrip('.')}{hint}", error.ctx) if hint else error)
         code = 2
     except click.ClickException as error:
-        error.show()
+        _show_usage(error)
         code = 2
     except click.Abort:
         code = 130
     except StreamkitError as error:
-        echo(str(error), err=True)
+        show_error(str(error))
         code = exit_code(error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
+
+
+def _show_usage(error: click.ClickException) -> None:
+    """Show a mistake on the command line: its usage, or one line of JSON."""
+    if logs_json() or _asks_for_json(sys.argv):
+        os.environ[FORMAT_VARIABLE] = "json"
+        show_error(error.format_message())
+    else:
+        error.show()
+
+
+def _asks_for_json(words: list[str]) -> bool:
+    """Whether a command line that cannot be parsed asks for messages as JSON."""
+    return "--log-format=json" in words or ("--log-format", "json") in itertools.pairwise(words)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What subcommands share: options, readers, signals and exit codes."""
 
 from __future__ import annotations
@@ -6,12 +7,22 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from streamkit.core.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
+from streamkit.core.logs import (
+    FORMAT_VARIABLE,
+    LEVEL_VARIABLE,
+    json_line,
+    logs_json,
+    parse_levels,
+    set_levels,
+    text_lines,
+)
 from streamkit.core.text import printable
 
 logger = logging.getLogger(__name__)
@@ -25,6 +36,58 @@ PLUGINS = click.option(
 REPORT = click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="write a JSON report of the run"
 )
+
+
+def _log_format(_: click.Context, __: click.Parameter, value: str | None) -> None:
+    if value:
+        os.environ[FORMAT_VARIABLE] = value
+    if value == "json":
+        from streamkit.runtime.execution.future import on_uncaught
+
+        logging.captureWarnings(True)
+        on_uncaught(lambda error: show_record(own_record("uncaught exception", logging.CRITICAL, error)))
+
+
+def _log_level(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> None:
+    try:
+        set_levels(parse_levels(",".join(values)))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if values:
+        os.environ[LEVEL_VARIABLE] = ",".join(values)
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--log-format` and `--log-level` to a command. They set variables that worker processes inherit."""
+    shape = click.option(
+        "--log-format", type=click.Choice(["text", "json"]), envvar=FORMAT_VARIABLE, is_eager=True,
+        expose_value=False, callback=_log_format, help=f"messages as text, or as lines of JSON; or ${FORMAT_VARIABLE}",
+    )  # fmt: skip
+    level = click.option(
+        "--log-level", multiple=True, envvar=LEVEL_VARIABLE, is_eager=True, expose_value=False, callback=_log_level,
+        metavar="[LOGGER=]LEVEL",
+        help=f"debug, info, warning, error or critical, such as warning,streamkit.emit=debug; or ${LEVEL_VARIABLE}",
+    )  # fmt: skip
+    return shape(level(command))
+
+
+def show_record(record: logging.LogRecord) -> None:
+    """Print a message on stderr, in the chosen format."""
+    click.echo(json_line(record) if logs_json() else text_lines(record), err=True)
+
+
+def show_error(text: str) -> None:
+    """Print an error that ends a command."""
+    if logs_json():
+        show_record(own_record(text, logging.ERROR))
+    else:
+        echo(text, err=True)
+
+
+def own_record(text: str, level: int = logging.INFO, error: BaseException | None = None) -> logging.LogRecord:
+    """A message of the command itself, with the traceback of an error."""
+    raised = None if error is None else (type(error), error, error.__traceback__)
+    return logger.makeRecord("streamkit.cli", level, "", 0, text, (), raised)
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -104,8 +167,15 @@ def run_to_end(running: Any, display: Any) -> int:
     try:
         return int(running.run())
     except StreamkitError as error:
-        display.log(str(error))
+        display.log(str(error), logging.ERROR)
         return exit_code(error)
+
+
+def metrics_of(running: Any) -> Any:
+    """A Prometheus registry with the metrics of a run."""
+    from streamkit.runtime.observe.metrics import registry
+
+    return registry(running)
 
 
 def exit_past_threads(running: Any, code: int) -> None:

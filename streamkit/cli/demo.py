@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit demo`: runs the included pipeline on the included video."""
 
 from __future__ import annotations

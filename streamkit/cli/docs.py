@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `docs`: opens the documentation, which is part of the installation."""
 
 from __future__ import annotations

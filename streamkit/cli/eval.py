@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit eval`: measures a pipeline on labelled video."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
               help="exit with 1 if a metric is lower: ap=.4,idf1=.7")  # fmt: skip
 @click.option("--json", "json_", type=_FILE, help="write the report, with every miss")
 @click.option("--worst", type=_FILE, help="write a picture of the worst frames, a PNG")
+@common.log_options
 def evaluate(pipelines: tuple[Path, ...], set_: tuple[str, ...], device: str | None, limit: int | None,
              min_: tuple[str, ...], json_: Path | None, worst: Path | None, **given: Any) -> int:  # fmt: skip
     """Measure the accuracy of a pipeline on labelled video, or compare two."""
@@ -66,7 +69,7 @@ def evaluate(pipelines: tuple[Path, ...], set_: tuple[str, ...], device: str | N
         for text in failures(report, minimums)
     ]
     for text in failed:
-        common.echo(f"failed: {text}", err=True)
+        display.log(f"failed: {text}", logging.ERROR)
     return 1 if failed else 0
 
 

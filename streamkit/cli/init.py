@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit init`: writes a pipeline to start from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands that need no run: `check`, `graph`, `test`, `list`, `explain`, `schema`, `doctor`."""
 
 from __future__ import annotations

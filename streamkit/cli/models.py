@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit models`: lists, downloads, writes and checks model cards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands `streamkit models quantize` and `models convert`: a network in int8 or f16, and how it compares."""
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""Messages of a run on stderr: progress bars on a terminal, plain lines elsewhere, a summary at the end."""
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of a run on stderr: progress bars on a terminal, plain lines elsewhere, a summary at the end.
+
+With `--log-format json` every line is a JSON object, and there are no progress bars.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -10,7 +15,8 @@ from typing import Any
 
 import click
 
-from streamkit.core.logs import OncePerText, as_message, messages_to
+from streamkit.cli.common import own_record
+from streamkit.core.logs import OncePerText, inherited_levels, json_line, logs_json, messages_to, text_lines
 from streamkit.core.text import printable
 
 _EVERY_S = 5.0
@@ -21,7 +27,7 @@ _OF_THRESHOLDS = "boxes removed: "  # normal: every network removes thousands
 def open_display() -> Display:
     """Create the display of a command; until the command ends, it shows each message of the package once."""
     display = Display()
-    messages = messages_to(lambda text, *_: display.log(as_message(text)))
+    messages = messages_to(display.show, inherited_levels())
     display.once = click.get_current_context().with_resource(messages)
     return display
 
@@ -37,16 +43,30 @@ class Display:
     def __init__(self) -> None:
         from rich.console import Console
 
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._json = logs_json()
+        bars = False if self._json else None
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True, force_terminal=bars)
         self.once = OncePerText()
 
-    def log(self, text: str) -> None:
-        """Show a message, with control characters as escapes."""
-        text = printable(text)
+    def show(self, record: logging.LogRecord) -> None:
+        """Show a message of the package."""
+        self._print(json_line(record) if self._json else printable(text_lines(record)))
+
+    def log(self, text: str, level: int = logging.INFO) -> None:
+        """Show a message of the command, with control characters as escapes; the level is that of `streamkit.cli`."""
+        if not logging.getLogger("streamkit.cli").isEnabledFor(level):
+            return
+        if self._json:
+            self.show(own_record(text, level))
+            return
+        self._print(printable(text))
+
+    def _print(self, text: str) -> None:
         if self.console.is_terminal:
             self.console.print(text, markup=False)
         else:
-            print(text, file=sys.stderr, flush=True)
+            sys.stderr.write(f"{text}\n")  # in one call: other threads write, too
+            sys.stderr.flush()
 
     @contextlib.contextmanager
     def watching(self, running: Any) -> Iterator[None]:

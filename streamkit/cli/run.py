@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit PIPELINE.yaml`: runs a pipeline."""
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from streamkit.core.errors import ConfigError
 @click.option("--profile", type=click.Path(path_type=Path, dir_okay=False), help="write a timeline for Perfetto")
 @click.option("--verbose", is_flag=True, help="also count the boxes that each threshold removed")
 @click.option("--watch", is_flag=True, help="apply edits of the YAML and its plugins; keep running without sources")
+@common.log_options
 def run(
     pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | None, report: Path | None,
     profile: Path | None, verbose: bool, watch: bool,
@@ -30,10 +32,12 @@ def run(
     from streamkit.config.graph import build
     from streamkit.io.outputs import ReportFile, existing_outputs
     from streamkit.runtime.multiprocess.fleet import prepare
+    from streamkit.runtime.observe import telemetry
     from streamkit.runtime.observe.trace import Trace
     from streamkit.runtime.reload import watching
 
     display = open_display()
+    exported = telemetry.open_telemetry()
 
     def load() -> Any:
         display.once.forget()  # an edit may cause the same messages again
@@ -51,7 +55,7 @@ def run(
         else prepare(graph, pipeline, common.pairs(set_), limit=limit, trace=trace)
     )
     common.handle_signals(running, display)
-    with display.watching(running):
+    with telemetry.exporting(exported, lambda: common.metrics_of(running)), display.watching(running):
         code = common.run_to_end(running, display)
     found = running.report(code)
     found["outputs"] = existing_outputs(running.graph.output_paths, running.states)

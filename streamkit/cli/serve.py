@@ -1,8 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `streamkit serve`: runs a pipeline with an HTTP API, metrics and a web page."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from streamkit.cli import common
+from streamkit.core.environment import variable
 from streamkit.core.errors import ConfigError
 from streamkit.serve.prepare import engine_of, open_store, prepare
 
@@ -68,6 +69,7 @@ class ServerOptions:
 @common.SET
 @common.DEVICE
 @server_options
+@common.log_options
 def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: Any) -> int:
     """Run a pipeline with an HTTP API, metrics and a web page."""
     from streamkit.cli.progress import open_display
@@ -76,9 +78,11 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
     from streamkit.serve.server import check_packages
 
     check_packages()
+    from streamkit.runtime.observe import telemetry
     from streamkit.serve.pipeline_file import PipelineFile
 
     given, display = ServerOptions(**server), open_display()
+    exported = telemetry.open_telemetry()
 
     def load() -> Any:
         display.once.forget()  # an edit may cause the same messages again
@@ -93,7 +97,7 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
         pipeline, checker(pipeline, set_, device), overridden=common.pairs(set_), allow_plugins=given.allow_files
     )
     engine = engine_of(running, gallery, store, allow_files=given.allow_files, file=file)
-    return run_server(engine, given, tokens, display, f"serving {pipeline}")
+    return run_server(engine, given, tokens, exported, display, f"serving {pipeline}")
 
 
 def read_credentials(given: ServerOptions) -> tuple[Any, list[Any]]:
@@ -102,14 +106,14 @@ def read_credentials(given: ServerOptions) -> tuple[Any, list[Any]]:
     from streamkit.serve.token_store import read_tokens
 
     try:
-        known = Token(given.token or os.environ.get(_TOKEN) or None)
+        known = Token(given.token or variable(_TOKEN) or None)
     except ValueError as error:
         raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
     return known, read_tokens(given.tokens) if given.tokens is not None else []
 
 
 def run_server(
-    engine: Any, given: ServerOptions, tokens: tuple[Any, list[Any]], display: Any, title: str,
+    engine: Any, given: ServerOptions, tokens: tuple[Any, list[Any]], exported: Any, display: Any, title: str,
     add_routes: Callable[[Any, Any], None] | None = None,
 ) -> int:  # fmt: skip
     """Run the engine's pipeline and serve its API until it ends; return the exit code.
@@ -118,12 +122,15 @@ def run_server(
         engine: the pipeline behind the API.
         given: the options of the server.
         tokens: the admin's token, and others.
+        exported: what `open_telemetry` has returned.
         display: shows the run.
         title: what is served, for the first message.
         add_routes: see `create_app`.
     """
+    from streamkit.runtime.observe import telemetry
     from streamkit.serve.app import create_app
     from streamkit.serve.connections import Limits, allowed_connections
+    from streamkit.serve.metrics import registry
     from streamkit.serve.sampler import PipelineSampler
     from streamkit.serve.server import address, listen, serving
 
@@ -141,6 +148,7 @@ def run_server(
         viewers=limits.viewers, add_routes=add_routes,
     )  # fmt: skip
     with (
+        telemetry.exporting(exported, lambda: registry(engine)),
         engine.observing(),
         store.writing(PipelineSampler(engine)),
         serving(app, listening, limits, refused=engine.refused),
@@ -177,7 +185,7 @@ def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[
 def checker_of(
     path: Path, read: Callable[[str], Any], also: Callable[[Any], None] = lambda graph: None
 ) -> Callable[[str], tuple[list[Any], list[Any]]]:
-    """A function that checks a text as `run.py check` does; returns problems and warnings.
+    """A function that checks a text as `streamkit check` does; returns problems and warnings.
 
     Args:
         path: the file, for messages.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pipelines to start from: `init` writes one of the templates, `demo` runs the first."""
 
 from __future__ import annotations

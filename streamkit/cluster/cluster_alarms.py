@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The alarms of a cluster: the nodes evaluate them, each for its sources and its machine."""
 
 from __future__ import annotations

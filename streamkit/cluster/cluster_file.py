@@ -1,8 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads cluster.yaml: which pipeline runs, where its Ray cluster is, and where its nodes keep their files."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 from streamkit.config.entries import Entries
 from streamkit.config.pipeline_config import read
 from streamkit.config.plan import Config
+from streamkit.core.environment import variable
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.text import did_you_mean
 from streamkit.core.yaml_tree import YamlNode, load, load_file, read_file, variables
@@ -121,4 +122,5 @@ def _has_sources(pipeline: Path, text: str | None) -> bool:
 
 def environment(text: str) -> Mapping[str, str]:
     """The variables that a YAML's text names, as far as they are set here."""
-    return {name: os.environ[name] for name in variables(text) if name in os.environ}
+    found = {name: variable(name) for name in variables(text)}
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run of a pipeline on the nodes of a Ray cluster, with the interface of `PipelineRun`.
 
 Ray starts the actors, keeps each on its machine and tells when one is gone. One loop on the main thread (`run`) looks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the head and its nodes send to each other over Ray, and how long each waits for the other."""
 
 from __future__ import annotations

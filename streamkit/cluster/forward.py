@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passes requests on to the node that can answer them: live video, records, images, clips, connection tests, metrics.
 
 Everything else of the API is answered by the head from the nodes' reports. The head has checked the client's token,

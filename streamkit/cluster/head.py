@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The head: the pipeline of a cluster, which follows its files and applies their edits node by node."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node: the Ray actor that runs the pipeline and its API on one machine, and follows the head's orders."""
 
 from __future__ import annotations

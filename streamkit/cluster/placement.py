@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which node gets a source, from the measured load of the nodes and the expected load of the source.
 
 The runtime knows the load of each source in units of its own (`SourceLoad`), and each node measures how busy it is.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nodes of the Ray cluster as the head sees them: one actor on each machine, its orders and its reports."""
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ def connect(address: str) -> tuple[Any, bool]:
         MissingPackage: Ray is not installed.
         ConfigError: there is no such cluster.
     """
-    with needs("httpx", "ray,serve", "run.py cluster"):
+    with needs("httpx", "ray,serve", "streamkit cluster"):
         import httpx  # noqa: F401
     try:
         return join(address, None, option="ray:"), False
     except MissingPackage:
-        raise MissingPackage("ray", "ray,serve", "run.py cluster") from None
+        raise MissingPackage("ray", "ray,serve", "streamkit cluster") from None
     except ConfigError:
         if address != DEFAULT_RAY:
             raise

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Alarms on the pipeline itself: the options of `alarms:` in a YAML, and the facts that their rules name.
 
 Values only; `runtime/observe/alarms.py` evaluates the rules.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Descriptions of stages from their classes, for a terminal and the README; `schema` is for editors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A graph as text and as a Mermaid chart, with the copies between host and device."""
 
 from __future__ import annotations

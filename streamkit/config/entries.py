@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entries of a YAML's `sources:` and `stages:`: the type of each, its options, and its inputs."""
 
 from __future__ import annotations

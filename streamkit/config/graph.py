@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes a checked graph from a configuration: which stage reads from which, in order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and checks a pipeline's YAML: all problems at once, each with its place, before any device is used."""
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def _read(
         problems.append(root.problem(f"this is a model card, not a pipeline; streamkit models check {called(path)}"))
         return config
     if "pipeline" in root.value and "stages" not in root.value:
-        problems.append(root.problem(f"this is a cluster, not a pipeline; start it with: run.py cluster {path}"))
+        problems.append(root.problem(f"this is a cluster, not a pipeline; start it with: streamkit cluster {path}"))
         return config
     above = ""  # the part of the pipeline in whose place the key stands
     for key in root.value:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pipeline as values: `Config`, as `pipeline_config` reads it, and `Graph`, as `graph` builds it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plugins: Python files, or folders of them, with user-defined stages and network families."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of a YAML that hide people and places."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON Schema of a pipeline's YAML, generated from the stage classes, for completion and checks in editors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which options of stages are areas and lines in the frame, and what a YAML says there: for editors of shapes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks a stage's options against the types of its fields."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Edits values in the text of a YAML: only the characters of what changes are replaced.
 
 Comments, order, quotes, blank lines and the style of everything else are not changed. A round trip through a YAML

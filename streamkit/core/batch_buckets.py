@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Splits any number of rows into runs of the few batch sizes that a network was warmed up for."""
 
 from __future__ import annotations

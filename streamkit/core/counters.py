@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters for the report: drops, copies, fallbacks, concealed frames, filtered boxes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Crops: the rectangles of a batch's frames that a stage with `of:` runs its network on.
 
 A composite with `of:` is a chain of parts, and the batch carries `Crops` from the first to the last:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data of a pipeline: frames, batches and events.
 
 Arrays are NumPy arrays on the host or CuPy arrays on a GPU; `array_module` tells which. Nothing here copies between
@@ -27,6 +28,7 @@ from streamkit.core.detections import (
 )
 from streamkit.core.dlpack import DLPackArray, Nv12Planes
 from streamkit.core.surface import Color, Surface
+from streamkit.core.tracing import SampledBatch
 
 __all__ = [
     "Array", "Batch", "Color", "Detections", "Device", "Event", "EventFilter", "Frame", "Shown", "Skeleton", "Surface",
@@ -113,6 +115,7 @@ class FrameState:
         ordinal: the number of frames of its source that entered the graph before it; dropped frames do not count.
         epoch: how often its source restarted before it, as a looped file does.
         skipped_detectors: ids of detectors that did not process the frame: their empty tables mean nothing.
+        decoded_ns: when its decoding began and ended, in ns since 1970; None unless batches are traced.
     """
 
     position: int = 0
@@ -123,12 +126,13 @@ class FrameState:
     ordinal: int = 0
     epoch: int = 0
     skipped_detectors: frozenset[str] = frozenset()
+    decoded_ns: tuple[int, int] | None = None
 
     def copy(self) -> FrameState:
         """A copy; positional, because every fork makes one."""
         return FrameState(
             self.position, self.stage, self.counters, self.source_state, self.packet_ref, self.ordinal, self.epoch,
-            self.skipped_detectors,
+            self.skipped_detectors, self.decoded_ns,
         )  # fmt: skip
 
 
@@ -295,6 +299,7 @@ class Batch:
         ended: sources that end with this batch.
         ready: a CUDA event that signals that the arrays are written, or None if they are.
         lines: `core/records.py:batch_lines` of the frames, if a sink has made them and no stage has run since.
+        trace: its trace, if it was chosen to be traced.
     """
 
     frames: list[Frame]
@@ -310,6 +315,7 @@ class Batch:
     rows: np.ndarray | None = None
     crops: Crops | None = None
     lines: list[bytes] | None = None
+    trace: SampledBatch | None = None
 
     def __len__(self) -> int:
         return len(self.frames)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The functions behind those methods of `Frame` and `Detections` that need pixels, files or optional packages.
 
 Such functions belong to layers above core, and core imports none of them. `streamkit/__init__.py`, which is above all

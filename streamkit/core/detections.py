@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of detected objects, with selection, concatenation and merging.
 
 A table is immutable, so branches of the graph share it without copies. Arrays are NumPy arrays on the host or CuPy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The types of what passes pixels to other libraries, through DLPack; `ops.tensors` implements them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The events that streamkit emits: when each occurs, and the keys of its data. For the reference and its tests.
 
 Stages of plugins emit kinds of their own, which are not listed here.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fault injection: the option `fault` of a source, and the schedule of each fault.
 
 Values only; `runtime/ingest/fault_injector.py` applies them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns of a table whose values are made when they are first read, such as masks."""
 
 from __future__ import annotations

@@ -1,16 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages to the user: each module logs to `logging.getLogger(__name__)`, below the logger `streamkit`.
 
-The commands show these messages with `messages_to`. A program that uses the package configures logging as usual.
+The commands show these messages with `messages_to`, as text or as JSON. A program that uses the package configures
+logging as usual.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import logging
+import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from streamkit.core.masking import mask
@@ -21,10 +28,24 @@ ROOT = "streamkit"
 STAGES = "streamkit.stages"
 """The logger of `Context.log`."""
 
+SOURCE: ContextVar[str] = ContextVar("source", default="")
+"""The source that the thread reads."""
+STAGE: ContextVar[str] = ContextVar("stage", default="")
+"""The stage that the thread runs."""
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+"""The id of the HTTP request that is being served."""
+
+FORMAT_VARIABLE, LEVEL_VARIABLE = "STREAMKIT_LOG_FORMAT", "STREAMKIT_LOG_LEVEL"
+"""Environment variables with the format and the levels; worker processes inherit them."""
+
 KEPT = 2000
 """Number of messages that a `MessageStore` keeps."""
 
 _REMEMBERED = 1000
+_CONTEXT = {"source": SOURCE, "stage": STAGE, "request_id": REQUEST_ID}
+_LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error", "critical")}
+_DEFAULT_LEVELS = {ROOT: logging.INFO, "uvicorn": logging.ERROR}  # the loggers whose messages the commands show
+_formatter = logging.Formatter()
 
 
 class OncePerText(logging.Filter):
@@ -62,10 +83,10 @@ class LogOnce:
     def __init__(self, log: Callable[..., None]) -> None:
         self._log, self._texts = log, OncePerText()
 
-    def __call__(self, text: str, *args: Any) -> None:
+    def __call__(self, text: str, *args: Any, **named: Any) -> None:
         """Call the function with a text and further arguments, unless it was called with the text before."""
         if self._texts.is_new(text):
-            self._log(text, *args)
+            self._log(text, *args, **named)
 
 
 def stage_log() -> LogOnce:
@@ -73,9 +94,105 @@ def stage_log() -> LogOnce:
     return LogOnce(logging.getLogger(STAGES).info)
 
 
-def worker_log() -> LogOnce:
-    """Create a function that logs messages of worker processes here: their text, level and logger's name."""
-    return LogOnce(lambda text, level, name: logging.getLogger(name).log(level, text))
+def with_context(record: logging.LogRecord) -> logging.LogRecord:
+    """Set `source`, `stage` and `request_id` of a record that has none, on the thread that logs it."""
+    for name, variable in _CONTEXT.items():
+        if not getattr(record, name, ""):
+            setattr(record, name, variable.get())
+    return record
+
+
+def portable(record: logging.LogRecord) -> tuple[str, int, str, dict[str, Any]]:
+    """The arguments of a `worker_log` for a record, for another process."""
+    fields = {name: getattr(record, name, "") for name in ("created", "process", "processName", *_CONTEXT)}
+    fields["exc_text"] = _exception(record)
+    return _text(record), record.levelno, record.name, {name: one for name, one in fields.items() if one}
+
+
+def worker_log() -> Callable[..., None]:
+    """Create a function that logs messages of worker processes here, each text once; see `portable`."""
+    once = OncePerText()
+
+    def log(text: str, level: int, name: str, fields: Mapping[str, Any] = MappingProxyType({})) -> None:
+        logger = logging.getLogger(name)
+        if once.is_new(text) and logger.isEnabledFor(level):
+            known = {"name": name, "levelno": level, "levelname": logging.getLevelName(level), "msg": text}
+            logger.handle(logging.makeLogRecord({**known, **fields}))
+
+    return log
+
+
+def parse_levels(text: str) -> dict[str, int]:
+    """The levels of loggers, from a text such as `warning,streamkit.emit=debug`; a level alone is that of streamkit.
+
+    Raises:
+        ValueError: a level is unknown.
+    """
+    found: dict[str, int] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, level = part.rpartition("=")
+        if level.lower() not in _LEVELS:
+            raise ValueError(f"a level is one of {', '.join(_LEVELS)}, alone or as LOGGER=LEVEL, got {part!r}")
+        found[name or ROOT] = _LEVELS[level.lower()]
+    return found
+
+
+def logs_json() -> bool:
+    """Whether messages are lines of JSON."""
+    return os.environ.get(FORMAT_VARIABLE) == "json"
+
+
+def inherited_levels() -> dict[str, int]:
+    """The levels in the environment; none if they are invalid: the command that sets them reports that."""
+    try:
+        return parse_levels(os.environ.get(LEVEL_VARIABLE, ""))
+    except ValueError:
+        return {}
+
+
+def set_levels(levels: Mapping[str, int]) -> None:
+    """Set the levels of loggers."""
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def json_line(record: logging.LogRecord) -> str:
+    """A record as one JSON object; fields without a value are omitted.
+
+    Fields: `time` (RFC 3339, UTC), `level`, `logger`, `message`, `process` and `pid`; where known `source`, `stage`,
+    `request_id` and `exception`.
+    """
+    found = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": _text(record),
+        "process": "main" if record.processName == "MainProcess" else record.processName,
+        "pid": record.process,
+        **{name: getattr(record, name, "") for name in _CONTEXT},
+        "exception": _exception(record),
+    }
+    return json.dumps({name: value for name, value in found.items() if value}, default=str)
+
+
+def text_lines(record: logging.LogRecord) -> str:
+    """A record as text for people: the message, the id of the HTTP request, and the traceback if it has one."""
+    request_id, exception = getattr(record, "request_id", ""), _exception(record)
+    request = f" [request {request_id}]" if request_id else ""
+    return as_message(f"{_text(record)}{request}" + (f"\n{exception}" if exception else ""))
+
+
+def _text(record: logging.LogRecord) -> str:
+    """The message; the package masks secrets where it makes one, libraries do not."""
+    text = record.getMessage()
+    return text if record.name.partition(".")[0] == ROOT else mask(text)
+
+
+def _exception(record: logging.LogRecord) -> str:
+    """The traceback, with secrets masked."""
+    if record.exc_info and not record.exc_text:
+        record.exc_text = mask(_formatter.formatException(record.exc_info))
+    return record.exc_text or ""
 
 
 def as_message(text: str) -> str:
@@ -86,40 +203,58 @@ def as_message(text: str) -> str:
     return printable(text).replace("\n", "\n    ")
 
 
-class _CallbackHandler(logging.Handler):
-    def __init__(self, receive: Callable[[str, int, str], None]) -> None:
+class CallbackHandler(logging.Handler):
+    """Passes records, with the context of the thread that logs, to `receive`."""
+
+    def __init__(self, receive: Callable[[logging.LogRecord], None]) -> None:
         super().__init__()
         self._receive = receive
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Pass a record; called by `logging`."""
         try:
-            self._receive(self.format(record), record.levelno, record.name)
+            self._receive(with_context(record))
         except Exception:
             self.handleError(record)
 
 
 @contextlib.contextmanager
-def messages_to(receive: Callable[[str, int, str], None]) -> Iterator[OncePerText]:
-    """Pass messages of the package from level INFO on to `receive` while the block runs, each text once.
+def messages_to(
+    receive: Callable[[logging.LogRecord], None],
+    levels: Mapping[str, int] = MappingProxyType({}),
+    *,
+    libraries: bool = False,
+) -> Iterator[OncePerText]:
+    """Pass messages of the package, and of its web server, to `receive` while the block runs, each text once.
 
     Other handlers, of the logger `streamkit` and above it, do not receive them meanwhile.
 
     Args:
-        receive: called with the text, the level and the logger's name, on the thread that logs.
+        receive: called with each record, on the thread that logs.
+        levels: levels of loggers; by default INFO for the package, and ERROR for the web server.
+        libraries: also pass what libraries log, as the root logger lets it through.
 
     Yields:
         The filter that drops repeated texts.
     """
-    logger, handler, once = logging.getLogger(ROOT), _CallbackHandler(receive), OncePerText()
+    handler, once, root = CallbackHandler(receive), OncePerText(), logging.getLogger()
     handler.addFilter(once)
-    handlers, propagate, level = logger.handlers, logger.propagate, logger.level
-    logger.handlers, logger.propagate = [handler], False
-    logger.setLevel(logging.INFO)
+    chosen = {**_DEFAULT_LEVELS, **levels}
+    before = {logging.getLogger(name): logging.getLogger(name).level for name in chosen}
+    shown = [(one, one.handlers, one.propagate) for one in map(logging.getLogger, _DEFAULT_LEVELS)]
+    for logger, _, _ in shown:
+        logger.handlers, logger.propagate = [handler], False
+    set_levels(chosen)
+    if libraries:
+        root.addHandler(handler)
     try:
         yield once
     finally:
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
+        root.removeHandler(handler)
+        for logger, handlers, propagate in shown:
+            logger.handlers, logger.propagate = handlers, propagate
+        for logger, level in before.items():
+            logger.setLevel(level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +267,7 @@ class StoredMessage:
         level: `info`, `warning`, `error` or `critical`.
         place: the module that logged it, such as `runtime.ingest.reconnect`.
         text: its text, with secrets masked.
+        request_id: the id of the HTTP request that was being served; empty if none was.
     """
 
     number: int
@@ -139,6 +275,7 @@ class StoredMessage:
     level: str
     place: str
     text: str
+    request_id: str = ""
 
 
 class MessageStore(logging.Handler):
@@ -155,11 +292,14 @@ class MessageStore(logging.Handler):
 
     @contextlib.contextmanager
     def receiving(self) -> Iterator[None]:
-        """Keep what is logged while the block runs, beside what other handlers do with it."""
+        """Keep what is logged while the block runs, beside what other handlers do with it.
+
+        A level that is set for the logger `streamkit` holds here, too.
+        """
         logger = logging.getLogger(ROOT)
         level = logger.level
         logger.addHandler(self)
-        if logger.getEffectiveLevel() > logging.INFO:
+        if level == logging.NOTSET and logger.getEffectiveLevel() > logging.INFO:
             logger.setLevel(logging.INFO)
         try:
             yield
@@ -173,7 +313,8 @@ class MessageStore(logging.Handler):
             text = mask(self.format(record))
             place = record.name.removeprefix(f"{ROOT}.")
             number = next(self._numbers)
-            self._messages.append(StoredMessage(number, record.created, record.levelname.lower(), place, text))
+            level, request_id = record.levelname.lower(), with_context(record).request_id  # type: ignore[attr-defined]
+            self._messages.append(StoredMessage(number, record.created, level, place, text, request_id))
         except Exception:
             self.handleError(record)
 

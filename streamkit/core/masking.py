@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removes passwords or whole addresses from URIs in messages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of a stage or another class that is configured in YAML: dataclass fields with types and help."""
 
 from __future__ import annotations

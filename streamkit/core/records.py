@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frame records, schema `streamkit/1`, as sent by every emitter, and as lines of JSON.
 
 Coordinates are rounded to 1/100 pixel, scores to 1/10000, times to microseconds. Other columns keep all digits of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The option `reconnect` of a source as values; `runtime/ingest/reconnect.py` applies them."""
 
 from __future__ import annotations

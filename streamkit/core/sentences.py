@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events as English sentences, for pages and mails. An event of an unknown kind gets a sentence from its data."""
 
 from __future__ import annotations

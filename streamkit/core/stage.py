@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stage contract: kinds of stages, their options, and the registry.
 
 A stage is a class. Its annotated fields are its options, its docstring is the help, and its base class says how the
@@ -19,7 +20,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
+from typing import IO, Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
@@ -68,6 +69,7 @@ class RuntimeContext:
         report_status: called by a source with its state (connecting, running, reconnecting, paused, ended, failed), the
             cause (one of `SourceError.CAUSES`, or None) and a message.
         facts: what a source knows about itself: codec, width, height, fps, frames, duration_s.
+        file: an open file that a source of video reads instead of its `uri`, which then is only the file's name.
         addresses: the sources' addresses by id, for a sink that reads a source's own packets.
         streams: the number of the video stream by source id, for sources with the option `stream`.
     """
@@ -79,6 +81,7 @@ class RuntimeContext:
     packet_buffer: PacketBuffer | None = None
     report_status: Callable[[str, str | None, str], None] = lambda state, cause, message: None
     facts: dict[str, Any] = field(default_factory=dict)
+    file: IO[bytes] | None = None
     addresses: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, int] = field(default_factory=dict)
 

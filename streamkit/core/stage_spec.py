@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The declaration of a stage: all capabilities that the system reads, in one frozen object."""
 
 from __future__ import annotations

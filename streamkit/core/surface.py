@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An image in memory and its color format."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Executor and future for a stage's work. Without the runtime, both run the work in the calling thread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared helpers for messages to the user."""
 
 from __future__ import annotations

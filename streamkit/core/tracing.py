@@ -1,9 +1,11 @@
-"""Records spans of a thread for the timeline of a run. Without a timeline it does nothing and costs nothing."""
+# SPDX-License-Identifier: Apache-2.0
+"""Where a run is measured: spans of a thread, and operations such as connections. By default nothing is recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -12,8 +14,8 @@ _T = TypeVar("_T")
 class Spans:
     """Records nothing: functions are returned unchanged, so that the hot path has no cost.
 
-    With `--profile`, the runner replaces it by `streamkit.runtime.observe.trace.ThreadTrack`, one per thread. Its
-    wrappers must be called on that thread.
+    With `--profile`, the runner replaces it by `streamkit.runtime.observe.trace.ThreadTrack`, one per thread, and with
+    OpenTelemetry by `streamkit.runtime.observe.batch_traces.BatchSpans`. Their wrappers must be called on that thread.
     """
 
     def call(self, name: str, call: Callable[_P, _T], *, waiting: bool = False) -> Callable[_P, _T]:
@@ -32,3 +34,44 @@ class Spans:
 
     def close(self) -> None:
         """Close the track: the work of the thread and of its CUDA stream has ended."""
+
+
+class SampledBatch(Protocol):
+    """The trace of a batch that was chosen to be traced; see `Batch.trace`."""
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C trace context, for another process."""
+
+
+CURRENT_BATCH: ContextVar[SampledBatch | None] = ContextVar("batch", default=None)
+"""The trace of the batch that a stage processes on this thread, if it is traced."""
+
+RecordOperation = Callable[[str, float, Mapping[str, Any], str], None]
+
+
+class _Operations:
+    """Operations that are rare compared with frames: connections of sources, deliveries of emitters."""
+
+    record: RecordOperation | None = None
+
+
+_operations = _Operations()
+
+
+def record_operation(name: str, begun_s: float, about: Mapping[str, Any], error: str = "") -> None:
+    """Record an operation that ends now, if operations are recorded.
+
+    Args:
+        name: its name; few different ones.
+        begun_s: when it began, in seconds on the monotonic clock.
+        about: attributes: texts and numbers.
+        error: why it failed; empty if it succeeded.
+    """
+    if _operations.record is not None:
+        _operations.record(name, begun_s, about, error)
+
+
+def record_operations(record: RecordOperation | None) -> None:
+    """Pass operations to `record` from now on; None records none."""
+    _operations.record = record

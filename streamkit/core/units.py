@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Option types with units, for the YAML, messages and editors.
 
 Each is an annotated builtin: inside a stage a `Seconds` is a float and a `Bytes` an int.

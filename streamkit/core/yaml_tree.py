@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A YAML file as a tree with the place of each value, typed by the core schema of YAML 1.2.
 
 PyYAML reads YAML 1.1, where `no` is False and `1:30` is 90: it is used here for the syntax only.
@@ -16,6 +17,7 @@ import numpy as np
 import yaml
 from yaml.composer import ComposerError
 
+from streamkit.core.environment import variable
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.masking import mask
 from streamkit.core.text import did_you_mean
@@ -160,7 +162,11 @@ def _expand(text: str, node: YamlNode, environment: Mapping[str, str], problems:
 
     def replace(match: re.Match[str]) -> str:
         name, default = match[1], match[2]
-        value = environment.get(name)
+        try:
+            value = variable(name, environment)
+        except ValueError as error:
+            problems.append(node.problem(str(error)))
+            return ""
         if value is None and default is None:
             problems.append(
                 node.problem(f"the environment variable {name} is not set; set it, or write ${{{name}:-a default}}")

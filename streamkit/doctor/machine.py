@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks what this machine supports, and names a fix for each problem.
 
 Each finding is `ok`, `warn` (pipelines run, but not as well as possible) or `fail` (a required part is broken). A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends records to brokers and databases, at least once and in order.
 
 ```

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RabbitMQ (AMQP 0-9-1) with pika: persistent messages, each acknowledged by a publisher confirm."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of broker clients, clients that convert records, and parsing of addresses and certificates."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Image crops of sent objects: `crop` in each record, a JPEG as base64."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """E-mail with smtplib: several records per mail, a limit of mails per hour, acknowledged by the server's 250."""
 
 from __future__ import annotations

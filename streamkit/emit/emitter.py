@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The base stage of all emitters: selects records and puts them into a spool, which a sender empties."""
 
 from __future__ import annotations

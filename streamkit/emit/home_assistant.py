@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Home Assistant's MQTT discovery: retained messages that make each source a device there.
 
 Source: home-assistant.io/integrations/mqtt. `PREFIX/COMPONENT/NODE/OBJECT/config` describes how to read the records.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kafka with confluent-kafka (librdkafka): an idempotent producer, acknowledged by all in-sync replicas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Formats mails from records: subject and text from templates, attached images, and counts of omitted records."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MQTT 5 with paho-mqtt: each message with QoS 1, acknowledged by the broker's PUBACK."""
 
 from __future__ import annotations

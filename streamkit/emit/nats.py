@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NATS JetStream with nats-py: each record is acknowledged by the stream that stores it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of a spool other than its records: its lock, its name, and the number of the last acknowledged record."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rolling Parquet files: records are rows, acknowledged once their file is complete on disk.
 
 A file name consists of the prefix of its records' ids, which identifies spool and run, and of the numbers of its first

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A PostgreSQL table, written with psycopg."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selects which records of a frame are sent: the frame's, one per object, or one per event; all or some."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Redis streams with redis-py: XADD in transactions, acknowledged by the entry ids that Redis returns."""
 
 from __future__ import annotations

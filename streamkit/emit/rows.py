@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records as table rows for databases: the same columns in all of them, extracted from the JSON by the database."""
 
 from __future__ import annotations

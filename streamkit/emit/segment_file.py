@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of a spool: blocks of records, each written at once and verified by its checksum.
 
 A block is a header, the lengths of all topics, keys and bodies, and then the topics, keys and bodies themselves.

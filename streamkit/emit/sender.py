@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends the records of a spool to a broker, in order; retries indefinitely."""
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import orjson
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import describe
-from streamkit.core.logs import LogOnce
+from streamkit.core.logs import STAGE, LogOnce
 from streamkit.core.records import wall_clock
 from streamkit.core.text import at_now
+from streamkit.core.tracing import record_operation
 from streamkit.emit.client import WINDOW, Client, Message, RecordRejected, SendError
 from streamkit.emit.segment_file import StoredRecord, open_private, tuples
 from streamkit.emit.spool import Spool
@@ -109,11 +111,15 @@ class Sender:
 
     def _deliver(self, taken: list[StoredRecord]) -> None:
         messages = _messages(self._spool.ids([one.number for one in taken]), taken)
+        begun_s = time.monotonic()
+        about = {"streamkit.stage": STAGE.get(), "messaging.batch.message_count": len(messages)}
         try:
             self._send(messages)
         except Exception as error:
+            record_operation("deliver records", begun_s, about, self._client.redact(_reason(error)))
             self._blame(messages, error)
             raise
+        record_operation("deliver records", begun_s, about)
         self._failures, self._wait_s = 0, _FIRST_WAIT_S
         self._window = min(2 * self._window, WINDOW)
 

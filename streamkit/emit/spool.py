@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queue on disk between a pipeline and its broker: bounded, ordered, and durable.
 
 Once `append` has returned, its records survive any end of the process. The stage's thread appends; the sender's thread

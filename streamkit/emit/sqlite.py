@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A table in a SQLite file."""
 
 from __future__ import annotations

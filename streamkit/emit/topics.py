@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics and keys from templates such as `cameras/{source}/{label}`, filled for each record and cached."""
 
 from __future__ import annotations

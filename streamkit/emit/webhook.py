@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTP POST with httpx, signed according to Standard Webhooks (standardwebhooks.com), acknowledged by a 2xx status."""
 
 from __future__ import annotations

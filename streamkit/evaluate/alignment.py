@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds a truth whose frames are counted otherwise than those of its video, or whose boxes are of another size."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boxes of all frames in flat arrays: of the truth, of the pipeline, of its candidates."""
 
 from __future__ import annotations

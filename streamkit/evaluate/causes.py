@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why each object of the truth is missed: which threshold, filter or tracker setting removed it."""
 
 from __future__ import annotations

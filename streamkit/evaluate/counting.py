@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of line and zone counts: the pipeline's events beside those of the same stages on the truth."""
 
 from __future__ import annotations

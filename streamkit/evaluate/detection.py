@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Average precision, precision and recall, by pycocotools."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Minimum values of metrics, for continuous integration."""
 
 from __future__ import annotations

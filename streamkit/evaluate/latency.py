@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Latency of a pipeline at the speed of a camera: a recording that is read faster only fills the queues."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a pipeline once for its evaluation: as it is configured, with branches that keep what its thresholds remove."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of an evaluation: all scores, why objects are missed, and where tracks and counts go wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stages that evaluation adds to a graph: the truth as detections, all candidates, and what collects them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HOTA, MOTA and IDF1 by TrackEval, and where tracks go wrong."""
 
 from __future__ import annotations

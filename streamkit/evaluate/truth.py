@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The labelled boxes that a pipeline is measured against."""
 
 from __future__ import annotations

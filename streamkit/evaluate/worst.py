@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A picture of the frames with the most errors."""
 
 from __future__ import annotations

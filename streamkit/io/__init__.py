@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Input and output files other than video."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads boxes from files: MOTChallenge's text, records as lines of JSON, and COCO's instances."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Image files (JPEG, PNG, BMP, TIFF, WebP) as RGB, with memory bounded by a limit on their size in pixels."""
 
 from __future__ import annotations

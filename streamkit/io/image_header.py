@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Size of an image by its file's header, before a decoder allocates memory for the pixels.
 
 PNG (ISO 15948), JPEG (ITU-T T.81), BMP, TIFF 6.0 and BigTIFF, WebP (RFC 9649). Other formats are rejected: OpenCV

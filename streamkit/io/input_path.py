@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The option type `InputPath`: a file that a stage reads, which the YAML may name relative to its own folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A text output that always contains whole lines: atomic for files, growing for cameras, or standard output."""
 
 from __future__ import annotations

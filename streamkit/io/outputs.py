@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output paths with `{source}`, files that appear when they are complete, and readable write errors."""
 
 from __future__ import annotations

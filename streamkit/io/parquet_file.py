@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Parquet file that is written by row groups and appears when it is complete."""
 
 from __future__ import annotations

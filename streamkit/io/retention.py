@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of clips and snapshots: unique names, and removal of the oldest by age, size and free space."""
 
 from __future__ import annotations

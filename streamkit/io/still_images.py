@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Still images of objects and frames: cut out on the device of the pixels, encoded as JPEG on the host.
 
 From a GPU only the cut-out, downscaled images are copied to the host, in one copy.

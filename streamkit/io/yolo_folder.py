@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads ground truth from a folder in the layout of YOLO data sets: a text file of normalised boxes per frame."""
 
 from __future__ import annotations

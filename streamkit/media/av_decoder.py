@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoding on the CPU with FFmpeg."""
 
 from __future__ import annotations

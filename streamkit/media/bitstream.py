@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parses packets: entry points, disposable frames, parameter sets; and rewrites them for NVDEC.
 
 A container's keyframe flag promises less: in H.264 it may mark the start of a refresh that takes many frames, and an

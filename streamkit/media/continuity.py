@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gaps in an MPEG transport stream, and the frames that they damage.
 
 FFmpeg marks a packet as corrupt where the continuity counter jumps. The flag alone does not mean damage:
@@ -18,9 +19,8 @@ So the packets around each flag are compared, and the flag moves to the packet t
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-from streamkit.media.uris import is_path, local_path
 
 if TYPE_CHECKING:
     from streamkit.media.stream_info import StreamInfo
@@ -38,7 +38,7 @@ class ContinuityFilter:
     """Moves the corrupt flag of a transport stream's packets to the damaged frame, or removes it.
 
     Args:
-        uri: the stream's address; bytes of a local file are read again at a gap.
+        read: reads bytes of the file again at a gap, from a position to before another; None for a live stream.
         info: stream information from the container.
         pid: the stream's packet identifier.
         tick_s: length of a tick in seconds.
@@ -47,8 +47,10 @@ class ContinuityFilter:
         lost: gaps that no packet can carry: the next frame is a keyframe and needs none of the missing data.
     """
 
-    def __init__(self, uri: str, info: StreamInfo, pid: int, tick_s: float) -> None:
-        self._path = local_path(uri) if is_path(uri) else None
+    def __init__(
+        self, read: Callable[[int, int], bytes] | None, info: StreamInfo, pid: int, tick_s: float
+    ) -> None:  # fmt: skip
+        self._read = read
         self._codec, self._pid, self._tick_s = info.codec, pid, tick_s
         self._step_s = 1.0 / (info.average_rate or 25.0)
         self._at_gap: Any = None  # waits for the next packet
@@ -117,11 +119,9 @@ class ContinuityFilter:
         frame whose last transport packet has no stuffing, or that contains a counter jump, is truncated. One complete
         frame in 184 needs no stuffing and is wrongly taken for truncated.
         """
-        if self._path is None or packet.pos is None or following.pos is None or not 0 <= packet.pos < following.pos:
+        if self._read is None or packet.pos is None or following.pos is None or not 0 <= packet.pos < following.pos:
             return False
-        with open(self._path, "rb") as file:
-            file.seek(packet.pos)
-            data = file.read(following.pos - packet.pos)
+        data = self._read(packet.pos, following.pos)
         size = next((size for size in _SIZES if data[size : size + 1] == bytes([_SYNC])), None)
         if size is None:
             return False

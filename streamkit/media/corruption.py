@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Intentional damage for fault injection: to the bytes of packets before decoding, and to copies of surfaces."""
 
 from __future__ import annotations

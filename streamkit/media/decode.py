@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entry point for decoding: NVDEC if the pipeline runs on a GPU and NVDEC supports the stream, else FFmpeg."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Demuxing: packets of the video stream of a file or an address."""
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from streamkit.media.continuity import CONTAINERS, ContinuityFilter
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.source_errors import DeferredError, cannot_open, cannot_read, not_a_video
 from streamkit.media.stream_info import FILE_OPTIONS, StreamInfo, choose_stream, stream_duration_s
-from streamkit.media.uris import is_live, is_path, mask
+from streamkit.media.uris import is_live, is_path, local_path, mask
 
 _POLL_S = 0.2  # FFmpeg checks ten times a second whether to end a wait
 # without an index a seek ends anywhere, so these are read from the start
@@ -36,7 +37,7 @@ class Demuxer:
     Args:
         uri: a path, an address that FFmpeg supports (rtsp, rtsps, http, https and HLS, rtmp, ...), or a V4L2 device.
         link: connection options of an address.
-        file: an open file to read instead of the address, which then is only its name.
+        file: an open file to read instead of `uri`, which then is only its name; it must be seekable.
         number: index of the video stream, from 0, without cover images; None for the best one in `ffmpeg`'s ranking:
             the largest, or among streams under 5 megapixels one that is marked as the default.
 
@@ -67,11 +68,12 @@ class Demuxer:
     ) -> None:
         import av
 
-        self.uri, self._link = uri, link or ConnectionOptions()
+        self.uri, self._link, self._file = uri, link or ConnectionOptions(), file
         where, form, options = self._link.open_arguments(uri)
         if file or is_path(uri):
             options |= FILE_OPTIONS
-            check_image(where)
+            if not file:
+                check_image(where)
         options |= PIXEL_LIMIT
         timeout_s, begun_s = self._link.timeout_s, time.monotonic()
         # PyAV 19 accepts tags that are not UTF-8, and has no such argument
@@ -87,10 +89,10 @@ class Demuxer:
             )
         except (OSError, ValueError, av.FFmpegError) as error:
             if file:
-                raise not_a_video(uri, error) from error
+                raise not_a_video(uri, error, file) from error
             raise cannot_open(uri, error, late=self._timed_out(begun_s)) from error
         try:
-            self.stream: Any = choose_stream(self.container, number, mask(uri), is_file=is_path(uri))
+            self.stream: Any = choose_stream(self.container, number, mask(uri), is_file=bool(file) or is_path(uri))
             self._limit_pixels()
         except SourceError:
             self.container.close()
@@ -100,7 +102,7 @@ class Demuxer:
         self._no_pts = self.container.format.name in _DECODE_TIMES and self.info.codec in _REORDERED
         self.decode_times = self._no_pts and bool(self.stream.codec_context.has_b_frames)
         self._probed: list[Any] = []
-        if file is None and is_path(uri):
+        if is_path(uri):
             self._probe_start()
         self.packets_read = self.discarded = self.damaged = 0
         # these containers number frames at a default rate
@@ -121,7 +123,8 @@ class Demuxer:
 
     def _with_continuity(self) -> Iterator[Any]:
         """Yield the packets of a transport stream with corrected corrupt flags."""
-        gaps = ContinuityFilter(self.uri, self.info, self.stream.id, float(self.stream.time_base))
+        read = self.read_bytes if self._file or is_path(self.uri) else None
+        gaps = ContinuityFilter(read, self.info, self.stream.id, float(self.stream.time_base))
         packets = DeferredError(self._read())
         for packet in packets:
             yield from gaps.filter(packet)
@@ -199,7 +202,7 @@ class Demuxer:
         """
         import av
 
-        if is_path(self.uri):  # opened again: only the container has the rotation
+        if is_path(self.uri) and not self._file:  # opened again: only the container has the rotation
             with av.open(self._link.open_arguments(self.uri)[0], options=PIXEL_LIMIT) as container:
                 context: Any = container.streams[self.stream.index].codec_context
                 context.thread_count = 1
@@ -214,8 +217,20 @@ class Demuxer:
             yield self.stream.codec_context
             self.stream.codec_context.flush_buffers()
 
+    def read_bytes(self, start: int, end: int) -> bytes:
+        """Read bytes of the file, from `start` to before `end`."""
+        if not self._file:
+            with open(local_path(self.uri), "rb") as file:
+                file.seek(start)
+                return file.read(end - start)
+        before = self._file.tell()  # FFmpeg continues from there
+        self._file.seek(start)
+        data = self._file.read(end - start)
+        self._file.seek(before)
+        return data
+
     def close(self) -> None:
-        """Close the file or connection."""
+        """Close the container or connection; not a `file`."""
         self._probed.clear()
         self.container.close()
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encodes NV12 surfaces with x264 or x265 on the CPU, and defines the interface of encoders.
 
 An encoder adds its stream to a container and turns surfaces into packets; `mux.VideoWriter` writes them. Times are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selection of a sink's encoder and its options; encoding with NVENC."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packets of a source as fragmented MP4, for players that take a video in pieces; nothing is decoded or encoded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selects the frames of a source: a part of it, every n-th, or a maximum number per second."""
 
 from __future__ import annotations

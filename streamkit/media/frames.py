@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts decoded FFmpeg frames on the host to surfaces: layout, bit depth, colour and rotation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detects frozen video, as from a camera that hangs but keeps sending."""
 
 from __future__ import annotations

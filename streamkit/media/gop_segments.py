@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decodes one file with several decoders: cuts its packets at keyframes into segments that are decoded in parallel.
 
 Frames that follow a keyframe in the file but are shown before it (leading frames of an open GOP) need the previous GOP.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks whether a video was complete and undamaged at its end, and whether a live stream can be decoded."""
 
 from __future__ import annotations

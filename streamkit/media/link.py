@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connection options of addresses and devices for FFmpeg, and interruption of its blocking calls.
 
 While FFmpeg waits, PyAV checks ten times a second whether a timeout has passed; there is no other way to end a call. So

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maps the timestamps of all packets of a source to one clock that only rises.
 
 A container's times restart with each loop and connection, and a sender's clock may be set while it sends. From then on

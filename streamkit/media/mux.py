@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes packets to an mp4 or mkv file, which gets its final name once it is complete."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Capabilities of the GPU's decoder engines (NVDEC)."""
 
 from __future__ import annotations

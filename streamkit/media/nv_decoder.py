@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoding on the GPU's decoder engines (NVDEC), with packets from FFmpeg.
 
 NVDEC has three pitfalls, which this module handles. Its output buffers are overwritten by the next call, so each frame

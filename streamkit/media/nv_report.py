@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Captures NVDEC's reports of damaged frames, which PyNvVideoCodec prints and does not return.
 
 A frame with damaged data is returned with concealed errors; the only sign is a line that the library's C code prints

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reuses NVDEC sessions between videos: a new session takes 60 to 70 ms, in which a short video is decoded.
 
 A session is reused for a video that needs an identical one, including the parameter sets: they determine how many

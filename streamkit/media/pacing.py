@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paces a file in real time, like a camera: no frame is early."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pushes encoded video to a receiver over the network, or into an HLS playlist, in real time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images that a program pushes: their checks, and their conversion to surfaces on the pipeline's device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process that talks to a receiver of a stream; `media.push` runs it as a module and never imports it.
 
 FFmpeg's connecting cannot be interrupted, and PyAV holds the GIL meanwhile. A receiver that hangs would therefore hang

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads one video from its first to its last frame with demuxer and decoder, and checks its integrity at the end."""
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import IO, Any
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
@@ -50,6 +51,7 @@ class VideoReader:
         executor: runs these decoders.
         ring: keeps the packets as received.
         stream: index of the video stream, from 0; None for the best.
+        file: an open file to read instead of `uri`, which then is only its name; with one decoder only.
 
     Attributes:
         info: stream information from the container.
@@ -78,7 +80,9 @@ class VideoReader:
         executor: OrderedExecutor | None = None,
         ring: PacketBuffer | None = None,
         stream: int | None = None,
+        file: IO[bytes] | None = None,
     ) -> None:
+        self._file = file
         self._uri, self._link, self._counters, self._on_packet = uri, link or ConnectionOptions(), counters, on_packet
         self._spans = spans or Spans()
         self._number = stream
@@ -336,7 +340,9 @@ class VideoReader:
             self._decoder.restart(self._demuxer)
 
     def _open_demuxer(self) -> Demuxer:
-        return Demuxer(self._uri, self._link, number=self._number)
+        if self._file is not None:
+            self._file.seek(0)
+        return Demuxer(self._uri, self._link, file=self._file, number=self._number)
 
     def _begin_ring(self) -> None:
         if self._ring is not None:

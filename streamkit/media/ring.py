@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packet ring buffer for clip recording: the latest packets of a source, as received.
 
 The source adds packets while it decodes. Each of its frames carries the `PacketRef` of its own packet, so a stage that

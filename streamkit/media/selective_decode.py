@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decodes only the wanted frames, and the frames that they need.
 
 A frame may need any earlier one back to the last keyframe that can be decoded alone. So unwanted packets wait: they are

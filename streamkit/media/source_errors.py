@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Error messages for sources that cannot be read, with the reason and the fix."""
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import IO, Generic, TypeVar
 
 from streamkit.core.errors import SourceError
 from streamkit.media.source_resolver import no_media_reason
@@ -82,9 +83,15 @@ def check_file(path: str) -> None:
         raise SourceError(f"{mask(path)}: this is a {what}, not a video file", cause="no_video")
 
 
-def not_a_video(uri: str, error: Exception) -> SourceError:
+def not_a_video(uri: str, error: Exception, file: IO[bytes]) -> SourceError:
     """The error for an open file in which FFmpeg finds no video."""
-    return SourceError(f"{mask(uri)}: this is not a video that FFmpeg can read ({_text_of(error)})", cause="no_video")
+    size = file.seek(0, os.SEEK_END)
+    words, cause = ("the file is empty", "empty") if not size else _stream_cause(file, size) or _unreadable(error)
+    return SourceError(f"{mask(uri)}: {words}", cause=cause)
+
+
+def _unreadable(error: Exception) -> tuple[str, str]:
+    return f"this is not a video that FFmpeg can read ({_text_of(error)})", "no_video"
 
 
 def cannot_read(uri: str, error: Exception, *, late: bool = False) -> SourceError:
@@ -128,7 +135,8 @@ def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:
         if file.is_file() and not file.stat().st_size:
             return "the file is empty", "empty"
         if file.is_file():
-            return _content_cause(file) or (f"this is not a video that FFmpeg can read ({_text_of(error)})", "no_video")
+            with file.open("rb") as stream:
+                return _stream_cause(stream, file.stat().st_size) or _unreadable(error)
     except PermissionError:
         return f"no permission to {'look into this folder' if os.path.isdir(path) else 'read it'}", "permission"
     except OSError as trouble:
@@ -136,26 +144,25 @@ def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:
     return _text_of(error), None
 
 
-def _content_cause(file: Path) -> tuple[str, str] | None:
-    """Description and cause from the first bytes and an mp4's boxes."""
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        start = stream.read(4096)
-        if b"\0" not in start and _is_text(start):
-            return "this is a text file, not a video", "no_video"
-        found, place = set(), 0
-        while place + 8 <= size:
-            stream.seek(place)
-            header = stream.read(16)
-            length, kind = struct.unpack(">I4s", header[:8])
-            if kind not in _BOXES:
-                break
-            found.add(kind)
-            if length == 1 and len(header) == 16:
-                length = struct.unpack(">Q", header[8:])[0]
-            if length < 8:
-                break
-            place += length
+def _stream_cause(stream: IO[bytes], size: int) -> tuple[str, str] | None:
+    """Description and cause from a file's first bytes and an mp4's boxes."""
+    stream.seek(0)
+    start = stream.read(4096)
+    if b"\0" not in start and _is_text(start):
+        return "this is a text file, not a video", "no_video"
+    found, place = set(), 0
+    while place + 8 <= size:
+        stream.seek(place)
+        header = stream.read(16)
+        length, kind = struct.unpack(">I4s", header[:8])
+        if kind not in _BOXES:
+            break
+        found.add(kind)
+        if length == 1 and len(header) == 16:
+            length = struct.unpack(">Q", header[8:])[0]
+        if length < 8:
+            break
+        place += length
     if found & {b"ftyp", b"mdat"} and not found & {b"moov", b"moof"}:
         words = "its index is missing (moov atom not found): the file is truncated, or is still being written"
         return words, "truncated"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolves an entry of `sources:` to the sources that it stands for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames spread evenly over clips and images, decoded as a pipeline on the CPU decodes them."""
 
 from __future__ import annotations

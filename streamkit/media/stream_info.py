@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selection of a container's video stream, and its properties according to the header."""
 
 from __future__ import annotations

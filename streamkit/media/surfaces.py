@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Surface pool: NV12 buffers that are reused once their last reader has released them; and copies to a GPU.
 
 Fresh memory is expensive: page faults on the host, an allocation that may stall every stream on a device. So a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts presentation times from a stream's ticks to seconds, also for streams without times."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Addresses of sources: their kind, and their text without secrets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the files beside a network say of it: Hugging Face's, Roboflow's, and lists of labels.
 
 Hugging Face: `config.json` (architectures, model_type, id2label) and `preprocessor_config.json`, read as its image

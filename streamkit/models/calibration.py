@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ONNX Runtime's quantiser and calibrator are given, and the silencing of what they print."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model cards: everything needed to get the authors' own results from raw frames.
 
 A card is a YAML file beside the network; this module reads and finds cards. `check_model` in `network.py` checks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Comparison of two networks of one card on frames: whether they find the same, how accurate they are, how fast.
 
 For `models quantize` and `models convert`: the original network and the one made from it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys of a card: their types, and the functions that validate their values.
 
 Each function takes a plain value and returns the checked one, or raises ValueError with what the value must be.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The option type `Model`: the YAML names a model card or an ONNX file, the stage gets the loaded card."""
 
 from __future__ import annotations

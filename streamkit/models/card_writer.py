@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing a card beside a network that was made from another card's, both or neither."""
 
 from __future__ import annotations

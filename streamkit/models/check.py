@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`streamkit models check CARD`: compares the pipeline with a plain CPU reference, on real frames.
 
 `check` runs the network on both sides; `_COMPARISONS` has, for each kind of result, what is compared for a frame and

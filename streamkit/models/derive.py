@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A card derived from an ONNX file, for `model: best.onnx` without a card.
 
 What is known of a network is collected from, in this order: the exporter's metadata in the file (`metadata_facts`), the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of a network without a card, with where it is known from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects of single frames by a card, on the CPU: for `models check` to draw them and to try other cards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """f16 networks for a GPU, by ONNX Runtime's converter.
 
 Images go in as f16. The nodes behind the last layer and all outputs stay in f32: f16 has 11 bits, half a pixel at 640.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Usual mistakes in a card, found by trying other values on the same frames.
 
 An alternative is reported only if it is clearly better: by its `_Limits` in the sum of squared scores, in most frames,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """int8 networks for the CPU, by ONNX Runtime's static quantiser.
 
 Weights are symmetric int8 with a scale per output channel, activations uint8 with one scale per tensor (U8S8): the pair

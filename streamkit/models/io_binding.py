@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An ONNX Runtime session on a GPU: inputs and outputs bound by device address, CUDA graphs, and safe destruction."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Label lists and sets of keypoints that a card may name instead of listing them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Ultralytics and YOLOv5 exports say of themselves: the metadata in the ONNX file.
 
 `task`, `names`, `imgsz`, `stride`, `kpt_shape`, `license` and `description` as written by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inspection of ONNX files, and their check against cards. No device is touched."""
 
 from __future__ import annotations

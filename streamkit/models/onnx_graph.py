@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading and analysis of ONNX graphs with the package `onnx`, for the commands that write new networks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The installed package of ONNX Runtime: its CPU and its GPU build overwrite each other's files."""
 
 from __future__ import annotations

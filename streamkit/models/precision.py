@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`streamkit models quantize` and `models convert`: a card's network in another precision, kept if it is as good."""
 
 from __future__ import annotations

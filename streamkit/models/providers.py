@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime's execution providers: their options, and an error if a requested one did not load."""
 
 from __future__ import annotations

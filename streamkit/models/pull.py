@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Download of a card's file: streamed to a temporary file beside it, verified, then renamed.
 
 Cards may come from untrusted sources, so `pull` writes only ONNX files below the card's own folder.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain reference from a frame to objects: NumPy and OpenCV, one frame at a time, as the networks' authors do it.
 
 For `models check` and the tests. It follows the card, shares no code with the fast paths, and is slow.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime session: one network on one device, always used from one thread and one CUDA stream.
 
 On a GPU nothing is copied to the host: inputs and outputs are bound by device address (IO binding), ONNX Runtime works

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which families read a network's outputs, by their shapes; where these leave two, by the values of one run.
 
 A family's own `check` decides whether it can read outputs; `_PLAUSIBLE` adds how the shapes of its networks relate to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of ONNX Runtime's TensorRT provider: experimental, because its libraries come with no package of streamkit.
 
 The options follow ONNX Runtime's documentation of the provider. The network decides the precision: an f16 network runs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks with the old operator `Upsample`, which ONNX Runtime computes differently on the CPU and on a GPU.
 
 The operator (ONNX operator sets 7 to 9) takes pixel x / scale of its input. The CUDA provider rounds a non-integer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layout of annotations: which marks are drawn for a detection, where, in which size and colour.
 
 An object gets an outline, rotated if its box is, a tint inside if requested, its mask, its skeleton with a dot per

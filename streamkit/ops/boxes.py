@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boxes: overlap, clipping, and conversion between network pixels and source pixels.
 
 Boxes are (n, 4) float32 x1, y1, x2, y2; x2 and y2 are edges, so a box's width is x2 - x1. NumPy arrays yield NumPy

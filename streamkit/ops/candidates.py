@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Candidates: the anchors of a network's output that reach their class's score, with their boxes.
 
 These functions cover the detectors: `best_class` (a score per class and anchor, with or without objectness),

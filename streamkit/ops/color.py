@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NV12 and RGB: conversion between a surface's Y, Cb and Cr and RGB.
 
 The rule, which the CUDA kernels follow too: luma and chroma are expanded from their range to 0..255, chroma is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cut parts out of NV12 frames into small surfaces, on the frames' device; measure the sharpness of parts.
 
 A part keeps its samples, or is downscaled by a step: each sample is then the rounded mean of step x step samples of its

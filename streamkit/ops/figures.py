@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes drawn besides boxes: masks, keypoints with the lines between them, and lines, zones and trails."""
 
 from __future__ import annotations

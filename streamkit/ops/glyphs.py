@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text and dots as small masks ("sprites") in one flat buffer, used for drawing on the host and on a device.
 
 A sprite is a piece of a label, a class name or a number, drawn once by OpenCV at four times the size, and averaged

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pixelate or blur parts of NV12 frames, a whole batch at once, so that nothing in them can be recognised.
 
 A region is divided into square cells, and only one mean colour per cell is kept: pixelated, each cell shows its own;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placement of a frame in a network's input, and the inverse mapping for its boxes."""
 
 from __future__ import annotations

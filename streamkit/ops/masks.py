@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Masks: from a network's low-resolution output to source pixels.
 
 Instance masks (as in YOLACT and YOLOv8-seg): an object's logits are its coefficients times the frame's prototypes. They

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Non-max suppression, and selection of a batch's objects among its candidates.
 
 Greedy, as in all detectors: from the best score down, a box that is kept removes those of its class that overlap it by

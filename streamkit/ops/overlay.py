@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drawing of rectangles, lines, stencils and sprites into NV12 frames, a whole batch at once.
 
 The drawing is a flat table of marks, the same for host and device, made by `streamkit.ops.annotate`. Every position and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layout of raw frames: conversion of decoder output to 8-bit NV12, and rotation.
 
 Colours do not change: samples keep their meaning, only their position and depth change. More than 8 bits become 8 by

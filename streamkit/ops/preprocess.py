@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversion of surfaces to a network's input tensor, a whole batch at once, on the surfaces' device.
 
 All three implementations (the reference and the host's here, preprocess_cuda.py) sample alike: the centre of a network

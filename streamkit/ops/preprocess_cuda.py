@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`preprocess` on a GPU: one small copy and one launch per batch; for one frame, the launch alone.
 
 A kernel's parameters of a frame are a record. All of it but the surface's address depends only on the frame's size and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bilinear resampling of one plane on the host, exact for every chroma siting; with antialiasing where asked for.
 
 OpenCV's resize is fast, but supports one mapping only: output i reads (i + 0.5) * size / new_size - 0.5. Luma and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Masks as COCO's compressed run-length encoding, all in NumPy.
 
 A mask is read column by column, and the lengths of its runs of 0 and 1 alternate, 0 first. The counts are encoded as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rotated boxes by their corners: x and y of the four in turn, in pixels.
 
 The corners of a box that is not rotated are its upper left, upper right, lower right and lower left one. A resize with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reused host memory.
 
 Fresh memory costs a page fault per 4 kB, and the allocator returns large arrays to the system as soon as they are

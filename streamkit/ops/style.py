@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How detections are drawn, and in which colours."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pixels of a frame for other libraries, on the frame's device, through DLPack (https://dmlc.github.io/dlpack).
 
 An array that another library makes from a `PixelTensor` holds the memory until the library drops it, also when frame

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small images of frames with their objects drawn, for web pages and notebooks."""
 
 from __future__ import annotations

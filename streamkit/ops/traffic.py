@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes copied between host and device, counted where the copy is made: `streamkit bench gpu` shows them per frame.
 
 Counted once per batch, or once per frame where frames are copied. Not counted: copies within libraries, such as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies between host and device: tables for kernels, small results (waited for only when they are read), pixels."""
 
 from __future__ import annotations

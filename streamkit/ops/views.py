@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views: parts of a frame that a network sees separately, and the merging of their boxes.
 
 A detector finds small objects better if it sees a frame in tiles, each as large as its input. Tiles overlap, so that an

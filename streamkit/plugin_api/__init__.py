@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions and errors for plugins. Plugins import from `streamkit` and from here only: both stay stable."""
 
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StreamkitError

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules: conditions over detections, tracks and events, and their timing; no stages.
 
 `syntax.py` parses a text, `language.py` types it, and `code.py` compiles it. `kernel.py` evaluates conditions and

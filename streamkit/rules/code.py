@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compilation of conditions to the stack code of `kernel.py`: three numbers per operation."""
 
 from __future__ import annotations

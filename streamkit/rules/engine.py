@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluation of many rules on the batches of many sources."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays that conditions are evaluated on, from a batch: facts of its objects and of its frames."""
 
 from __future__ import annotations

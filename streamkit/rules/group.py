@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules that are evaluated together, and the evaluation of a rule about named facts."""
 
 from __future__ import annotations

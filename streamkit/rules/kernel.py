@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluation and debouncing of many rules at once, in plain Python; `kernels` compiles it with Numba.
 
 A condition is true (1), false (0) or unknown (0.5): `and` is the minimum, `or` the maximum, `not` 1 minus the value. An

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Type checking of rules against a vocabulary.
 
 Unknown values (a missing fact, NaN) make comparisons unknown; `&&` and `||` are then decided by the known operands if

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rule's options and its compiled form."""
 
 from __future__ import annotations

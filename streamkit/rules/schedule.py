@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules of rules: weekdays and hours of the day in a time zone."""
 
 from __future__ import annotations

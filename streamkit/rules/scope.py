@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What rules may refer to: the stages above them, and the facts that their conditions look up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parser of rules and its syntax tree; `at` is a part's position in the text, in characters from 0.
 
 The grammar is CEL's (https://github.com/google/cel-spec), parsed by cel-python, plus `and`, `or`, `not`, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of rules about detections, listed in docs/rule-language.md. Each becomes a fact of a frame or of an object."""
 
 from __future__ import annotations

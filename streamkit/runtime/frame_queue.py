@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queue between the end of a graph and a Python loop, and the sink that fills it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The frames of a run, for a Python loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a pipeline from its first frame to its report."""
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ from streamkit.runtime.ingest.reconnect import reconnecting
 from streamkit.runtime.ingest.source_reader import Status
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.ingest.sources import Sources, drops_late_frames, in_realtime, ring_for
+from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.alarms import Alarms
+from streamkit.runtime.observe.batch_traces import spans_with
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders
 from streamkit.runtime.observe.report_merge import headline
 from streamkit.runtime.observe.trace import Recorder
@@ -113,6 +116,9 @@ class PipelineRun(Controls):
         self._stopped_at_s: float | None = None
         self._trace = trace
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.current_track
+        self._traces, self._failed_exports = telemetry.batch_traces(graph), telemetry.FailedExports()
+        if self._traces is not None:
+            self._spans = spans_with(self._traces, self._spans)
         config = graph.config
         self._live = sum(drops_late_frames(in_realtime(one) if realtime else one) for one in graph.sources)
         if expected_live:
@@ -140,6 +146,7 @@ class PipelineRun(Controls):
         outputs = self.outputs = GraphOutputs(
             graph, self._lanes, self.sources.count, self._batcher.batch_done, self._source_complete
         )  # fmt: skip
+        self._count = outputs.count if self._traces is None else self._traces.counted(self._lanes, outputs.count)
         self.finished, self.detections, self.events = outputs.finished, outputs.detections, outputs.events
         self.latency, self.listen = outputs.latency, outputs.listen
         self._observer = Observer(wanted(config.alarms), lambda: self.states, self._runners, folders(graph), device)
@@ -260,7 +267,7 @@ class PipelineRun(Controls):
                 runners = [runner(node, self._context, self.fail, list(self.states)) for node in lane.nodes]
                 self._runners.extend(runners)
                 ready = threading.Event()
-                worker = LaneThread(lane, runners, self.device, ready.set, self.fail, self.outputs.count, self._spans)
+                worker = LaneThread(lane, runners, self.device, ready.set, self.fail, self._count, self._spans)
                 self._lane_devices.append(worker.device)
                 lane.threads.append(start(f"{lane.nodes[0].id}/{number}", worker))
                 ready.wait()
@@ -308,6 +315,8 @@ class PipelineRun(Controls):
                 room(self._batcher.live)
                 if (batch := take()) is None:
                     break
+                if self._traces is not None:
+                    self._traces.begin(batch)
                 outlet.put(batch)
                 del batch
         except Aborted:
@@ -369,7 +378,11 @@ class PipelineRun(Controls):
     def counts(self) -> dict[str, int]:
         """Counters of all sources and stages by name: drops, failures, fallbacks."""
         states, removed = self.states.values(), self.sources.removed
-        parts = [one.counters for one in self._runners] + [removed.counters, removed.drops]
+        parts = [one.counters for one in self._runners] + [
+            removed.counters,
+            removed.drops,
+            self._failed_exports.counters,
+        ]
         return Counters.total([*parts, *(part for state in states for part in (state.counters, state.drops))])
 
     def meters(self) -> dict[str, dict[str, Any]]:

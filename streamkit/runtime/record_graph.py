@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of a pipeline that produces records, with other sinks in place of its own."""
 
 from __future__ import annotations

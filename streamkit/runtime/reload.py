@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`--watch`: a pipeline that reloads its YAML and the plugins that it names.
 
 An invalid edit is rejected with every problem, and the pipeline continues. Added, removed and changed sources, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run of a graph on its own thread, for programs that go on meanwhile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shutdown: wait for threads, with a deadline once the run has been stopped.
 
 SIGTERM is followed by SIGKILL some seconds later. Decoded frames have `DRAIN_S` to drain; the rest is dropped, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pipeline that stays open while sources are sent through it, each awaited by its caller."""
 
 from __future__ import annotations

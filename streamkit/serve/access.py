@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is who: the tokens of the server, of a file and of the page, and the sessions that were opened with them."""
 
 from __future__ import annotations

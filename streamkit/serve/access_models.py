@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Request and response bodies of tokens and sessions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The alarms for people: their rules in words, what was raised and cleared, and what a person has acknowledged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Request and response bodies of the API as plain dataclasses, from which FastAPI generates the OpenAPI document."""
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ class RequestRejected(Exception):
 
 @dataclass(slots=True)
 class ErrorResponse:
-    """The reason why a request was rejected."""
+    """The reason why a request was rejected, and the id of the request."""
 
     error: str
+    request_id: str
 
 
 @dataclass
@@ -198,13 +200,17 @@ class PipelineProblem:
 
 @dataclass(frozen=True, slots=True)
 class LogMessage:
-    """A message of the run, with secrets masked. `time_s` is in seconds since 1970; `place` is the module."""
+    """A message of the run, with secrets masked.
+
+    `time_s` is in seconds since 1970; `place` is the module; `request_id` is empty unless a request was being served.
+    """
 
     number: int
     time_s: float
     level: str
     place: str
     text: str
+    request_id: str
 
 
 @dataclass(frozen=True, slots=True)

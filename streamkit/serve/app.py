@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The HTTP API below `/api/v1`, the probes and metrics, and the web page.
 
 Reading is open to every client that reaches the port; changes, images and the sources' addresses need a token with the
@@ -15,17 +16,21 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from streamkit import __version__
+from streamkit.core.logs import REQUEST_ID
 from streamkit.media.uris import mask
+from streamkit.runtime.observe.telemetry import active
 from streamkit.serve import api_models
 from streamkit.serve.access import Access
 from streamkit.serve.audit import Audited, AuditLog, note_error
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.guard import API, Guard
+from streamkit.serve.guard import API, SECURITY_HEADERS, Guard
 from streamkit.serve.live import MAX_VIEWERS, Watchers
+from streamkit.serve.request_id import HEADER, RequestIds
+from streamkit.serve.request_spans import RequestSpans
 from streamkit.serve.routes.access import add_access
 from streamkit.serve.routes.alarms import add_alarms
 from streamkit.serve.routes.charts import add_charts
-from streamkit.serve.routes.common import reply
+from streamkit.serve.routes.common import error_reply
 from streamkit.serve.routes.config import add_config, add_shapes
 from streamkit.serve.routes.events import add_events
 from streamkit.serve.routes.images import add_images
@@ -93,16 +98,19 @@ def create_app(
     add_pages(app)
     app.add_middleware(Audited, log=log, prefix=API)
     app.add_middleware(Guard, access=access, allowed_hosts=allowed_hosts, refused=engine.refused)
+    if (telemetry := active()) is not None:
+        app.add_middleware(RequestSpans, telemetry=telemetry)
+    app.add_middleware(RequestIds)
     return app
 
 
 def _error_handlers(app: FastAPI) -> None:
-    """Return every error as `{"error": text}`; the text never repeats request data, which may contain an address."""
+    """Return every error as an `ErrorResponse`; the text never repeats request data, which may contain an address."""
 
     @app.exception_handler(api_models.RequestRejected)
     async def rejected(request: Request, error: api_models.RequestRejected) -> Response:
         note_error(request, error.text)
-        made = reply({"error": error.text}, error.status)
+        made = error_reply(error.text, error.status)
         made.headers.update(error.headers)
         if error.status == 401:
             made.headers["www-authenticate"] = "Bearer"
@@ -110,16 +118,22 @@ def _error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(StoreUnreadable)
     async def unreadable(request: Request, error: StoreUnreadable) -> Response:
-        return reply({"error": str(error)}, 503)
+        return error_reply(str(error), 503)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         found = ((".".join(str(step) for step in one["loc"][1:]), str(one["msg"])) for one in error.errors())
         text = "; ".join(f"{place}: {message}" if place else message for place, message in found)
-        return reply({"error": mask(text)}, 422)
+        return error_reply(mask(text), 422)
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
-        made = reply({"error": mask(str(error.detail))}, error.status_code)
+        made = error_reply(mask(str(error.detail)), error.status_code)
         made.headers.update(error.headers or {})
+        return made
+
+    @app.exception_handler(Exception)  # outside of all middleware, which cannot add its headers
+    async def broken(request: Request, error: Exception) -> Response:
+        made = error_reply("the server failed to handle this request; its log has the cause", 500)
+        made.headers.update({**SECURITY_HEADERS, "cache-control": "no-store", HEADER: REQUEST_ID.get()})
         return made

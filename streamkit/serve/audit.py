@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The audit log: who changed what, from where, and with which result. Secrets are never stored."""
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import anyio.to_thread
 from fastapi import Request
 
 from streamkit.core.errors import OutputError
-from streamkit.core.logs import LogOnce
+from streamkit.core.logs import REQUEST_ID, LogOnce
 from streamkit.core.masking import mask
 from streamkit.serve.token import SAFE
 
@@ -40,9 +41,10 @@ _FAILED_EVERY_S = 1.0
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS entries (number INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, "
     "who TEXT NOT NULL, role TEXT NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, "
-    "detail TEXT NOT NULL, status INTEGER NOT NULL, outcome TEXT NOT NULL)"
+    "detail TEXT NOT NULL, status INTEGER NOT NULL, outcome TEXT NOT NULL, request_id TEXT NOT NULL DEFAULT '')"
 )
-_COLUMNS = "number, time_s, who, role, address, action, target, detail, status, outcome"
+_ADDED = "ALTER TABLE entries ADD COLUMN request_id TEXT NOT NULL DEFAULT ''"  # to a file of an earlier version
+_COLUMNS = "number, time_s, who, role, address, action, target, detail, status, outcome, request_id"
 _VERBS = {"POST": "add", "PUT": "change", "PATCH": "change", "DELETE": "remove"}
 
 
@@ -52,7 +54,7 @@ class AuditEntry:
 
     `who` is the owner of the token, empty for a failed sign-in; `action` is such as `sources.add`; `target` is what
     was changed; `detail` has the new values, with secrets masked; `status` is the HTTP status of the response, and
-    `outcome` its error, or `done`.
+    `outcome` its error, or `done`; `request_id` is the id of the request.
     """
 
     number: int
@@ -65,6 +67,7 @@ class AuditEntry:
     detail: dict[str, Any]
     status: int
     outcome: str
+    request_id: str = ""
 
 
 @dataclass(slots=True)
@@ -131,18 +134,20 @@ class AuditLog:
                 f"cannot write the audit log {path}: {error.strerror}; give another folder with --data"
             ) from None
         self._do(_SCHEMA)
+        if "request_id" not in [column[1] for column in self._do("PRAGMA table_info(entries)")]:
+            self._do(_ADDED)
         self.prune()
 
     def add(
         self, who: str, action: str, target: str = "", detail: Mapping[str, Any] | None = None, *, role: str = "",
-        address: str = "", status: int = 200, outcome: str = "done",
+        address: str = "", status: int = 200, outcome: str = "done", request_id: str = "",
     ) -> None:  # fmt: skip
         """Add an entry. Secrets in `detail` are masked by the names of its keys, and in addresses."""
         shown = json.dumps(without_secrets(detail or {}), default=str)
         if len(shown) > 4 * _LONGEST:
             shown = json.dumps({"fields": ", ".join(map(str, detail or {}))[:_LONGEST]})
-        values = (self._clock(), who, role, address, action, _short(target), shown, status, _short(outcome))
-        self._do(f"INSERT INTO entries ({_COLUMNS.partition(', ')[2]}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *values)
+        values = (self._clock(), who, role, address, action, _short(target), shown, status, _short(outcome), request_id)
+        self._do(f"INSERT INTO entries ({_COLUMNS.partition(', ')[2]}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *values)
         self._added += 1
         if self._added % _PRUNE_EVERY == 0:
             self.prune()
@@ -283,7 +288,10 @@ class Audited:
         address = (scope.get("client") or ("",))[0]
 
         def add() -> None:
-            self._log.add(who, action, target, noted.detail, role=role, address=address, status=status, outcome=outcome)
+            self._log.add(
+                who, action, target, noted.detail, role=role, address=address, status=status, outcome=outcome,
+                request_id=REQUEST_ID.get(),
+            )  # fmt: skip
 
         try:
             await anyio.to_thread.run_sync(add)

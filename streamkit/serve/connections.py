@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connection limits: how many connections there may be, and how long a client may take.
 
 uvicorn keeps a connection for as long as its client likes. Here a client has deadlines for sending a request and for
@@ -18,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamkit.core.counters import Counters
 from streamkit.serve.live import MAX_VIEWERS
+from streamkit.serve.request_id import HEADER, new_request_id
 
 logger = logging.getLogger(__name__)
 
@@ -126,9 +128,9 @@ class Connection(H11Protocol):
             self._read_deadline = None
 
     def send_400_response(self, msg: str) -> None:
-        """Count a request that is not HTTP."""
+        """Reject a request that is not HTTP, and count it."""
         self._refused.add("not HTTP")
-        super().send_400_response(msg)
+        self._reject(400, msg)
 
     def _watch(self) -> None:
         """Set a deadline for each part of a request, regardless of what the client sends in between."""
@@ -151,11 +153,16 @@ class Connection(H11Protocol):
             return
         self._refused.add(f"{part} too slow")
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # no response has begun
-            text = f"the {part} of a request must arrive within {self._limits.send_s:g} seconds"
-            body = orjson.dumps({"error": text})
-            headers = [("content-type", "application/json"), ("connection", "close")]
-            for event in (h11.Response(status_code=408, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+            self._reject(408, f"the {part} of a request must arrive within {self._limits.send_s:g} seconds")
+        self.transport.close()
+
+    def _reject(self, status: int, text: str) -> None:
+        """Respond without the application, and close the connection."""
+        id_ = new_request_id()
+        body = orjson.dumps({"error": text, "request_id": id_})
+        headers = [("content-type", "application/json"), ("connection", "close"), (HEADER, id_)]
+        for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
     def _abort(self, why: str) -> None:

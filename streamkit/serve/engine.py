@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations and views of a running pipeline behind the API. Addresses are always masked.
 
 Only signed-in clients see the sources' addresses; see `ServeEngine.sources`.
@@ -27,7 +28,7 @@ from streamkit.core.masking import mask, without_addresses
 from streamkit.core.stage import options
 from streamkit.media.uris import is_path, scheme
 from streamkit.runtime.execution.future import PeriodicTimer
-from streamkit.runtime.ingest.source_status import SourceState, short
+from streamkit.runtime.ingest.source_status import SourceState, reconnects, short
 from streamkit.runtime.observe.live_load import LiveLoad, StageLoad
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
@@ -46,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
-_RECONNECTS = "reconnects: "
 _OBSERVE_EVERY_S = 1.0
 _FIXED = frozenset({"uri", "stage", "fault"})  # options that the API may not change
 
@@ -420,13 +420,6 @@ class ServeEngine:
             allow_files=self.allow_files,
             edit_rejected=bool(getattr(running, "rejected", "")),
         )
-
-
-def reconnects(state: SourceState) -> dict[str, int]:
-    """How often a source has reconnected, by the cause of the loss."""
-    counts = sorted(dict(state.counters.values).items())
-    found = {name.removeprefix(_RECONNECTS): n for name, n in counts if name.startswith(_RECONNECTS)}
-    return found or ({"unknown": state.reconnects} if state.reconnects else {})
 
 
 def _options(config: SourceConfig) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Response bodies of events and charts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ASGI middleware for every request and response: host and token checks, body size, and security headers."""
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from starlette.requests import HTTPConnection
 from streamkit.core.counters import Counters
 from streamkit.serve.access import Access, Identity
 from streamkit.serve.guesses import Guesses, TooManyGuesses
+from streamkit.serve.request_id import error_body
 from streamkit.serve.token import SAFE, bearer, from_this_origin
 
 API = "/api/v1"
@@ -31,7 +33,7 @@ _CHECK_EVERY_S = 0.25
 _HOST = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
 _MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES  # of a rejected body, so that the client gets the response
 
-_HEADERS = {
+SECURITY_HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -40,6 +42,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+"""Headers of every response."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -224,7 +227,7 @@ def _guarded(send: Send) -> Send:
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
             given = {name.lower() for name, _ in message["headers"]}
-            added = [(k.encode(), v.encode()) for k, v in _HEADERS.items() if k.encode() not in given]
+            added = [(k.encode(), v.encode()) for k, v in SECURITY_HEADERS.items() if k.encode() not in given]
             message["headers"] = [*message["headers"], *added]
             if b"cache-control" not in given:
                 message["headers"].append((b"cache-control", b"no-store"))
@@ -237,7 +240,7 @@ async def _refuse(
     receive: Receive, send: Send, status: int, text: str, headers: dict[str, str] | None = None, more: bool = True
 ) -> None:
     """Respond at once, then discard the rest of the body: a client that is cut off while sending gets no response."""
-    body = orjson.dumps({"error": text})
+    body = orjson.dumps(error_body(text))
     given = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
     pairs = [(name.encode(), value.encode()) for name, value in {**given, **(headers or {})}.items()]
     await send({"type": "http.response.start", "status": status, "headers": pairs})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rate limit for wrong tokens: an address that has sent some must wait before it may try another."""
 
 from __future__ import annotations

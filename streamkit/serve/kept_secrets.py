@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Addresses with hidden parts: a form shows `rtsp://ann:***@host/path`, and the user changes the path."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves images and live streams without a thread for each client."""
 
 from __future__ import annotations

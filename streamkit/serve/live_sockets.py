@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What clients get over the WebSockets of live video and records.
 
 A client that reads nothing for a while is left; what it is slow to read is dropped before, see `Viewer`.

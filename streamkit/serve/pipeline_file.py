@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pipeline's YAML behind the API: read, checked as `streamkit check` does, and replaced as a whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepares a pipeline behind the API: it follows its YAML, and has a gallery for its page and a store of its events."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a file that only its owner may read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is wrong with a running pipeline, in words: from its states, alarms, outputs, and the growth of its counters."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of a pipeline's counters, for charts: the same values that `metrics` serves to Prometheus."""
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import numpy as np
 from streamkit.emit.emitter import Emitter
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.observe.health import folders
+from streamkit.runtime.observe.metrics import device_monitors
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.metrics import device_monitors
 from streamkit.serve.store.sample_table import MetricSample
 
 UNITS = {
@@ -32,7 +33,7 @@ class PipelineSampler:
     """
 
     def __init__(self, engine: ServeEngine) -> None:
-        self._engine, self._monitors = engine, device_monitors(engine)
+        self._engine, self._monitors = engine, device_monitors(engine.running)
         self._sampled_s = time.monotonic()
         self._frames: dict[str, int] = {}
         self._dropped: dict[str, int] = {}

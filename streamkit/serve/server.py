@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the API beside a pipeline: uvicorn on its own thread, stopped with the pipeline."""
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def serving(
 
     counts = refused if refused is not None else Counters()
     config = uvicorn.Config(
-        app, log_level="error", access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
+        app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
         server_header=False, ws="websockets-sansio", loop="asyncio", backlog=_AT_ONCE,
         ws_per_message_deflate=False,  # video cannot be compressed further, and the attempt costs a core
         http=partial(Connection, limits=limits or Limits(), refused=counts),  # type: ignore[arg-type]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sessions of signed-in browsers. They are kept in a file, so that screens on a wall outlive a restart."""
 
 from __future__ import annotations

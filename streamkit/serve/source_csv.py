@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many sources as CSV: a column `id`, a column `uri`, and one for each option."""
 
 from __future__ import annotations

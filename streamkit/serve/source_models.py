@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Request and response bodies of the sources' forms: options, connection tests and CSV."""
 
 from __future__ import annotations

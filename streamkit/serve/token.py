@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The roles of clients, and the token that `streamkit serve` prints or is started with: it has the role admin."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens of people beside the admin's: those of `--tokens FILE`, and those created on the page, in a private file."""
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}")
 
 _FIELDS = ("name", "role", "token", "hash")
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
+_VARIABLE = re.compile(r"\$\{\w+\}")
+_OTHERS_READ, _OTHERS_WRITE = stat.S_IRGRP | stat.S_IROTH, stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +60,22 @@ def read_tokens(path: Path) -> list[KnownToken]:
     """Read the tokens of a YAML file: a list of `{name, role, token}`, or with `hash: sha256:HEX` for the token.
 
     Raises:
-        ConfigError: with every problem of the file, or because others may read it.
+        ConfigError: with every problem of the file, or because others may write it, or read a token in it.
     """
     try:
-        mode = path.stat().st_mode
+        mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
         raise ConfigError(f"--tokens {path}: {error.strerror}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError(
-            f"--tokens {path}: other users may read or write it (mode {stat.S_IMODE(mode):o}); run: chmod 600 {path}"
-        )
+    if mode & _OTHERS_WRITE:
+        raise ConfigError(f"--tokens {path}: other users may write it (mode {mode:o}); run: chmod 600 {path}")
     root, problems = load_file(path)
     if problems:
         raise ConfigError(problems)
+    if mode & _OTHERS_READ and _has_secrets(root):
+        raise ConfigError(
+            f"--tokens {path}: other users may read its tokens (mode {mode:o}); run: chmod 600 {path}, "
+            "or write `hash`, or `token: ${NAME}`"
+        )
     found: dict[str, KnownToken] = {}
     if not isinstance(root.value, list):
         raise ConfigError([root.problem("the file is a list of tokens: - {name: anna, role: viewer, token: ...}")])
@@ -82,6 +88,13 @@ def read_tokens(path: Path) -> list[KnownToken]:
     if problems:
         raise ConfigError(problems)
     return list(found.values())
+
+
+def _has_secrets(root: YamlNode) -> bool:
+    """Whether the text itself has a token: neither a hash, nor a variable of the environment."""
+    entries = root.value if isinstance(root.value, list) else []
+    tokens = [one.value["token"] for one in entries if isinstance(one.value, dict) and "token" in one.value]
+    return any(not _VARIABLE.fullmatch(one.raw.strip("\"'")) for one in tokens)
 
 
 def _read(node: YamlNode, problems: list[Problem]) -> KnownToken | None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The built-in stages, one file each.
 
     source ─► decode ─► preprocess ─► infer ─► postprocess ─► draw ─► video

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Test kit for stage authors: makes frames and detections, and runs a stage on them without a pipeline.
 
 A test of a stage is an ordinary pytest test:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the tests in a pipeline's YAML: objects are inserted before one stage, and its output is compared.
 
 For example:

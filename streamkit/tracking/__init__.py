@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multi-object tracking: which objects of one frame are those of the previous frame.
 
     settings     options as numbers                   track_state   state of all sources' tracks in flat arrays

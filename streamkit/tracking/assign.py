@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear assignment: the pairs with the greatest total gain.
 
 The shortest augmenting path method for the assignment problem (Kuhn 1955, Munkres 1957; in the form with potentials,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One round of matching of a frame's objects to a lane's tracks, by similarity."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compilation with Numba, if it is installed; compiled code is cached on disk."""
 
 from __future__ import annotations

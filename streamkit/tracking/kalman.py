@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expected position of a track: constant-velocity Kalman filters for a box's centre x, y, width and height.
 
 The four are independent in the filters of SORT's successors (Wojke et al., "Simple Online and Realtime Tracking with a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of a tracker as numbers, for the compiled code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Similarity of objects and tracks: overlap, direction, appearance. A track is a record of `track_state.TRACK`."""
 
 from __future__ import annotations

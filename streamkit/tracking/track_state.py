@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of all sources' tracks, in flat arrays that the compiled code works on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tracking of a batch of frames of any sources, each source's in order, in one compiled call."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tracking of one frame of one lane: assigns objects to tracks, marks tracks as lost, and begins new ones.
 
 The rounds are those of Zhang et al., "ByteTrack", 2022: objects of high score with all tracks; those of low score with

@@ -161,8 +161,9 @@ def test_a_file_is_there_when_its_row_is_and_its_parts_were_before(tmp_path, mon
     )
     (key,) = do(made, limit=10)
     mine = [Path(one).relative_to(made.out) for one in order if str(made.out) in one]
-    last = [str(one) for one in mine if key in str(one) or one.name in ("objects", "events")]
-    assert [one.split("/")[0] for one in last] == ["objects", "objects", "events", "files"]
+    last = [str(one) for one in mine if key in str(one) or one.name in ("objects", "events", "frames")]
+    parts = ["objects", "frames", "objects", "events", "frames"]
+    assert [one.split("/")[0] for one in last] == [*parts, "files"]
     assert last[0].endswith(".part")  # the part's bytes, the folders' names, and then the row
     (row,) = [one for one in pq.read_table(made.out / "files").to_pylist() if one["key"] == key]
     assert (row["status"], row["source"], row["path"], row["size"]) == ("done", HERE.name, HERE.uri, HERE.size)
@@ -174,7 +175,7 @@ def test_a_file_is_there_when_its_row_is_and_its_parts_were_before(tmp_path, mon
 def test_a_file_that_failed_has_its_cause_and_nothing_else(tmp_path):
     made = settings(tmp_path, PLAIN, "parquet", "jsonl", "video")
     (key,) = do(made, limit=10)
-    assert len([path for other, path in all_parts(made.out) if other == key]) == 3
+    assert len([path for other, path in all_parts(made.out) if other == key]) == 4
     facts = {"codec": "h264", "width": 640, "concealed_errors": 3, "failed_frames": 2}
     commit(made, Outcome(BatchJob(HERE, key, 2), "failed", "it is cut off", "truncated", frames=7, facts=facts))
     assert [path for other, path in all_parts(made.out) if other == key] == []

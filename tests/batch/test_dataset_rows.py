@@ -13,9 +13,9 @@ from streamkit.batch import dataset
 from streamkit.batch.dataset import (
     HEAVY_ROWS,
     DataSet,
+    FrameCollector,
     ObjectCollector,
     event_row,
-    frame_row,
     spans,
     spans_of,
 )
@@ -161,9 +161,7 @@ def test_several_detectors_stand_frame_by_frame(tmp_path):
 
 
 def test_columns_come_and_go_and_unknown_ones_are_kept(tmp_path):
-    tables = DatasetTables(
-        (ObjectColumn("track_id", "int"), ObjectColumn("speed_kmh", "float")), facts=True, others=True
-    )
+    tables = DatasetTables((ObjectColumn("track_id", "int"), ObjectColumn("speed_kmh", "float")), others=True)
     made, sink = sink_of(tmp_path, tables)
     four = frames(4)
     four[0].tables = {"d": detections([[1, 2, 3, 4]], track_id=[9], labels=("car",))}
@@ -284,10 +282,14 @@ def test_times_have_six_digits_in_every_table():
     mine = objects(DatasetTables())
     mine.add(spans_of(frame))
     assert mine.take()["pts_s"].to_pylist() == [1.234568]
-    assert frame_row(frame, 3, "key", "a.mp4") == {
+    found = FrameCollector(DatasetTables().schemas()["frames"], "key", "a.mp4")
+    found.add(frame, 3)
+    assert found.rows == 1
+    assert found.take().to_pylist() == [{
         "key": "key", "source": "a.mp4", "frame": 0, "pts_s": 1.234568, "width": 640, "height": 360, "objects": 3,
         "error": None, "damaged": False, "facts": '{"weather":"fog"}',
-    }  # fmt: skip
+    }]  # fmt: skip
+    assert found.take().num_rows == 0
     event = Event("crossed", "line", "cam", 7, 1.23456749, track_id=4, data={"to": "in"})
     assert event_row(event, "key", "a.mp4") == {
         "key": "key", "source": "a.mp4", "frame": 7, "pts_s": 1.234567, "stage": "line", "kind": "crossed",

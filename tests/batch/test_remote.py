@@ -3,6 +3,7 @@
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from streamkit.batch import dryrun, remote
 from streamkit.batch.dryrun import dry_run
 from streamkit.batch.identity import file_key
 from streamkit.batch.inputs import find
-from streamkit.batch.job import Outcome
+from streamkit.batch.job import BatchJob, FrameSelection, Outcome
 from streamkit.batch.pipeline import config_for
 from streamkit.batch.probe import Probe, probe
 from streamkit.batch.work import opened
+from streamkit.batch.worker import BatchWorker
 from streamkit.core.errors import ConfigError, SourceError
 
 SAMPLE = (Path(__file__).resolve().parents[2] / "samples" / "street.mp4").read_bytes()
@@ -153,6 +155,23 @@ def test_files_are_copied_whole_whether_the_server_tells_their_size_or_not(web, 
         assert file.size == (len(SAMPLE) if tells else None)
         with remote.local(file, tmp_path) as path:
             assert path.read_bytes() == SAMPLE
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_server_that_sends_only_whole_files_has_them_copied(web, tells, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "open_ranges", partial(remote.open_ranges, block_bytes=1 << 16))
+    web.tells = tells
+    (file,) = find([f"{web.address}/v/d1/b*.mp4"])
+    with remote.opened(file, tmp_path) as (path, opened_file):
+        assert opened_file is None
+        assert Path(path).read_bytes() == SAMPLE
+    made = settings(tmp_path / "set", "stages:\n  jsonl: {path: a.jsonl}\n", "jsonl", look=FrameSelection(end_s=0.2))
+    worker = BatchWorker(made, "cpu")
+    try:
+        outcome = worker.process(BatchJob(file, "b-0"))
+    finally:
+        assert worker.close()
+    assert (outcome.status, outcome.frames, outcome.facts["copied"]) == ("done", 5, True)
 
 
 def test_a_file_that_has_changed_is_told_where_its_size_was_known(web, tmp_path):

@@ -31,7 +31,7 @@ def test_a_detector_alone_has_the_plain_columns(tmp_path):
     made = tables(tmp_path, PLAIN)
     schemas = made.schemas()
     assert schemas["objects"].names == ALWAYS
-    assert list(schemas) == ["objects", "events"]
+    assert list(schemas) == ["objects", "events", "frames"]
     assert made.labels == ("car", "person", "bike")
 
 
@@ -43,7 +43,7 @@ def types_in(schema):
 
 
 def test_every_table_has_the_types_that_readers_rely_on():
-    schemas = DatasetTables((ObjectColumn("speed_kmh", "float"),), facts=True, others=True).schemas()
+    schemas = DatasetTables((ObjectColumn("speed_kmh", "float"),), others=True).schemas()
     objects = {
         **WHERE, "stage": "string", "label": "string", "class_id": "int32", "score": "float", "damaged": "bool",
         "x1": "float", "y1": "float", "x2": "float", "y2": "float", "speed_kmh": "float", "extra": "string",

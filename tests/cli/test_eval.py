@@ -121,10 +121,10 @@ def test_the_commands_of_the_page_run(here: Here, root: Path, tmp_path: Path) ->
     page = (root / "docs" / "evaluate.md").read_text()
     (tmp_path / "samples").symlink_to(root / "samples")
     (tmp_path / "evaluate.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
-    lines = [line for line in page.splitlines() if line.startswith("python run.py eval ")]
+    lines = [line for line in page.splitlines() if line.startswith("streamkit eval ")]
     assert len(lines) == 3
     for line in lines:
-        done = here(*line.split()[2:], "--limit", 4, "--device", "cpu", cwd=tmp_path)
+        done = here(*line.split()[1:], "--limit", 4, "--device", "cpu", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "AP50" in done.stdout
     assert (tmp_path / "worst.png").is_file()

@@ -80,7 +80,7 @@ def test_the_commands_know_a_cluster(here, folder):
 
 def test_ray_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingPackage, match=r"run\.py cluster needs the package ray; .*\[ray,serve\]"):
+    with pytest.raises(MissingPackage, match=r"streamkit cluster needs the package ray; .*\[ray,serve\]"):
         connect("auto")
 
 

@@ -120,6 +120,18 @@ def test_the_environment_and_its_defaults(monkeypatch):
     assert any(told.startswith("4:12: the environment variable STREAMKIT_TEST_GONE is not set") for told in found)
 
 
+def test_a_variable_may_be_in_a_file(monkeypatch, tmp_path):
+    monkeypatch.delenv("STREAMKIT_TEST_SCORE", raising=False)
+    monkeypatch.setenv("STREAMKIT_TEST_SCORE_FILE", str(tmp_path / "score"))
+    (tmp_path / "score").write_text("0.7\n")
+    text = with_stages("detect:", "  model: demo", "  min_score: ${STREAMKIT_TEST_SCORE}")
+    assert config(text).stages[0].options["min_score"] == 0.7
+    (tmp_path / "score").unlink()
+    for written in (text, text.replace("SCORE}", "SCORE:-0.5}")):
+        (told,) = problems(written)
+        assert told.startswith(f"5:16: cannot read {tmp_path / 'score'}, which the environment variable STREAMKIT_TEST")
+
+
 # -------------------------------------------------------------------------------------------------------- faults
 
 

@@ -1,7 +1,7 @@
-"""Without a timeline everything comes back as it was given."""
+"""Without a timeline everything comes back as it was given; operations are passed on only where they are recorded."""
 
 from streamkit.core.stage import Context
-from streamkit.core.tracing import Spans
+from streamkit.core.tracing import Spans, record_operation, record_operations
 
 
 def test_nothing_is_wrapped():
@@ -11,3 +11,15 @@ def test_nothing_is_wrapped():
     assert spans.each("a", items) is items
     assert spans.stage("a", abs) is abs
     spans.close()
+
+
+def test_operations_go_to_the_recorder_that_is_there():
+    found = []
+    record_operation("connect", 1.0, {})
+    record_operations(lambda *one: found.append(one))
+    try:
+        record_operation("connect", 2.0, {"a": 1}, "no")
+    finally:
+        record_operations(None)
+    record_operation("connect", 3.0, {})
+    assert found == [("connect", 2.0, {"a": 1}, "no")]

@@ -195,6 +195,11 @@ def test_a_record_of_a_damaged_frame_says_so(recording, tmp_path, capsys):
 # ----------------------------------------------------------------------------------------------- the rules, exactly
 
 
+def bytes_of(path):
+    """Reads bytes of a file, as a demuxer does."""
+    return lambda start, end: path.read_bytes()[start:end]
+
+
 def packet(number, *, key=False, flagged=False, dts=True):
     return SimpleNamespace(
         number=number, dts=number if dts else None, pts=number, is_keyframe=key, is_corrupt=flagged, pos=None, size=1
@@ -204,7 +209,7 @@ def packet(number, *, key=False, flagged=False, dts=True):
 def settled(*given, codec="h264", rate=25.0, tick_s=0.04):
     """The numbers of packets that come out flagged, how many gaps no packet carries; all come out, in order."""
     info = SimpleNamespace(codec=codec, average_rate=rate)
-    gaps, out = ContinuityFilter("/none.ts", info, 256, tick_s), []
+    gaps, out = ContinuityFilter(None, info, 256, tick_s), []
     for one in given:
         out += gaps.filter(one)
     out += gaps.flush()
@@ -217,7 +222,7 @@ def stream(*numbers, flagged=(), keys=()):
 
 
 def test_only_the_packet_at_a_gap_waits_for_the_next():
-    gaps = ContinuityFilter("/none.ts", SimpleNamespace(codec="h264", average_rate=25.0), 256, 0.04)
+    gaps = ContinuityFilter(None, SimpleNamespace(codec="h264", average_rate=25.0), 256, 0.04)
     given = stream(0, 1, 2, 3, 4, flagged=[1])
     assert [[one.number for one in gaps.filter(one)] for one in given] == [[0], [1], [], [2, 3], [4]]
     assert gaps.flush() == []
@@ -273,7 +278,7 @@ def test_the_end_of_a_frame_of_a_codec_whose_decoder_does_not_see_it(tmp_path, s
     def cut_off(frame):
         path = tmp_path / "a.ts"
         path.write_bytes(parts([9], True, 17) + frame + parts([0], True))
-        gaps = ContinuityFilter(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
+        gaps = ContinuityFilter(bytes_of(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
         at_gap, behind = packet(5), packet(0, key=True)
         at_gap.pos, behind.pos = size, size + len(frame)
         for one in (packet(4, flagged=True), at_gap, behind):
@@ -298,7 +303,7 @@ def test_a_frame_anywhere_in_a_file_with_any_flags_is_looked_at(tmp_path, first,
     end = bytes([0x47, 0x1E, 0xF1, (0x30 if whole else 0x10) | 4]).ljust(188, b"x")
     path = tmp_path / "a.ts"
     path.write_bytes(bytes(first) + begin + end)
-    gaps = ContinuityFilter(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 0x1EF1, 0.04)
+    gaps = ContinuityFilter(bytes_of(path), SimpleNamespace(codec="hevc", average_rate=25.0), 0x1EF1, 0.04)
     at_gap, behind = packet(5), packet(0, key=True)
     at_gap.pos, behind.pos = first, first + 376
     for one in (packet(4, flagged=True), at_gap, behind):
@@ -310,7 +315,7 @@ def test_a_frame_anywhere_in_a_file_with_any_flags_is_looked_at(tmp_path, first,
 def test_a_frame_of_unknown_place_is_taken_for_whole(tmp_path, at, behind_at):
     path = tmp_path / "a.ts"
     path.write_bytes(bytes([0x47, 1, 0, 0x10]).ljust(188, b"x") * 3)
-    gaps = ContinuityFilter(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
+    gaps = ContinuityFilter(bytes_of(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
     at_gap, behind = packet(5), packet(0, key=True)
     at_gap.pos, behind.pos = at, behind_at
     for one in (packet(4, flagged=True), at_gap, behind):

@@ -33,6 +33,7 @@ HEAVY = [
     "fastavro",
     "google",
     "pyarrow",
+    "duckdb",
     "pika",
     "nats",
     "nkeys",
@@ -59,7 +60,7 @@ LAYERS = [
     ["stages"],
     ["runtime"],
     ["serve", "batch", "bench", "evaluate", "doctor", "testing", "plugin_api", "api"],
-    ["cluster"],
+    ["cluster", "query"],
     ["cli"],
 ]
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}

@@ -2,18 +2,15 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 
 from streamkit import Batch, Frame
-from streamkit.cli import cli
 from streamkit.testing.kit import detections, frames, plugin_stages, run_stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,27 +120,6 @@ def test_the_tutorial_s_stage_is_about_fifteen_lines(name: str, checkout: Path) 
     text = (checkout / "plugins" / f"{name}.py").read_text()
     code = re.sub(r'""".*?"""', "", text, flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip() and not line.startswith("#")]) <= 18
-
-
-@pytest.mark.parametrize(
-    ("page", "line"), [(page, line) for page in GUIDES for line in commands(page) if "run.py" in line]
-)
-def test_every_command_there_is(page: str, line: str) -> None:
-    python, script, *words = shlex.split(line.partition(">")[0])
-    assert (python, script) == ("python", "run.py")
-    assert (ROOT / script).is_file()
-    if words[0].endswith(".yaml"):
-        words = ["run", *words]
-    files = [word for word in words if word.endswith(".yaml") and "/" not in word]
-    assert [name for name in files if name not in named(page) | {"load.yaml"} and not (ROOT / name).is_file()] == []
-    command: click.Command = cli
-    while isinstance(command, click.Group):
-        assert words[0] in command.commands, f"{line}: there is no {words[0]!r}"
-        command, words = command.commands[words[0]], words[1:]
-    known = {option for parameter in command.params for option in parameter.opts}
-    assert [word for word in words if word.startswith("--") and word not in known] == []
-    paths = [word for word in words if "/" in word and "://" not in word and not word.startswith(PLACES)]
-    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_two_commands_are_all_the_set_up() -> None:

@@ -22,8 +22,8 @@ CARDS = (ROOT / "docs" / "models-cards.md").read_text()
 
 def commands(page: str) -> list[list[str]]:
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines() if line.startswith("python run.py ")]
-    return [shlex.split(line)[2:] for line in lines]
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("streamkit ")]
+    return [shlex.split(line)[1:] for line in lines]
 
 
 def start_of(video: Path, path: Path, frames: int) -> None:

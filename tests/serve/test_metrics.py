@@ -11,11 +11,11 @@ from support.servers import served
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.ingest.source_status import RemovedSources, SourceState, reconnects
 from streamkit.runtime.observe import nvml
+from streamkit.runtime.observe.metrics import BOUNDS_S, PipelineCollector
 from streamkit.runtime.observe.nvml import GpuUtilization
-from streamkit.serve.engine import reconnects
-from streamkit.serve.metrics import BOUNDS_S, PipelineCollector, registry
+from streamkit.serve.metrics import ServerCollector, registry
 
 
 def test_reconnects_by_cause_are_counted_once():
@@ -64,51 +64,72 @@ def latency(*seconds):
     return made
 
 
+def source(state, frames, latency=None, **counts):
+    made = SourceState(frames=frames, state=state, latency=latency)
+    for kind, n in counts.items():
+        place, _, cause = kind.partition("_")
+        if place == "dropped":
+            made.drops.add(f"frames dropped: {cause}", n)
+        else:
+            made.counters.add(f"reconnects: {cause}", n)
+    return made
+
+
 def standing_still():
-    """An engine whose counts are known, all of them different."""
-    refused, empty = Counters(), {"dropped": {}, "reconnects": {}}
-    refused.add("too many wrong tokens", 21)
-    stored = Counters()
-    stored.add("images removed: size", 47)
+    """A run whose counts are known, all of them different."""
+    states = {
+        "gate": source("running", 11, latency(0.015, 0.4, 20.0), dropped_over_age=2, reconnects_lost=3),
+        "yard": source("failed", 0),
+        "removed": source("ended", 99, latency(1.0)),
+    }
+    states["removed"].removed = True
+    states["gate"]._samples.extend([(0.0, 0, 0), (2.0, 25, 25)])
     return SimpleNamespace(
-        refused=refused,
-        store=SimpleNamespace(counts=stored),
-        gallery=SimpleNamespace(live=SimpleNamespace(viewers=51, lost=52)),
         ready=True,
-        sources=lambda: [
-            SimpleNamespace(
-                id="gate", frames=11, fps=12.5, state="running", dropped={"over_age": 2}, reconnects={"lost": 3}
-            ),
-            SimpleNamespace(id="yard", frames=0, fps=0.0, state="failed", **empty),
-        ],
-        stages=lambda: [
-            SimpleNamespace(id="detect", frames=31, failed=4),
-            SimpleNamespace(id="new", frames=0, failed=0),
-        ],
-        running=SimpleNamespace(
-            devices=(Device("cpu"),),
-            states={
-                "gate": SimpleNamespace(latency=latency(0.015, 0.4, 20.0)),
-                "yard": SimpleNamespace(latency=None),
-                "removed": SimpleNamespace(latency=latency(1.0)),
-            },
-            latency={"detect": latency(0.06)},
-            meters=lambda: {"detect": {"seconds": 1.5}},
-            queues=lambda: {"detect": 6},
-            detections={"detect": 41},
-            events={"crossed": 42},
-            counts=lambda: {"pixels to host": 43, "records dropped: spool full": 45, "records dropped: Spool-full": 1},
-            alarms=SimpleNamespace(
-                raised=[SimpleNamespace(alarm="slow", source="gate")], rules=lambda: {"slow": ("fps < 5", 44)}
-            ),
+        stopping=False,
+        fatal=None,
+        graph=SimpleNamespace(
+            nodes={
+                "detect": SimpleNamespace(options={}),
+                "new": SimpleNamespace(options={}),
+                "preview": SimpleNamespace(options={"gallery": object()}),
+            }
         ),
+        devices=(Device("cpu"),),
+        states=states,
+        sources=SimpleNamespace(removed=RemovedSources(frames=1000, drops=dropping("frames dropped: over age", 7))),
+        latency={"detect": latency(0.06)},
+        meters=lambda: {"detect": {"frames": 31, "failed": 4, "seconds": 1.5}, "preview": {"frames": 1}},
+        queues=lambda: {"detect": 6},
+        detections={"detect": 41},
+        events={"crossed": 42},
+        counts=lambda: {"pixels to host": 43, "records dropped: spool full": 45, "records dropped: Spool-full": 1},
+        alarms=SimpleNamespace(
+            raised=[SimpleNamespace(alarm="slow", source="gate")], rules=lambda: {"slow": ("fps < 5", 44)}
+        ),
+    )
+
+
+def dropping(phrase, n):
+    made = Counters()
+    made.add(phrase, n)
+    return made
+
+
+def standing_server():
+    """A server whose counts are known."""
+    return SimpleNamespace(
+        refused=dropping("too many wrong tokens", 21),
+        store=SimpleNamespace(counts=dropping("images removed: size", 47)),
+        gallery=SimpleNamespace(live=SimpleNamespace(viewers=51, lost=52)),
     )
 
 
 def test_each_count_is_given_under_its_name():
     found = {
         (s.name, *s.labels.values()): s.value
-        for metric in PipelineCollector(standing_still()).collect()
+        for part in (PipelineCollector(standing_still()), ServerCollector(standing_server()))
+        for metric in part.collect()
         for s in metric.samples
         if "latency" not in s.name
     }
@@ -147,6 +168,28 @@ def test_each_count_is_given_under_its_name():
     }
 
 
+def test_files_that_come_and_go_are_counted_together():
+    found = {
+        (s.name, *s.labels.values()): s.value
+        for metric in PipelineCollector(standing_still(), by_source=False).collect()
+        for s in metric.samples
+    }
+    assert found["streamkit_frames_total", "files"] == 1011
+    assert found["streamkit_frames_dropped_total", "files", "over_age"] == 9
+    assert found["streamkit_sources",] == 2
+    assert not [key for key in found if "gate" in key and key[0] != "streamkit_alarm"]
+
+
+def test_a_run_that_stops_or_has_failed_is_not_ready():
+    for name, value in (("stopping", True), ("fatal", ValueError()), ("ready", False)):
+        running = standing_still()
+        setattr(running, name, value)
+        ready = [
+            s.value for m in PipelineCollector(running).collect() for s in m.samples if s.name == "streamkit_ready"
+        ]
+        assert ready == [0.0]
+
+
 def test_a_pipeline_on_the_cpu_has_no_load_of_a_gpu():
     collector = PipelineCollector(standing_still())
     assert not collector._nvml
@@ -156,11 +199,11 @@ def test_a_pipeline_on_the_cpu_has_no_load_of_a_gpu():
 def test_each_gpu_of_a_pipeline_has_its_own_load(monkeypatch):
     uses = {0: GpuUtilization(0.25, 0.5), 1: GpuUtilization(0.75, None)}
     monkeypatch.setattr(nvml, "Nvml", lambda index: SimpleNamespace(use=lambda: uses[index]))
-    engine = standing_still()
-    engine.running.devices = (Device("cuda", 0), Device("cuda", 1))
+    running = standing_still()
+    running.devices = (Device("cuda", 0), Device("cuda", 1))
     found = {
         (sample.name, sample.labels["device"]): sample.value
-        for metric in PipelineCollector(engine).collect()
+        for metric in PipelineCollector(running).collect()
         for sample in metric.samples
         if "utilization" in sample.name
     }

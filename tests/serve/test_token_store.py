@@ -44,9 +44,22 @@ def test_a_token_may_come_from_the_environment(file, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
-def test_a_file_that_others_may_read_is_refused(file, mode):
+@pytest.mark.parametrize("token", [TEXT, f"'{TEXT}'", "${ANNAS_TOKEN:-a token of nobody}", "x${ANNAS_TOKEN}"])
+def test_a_file_whose_tokens_others_may_read_is_refused(file, mode, token, monkeypatch):
+    monkeypatch.setenv("ANNAS_TOKEN", TEXT)
+    text = f"- {{name: ben, role: viewer, hash: {HASH}}}\n- name: anna\n  role: viewer\n  token: {token}"
     with pytest.raises(ConfigError, match=f"mode {mode:o}.*chmod 600"):
-        read_tokens(file(f"- {{name: anna, role: viewer, token: {TEXT}}}", mode))
+        read_tokens(file(text, mode))
+
+
+@pytest.mark.parametrize("secret", [f"hash: {HASH}", "token: ${ANNAS_TOKEN}", "token: '${ANNAS_TOKEN}'"])
+def test_others_may_read_a_file_without_secrets_but_not_write_it(file, secret, monkeypatch):
+    monkeypatch.setenv("ANNAS_TOKEN", TEXT)
+    (one,) = read_tokens(file(f"- name: anna\n  role: viewer\n  {secret}", 0o644))
+    assert one.matches(TEXT)
+    for mode in (0o620, 0o602, 0o666):
+        with pytest.raises(ConfigError, match=f"other users may write it .mode {mode:o}.; run: chmod 600"):
+            read_tokens(file(f"- name: anna\n  role: viewer\n  {secret}", mode))
 
 
 @pytest.mark.parametrize(

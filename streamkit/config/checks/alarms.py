@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads `alarms:` of a YAML: compiles each rule and checks the emitters that it names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks that a pipeline does not show what it is configured to hide."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks that the objects a stage needs exist: of a detected class, and on frames that `every:` leaves out."""
 
 from __future__ import annotations

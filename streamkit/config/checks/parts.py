@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks that the parts of a composite, which a plugin may have made, can be in a graph."""
 
 from __future__ import annotations

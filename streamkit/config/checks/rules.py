@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the rules of a pipeline with its graph; each problem has its place in the YAML's text."""
 
 from __future__ import annotations

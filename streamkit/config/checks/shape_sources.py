@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warns of lines and areas for sources that do not exist; such a source may still be added while the pipeline runs."""
 
 from __future__ import annotations

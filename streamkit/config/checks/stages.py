@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of single stages against the graph: what they read, write and need."""
 
 from __future__ import annotations

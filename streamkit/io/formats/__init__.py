@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Record formats: JSON Schema, Avro and Protobuf, all generated from one description.
 
 description ──► schemas, avro, protobuf         the schemas that `streamkit schema --records` prints

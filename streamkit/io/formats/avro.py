@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Avro schemas and encoding of records, with fastavro."""
 
 from __future__ import annotations

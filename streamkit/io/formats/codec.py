@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversion of a record's JSON for a broker: to another format, with a schema prefix."""
 
 from __future__ import annotations

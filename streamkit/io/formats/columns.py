@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records as rows of an Arrow table: a column per key, and JSON text for nested values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records of schema `streamkit/1`, described once: all other forms of the schema are generated from this.
 
 Version 1 may gain keys, so forms with named fields have a field `extra` for everything not described: columns of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Protobuf encoding of records: the .proto for consumers, and the same as a descriptor, without generated code."""
 
 from __future__ import annotations

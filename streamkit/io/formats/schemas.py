@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records' JSON Schema (draft 2020-12), and the schemas of all formats as text."""
 
 from __future__ import annotations

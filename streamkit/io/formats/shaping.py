@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversion of records to values of the described types, for Avro, Protobuf and Arrow.
 
 Keys that a group does not describe, and values that do not have the described type, go into `extra` as JSON, so every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoders of network outputs, by family of networks.
 
 A card's `family` names it. A detector's `read` turns a batch's outputs into `Packed` tables on their device; the host

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Base class of families: decoding of one line of networks from outputs to objects."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The DETR line (RT-DETR, D-FINE, DEIMv2): queries, no NMS. `detr` reads two output formats.
 
 - With the authors' postprocessor in the network: `labels` (N, Q), `boxes` (N, Q, 4) x1, y1, x2, y2, `scores` (N, Q).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MoveNet for one person: (N, 1, 17, 3), each point's y and x as shares of the input, and its score.
 
 The person's score is the mean of the points' scores. The network outputs no box: it is the bounding box of the points

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Network families of plugins: a plain function from a network's outputs to candidates.
 
 `@family` registers a function. Thresholds, non-max suppression and the conversion to source pixels are those of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Semantic segmentation: a class for each place of a map, in one of these formats:
 
 | output | format |

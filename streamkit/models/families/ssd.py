@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SSD and other detectors that end in their own NMS. The output's names and rank determine the format:
 
 | outputs | format | boxes |

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Families of networks with one output vector per image: classes, or an embedding."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The YOLO line: one output of anchors, each with a box and a score per class.
 
 | family | output | boxes |

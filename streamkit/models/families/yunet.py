@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YuNet: faces with five landmarks, from cls, obj, bbox and kps at strides 8, 16 and 32.
 
 score = sqrt(cls x obj), centre and landmark = (value + cell) x stride, size = exp(value) x stride, as in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CUDA driver calls that are made once per frame, without releasing the GIL.
 
 CuPy releases the GIL around every CUDA call, as calls that wait must. These calls only queue work and take about a

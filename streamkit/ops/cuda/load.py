@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compile the `.cu` files of this folder, once per device and set of constants.
 
 NVRTC compiles on first use; CuPy caches the result on disk, keyed by the source text. Headers from this folder

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live changes to a running pipeline, from any thread: add, remove and pause sources, change options.
 
 No call here waits for a source, a stage or a file.

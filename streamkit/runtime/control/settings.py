@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage options that can be changed while a pipeline runs: those that the stage lists in `changeable`."""
 
 from __future__ import annotations

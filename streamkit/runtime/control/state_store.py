@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores live changes to sources and options in a small SQLite file, so that they survive a restart.
 
 The file contains only differences from the YAML. Addresses are stored with their passwords, so only the owner of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounded queues between threads, and the ordered distribution of batches to the next lanes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device of a pipeline: selection, one CUDA stream per lane, and synchronisation between streams.
 
 Each batch that leaves a lane carries an event recorded on the producer's stream. The consumer waits for it: a device

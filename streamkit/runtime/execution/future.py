@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads: background work with a result, works side by side, and periodic calls."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -134,3 +136,14 @@ def join(thread: threading.Thread) -> None:
     """Wait for a thread; the calling thread wakes often enough to handle signals."""
     while thread.is_alive():
         thread.join(0.2)
+
+
+def on_uncaught(show: Callable[[BaseException], None]) -> None:
+    """Pass errors that no code catches, of the main thread and of others, to `show` in place of printing them."""
+
+    def of_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            show(args.exc_value)
+
+    sys.excepthook = lambda _, error, __: show(error)
+    threading.excepthook = of_thread

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ends of a graph: counts frames, objects and events there, and passes them to listeners."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Process-wide settings for a run, applied once before its first frame."""
 
 from __future__ import annotations

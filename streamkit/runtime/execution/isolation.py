@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Isolates the pipeline from mistakes in plugin stages, and validates what they return.
 
 Tests hold the built-in stages to the contract. A plugin stage receives its own tables and, on the host, read-only

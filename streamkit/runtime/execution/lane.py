@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lane: a chain of stages between two channels, on one thread or on several in parallel."""
 
 from __future__ import annotations

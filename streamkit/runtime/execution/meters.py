@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics of a run: frames, time by stage, latency histograms."""
 
 from __future__ import annotations

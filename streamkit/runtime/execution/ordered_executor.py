@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes parts of one source's work in parallel and returns their results in order.
 
 No deadlock is possible: the first part in order waits only for the reader of the results, and each part taken has its

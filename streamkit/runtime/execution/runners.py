@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runners of each kind of stage, and the choice of a stage's runner."""
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from streamkit.config.plan import Node
 from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import OutputError, StreamkitError, describe
+from streamkit.core.logs import STAGE
 from streamkit.core.records import batch_lines
 from streamkit.core.stage import BatchStage, FrameStage, Sink, Stage, StreamStage
 from streamkit.emit.emitter import Emitter
-from streamkit.emit.sender import GIVEN_UP
+from streamkit.emit.sender import GIVEN_UP, Sender
 from streamkit.emit.spool import DROPPED as SPOOL_DROPPED
 from streamkit.io.outputs import fill_path
 from streamkit.runtime.execution import isolation
@@ -330,8 +332,12 @@ class EmitterRunner(SinkRunner):
         """Create and open the instance, and start its sender."""
         made = super().opened(key, **replaced)
         assert isinstance(made, Emitter)
-        self._sending = ThreadFuture(made.sender.run)
+        self._sending = ThreadFuture(partial(self._send, made.sender))
         return made
+
+    def _send(self, sender: Sender, over: Callable[[], bool]) -> None:
+        STAGE.set(self.node.id)
+        sender.run(over)
 
     def process(self, batch: Batch) -> Batch:
         """Write the frames of the batch, at once where the emitter sends each as its line."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Concurrency on a device: frames per batch, instances of a stage, files read at once."""
 
 from __future__ import annotations

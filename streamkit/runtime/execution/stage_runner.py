@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs one stage on batches: calls it according to its kind, and handles its exceptions.
 
 If a stage raises on a batch, the batch is retried frame by frame. A frame that raises again is marked as failed and
@@ -19,7 +20,7 @@ from streamkit.config.plan import Node
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Frame
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
-from streamkit.core.logs import LogOnce
+from streamkit.core.logs import STAGE, LogOnce
 from streamkit.core.stage import Context, Stage
 from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.isolation import COPIED, line_of
@@ -115,7 +116,7 @@ class Runner:
         Raises:
             StreamkitError: it cannot be opened; the text names the stage.
         """
-        self.opening = True
+        self.opening, token = True, STAGE.set(self.node.id)
         try:
             self.open()
         except StreamkitError:
@@ -124,17 +125,20 @@ class Runner:
             raise StreamkitError(str(self._failure(error, when=" as it was opened"))) from error
         finally:
             self.opening = False
+            STAGE.reset(token)
 
     def finish(self) -> None:
         """Close the stage and report its exceptions."""
+        token = STAGE.set(self.node.id)
         self.guard(self.close, " as it was closed")
+        STAGE.reset(token)
 
     def open(self) -> None:
         """Open what is needed before the first frame."""
 
     def run(self, batch: Batch) -> Batch:
         """Run the stage on a batch of any length, including an empty one."""
-        self.call = time.monotonic(), threading.get_ident()
+        self.call, token = (time.monotonic(), threading.get_ident()), STAGE.set(self.node.id)
         try:
             if self._changes:
                 self._change()
@@ -154,6 +158,7 @@ class Runner:
                 self.guard(partial(self.end, source), f" as the source {source} ended")
         finally:
             self.call = None
+            STAGE.reset(token)
         return batch
 
     def count_copies(self, surfaces: int) -> None:
@@ -306,7 +311,7 @@ class Runner:
             failure.__cause__ = error
             self._fail(failure)
         elif self.meter.failed <= _MAX_LOGGED:
-            self.log(str(failure))
+            self.log(str(failure), extra={"source": frame.source})
         elif self.meter.failed == _MAX_LOGGED + 1:
             self.log(f"{self.node.id}: further frames fail; they are counted in the report")
 

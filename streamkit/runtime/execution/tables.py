@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates batches, splits their tables by frame and joins them again, and merges forks where branches meet."""
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
         if known is not frame:  # it failed in another branch, or in both; its events are kept
             _add_events(known, frame)
     result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
-    result.ready, result.lines = first.ready, None
+    result.ready, result.lines, result.trace = first.ready, None, first.trace
     return result
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collects frames of all sources into batches. A batch leaves when it is full or its oldest frame has waited enough.
 
 The batcher never waits for all sources. It is the only place that drops frames, and only those of live sources: a

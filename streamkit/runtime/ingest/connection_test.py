@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests whether a source can be read: opens it beside the pipeline, for a limited time, up to its first frame."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Injects the faults that `fault:` of a source configures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A source whose frames a Python program pushes."""
 
 from __future__ import annotations

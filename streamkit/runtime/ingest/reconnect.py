@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reconnects a live source when it fails, ends or hangs; retries indefinitely by default.
 
 Indices and times of frames keep rising over all connections, so later stages see one source with a gap.
@@ -17,6 +18,7 @@ from streamkit.core.errors import SourceError
 from streamkit.core.retry import Retry
 from streamkit.core.stage import Source
 from streamkit.core.text import at_now
+from streamkit.core.tracing import record_operation
 from streamkit.media.freeze_detection import FreezeDetector
 from streamkit.runtime.execution.host import heap_trimmer
 from streamkit.runtime.execution.iterators import closing_iterator
@@ -55,6 +57,7 @@ class ReconnectingSource(Source):
         self._since_s: float | None = None  # when the last connection was lost, on the monotonic clock
         self._cause: str | None = None
         self._logged = False
+        self._opened_s = 0.0  # when the last connection was attempted, on the monotonic clock
         self._limiter = _MessageLimiter()
 
     @property
@@ -77,7 +80,7 @@ class ReconnectingSource(Source):
         self.context.runtime.report_status("connecting", None, "")
         begun_s = time.monotonic()
         while not self._stopped.is_set():
-            opened_s, before = time.monotonic(), self._last
+            self._opened_s, before = time.monotonic(), self._last
             try:
                 yield from self._connection()
                 if self._stopped.is_set() or not self._live:
@@ -86,7 +89,7 @@ class ReconnectingSource(Source):
             except SourceError as error:
                 if self._stopped.is_set():
                     return
-                if not self._should_retry(error, self._last is not before, opened_s, self._last_s or begun_s):
+                if not self._should_retry(error, self._last is not before, self._opened_s, self._last_s or begun_s):
                     raise
             self._stopped.wait(self._backoff_s())
 
@@ -121,6 +124,7 @@ class ReconnectingSource(Source):
 
     def _begin(self, frame: Frame) -> None:
         """Continue indices and times with the first frame of a connection, and report the gap."""
+        self._record_attempt()
         if self._last is not None:
             self._index = self._last[0] + 1 - frame.index
             self._shift_s = self._next_s() - frame.pts_s
@@ -163,6 +167,8 @@ class ReconnectingSource(Source):
     def _should_retry(self, error: SourceError, had_frames: bool, opened_s: float, seen_s: float) -> bool:
         """Whether to retry after this error; logs and counts it."""
         retry, now_s = self._retry, time.monotonic()
+        if not had_frames:
+            self._record_attempt(error)
         # a first failure without a known cause, such as an unknown protocol, is permanent
         if not (retry.files or self._live or (self._last is None and retry.first and error.cause)):
             return False
@@ -188,6 +194,14 @@ class ReconnectingSource(Source):
         self._since_s = now_s if self._since_s is None else self._since_s
         self.context.runtime.report_status("reconnecting", error.cause, str(error))
         return True
+
+    def _record_attempt(self, error: SourceError | None = None) -> None:
+        """Record the attempt to connect that ends now, with the first frame or with an error."""
+        about = {"streamkit.source": self.context.id}
+        if error is not None and error.cause:
+            about["error.type"] = error.cause
+        name = "connect source" if self._since_s is None else "reconnect source"
+        record_operation(name, self._opened_s, about, "" if error is None else str(error))
 
     def _backoff_s(self) -> float:
         """Seconds to wait before the next retry: exponential back-off with jitter, so that retries are not in step."""

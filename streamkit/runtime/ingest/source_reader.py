@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads one source from start to end on one thread; other threads may pause or end it."""
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from streamkit.config.plan import SourceConfig
 from streamkit.core.data import Frame
 from streamkit.core.errors import SourceError, describe
 from streamkit.core.stage import Source
-from streamkit.core.tracing import Spans
+from streamkit.core.tracing import Spans, record_operation
 from streamkit.runtime.execution.channel import Aborted
 from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.iterators import closing_iterator
 from streamkit.runtime.ingest.batcher import Batcher, Inlet
+from streamkit.runtime.ingest.reconnect import ReconnectingSource
 from streamkit.runtime.ingest.source_status import LastFrame, SourceState
 
 Status = Callable[[str, str | None, str], None]
@@ -137,6 +139,7 @@ class SourceReader:
                 return self._over
         spans, packets = self._spans(), made.context.runtime.packet_buffer
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
+        opened_s = time.monotonic()
         made.open()
         try:
             with closing_iterator(spans.each("decode", made.frames(), about={"source": id_})) as frames:
@@ -145,6 +148,8 @@ class SourceReader:
                         raise self._invalid_frame(frame)
                     if first:
                         first = False
+                        if not isinstance(made, ReconnectingSource):  # which records every attempt
+                            record_operation("open source", opened_s, {"streamkit.source": id_})
                         with self._changed:
                             self._can_hold |= frame.time_s is None
                         self._wait_at_start(frame)

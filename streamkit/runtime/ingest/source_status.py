@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of one source while it runs: what it is doing, its frame counts, and its rates."""
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from streamkit.core.counters import Counters, slug
 from streamkit.runtime.execution.meters import Histogram
 
 STATES = ("connecting", "running", "reconnecting", "paused", "ended", "failed")
+_RECONNECTS = "reconnects: "
 _SAMPLES = 6  # counts over which a rate is computed
 
 LastFrame = tuple[int, float, float]
@@ -182,6 +184,13 @@ class RemovedSources:
         """The `removed` part of the report."""
         found: dict[str, Any] = {"sources": self.sources, "frames": self.frames, "out": self.out}
         return {**found, "dropped": short(self.drops.values), **({"failed": self.failed} if self.failed else {})}
+
+
+def reconnects(state: SourceState) -> dict[str, int]:
+    """How often a source has reconnected, by the cause of the loss."""
+    counts = sorted(dict(state.counters.values).items())
+    found = {name.removeprefix(_RECONNECTS): n for name, n in counts if name.startswith(_RECONNECTS)}
+    return found or ({"unknown": state.reconnects} if state.reconnects else {})
 
 
 def short(drops: Mapping[str, int]) -> dict[str, int]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sources of a run: those in the YAML, and those that are added and removed while it runs.
 
 Each source is read on a thread. Live and paced sources have a thread each; files share a limited number of threads, and
@@ -17,6 +18,7 @@ from functools import partial
 from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.data import Frame
 from streamkit.core.errors import ConfigError
+from streamkit.core.logs import SOURCE
 from streamkit.core.stage import Sink, Source
 from streamkit.core.text import did_you_mean
 from streamkit.core.tracing import Spans
@@ -279,6 +281,7 @@ class Sources:
                 reader = self._next_file()
 
     def _read_source(self, reader: SourceReader) -> None:
+        SOURCE.set(reader.config.id)
         reader()
         heap_trimmer.count_close()
         state, id_ = reader.state, reader.config.id

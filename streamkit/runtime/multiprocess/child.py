@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Main module of a child process: `python -m streamkit.runtime.multiprocess.child CONTROL ALIVE NAME`.
 
 `Child` in `children.py` starts it. CONTROL is the descriptor of the pipe to the parent, ALIVE one that stays open until

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Child processes: start, orders, messages, supervision, and termination.
 
 A child is a fresh interpreter with a pipe, started with `python -m streamkit.runtime.multiprocess.child`: it does not
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import pickle
 import queue
@@ -26,9 +28,12 @@ from weakref import WeakSet
 
 from streamkit.core import errors
 from streamkit.core.errors import ConfigError, Problem, StreamkitError, describe
-from streamkit.core.logs import messages_to
+from streamkit.core.logs import inherited_levels, logs_json, messages_to, portable
 from streamkit.io.outputs import discard_all
 from streamkit.runtime.execution.channel import Channel
+from streamkit.runtime.execution.future import on_uncaught
+
+logger = logging.getLogger(__name__)
 
 CHILD_MODULE = "streamkit.runtime.multiprocess.child"
 """The main module of a child."""
@@ -335,14 +340,17 @@ class ParentConnection:
     def run(self, target: Callable[..., None], *args: Any) -> None:
         """Call a worker's main function; an exception is sent as its last message."""
         try:
-            with messages_to(self.log):
+            with messages_to(self.log, inherited_levels(), libraries=True):
+                if logs_json():
+                    logging.captureWarnings(True)
+                    on_uncaught(lambda error: logger.critical("uncaught exception", exc_info=error))
                 target(self, *args)
         except BaseException as error:
             self.fatal(error)
 
-    def log(self, *message: Any) -> None:
+    def log(self, record: logging.LogRecord) -> None:
         """Send a message for the user; the parent passes it to a `worker_log`."""
-        self.send("log", message)
+        self.send("log", portable(record))
 
     def fatal(self, error: BaseException) -> None:
         """Report to the parent that `error` ends the run."""

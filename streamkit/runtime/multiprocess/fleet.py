@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a pipeline in several worker processes, each with a part of the sources.
 
 The parent process reads the YAML, gives each worker its sources, and owns the state file, the alarms, the messages,
@@ -55,6 +56,7 @@ from streamkit.runtime.multiprocess.partition import (
 )
 from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
+from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
 from streamkit.runtime.observe.report_merge import (
@@ -297,7 +299,7 @@ class WorkerFleet(MergedCounts, Controls):
         self._begun_s: float | None = None
         self._dead: list[WorkerHandle] = []  # those whose sources were not restarted yet
         self._died_at_s = 0.0
-        self._settings = itertools.count(1)
+        self._settings, self._failed_exports = itertools.count(1), telemetry.FailedExports()
         self._refused: dict[tuple[str, tuple[str, ...]], tuple[int, Callable[[], None]]] = {}
         self._worker_log, self._stage_log, self._lock = worker_log(), stage_log(), threading.Lock()
         self.sources = FleetSources(
@@ -573,7 +575,9 @@ class WorkerFleet(MergedCounts, Controls):
             )  # fmt: skip
             if self._trace is not None:
                 self._trace.expect(worker.name)
-            worker.child = Child(f"worker/{worker.device}/{worker.number}", work, job, frames)
+            worker.child = Child(
+                f"worker/{worker.device}/{worker.number}", work, job, frames, env=telemetry.child_environment()
+            )
             frames.close()
         worker.receiver = start("receiver", partial(self._receive_frames, worker))
         self._supervisor.workers.append(worker)
@@ -695,7 +699,7 @@ class WorkerFleet(MergedCounts, Controls):
         if source is None:
             logger.warning(f"the process of {worker.device} did not carry out {order}: {why}")
         elif self.sources.refused(worker, source, why) and not self._ending():
-            logger.error(f"source {source.id} failed: {why}")
+            logger.error(f"source {source.id} failed: {why}", extra={"source": source.id})
 
     def _finish(self, worker: WorkerHandle) -> None:
         """Mark a process that has exited as over; if it died, its unfinished sources are restarted soon."""
@@ -769,7 +773,7 @@ class WorkerFleet(MergedCounts, Controls):
             why = f"{worker.failure}" + (f"; it was restarted {again} times within ten minutes" if again else "")
             self.sources.give_up(id_, why)
             if self.fatal is None:
-                logger.error(f"source {id_} failed: {why}")
+                logger.error(f"source {id_} failed: {why}", extra={"source": id_})
 
     def _report_restarts(self, failure: str, restarted: Sequence[RestartedSource]) -> None:
         """Log the restart of sources, and emit the event `restarted` of each."""
@@ -800,6 +804,8 @@ class WorkerFleet(MergedCounts, Controls):
     def counts(self) -> dict[str, int]:
         """See `PipelineRun.counts`; summed over all processes."""
         found: dict[str, int] = add_up(self._reports())["counts"]
+        for name, count in self._failed_exports.counters.values.items():
+            found[name] = found.get(name, 0) + count
         return {**found, LOST: self.sources.lost} if self.sources.lost else found
 
     def queues(self) -> dict[str, int]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sources of a run over several processes: which process reads which, their states, and restarts after a crash."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passes frames, without pixels, from worker processes to the stages that the parent process runs for all sources.
 
 These are the sinks that sources of several processes share, and the stages that look across sources, with all stages
@@ -29,7 +30,7 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Event, Frame, FrameState
 from streamkit.core.detections import Detections
 from streamkit.core.stage import Sink
-from streamkit.core.tracing import Spans
+from streamkit.core.tracing import CURRENT_BATCH, Spans
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.future import join, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
@@ -43,9 +44,14 @@ from streamkit.runtime.multiprocess.partition import (
     shared_sinks,
     stages_across_sources,
 )
+from streamkit.runtime.observe import telemetry
+from streamkit.runtime.observe.batch_traces import spans_with
 
 Item = tuple[str, bytes | None, str]
-"""Id of the stage, packed batch, source that ends if there is no batch. Without a stage, it ends everywhere."""
+"""Id of the stage, packed batch, and the trace context of the batch, empty unless it is traced.
+
+Without a batch, the last is the source that ends; without a stage, it ends everywhere.
+"""
 
 _DEPTH, _AT_ONCE = 2, 2  # batches
 _PIPE_BYTES = 16_384
@@ -140,10 +146,10 @@ class Uplink:
         self._connection, self._items = connection, Channel[Item](depth)
         self._thread = start("uplink", self._send)
 
-    def put(self, sink: str, packed: bytes | None, source: str = "") -> None:
-        """Add an item; wait while the queue is full. Items are dropped once the run is aborted."""
+    def put(self, sink: str, packed: bytes | None, text: str = "") -> None:
+        """Add an `Item`; wait while the queue is full. Items are dropped once the run is aborted."""
         with contextlib.suppress(Aborted):
-            self._items.put((sink, packed, source))
+            self._items.put((sink, packed, text))
 
     def abort(self) -> None:
         """Abort: drop queued and later items."""
@@ -194,7 +200,8 @@ class RelaySink(Sink):
         frames, tables, others = self._frames, self._tables, self._others
         self._frames, self._tables, self._others = [], {}, []
         if frames or others:
-            self._uplink.put(self._sink, pack(frames, tables, others))
+            trace = CURRENT_BATCH.get()
+            self._uplink.put(self._sink, pack(frames, tables, others), trace.traceparent if trace else "")
 
     def end(self, source: str) -> None:
         """Tell the sink that `source` has ended."""
@@ -225,6 +232,9 @@ class ParentStages:
         owner: Callable[[str], object] = lambda source: None, spans: Callable[[], Spans] = Spans,
     ) -> None:  # fmt: skip
         self._fail, self._owner, self._spans = fail, owner, spans
+        self._traces = telemetry.batch_traces(graph)
+        if self._traces is not None:
+            self._spans = spans_with(self._traces, spans)
         across, sinks = stages_across_sources(graph), shared_sinks(graph)
         part = replace(graph, nodes=across)
         lanes = partition(part)
@@ -260,9 +270,11 @@ class ParentStages:
 
     def put(self, items: Sequence[Item], process: object = None) -> None:
         """Pass the items of one process to the stages; wait while the queue of a stage is full."""
-        for entry, packed, source in items:
-            batch = self._end(entry, source, process) if packed is None else self._new(entry, unpack(packed), process)
+        for entry, packed, text in items:
+            batch = self._end(entry, text, process) if packed is None else self._new(entry, unpack(packed), process)
             if batch is not None:
+                if packed is not None and text and self._traces is not None:
+                    batch.trace = self._traces.join(text)
                 with contextlib.suppress(Aborted), self._locks[entry]:  # lanes below expect the batches in sequence
                     batch.sequence = next(self._sequences[entry])
                     self._entries[entry].inputs[0].put(batch)

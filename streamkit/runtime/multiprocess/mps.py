@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A private daemon of NVIDIA's MPS (Multi-Process Service), so that processes use a GPU at the same time.
 
 Without MPS, a GPU runs the work of several processes in turn. The daemon belongs to the run: a guard process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs NVIDIA's MPS daemon for a parent process, and ends it when the parent is gone, however it ended.
 
 Usage: `python -m streamkit.runtime.multiprocess.mps_guard CONTROL FOLDER`. CONTROL is `nvidia-cuda-mps-control`; FOLDER

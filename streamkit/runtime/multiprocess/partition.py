@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Assigns sources to processes, and finds the stages that the parent process runs for all of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chooses how many processes share each GPU.
 
 Python's global interpreter lock (GIL) limits one process: every frame costs some time with the lock held. The number

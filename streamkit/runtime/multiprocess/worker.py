@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One worker process: runs the graph for its sources on its device, and reports to the parent process.
 
 It waits for `begin`, opens every stage, sends `ready`, and waits for `go`. The parent also sends sources to add, remove
@@ -37,6 +38,7 @@ from streamkit.runtime.multiprocess.partition import (
     stages_across_sources,
     without_stages_across_sources,
 )
+from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.pipeline import PipelineRun
@@ -116,6 +118,7 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         frames: frames to the parent, for its stages.
     """
     early = _begin(link, job)
+    exported = telemetry.open_telemetry()
     uplink, pipeline, code = Uplink(frames), None, 1
     gallery = RemoteGallery(link.send) if job.preview else None
     trace = Recorder(job.trace) if job.trace else None
@@ -134,6 +137,8 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         uplink.close()
     if gallery is not None:
         gallery.close()
+    if exported is not None:
+        exported.close()
     if pipeline is not None:
         link.send("report", pipeline.worker_report(code))
     if trace is not None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Alarms on the pipeline itself, evaluated once a second on a separate thread, even while no frames flow.
 
 Raised and cleared alarms go directly to the spools of the emitters, to the page, to the log and into the report. Their
@@ -229,7 +230,7 @@ class Alarms:
         event = Event(kind, STAGE, key, index, pts_s, data=data)
         self.events[kind] += 1
         level = logging.WARNING if kind == "raised" else logging.INFO
-        logger.log(level, f"alarm {name} {kind} {at_now()}: {text}")
+        logger.log(level, f"alarm {name} {kind} {at_now()}: {text}", extra={"source": "" if key == WHOLE else key})
         self._send(event, now_s, (width, height), config.options.emitters)
 
     def publish(self, event: Event) -> None:

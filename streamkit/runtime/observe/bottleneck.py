@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the bottleneck of a run, from the share of time that each lane worked and did not wait for another."""
 
 from __future__ import annotations

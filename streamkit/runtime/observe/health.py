@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Computes the facts of `streamkit/config/alarms.py` from the counts of a run, about once a second.
 
 This costs no time per frame, and memory is bounded by the number of sources.

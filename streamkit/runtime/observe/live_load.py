@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rates and load of the stages over the last seconds, and the bottleneck now; `bottleneck.py` has that of a whole run.
 
 Computed from the counters that every run has, so it needs no timeline. On a GPU, a stage's time is that of its thread,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPU and decoder utilisation from the driver's library (NVML): needs no package and no CUDA context.
 
 Both are NVML's figures over its last sample period of 1/6 s to 1 s. `gpu` is the share of time in which any kernel ran,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts of worker processes, and their merge into one report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A snapshot of a run for people and programs: sources and stages as typed values, printed as a table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timeline of a run (`--profile`): what each thread of each process does and when, in bounded memory.
 
 Each thread writes spans to its own `ThreadTrack`. The first and the last events are kept and those in between only

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detects stages that hang: a call that takes too long is logged with its Python stack, and counted."""
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ class Watchdog:
             call, begun_s = runner.call, self._hung.get(id(runner))
             if begun_s is not None and (call is None or call[0] != begun_s):
                 del self._hung[id(runner)]
-                logger.warning(f"{runner.node.id}: the call that hung has returned after {now_s - begun_s:.0f} s")
+                text = f"{runner.node.id}: the call that hung has returned after {now_s - begun_s:.0f} s"
+                logger.warning(text, extra={"stage": runner.node.id})
             if call is not None and now_s - call[0] > self._limit_s and id(runner) not in self._hung:
                 self._hung[id(runner)] = call[0]
                 runner.counters.add(HUNG)
                 logger.warning(
                     f"{runner.node.id} hangs: one call has taken {now_s - call[0]:.0f} s (watchdog: "
-                    f"{self._limit_s:g}s)\n{stack(call[1])}"
+                    f"{self._limit_s:g}s)\n{stack(call[1])}",
+                    extra={"stage": runner.node.id},
                 )
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which preview images are wanted: those of watched sources and of events, at a limited rate."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Image store of the preview: the newest small image of each watched source, and the latest events.
 
 The pipeline's threads write, or the thread that receives from worker processes; the server's threads read. Every

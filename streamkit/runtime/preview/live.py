@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live video and records for viewers: which are wanted, and the queues in which they wait for each viewer.
 
 A source's own packets are muxed where they are read (`packet_tap.py`) and shared by all its viewers. The threads of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Takes a source's packets as they are read, and makes live video of them while it is viewed.
 
 Without a viewer it costs one comparison per packet, and nothing is kept. A video begins with the first keyframe after
@@ -89,7 +90,7 @@ class PacketTap:
         except Exception as error:  # the pipeline itself does not need the video
             self._muxer = None
             text = str(error) if isinstance(error, ValueError) else describe(error)
-            logger.warning(f"source {self._source} cannot be shown as video: {text}")
+            logger.warning(f"source {self._source} cannot be shown as video: {text}", extra={"source": self._source})
             self._live.put(self._source, LiveStart(generation, error=text))
 
     def packet_ref(self, pts_s: float) -> PacketRef | None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passes images and events of a worker process to the gallery of its parent, and viewers' requests to the worker.
 
 The rates are limited in the worker: an image that no viewer would see is neither encoded nor sent. A slow parent delays

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passes live video and records of a worker process to the hub of its parent, and viewers' wishes to the worker."""
 
 from __future__ import annotations

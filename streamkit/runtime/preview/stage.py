@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stage at the graph's outputs that makes small images for viewers and collects events; no cost without viewers.
 
 On a GPU the image is scaled on the device, and only the small one is copied to the host, counted as `previews to host`.

@@ -33,6 +33,7 @@ export interface AuditEntry {
   detail: Record<string, any>;
   status: number;
   outcome: string;
+  request_id?: string;
 }
 
 export interface BottleneckView {
@@ -88,6 +89,7 @@ export interface EditView {
 
 export interface ErrorResponse {
   error: string;
+  request_id: string;
 }
 
 export interface EventNames {
@@ -125,6 +127,7 @@ export interface LogMessage {
   level: string;
   place: string;
   text: string;
+  request_id: string;
 }
 
 export interface NewSource {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens, sessions and the audit log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Alarms, their history and acknowledgement, and what is wrong with the pipeline."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values over time, for charts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the routes share: JSON responses, error descriptions, and the roles that requests need."""
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from fastapi.security import HTTPBearer
 from streamkit.serve import api_models
 from streamkit.serve.guard import MAX_BODY_BYTES, NO_TOKEN
 from streamkit.serve.guesses import TooManyGuesses
+from streamkit.serve.request_id import error_body
 from streamkit.serve.token import Role, covers
 
 _BEARER = HTTPBearer(auto_error=False, description="The token that the server printed or was given")
@@ -43,6 +45,11 @@ def reply(data: Any, status: int = 200) -> Response:
     """A JSON response; a value that JSON does not have, such as NaN, becomes null or text."""
     options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_DATACLASS
     return Response(orjson.dumps(data, default=str, option=options), status, media_type="application/json")
+
+
+def error_reply(text: str, status: int) -> Response:
+    """An error response, which names the request."""
+    return reply(error_body(text), status)
 
 
 class Needs:

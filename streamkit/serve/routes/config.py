@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pipeline's YAML: reading, checking and saving it, and the areas and lines of its stages."""
 
 from __future__ import annotations

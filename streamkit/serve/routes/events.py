@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events: search, counts over time, their images, clips and snapshots, and a stream of new ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images and live streams."""
 
 from __future__ import annotations

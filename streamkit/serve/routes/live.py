@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live video and records over WebSockets."""
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.live import Watchers
 from streamkit.serve.live_sockets import send_records, send_video
-from streamkit.serve.routes.common import reply
+from streamkit.serve.routes.common import error_reply
 
 _CLOSES_S = 0.1
 
@@ -80,5 +81,5 @@ async def _serve(socket: WebSocket, send: Callable[[], Awaitable[Any]]) -> None:
 
 async def refuse(socket: WebSocket, error: RequestRejected) -> None:
     """Reject a WebSocket before it is accepted."""
-    await socket.send_denial_response(reply({"error": error.text}, error.status))
+    await socket.send_denial_response(error_reply(error.text, error.status))
     await anyio.sleep(_CLOSES_S)  # uvicorn logs an error if this returns before the connection is closed

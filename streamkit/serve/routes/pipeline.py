@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of the pipeline: sources, stages and alarms."""
 
 from __future__ import annotations

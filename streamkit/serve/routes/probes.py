@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probes and metrics for supervisors and Prometheus, at the root of the server."""
 
 from __future__ import annotations

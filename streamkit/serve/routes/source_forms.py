@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the forms of sources need: their options, connection tests, and CSV."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `streamkit serve` remembers over restarts: events with images, and samples of metrics.
 
 `serve_store` queues and writes, on its own thread; `database` is the SQLite file; `event_table` and `sample_table`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The SQLite file of the store: its tables, its size, and its lock. Only its owner may read it."""
 
 from __future__ import annotations

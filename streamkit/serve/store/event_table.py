@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of events: what is asked for, in SQL and for events that are not written yet."""
 
 from __future__ import annotations

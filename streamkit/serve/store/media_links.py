@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the clip and the snapshot of each event.
 
 A clip is complete only some time after its events, and the page's events come on another way than those of sinks: an

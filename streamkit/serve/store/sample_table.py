@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of samples: each is added to sums of 10 s, 1 min and 10 min, which are kept for different times."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store of `streamkit serve`: takes events and samples from any thread, and writes them on its own.
 
 No caller waits for the disk. If the file cannot be written, what waits is bounded, losses are counted, and `problem`

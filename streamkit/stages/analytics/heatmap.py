@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`heatmap`: an image of where objects were."""
 
 from __future__ import annotations

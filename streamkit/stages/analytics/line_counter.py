@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`line_counter`: tracks that cross a line, by direction."""
 
 from __future__ import annotations

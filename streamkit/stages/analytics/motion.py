@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stages that measure the motion of tracks: `speed` over the ground, and `direction`."""
 
 from __future__ import annotations

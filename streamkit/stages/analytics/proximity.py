@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`proximity`: tracks that are close to each other."""
 
 from __future__ import annotations

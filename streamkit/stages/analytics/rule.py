@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rule`: events from conditions that a user writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`track`: multi-object tracking."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Base classes of the stages that analyse tracks: which objects, which point of a box, which units."""
 
 from __future__ import annotations

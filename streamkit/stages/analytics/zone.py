@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`zone`: tracks in an area: entering, leaving, dwell times and occupancy."""
 
 from __future__ import annotations

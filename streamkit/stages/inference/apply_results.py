@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of a network with `of:`, given to the objects or frames that it ran on: the last part of the chain.
 
 Results of tracks and frames are smoothed over time. The mean decays with time, not with frames: a result of age t has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stages whose network describes objects: `classify` and `embed`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`detections`: objects from a file in place of a network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stages whose network finds objects: `detect`, `segment` and `pose`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inference with ONNX Runtime, and the parts around it that composites with a network share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regions of interest and tiles: which frames, and which parts of them, a network sees (`every:`, `roi:`, `tiles:`).
 
 A composite with any of these options begins with the part `regions`, which puts one row per region on the batch, as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoding of the network's outputs: `postprocess`, and what takes its place in stages with `of:`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Preparation of a network's input tensor from frames."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selection of what a network with `of:` runs on: objects of another stage, or whole frames; and when again.
 
 These are the first parts of the chain described in `streamkit/core/crops.py`; the last ones are in `apply_results.py`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sinks: messages to RabbitMQ, NATS JetStream and Redis, and signed HTTP requests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sink: CSV files, one row per object."""
 
 from __future__ import annotations

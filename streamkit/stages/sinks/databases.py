@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sinks: rows of a table in PostgreSQL or SQLite."""
 
 from __future__ import annotations

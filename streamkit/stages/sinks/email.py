@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sink: e-mails."""
 
 from __future__ import annotations

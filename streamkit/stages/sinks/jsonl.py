@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sink: JSON Lines, one object per frame; and the base of sinks that write lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sink: records of Kafka topics."""
 
 from __future__ import annotations

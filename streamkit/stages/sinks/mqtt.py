@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sink: messages to an MQTT broker."""
 
 from __future__ import annotations

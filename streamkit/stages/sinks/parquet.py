@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sink: Parquet files that roll."""
 
 from __future__ import annotations

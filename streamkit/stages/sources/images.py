@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Still images as a source: a folder, a pattern or a single file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Video as a source: a file, a device or any address that FFmpeg can read."""
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ class VideoSource(PacedSource):
             threads=context.threads, low_delay=self.pace is not None, link=link,
             spans=runtime.spans, on_packet=runtime.on_packet,
             decoders=self.decoders if self._may_be_split() else 1, executor=runtime.executor,
-            ring=runtime.packet_buffer, stream=self.stream,
+            ring=runtime.packet_buffer, stream=self.stream, file=runtime.file,
         )  # fmt: skip
         with closing(reader):
             context.runtime.facts.update(reader.info.facts())

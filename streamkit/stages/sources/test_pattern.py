@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A moving test pattern as a source: needs no file, and is the same in every run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Best view of each object so far, as `snapshot` keeps it; not a stage itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`draw`: draws boxes, labels, zones, lines and trails onto frames."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Base of the sinks that write files at events, `record` and `snapshot`: which events, and which files are kept."""
 
 from __future__ import annotations

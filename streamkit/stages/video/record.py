@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sink: clips of the source's own video around events, without decoding or encoding."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sink: JPEG images of objects and frames at events, from the best view of each object."""
 
 from __future__ import annotations

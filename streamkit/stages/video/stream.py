@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sink: live video to a receiver, by RTSP, RTMP, SRT or HLS."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sink: video files, encoded or copied."""
 
 from __future__ import annotations

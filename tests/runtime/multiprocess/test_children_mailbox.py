@@ -1,5 +1,7 @@
 """Messages that are fetched: what arrives, in which order, and who waits for what."""
 
+import logging
+import os
 import threading
 import time
 
@@ -13,8 +15,10 @@ def test_messages_come_in_the_order_in_which_they_were_sent():
     for number in range(3):
         box.send("note", number)
     assert box.fetch() == [("note", 0), ("note", 1), ("note", 2)]
-    box.log("streamkit", 20, "more")
-    assert box.fetch() == [("log", ("streamkit", 20, "more"))]
+    box.log(logging.makeLogRecord({"name": "streamkit", "levelno": 20, "msg": "more"}))
+    ((kind, (*message, fields)),) = box.fetch()
+    assert (kind, message) == ("log", ["more", 20, "streamkit"])
+    assert fields["process"] == os.getpid()
 
 
 def test_fetching_waits_until_there_is_something():

@@ -163,7 +163,8 @@ class Played:
         self.clock = Clock()
         monkeypatch.setattr(module, "time", self.clock)
 
-        def child(name: str, target: Any, job: WorkerConfig, frames: Connection) -> Process:
+        def child(name: str, target: Any, job: WorkerConfig, frames: Connection, env: dict[str, str]) -> Process:
+            assert env == {}
             made = Process(name, target, job, frames)
             self.processes.append(made)
             self.begin(made)
@@ -400,9 +401,9 @@ def test_if_all_workers_die_new_ones_are_started_with_the_changed_options_and_go
     number = iter(range(70_000, 70_010))
     child = module.Child
 
-    def numbered(*args: Any) -> Any:
+    def numbered(*args: Any, env: dict[str, str]) -> Any:
         begin, played.begin = played.begin, lambda made: (setattr(made, "pid", next(number)), begin(made))
-        made = child(*args)
+        made = child(*args, env=env)
         played.begin = begin
         return made
 

@@ -366,7 +366,7 @@ def test_a_process_that_the_system_refuses_leaves_its_source_to_the_others(tmp_p
     with going(running) as logged:
         until(lambda: flows(running, "a"))
 
-        def refuse(*given: Any) -> Any:
+        def refuse(*given: Any, **_: Any) -> Any:
             raise OSError(11, "no more processes")
 
         monkeypatch.setattr(module, "Child", refuse)
@@ -380,6 +380,6 @@ def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path, monkeypat
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, keep_running=True)
-    monkeypatch.setattr(module, "Child", lambda *given: (tmp_path / "nothing").read_bytes())
+    monkeypatch.setattr(module, "Child", lambda *given, **_: (tmp_path / "nothing").read_bytes())
     with pytest.raises(StreamkitError, match=r"a process of the run cannot be started: .*check memory and `ulimit"):
         running.run()

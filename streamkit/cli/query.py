@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `run.py query`: asks questions of the data set that `batch` writes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamkit.cli.common import echo
+from streamkit.core.errors import ConfigError
+
+_EVERY_S = 5.0
+
+DATASET = click.argument("dataset")
+SQL = click.argument("sql", required=False)
+WHERE = click.option(
+    "--where", metavar="CONDITION", help="a condition for frames in place of SQL, such as \"count_of('truck') >= 2\""
+)
+LIMIT = click.option(
+    "--limit", type=click.IntRange(min=0), metavar="N", help="rows at most; by default a table shows 50"
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  streamkit query out/archive
+  streamkit query out/archive --where "count_of('truck') >= 2 AND count_of('person') = 0"
+  streamkit query out/archive "SELECT label, count(*) FROM objects GROUP BY label"
+  streamkit query out/archive --where "count_of('car', 0.8) > 5" --pictures out/found --draw
+  streamkit query out/archive "SELECT * FROM events WHERE kind = 'crossed'" --out crossed.csv
+"""
+)
+@DATASET
+@SQL
+@WHERE
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]),
+              help="of the result; by default that of --out, or a table")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the result to a file")
+@LIMIT
+@click.option("--pictures", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
+              help="also write the image of each frame of the result into a new folder")  # fmt: skip
+@click.option("--draw", is_flag=True, help="draw the objects on the images of --pictures")
+def query(
+    dataset: str, sql: str | None, where: str | None, form: str | None, out: Path | None, limit: int | None,
+    pictures: Path | None, draw: bool,
+) -> int:  # fmt: skip
+    """Ask questions of the data set that `batch` writes.
+
+    DATASET is its folder or address. SQL is a SELECT over the tables files, frames, objects and events; --where is a
+    short form for frames. Without both, the tables, their columns and the labels are shown.
+
+    count_of('truck') is the number of trucks on a frame, count_of('truck', 0.6) of those with at least this score. The
+    first query makes an index, which later ones keep up to date.
+    """
+    from streamkit.query import result_files
+    from streamkit.query.image_folder import check_new
+
+    if draw and pictures is None:
+        raise ConfigError("--draw needs --pictures FOLDER")
+    if sql is None and where is None:
+        if pictures or out or form:
+            raise ConfigError("give a SELECT or --where: without them the tables are shown")
+        return _overview(dataset)
+    chosen = result_files.format_of(form, out)
+    if pictures is not None:
+        check_new(pictures)
+    with opened_dataset(dataset) as (location, database, display):
+        rows = result_of(database, sql, where)
+        places = _places(rows, pictures)
+        found: list[tuple[str, int]] = []
+        with result_files.opened(chosen, out, rows.schema, limit) as file:
+            for row in itertools.islice(rows, limit or None):
+                file.add(row)
+                if places is not None:
+                    found.append((row[places[0]], row[places[1]]))
+        if pictures is None:
+            return 0
+        return _pictures(location, database, display, found, pictures, draw)
+
+
+def result_of(database: Any, sql: str | None, where: str | None) -> Any:
+    """The result of the command's SQL or condition. Raises ConfigError."""
+    if sql is not None and where is not None:
+        raise ConfigError("give a SELECT or --where, not both; a SELECT has its own WHERE")
+    return database.where(where) if sql is None else database.query(sql)
+
+
+@contextmanager
+def opened_dataset(dataset: str) -> Iterator[tuple[Any, Any, Any]]:
+    """A data set, its tables, and the display for messages."""
+    from streamkit.cli.progress import open_display
+    from streamkit.query.database import FRAMES_WITHOUT_ROWS, Database
+    from streamkit.query.dataset_location import DatasetLocation
+    from streamkit.query.index import duckdb, index_of
+    from streamkit.query.selected_frames import labels_of
+
+    duckdb()  # its extra has everything else, too
+    display = open_display()
+    location = DatasetLocation(dataset)
+    index = index_of(location, progress(display, "files added to the index"))
+    with Database(index, labels_of(location)) as database:
+        (short,) = database.fetch(FRAMES_WITHOUT_ROWS)[0]
+        if short:
+            display.log(
+                f"files whose processing kept no table of frames: {short:,}; only their frames with objects or events "
+                "are found, and batch --overwrite processes them again"
+            )
+        yield location, database, display
+
+
+def progress(display: Any, what: str) -> Any:
+    """A callback that shows `done of all` every five seconds."""
+    import time
+
+    last_s = time.monotonic()
+
+    def show(done: int, all_: int) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= _EVERY_S:
+            last_s = time.monotonic()
+            display.log(f"{done:,} of {all_:,} {what}")
+
+    return show
+
+
+def report_missing(display: Any, missing: Any) -> int:
+    """Name the videos whose frames could not be read; return the exit code."""
+    if not missing.frames:
+        return 0
+    display.log(f"{missing.frames:,} frames of {len(missing.causes):,} videos could not be read:")
+    for video, cause in missing.causes.items():
+        display.log(f"  {video}: {cause}")
+    return 1
+
+
+def _places(rows: Any, pictures: Path | None) -> tuple[int, int] | None:
+    from streamkit.query.selected_frames import frame_columns
+
+    return None if pictures is None else frame_columns(rows.columns)
+
+
+def _pictures(
+    location: Any, database: Any, display: Any, found: list[tuple[str, int]], folder: Path, draw: bool
+) -> int:  # fmt: skip
+    from streamkit.query.export import write_images
+    from streamkit.query.selected_frames import SelectedFrames, skeleton_of
+
+    frames = SelectedFrames(database, database.labels, skeleton_of(location), found)
+    count = write_images(frames, folder, "jpg", draw=draw, on_progress=progress(display, "images"))
+    display.log(f"{count:,} images in {folder}")
+    return report_missing(display, frames.missing)
+
+
+def _overview(dataset: str) -> int:
+    """Show the tables with their columns, and the labels."""
+    from streamkit.query.dataset_location import TABLES
+
+    with opened_dataset(dataset) as (_, database, _):
+        for table in TABLES:
+            (count,) = database.fetch(f"SELECT count(*) FROM {table}")[0]
+            columns = database.fetch("SELECT column_name FROM duckdb_columns() WHERE table_name = ?", table)
+            echo(f"{table:8} {count:12,} rows   {', '.join(name for (name,) in columns)}")
+        counts = dict(database.fetch("SELECT coalesce(label, class_id::TEXT), count(*) FROM objects GROUP BY ALL"))
+        most = sorted(counts, key=lambda label: -counts[label])
+        shown = ", ".join(f"{label} {counts[label]:,}" for label in most)
+        echo(f"labels   {shown or 'no object was found'}")
+    return 0

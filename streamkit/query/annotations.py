@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Annotation files of selected frames: COCO, YOLO, and CVAT for images."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+from xml.sax.saxutils import XMLGenerator
+
+import numpy as np
+import orjson
+import yaml
+
+from streamkit.batch.coco import CocoInstances
+from streamkit.core.data import Detections
+from streamkit.core.records import corners_of, numbers_of, points_of
+from streamkit.ops import rle
+from streamkit.query.selected_frames import SelectedFrame
+
+IMAGES = "images"
+
+
+class AnnotationWriter(Protocol):
+    """Writes the annotations of a folder of images."""
+
+    def add(self, image: str, selected: SelectedFrame) -> None:
+        """Add an image: the name of its file in `images/`, and its frame with the table `objects`."""
+
+    def finish(self) -> None:
+        """Complete the files; there are no more images."""
+
+
+class CocoAnnotations:
+    """`annotations.json`: COCO's instances, with masks, keypoints and rotated boxes as polygons.
+
+    Args:
+        folder: the export's folder.
+        labels: the classes in the order of their ids, from 1.
+    """
+
+    def __init__(self, folder: Path, labels: Sequence[str]) -> None:
+        self._path, self._instances = folder / "annotations.json", CocoInstances(labels)
+        self._images: list[dict[str, Any]] = []
+        self._annotations: list[dict[str, Any]] = []
+
+    def add(self, image: str, selected: SelectedFrame) -> None:
+        """Add an image."""
+        frame, number = selected.frame, len(self._images) + 1
+        self._images.append(
+            {
+                "id": number, "file_name": f"{IMAGES}/{image}", "width": frame.width, "height": frame.height,
+                "video": selected.video, "frame_id": frame.index, "pts_s": round(frame.pts_s, 6),
+            }
+        )  # fmt: skip
+        self._annotations += self._instances.annotations(frame, number)
+
+    def finish(self) -> None:
+        """Write the file."""
+        whole = {
+            "images": self._images, "annotations": self._annotations, "categories": self._instances.categories(),
+        }  # fmt: skip
+        self._path.write_bytes(orjson.dumps(whole) + b"\n")
+
+
+class YoloAnnotations:
+    """`labels/*.txt` and `data.yaml`, for one task: the most detailed that the data set has values for.
+
+    Rotated boxes (obb) come before masks (segment), keypoints (pose) and boxes (detect). An object without a mask is
+    written as the polygon of its box, one without keypoints with points that are not labelled.
+
+    Args:
+        folder: the export's folder.
+        labels: the classes in the order of their ids, from 0.
+        columns: the columns of the table of objects.
+        points: number of keypoints of an object.
+    """
+
+    def __init__(self, folder: Path, labels: Sequence[str], columns: Sequence[str], points: int) -> None:
+        self._folder, self._labels, self._points = folder, labels, points
+        tasks = {"corners": _rotated_box, "mask": _outline, "keypoints": self._pose}
+        self._shape = next((shape for column, shape in tasks.items() if column in columns), _box)
+        self._is_pose = self._shape == self._pose
+        (folder / "labels").mkdir()
+
+    def add(self, image: str, selected: SelectedFrame) -> None:
+        """Write the label file of an image."""
+        frame, table = selected.frame, selected.frame.tables["objects"]
+        size = np.array([frame.width, frame.height], np.float64)
+        lines = []
+        boxes = numbers_of(table, [frame])[:, :4]
+        for row, number in enumerate(table.class_id.tolist()):
+            values = self._shape(table, row, boxes[row], size)
+            lines.append(" ".join([str(number), *(f"{value:.6f}".rstrip("0").rstrip(".") for value in values)]) + "\n")
+        (self._folder / "labels" / f"{Path(image).stem}.txt").write_text("".join(lines), encoding="ascii")
+
+    def finish(self) -> None:
+        """Write data.yaml."""
+        about: dict[str, Any] = {"path": ".", "train": IMAGES, "val": IMAGES, "names": dict(enumerate(self._labels))}
+        if self._is_pose:
+            about["kpt_shape"] = [self._points, 3]
+        text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True)
+        (self._folder / "data.yaml").write_text(text, encoding="utf-8")
+
+    def _pose(self, table: Detections, row: int, box: np.ndarray, size: np.ndarray) -> list[float]:
+        """The box, and x, y and visibility (0, or 2) of each keypoint."""
+        points = np.zeros((self._points, 3))
+        column = table.extra.get("keypoints")
+        if column is not None:
+            found = column[row].astype(np.float64)
+            seen = np.flatnonzero(found[:, 2] > 0)  # not NaN
+            points[seen] = np.hstack([np.clip(found[seen, :2] / size, 0, 1), np.full((len(seen), 1), 2.0)])
+        return [*_box(table, row, box, size), *points.ravel().tolist()]
+
+
+def _box(table: Detections, row: int, box: np.ndarray, size: np.ndarray) -> list[float]:
+    """The centre, width and height of a box as shares of the frame."""
+    low, high = box[:2] / size, box[2:] / size
+    return [*((low + high) / 2).tolist(), *(high - low).tolist()]
+
+
+def _rotated_box(table: Detections, row: int, box: np.ndarray, size: np.ndarray) -> list[float]:
+    """The four corners."""
+    corners = table.extra.get("corners")
+    if corners is None or np.isnan(corners[row]).any():
+        return _corners_of_box(box, size)
+    return _shares(corners[row].astype(np.float64), size)
+
+
+def _outline(table: Detections, row: int, box: np.ndarray, size: np.ndarray) -> list[float]:
+    """The outline of the largest part of a mask."""
+    import cv2
+
+    masks = table.extra.get("mask")
+    mask = None if masks is None else masks[row]
+    if mask is None:
+        return _corners_of_box(box, size)
+    part, left, top = rle.crop(mask)
+    outlines, _ = cv2.findContours(part.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    longest = max(outlines, key=cv2.contourArea, default=np.zeros((0, 1, 2)))
+    if len(longest) < 3:  # a line, or a few pixels
+        return _corners_of_box(box, size)
+    return _shares(longest[:, 0] + (left + 0.5, top + 0.5), size)
+
+
+def _shares(points: np.ndarray, size: np.ndarray) -> list[float]:
+    shares: list[float] = np.clip(points / size, 0, 1).ravel().tolist()
+    return shares
+
+
+def _corners_of_box(box: np.ndarray, size: np.ndarray) -> list[float]:
+    x1, y1, x2, y2 = (box.reshape(2, 2) / size).ravel().tolist()
+    return [x1, y1, x2, y1, x2, y2, x1, y2]
+
+
+class CvatAnnotations:
+    """`annotations.xml`: CVAT for images 1.1.
+
+    An object is a mask, a rotated box as a polygon, or a box; its keypoints are points of the same label. Score and
+    track are attributes.
+
+    Args:
+        folder: the export's folder.
+        labels: the classes.
+        count: number of frames that are selected.
+    """
+
+    def __init__(self, folder: Path, labels: Sequence[str], count: int) -> None:
+        self._path, self._text_file = folder / "annotations.xml", io.StringIO()
+        self._xml, self._images = XMLGenerator(self._text_file, "utf-8", short_empty_elements=True), 0
+        self._xml.startDocument()
+        self._begin("annotations")
+        self._text("version", "1.1")
+        self._begin("meta")
+        self._begin("task")
+        self._text("name", "streamkit")
+        self._text("size", str(count))
+        self._text("mode", "annotation")
+        self._begin("labels")
+        for label in labels:
+            self._label(label)
+        for name in ("labels", "task", "meta"):
+            self._end(name)
+
+    def add(self, image: str, selected: SelectedFrame) -> None:
+        """Write an image's element."""
+        frame, table = selected.frame, selected.frame.tables["objects"]
+        self._begin("image", id=self._images, name=image, width=frame.width, height=frame.height)
+        numbers = numbers_of(table, [frame])
+        for row, label in enumerate(table.label):
+            self._object(table, row, label, numbers[row])
+        self._end("image")
+        self._images += 1
+
+    def finish(self) -> None:
+        """Complete the file."""
+        self._end("annotations")
+        self._xml.endDocument()
+        self._path.write_text(self._text_file.getvalue(), encoding="utf-8")
+
+    def _object(self, table: Detections, row: int, label: str, numbers: np.ndarray) -> None:
+        masks, corners, points = (table.extra.get(name) for name in ("mask", "corners", "keypoints"))
+        common = {"label": label, "source": "auto", "occluded": 0}
+        if masks is not None and masks[row] is not None and rle.area(masks[row]):
+            self._shape("mask", table, row, numbers, **common, **_cvat_mask(masks[row]))
+        elif corners is not None and not np.isnan(corners[row]).any():
+            polygon = _cvat_points(corners_of(corners[row].astype(np.float64)))
+            self._shape("polygon", table, row, numbers, **common, points=polygon)
+        else:
+            box = dict(zip(("xtl", "ytl", "xbr", "ybr"), (f"{value:.2f}" for value in numbers[:4]), strict=True))
+            self._shape("box", table, row, numbers, **common, **box)
+        if points is not None:
+            found = points_of(points[row].astype(np.float64))
+            found = found[found[:, 2] > 0]
+            if len(found):
+                self._shape("points", table, row, numbers, **common, points=_cvat_points(found[:, :2]))
+
+    def _shape(self, name: str, table: Detections, row: int, numbers: np.ndarray, **attributes: Any) -> None:
+        self._begin(name, **attributes, z_order=0)
+        self._attribute("score", f"{numbers[4]:.4g}")
+        if table.track_id is not None and table.track_id[row] != -1:
+            self._attribute("track_id", str(int(table.track_id[row])))
+        self._end(name)
+
+    def _attribute(self, name: str, value: str) -> None:
+        self._text("attribute", value, name=name)
+
+    def _label(self, label: str) -> None:
+        self._begin("label")
+        self._text("name", label)
+        self._begin("attributes")
+        for name in ("score", "track_id"):
+            self._begin("attribute")
+            self._text("name", name)
+            self._text("mutable", "False")
+            self._text("input_type", "text")
+            self._text("default_value", "")
+            self._text("values", "")
+            self._end("attribute")
+        self._end("attributes")
+        self._end("label")
+
+    def _begin(self, element: str, **attributes: Any) -> None:
+        self._xml.startElement(element, {key: str(value) for key, value in attributes.items()})  # type: ignore[arg-type]
+        if element in ("annotations", "meta", "task", "labels", "label", "attributes", "image"):
+            self._xml.characters("\n")
+
+    def _end(self, name: str) -> None:
+        self._xml.endElement(name)
+        self._xml.characters("\n")
+
+    def _text(self, element: str, text: str, **attributes: str) -> None:
+        self._begin(element, **attributes)
+        self._xml.characters(text)
+        self._end(element)
+
+
+def _cvat_points(points: np.ndarray) -> str:
+    return ";".join(f"{x:.2f},{y:.2f}" for x, y in points.tolist())
+
+
+def _cvat_mask(mask: rle.Rle) -> dict[str, Any]:
+    """CVAT's mask: the lengths of runs of 0 and 1, row by row, within the part that it covers; the first is of 0."""
+    part, left, top = rle.crop(mask)
+    flat = np.concatenate([[False], part.ravel(), [not part.ravel()[-1]]]) if part.size else np.array([False, True])
+    edges = np.flatnonzero(flat[1:] != flat[:-1])
+    counts = np.diff(np.concatenate([[0], edges]))
+    height, width = part.shape
+    return {"rle": ", ".join(map(str, counts.tolist())), "left": left, "top": top, "width": width, "height": height}

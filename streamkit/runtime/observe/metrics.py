@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of a run, as Prometheus' families: the one source of what Prometheus scrapes and of what OTLP carries.
+
+They are computed from the run's own counters when they are read, so that frames have no extra cost. Histograms use the
+run's fine buckets, 2 % wide; their sums are estimates within 1 %.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from prometheus_client import PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from streamkit.core.counters import slug
+from streamkit.runtime.execution.meters import Histogram
+from streamkit.runtime.ingest.source_status import STATES, reconnects, short
+from streamkit.runtime.observe import nvml
+
+BOUNDS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
+"""Upper bounds of the latency histograms' buckets, in seconds."""
+
+ALL_FILES = "files"
+"""The value of the label `source` where the sources are files that come and go."""
+
+
+class PipelineCollector(Collector):
+    """Reads a run's counters whenever they are collected.
+
+    Args:
+        running: the run: a `PipelineRun`, or an object with its interface.
+        by_source: whether each source has its own series; otherwise one has the sum, also of removed sources.
+    """
+
+    def __init__(self, running: Any, *, by_source: bool = True) -> None:
+        self._running, self._nvml, self._by_source = running, device_monitors(running), by_source
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric with its current value."""
+        yield from self._sources() if self._by_source else self._files()
+        yield from self._stages()
+        yield from self._whole()
+        yield from self._load()
+
+    def _sources(self) -> Iterator[Metric]:
+        states = {id_: state for id_, state in list(self._running.states.items()) if not state.removed}
+        each = states.items()
+        yield counter("frames", "Frames delivered by a source", "source", ((id_, s.frames) for id_, s in each))
+        dropped = ((id_, cause, n) for id_, s in each for cause, n in short(s.drops.values).items())
+        yield counter("frames_dropped", "Frames dropped", "source cause", dropped)
+        lost = ((id_, cause, n) for id_, s in each for cause, n in reconnects(s).items())
+        yield counter("reconnects", "Reconnects of a source", "source cause", lost)
+        words = ((id_, word, float(s.state == word)) for id_, s in each for word in STATES)
+        yield gauge("source_state", "1 for the current state of a source", "source state", words)
+        rates = ((id_, round(s.fps_out, 2)) for id_, s in each)
+        yield gauge("source_frames_per_second", "Frame rate of a source at the end of the graph", "source", rates)
+        yield gauge("sources", "Number of sources", "", [(len(states),)])
+        latency = ((id_, s.latency) for id_, s in each)
+        yield histogram("source_latency_seconds", "From a frame's arrival to the end of the graph", "source", latency)
+
+    def _files(self) -> Iterator[Metric]:
+        removed, states = self._running.sources.removed, list(self._running.states.values())
+        going = [state for state in states if not state.removed]
+        frames = removed.frames + sum(state.frames for state in going)
+        yield counter("frames", "Frames delivered by a source", "source", [(ALL_FILES, frames)])
+        drops = Counter(short(removed.drops.values))
+        for state in going:
+            drops.update(short(state.drops.values))
+        dropped = ((ALL_FILES, cause, n) for cause, n in drops.items())
+        yield counter("frames_dropped", "Frames dropped", "source cause", dropped)
+        yield gauge("sources", "Number of sources", "", [(len(going),)])
+
+    def _stages(self) -> Iterator[Metric]:
+        running = self._running
+        meters = running.meters()
+        ids = [id_ for id_, node in running.graph.nodes.items() if "gallery" not in node.options]
+        stages = [(id_, meters.get(id_, {})) for id_ in ids]
+        frames = ((id_, meter.get("frames", 0)) for id_, meter in stages)
+        yield counter("stage_frames", "Frames processed by a stage", "stage", frames)
+        failed = ((id_, meter.get("failed", 0)) for id_, meter in stages)
+        yield counter("stage_frames_failed", "Frames on which a stage failed", "stage", failed)
+        spent = ((id_, meter.get("seconds", 0.0)) for id_, meter in stages)
+        yield counter("stage_seconds", "Time spent in a stage", "stage", spent)
+        yield gauge("stage_queue_batches", "Batches queued before a stage", "stage", running.queues().items())
+        latency = list(running.latency.items())
+        yield histogram("stage_latency_seconds", "From a frame's arrival to this output stage", "stage", latency)
+
+    def _whole(self) -> Iterator[Metric]:
+        running = self._running
+        yield counter("detections", "Objects found", "stage", dict(running.detections).items())
+        yield counter("events", "Events", "kind", dict(running.events).items())
+        counted: Counter[tuple[str, str]] = Counter()  # several phrases may have one slug
+        for phrase, n in running.counts().items():
+            what, _, cause = phrase.partition(": ")
+            counted[slug(what), slug(cause)] += n
+        counts = ((*labels, n) for labels, n in counted.items())
+        yield counter("counts", "Counts of the report: drops, copies, fallbacks, outputs", "name cause", counts)
+        raised = ((one.alarm, one.source, 1.0) for one in running.alarms.raised)
+        yield gauge("alarm", "1 for each raised alarm", "alarm source", raised)
+        raises = ((name, n) for name, (_, n) in running.alarms.rules().items())
+        yield counter("alarms_raised", "Number of times an alarm was raised", "alarm", raises)
+        ready = running.ready and not running.stopping and running.fatal is None
+        yield gauge("ready", "1 if frames are accepted", "", [(float(ready),)])
+
+    def _load(self) -> Iterator[Metric]:
+        used = {device: nvml.use() for device, nvml in self._nvml.items()}
+        for place, name in enumerate(("gpu", "decoder")):
+            shares = [(device, use[place]) for device, use in used.items() if use[place] is not None]
+            if shares:
+                text = f"Share of time in which the {name} is busy"
+                yield gauge(f"{name}_utilization_ratio", text, "device", shares)
+
+
+def device_monitors(running: Any) -> dict[str, nvml.Nvml]:
+    """The load of each GPU of a run, by name."""
+    return {str(device): nvml.Nvml(device.index) for device in running.devices if device.kind == "cuda"}
+
+
+def registry(running: Any, *, by_source: bool = True) -> CollectorRegistry:
+    """A separate registry for one run, with this process's memory, threads and files; see `PipelineCollector`."""
+    made = CollectorRegistry(auto_describe=False)
+    made.register(PipelineCollector(running, by_source=by_source))
+    ProcessCollector(registry=made)
+    PlatformCollector(registry=made)
+    return made
+
+
+def _family(kind: Any, name: str, text: str, labels: str, rows: Iterable[tuple[Any, ...]]) -> Metric:
+    """A family of metrics; each row holds the values of the labels, then the metric's value."""
+    made: Metric = kind(f"streamkit_{name}", text, labels=labels.split())
+    for *values, number in rows:
+        made.add_metric(values, number)  # type: ignore[attr-defined]
+    return made
+
+
+counter, gauge = partial(_family, CounterMetricFamily), partial(_family, GaugeMetricFamily)
+
+
+def histogram(name: str, text: str, label: str, values: Iterable[tuple[str, Histogram | None]]) -> Metric:
+    """A family of histograms; a value that is None is left out."""
+    made = HistogramMetricFamily(f"streamkit_{name}", text, labels=[label])
+    for key, histogram in values:
+        if histogram is not None:
+            counts = [*histogram.up_to(BOUNDS_S), int(histogram.counts.sum())]
+            bounds = [*map(str, BOUNDS_S), "+Inf"]
+            made.add_metric([key], list(zip(bounds, counts, strict=True)), histogram.total_s())
+    return made

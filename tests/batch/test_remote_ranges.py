@@ -1,0 +1,269 @@
+"""Remote files that are read by ranges: what is requested, what comes out, and what happens if the server fails."""
+
+import shutil
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import s3fs
+from support.clips import write
+from support.made import graph_of, run, settings
+from support.s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
+from support.small_clips import clip, with_a_gap
+
+from streamkit.batch import remote
+from streamkit.batch.inputs import find
+from streamkit.batch.job import BatchJob, FrameSelection
+from streamkit.batch.manager import RunCounts
+from streamkit.batch.probe import cause
+from streamkit.batch.processed_duration import MeasuredSource
+from streamkit.batch.summary import lines
+from streamkit.batch.worker import BatchWorker
+from streamkit.core.errors import SourceError
+from streamkit.core.stage import Context
+from streamkit.media.demux import Demuxer
+from streamkit.stages.sources.source import VideoSource
+
+ROOT = Path(__file__).resolve().parents[2]
+STREET = ROOT / "samples" / "street.mp4"
+COUNT = """
+device: cpu
+stages:
+  jsonl: {path: "unused/{source}.jsonl"}
+"""
+BLOCK = 1 << 16
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The calls to S3 by their names, and the bytes of the ranges that were asked for; in blocks of 64 KiB."""
+    seen = Counter()
+    ask = s3fs.S3FileSystem._call_s3
+
+    async def counted(self, method, *args, **options):
+        seen[method] += 1
+        if "Range" in options:
+            first, last = options["Range"].removeprefix("bytes=").split("-")
+            seen["bytes"] += int(last) - int(first) + 1
+        return await ask(self, method, *args, **options)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
+    monkeypatch.setattr(remote, "open_ranges", partial(remote.open_ranges, block_bytes=BLOCK))
+    return seen
+
+
+def stored(s3, path):  # noqa: F811
+    s3.put_object(Bucket="gates", Key=path.name, Body=path.read_bytes())
+    (file,) = find([f"s3://gates/{path.name}"])
+    return file
+
+
+def decoded(path, file=None, **options):
+    source = MeasuredSource(uri=str(path), file=file, **options)
+    source.context = Context(id="a")
+    return [(frame.index, frame.pts_s, frame.damaged, frame.surface.data.tobytes()) for frame in source.frames()]
+
+
+def local(path, **options):
+    source = VideoSource(uri=str(path), **options)
+    source.context = Context(id="a")
+    return [(frame.index, frame.pts_s, frame.damaged, frame.surface.data.tobytes()) for frame in source.frames()]
+
+
+def test_thousands_of_objects_are_listed_without_a_request_for_each(s3, bucket, calls):  # noqa: F811
+    from moto.backends import get_backend
+
+    server = get_backend("s3")["123456789012"]["aws"]  # of the same process: a request for each takes long
+    for number in range(1001):
+        server.put_object(bucket, f"2026/cam{number % 7}/{number}.mp4", b"x" * (number % 5))
+    calls.clear()
+    found = find(["s3://gates/2026/**/*.mp4"])
+    assert len(found) == 1001
+    assert all(file.version and file.size is not None for file in found)
+    assert calls == {"list_objects_v2": 2}
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": one["Key"]} for one in page["Contents"]]})
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "moov last.mp4", "mkv", "avi", "ts", "h264", "mov"])
+def test_frames_are_those_of_the_file(s3, bucket, calls, tmp_path, suffix):  # noqa: F811
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "mp4":
+        shutil.copyfile(STREET, path)
+    elif suffix == "moov last.mp4":
+        clip(path, 20)
+    else:
+        write(path, frames=20)
+    expected = local(path, end=2.0)
+    assert len(expected) >= 20
+    with remote.opened(stored(s3, path), tmp_path / "out") as (name, file):
+        assert name == path.name
+        assert decoded(name, file, end=2.0) == expected
+    assert not (tmp_path / "out").exists(), "nothing is copied"
+    assert calls["bytes"] <= path.stat().st_size + 2 * BLOCK
+
+
+def test_parts_and_keyframes_are_those_of_the_file(s3, bucket, calls, tmp_path):  # noqa: F811
+    file = stored(s3, STREET)
+    for options in ({"keyframes": True}, {"start": 14.0, "every": 3}, {"start": 3.0, "end": 4.0}):
+        with remote.opened(file, tmp_path) as (name, opened):
+            assert decoded(name, opened, **options) == local(STREET, **options)
+
+
+def test_only_what_is_needed_is_fetched(s3, bucket, calls, tmp_path):  # noqa: F811
+    file = stored(s3, STREET)
+    calls.clear()
+    with remote.opened(file, tmp_path) as (name, opened):
+        assert len(decoded(name, opened, end=1.0)) == 25
+    assert calls["bytes"] <= 4 * BLOCK < STREET.stat().st_size / 1.7
+    assert calls["head_object"] == 1
+
+
+def test_damage_to_a_transport_stream_is_found_as_in_a_file(s3, bucket, calls, tmp_path):  # noqa: F811
+    path = with_a_gap(tmp_path / "a.ts")
+    with pytest.raises(SourceError) as expected:
+        local(path)
+    with pytest.raises(SourceError) as caught, remote.opened(stored(s3, path), tmp_path) as (name, opened):
+        decoded(name, opened)
+    assert (caught.value.cause, caught.value.damaged) == (expected.value.cause, expected.value.damaged)
+
+
+def test_bytes_are_read_again_without_moving_the_demuxer(s3, bucket, calls, tmp_path):  # noqa: F811
+    with remote.opened(stored(s3, STREET), tmp_path) as (name, file), closing(Demuxer(name, file=file)) as demuxer:
+        packets = demuxer.packets()
+        first = [bytes(next(packets)) for _ in range(50)]
+        assert demuxer.read_bytes(100, 70_000) == STREET.read_bytes()[100:70_000]
+        mine = [*first, *map(bytes, packets)]
+    with closing(Demuxer(str(STREET))) as demuxer:
+        assert demuxer.read_bytes(100, 200) == STREET.read_bytes()[100:200]
+        assert mine == [bytes(packet) for packet in demuxer.packets()]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [(b"", "empty"), (b"no video at all\n" * 10, "no_video"), (STREET.read_bytes()[:200_000], "truncated"),
+     (np.random.default_rng(1).bytes(5000), "no_video")],
+)  # fmt: skip
+def test_what_is_no_whole_video_has_the_cause_that_a_file_has(s3, bucket, calls, tmp_path, content, kind):  # noqa: F811
+    path = tmp_path / "a.mp4"
+    path.write_bytes(content)
+    with pytest.raises(SourceError) as expected:
+        local(path)
+    with pytest.raises(SourceError) as caught, remote.opened(stored(s3, path), tmp_path) as (name, opened):
+        decoded(name, opened)
+    assert cause(caught.value) == cause(expected.value)
+    assert cause(caught.value)[0] == kind
+    assert str(caught.value) == str(expected.value).replace(str(path), path.name)
+
+
+def half_read(s3, then, tmp_path):  # noqa: F811
+    """Read the street's first frame, let something happen, and read on."""
+    with remote.opened(stored(s3, STREET), tmp_path) as (name, file):
+        source = MeasuredSource(uri=name, file=file)
+        source.context = Context(id="a")
+        frames = source.frames()
+        next(frames)
+        then()
+        return sum(1 for _ in frames)
+
+
+def test_an_object_that_vanishes_meanwhile(s3, bucket, calls, tmp_path):  # noqa: F811
+    with pytest.raises(SourceError, match="there is no such bucket, folder or file") as caught:
+        half_read(s3, lambda: s3.delete_object(Bucket="gates", Key="street.mp4"), tmp_path)
+    assert cause(caught.value) == ("missing", False)
+
+
+def test_an_object_that_is_replaced_meanwhile(s3, bucket, calls, tmp_path):  # noqa: F811
+    other = STREET.read_bytes()[::-1]
+    with pytest.raises(SourceError) as caught:
+        half_read(s3, lambda: s3.put_object(Bucket="gates", Key="street.mp4", Body=other), tmp_path)
+    assert cause(caught.value) == ("lost", True)
+
+
+def test_a_connection_that_is_lost_meanwhile(s3, bucket, calls, tmp_path, monkeypatch, capfd):  # noqa: F811
+    async def lost(*_, **__):
+        raise ConnectionResetError("reset by peer")
+
+    with pytest.raises(SourceError, match=r"s3://gates/street\.mp4: the server cannot be reached") as caught:
+        half_read(s3, lambda: monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", lost), tmp_path)
+    assert cause(caught.value) == ("lost", True)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_failed_read_is_reported_even_if_the_video_looks_complete():
+    class Fails:
+        asked = 0
+
+        def read(self, size):
+            self.asked += 1
+            raise TimeoutError
+
+    file = remote.RangeFile("s3://gates/a.h264", Fails())
+    with pytest.raises(SourceError, match=r"s3://gates/a\.h264: the server cannot be reached"), file.checked():
+        assert file.read(10) == file.read(10) == b""
+    assert file._file.asked == 1
+
+
+def test_an_object_that_changed_since_it_was_found(s3, bucket, tmp_path):  # noqa: F811
+    file = stored(s3, STREET)
+    s3.put_object(Bucket="gates", Key="street.mp4", Body=STREET.read_bytes()[::-1])
+    with pytest.raises(SourceError, match="its ETag is another one") as caught, remote.opened(file, tmp_path):
+        pass
+    assert cause(caught.value) == ("lost", True)
+    with pytest.raises(SourceError, match="and had 459,040 when it was found"):
+        remote.opened(replace(file, size=459_040), tmp_path).__enter__()
+
+
+def test_a_worker_goes_on_with_the_other_files(s3, bucket, calls, tmp_path):  # noqa: F811
+    made = settings(tmp_path, COUNT, "jsonl", look=FrameSelection(end_s=1.0))
+    there, gone = stored(s3, STREET), stored(s3, clip(tmp_path / "gone.mp4"))
+    s3.delete_object(Bucket="gates", Key="gone.mp4")
+    worker = BatchWorker(made, "cpu")
+    try:
+        first = worker.process(BatchJob(gone, "gone-0"))
+        then = worker.process(BatchJob(there, "street-0"))
+    finally:
+        assert worker.close()
+    assert (first.status, first.cause_kind) == ("failed", "missing")
+    assert (then.status, then.frames, then.facts["codec"]) == ("done", 25, "h264")
+    assert "copied" not in then.facts
+    assert (made.out / "jsonl" / "street-0.jsonl").read_bytes().count(b"\n") == 25
+    run(made, graph_of(made), {"local-0": there}, uri=STREET, limit=25)
+    texts = [(made.out / "jsonl" / f"{key}-0.jsonl").read_text() for key in ("street", "local")]
+    assert texts[0] == texts[1]
+
+
+def test_the_cause_of_a_lost_connection_begins_without_the_address(s3, bucket, tmp_path, monkeypatch):  # noqa: F811
+    made = settings(tmp_path, COUNT, "jsonl")
+    monkeypatch.setattr(remote, "open_ranges", partial(remote.open_ranges, block_bytes=BLOCK))
+    monkeypatch.setattr(remote.RangeFile, "read", fails_after(remote.RangeFile.read, 3 * BLOCK))
+    worker = BatchWorker(made, "cpu")
+    try:
+        outcome = worker.process(BatchJob(stored(s3, STREET), "street-0"))
+    finally:
+        assert worker.close()
+    assert (outcome.status, outcome.cause_kind, outcome.again) == ("failed", "lost", True)
+    assert outcome.cause.startswith("the server cannot be reached (ConnectionResetError")
+
+
+def fails_after(read, place):
+    """A `read` that fails behind a place in the file."""
+
+    def failing(self, size=-1):
+        if self.tell() > place and self.tell() < STREET.stat().st_size:
+            self._file.read = lost
+        return read(self, size)
+
+    def lost(*_):
+        raise ConnectionResetError
+
+    return failing
+
+
+def test_copies_are_counted_in_the_summary():
+    counts = RunCounts(done=3, copied=2)
+    assert "copied before they were read, because their server sends only whole files: 2 files" in list(lines(counts))

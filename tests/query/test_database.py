@@ -1,0 +1,151 @@
+import json
+from collections import Counter, defaultdict
+
+import pyarrow.parquet as pq
+import pytest
+from support.archives import opened
+
+from streamkit.core.errors import ConfigError
+
+COLUMNS = ["source", "frame", "pts_s", "counts", "key"]
+
+
+def objects_of(folder):
+    """The labels and scores of each frame, from the Parquet files."""
+    found = defaultdict(list)
+    for row in pq.read_table(folder / "objects").to_pylist():
+        found[row["frame"]].append((row["label"], row["score"]))
+    return found
+
+
+def frames_of(rows):
+    return [row[rows.columns.index("frame")] for row in rows]
+
+
+def test_frames_are_found_by_the_number_of_their_objects(archive, database):
+    counts = {frame: Counter(label for label, _ in found) for frame, found in objects_of(archive).items()}
+    expected = [frame for frame, count in sorted(counts.items()) if count["person"] >= 9 and count["bike"] == 3]
+    assert 0 < len(expected) < 40
+    rows = database.where("count_of('person') >= 9 AND count_of('bike') = 3")
+    assert rows.columns == COLUMNS
+    found = list(rows)
+    assert [row[1] for row in found] == expected
+    assert found[0][0] == "street.mp4"
+    assert found[0][2] == pytest.approx(expected[0] / 25)
+    assert [row[3] for row in found] == [dict(counts[frame]) for frame in expected]
+
+
+def test_a_minimum_score_counts_surer_objects_only(archive, database):
+    scores = {frame: [s for label, s in found if label == "person"] for frame, found in objects_of(archive).items()}
+    middle = sorted(score for found in scores.values() for score in found)[len(scores) * 4]
+    expected = [frame for frame, found in sorted(scores.items()) if sum(score >= middle for score in found) >= 5]
+    assert frames_of(database.where(f"count_of('person', {middle}) >= 5")) == expected
+    assert 0 < len(expected) < 40
+
+
+def test_frames_have_another_name_in_a_query_and_join_with_other_tables(database):
+    sql = "SELECT f.frame, o.label FROM frames f JOIN objects o USING (key, frame) WHERE count_of('car', 0) > 0 LIMIT 1"
+    assert len(list(database.query(sql))) == 1
+
+
+def test_every_processed_frame_has_a_row(archive, database):
+    assert frames_of(database.where("true")) == list(range(40))
+    assert list(database.query("SELECT count(*) FROM events")) == [(pq.read_table(archive / "events").num_rows,)]
+
+
+def test_a_frame_without_objects_is_found(archive):
+    for path in (archive / "objects").glob("street-*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(table.filter([frame != 7 for frame in table["frame"].to_pylist()]), path)
+    with opened(archive) as database:
+        assert frames_of(database.where("count_of('person') = 0 AND count_of('car') = 0 AND counts = MAP {}")) == [7]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM frames WHERE count_of('persn') = 0",
+        "SELECT * FROM frames f WHERE f.frame > 3 AND NOT (Count_Of('persn', 0.5) > 1)",
+        "SELECT count(*) FROM objects WHERE label = 'persn'",
+        "SELECT count(*) FROM objects o WHERE 'persn' = o.label",
+        "SELECT count(*) FROM objects WHERE label IN ('car', 'persn')",
+        "WITH a AS (SELECT * FROM objects WHERE label <> 'persn') SELECT count(*) FROM a",
+        "SELECT count(*) FILTER (label = 'persn') FROM objects",
+    ],
+)
+def test_a_label_that_does_not_exist_is_refused_with_those_that_do(database, sql):
+    with pytest.raises(ConfigError) as caught:
+        database.query(sql)
+    assert str(caught.value) == (
+        "there is no label 'persn' in this data set; did you mean 'person'? (there are car, person, bike)"
+    )
+
+
+def test_a_label_that_the_model_knows_and_no_frame_has_is_none_of_them(archive):
+    for path in (archive / "objects").glob("street-*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(table.filter([label != "bike" for label in table["label"].to_pylist()]), path)
+    with opened(archive) as database:
+        assert database.labels == ("car", "person", "bike")
+        assert frames_of(database.where("count_of('bike') > 0")) == []
+        with pytest.raises(
+            ConfigError, match="there is no label 'zebra' in this data set; there are car, person, bike"
+        ):
+            database.where("count_of('zebra') > 0")
+
+
+def test_other_texts_are_no_labels(database):
+    assert list(database.query("SELECT count(*) FROM events WHERE kind = 'nothing' OR source = 'persn'")) == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("INSERT INTO files SELECT * FROM files", "write one SELECT, got INSERT"),
+        ("DELETE FROM objects", "write one SELECT, got DELETE"),
+        ("CREATE TABLE a AS SELECT 1", "write one SELECT, got CREATE"),
+        ("COPY objects TO '{out}'", "write one SELECT, got COPY"),
+        ("EXPORT DATABASE '{out}'", "write one SELECT, got EXPORT"),
+        ("ATTACH '{out}' AS other", "write one SELECT, got ATTACH"),
+        ("INSTALL httpfs", "write one SELECT, got LOAD"),
+        ("SET enable_external_access = true", "write one SELECT, got SET"),
+        ("SELECT 1; SELECT 2", "write one SELECT, got SELECT, SELECT"),
+        ("", "write one SELECT, got nothing"),
+        ("SELECT * FROM read_csv('{file}')", "the query is wrong: Permission Error"),
+        ("SELECT * FROM read_text('{file}')", "the query is wrong: Permission Error"),
+        ("SELECT * FROM glob('/*')", "the query is wrong: Permission Error"),
+        ("SELECT * FROM '{parquet}'", "the query is wrong: .*(Cannot access file|does not exist|disabled)"),
+        ("SELECT * FROM secret", "the query is wrong: .*Table with name secret does not exist"),
+        ("SELECT * FROM nothing", "the query is wrong: .*Table with name nothing does not exist"),
+        ("SELECT fram FROM frames", 'Referenced column "fram" not found.*frame'),
+        ("SELECT * FROM frames WHERE count_of(car) > 1", r"a label is text: write count_of\('car'\)"),
+        ("SELEC 1", "the query is wrong: Parser Error: syntax error"),
+    ],
+)
+def test_a_query_reads_the_data_set_and_nothing_else(database, archive, tmp_path, sql, told):
+    secret = pq.read_table(archive / "files")
+    assert secret.num_rows
+    file = tmp_path / "secret.csv"
+    file.write_text("a,b\n1,2\n")
+    parquet = next((archive / "objects").glob("street*"))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match=told) as caught:
+        list(database.query(sql.format(file=file, out=tmp_path / "out", parquet=parquet)))
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_long_queries_print_no_progress(database):
+    assert list(database.query("SELECT current_setting('enable_progress_bar')")) == [(False,)]
+
+
+def test_an_error_of_a_value_is_one_line(database):
+    with pytest.raises(ConfigError, match=r"the query (failed|is wrong): .*Could not convert string"):
+        list(database.query("SELECT CAST(source AS INTEGER) FROM files"))
+
+
+def test_values_are_those_of_python(database):
+    (row,) = database.query("SELECT finished_at, counts, models FROM files, (SELECT counts FROM frames LIMIT 1)")
+    assert row[0].utcoffset().total_seconds() == 0
+    assert isinstance(row[1], dict)
+    assert json.dumps(row[2])

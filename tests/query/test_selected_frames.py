@@ -1,0 +1,124 @@
+import os
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from support.archives import opened
+from support.made import STREET, TRACKED, do, settings
+
+from streamkit.batch.inputs import find
+from streamkit.core.data import Skeleton
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import Context
+from streamkit.query.selected_frames import SelectedFrames, detections, frame_columns
+from streamkit.stages.sources.source import VideoSource
+from streamkit.testing.kit import detections as table_of
+
+
+@pytest.fixture(scope="module")
+def street():
+    """The first frames of the video, by number."""
+    source = VideoSource(uri=str(STREET), end=1.6)
+    source.context = Context(id="a")
+    return {frame.index: frame for frame in source.frames()}
+
+
+def key_of(database):
+    return database.fetch("SELECT key FROM files")[0][0]
+
+
+def chosen(database, *frames):
+    key = key_of(database)
+    return SelectedFrames(database, database.labels, None, [(key, frame) for frame in frames])
+
+
+def test_frames_are_those_that_were_processed(database, archive, street):
+    frames = chosen(database, 31, 3, 30, 3)
+    found = list(frames)
+    assert frames.count == 3
+    assert [one.frame.index for one in found] == [3, 30, 31]
+    assert [one.name for one in found] == [f"{key_of(database)}-{number:06}" for number in (3, 30, 31)]
+    rows = pq.read_table(archive / "objects").to_pylist()
+    for one in found:
+        expected = street[one.frame.index]
+        assert np.array_equal(one.frame.surface.data, expected.surface.data)
+        assert (one.frame.pts_s, one.video) == (expected.pts_s, "street.mp4")
+        mine = [row for row in rows if row["frame"] == one.frame.index]
+        table = one.frame.tables["objects"]
+        assert table.label == [row["label"] for row in mine]
+        assert table.track_id.tolist() == [-1 if row["track_id"] is None else row["track_id"] for row in mine]
+        np.testing.assert_array_equal(table.xyxy, [[row[name] for name in ("x1", "y1", "x2", "y2")] for row in mine])
+    assert frames.missing.frames == 0
+
+
+def test_missing_videos_are_counted_and_named(archive, made_archive, tmp_path):
+    moved = tmp_path / "gone.mp4"
+    for path in (archive / "files").glob("street-*"):
+        table = pq.read_table(path)
+        place = table.schema.get_field_index("path")
+        pq.write_table(table.set_column(place, table.schema.field(place), [[str(moved)]]), path)
+    with opened(archive) as database:
+        frames = chosen(database, 1, 2)
+        assert list(frames) == []
+        assert frames.missing.frames == 2
+        assert frames.missing.causes == {"street.mp4": f"{moved}: there is no such file"}
+        moved.write_bytes(STREET.read_bytes())
+        frames = chosen(database, 1, 2, 3)
+        assert list(frames) == []
+        assert frames.missing.causes == {"street.mp4": f"{moved} has changed since it was processed"}
+        assert frames.missing.frames == 3
+
+
+def test_a_frame_that_the_video_does_not_have(database):
+    frames = chosen(database, 5, 100_000)
+    assert [one.frame.index for one in frames] == [5]
+    assert frames.missing.frames == 1
+    assert frames.missing.causes == {"street.mp4": "the video has fewer frames than when it was processed"}
+
+
+def test_a_video_whose_name_is_no_utf_8(tmp_path):
+    video = tmp_path / os.fsdecode(b"caf\xe9.mp4")
+    video.write_bytes(STREET.read_bytes())
+    made = settings(tmp_path / "set", TRACKED)
+    do(made, *find([str(tmp_path / "caf*")]), limit=2)
+    with opened(made.out) as database:
+        assert [one.frame.index for one in chosen(database, 1)] == [1]
+
+
+def test_videos_on_s3(s3, bucket, tmp_path, street):
+    s3.put_object(Bucket=bucket, Key="street.mp4", Body=STREET.read_bytes())
+    made = settings(tmp_path / "set", TRACKED)
+    do(made, *find(["s3://gates/street.mp4"]), limit=4)
+    with opened(made.out) as database:
+        (one,) = chosen(database, 3)
+        assert np.array_equal(one.frame.surface.data, street[3].surface.data)
+        s3.put_object(Bucket=bucket, Key="street.mp4", Body=STREET.read_bytes() + b"1")
+        frames = chosen(database, 3)
+        assert list(frames) == []
+        assert "it has changed" in frames.missing.causes["street.mp4"]
+
+
+def test_columns_of_all_kinds_come_back(tmp_path):
+    import pyarrow as pa
+
+    mask = {"size": [4, 6], "counts": "5d0"}
+    rows = [
+        {"label": "car", "class_id": 0, "score": 0.5, "x1": 1.0, "y1": 2.0, "x2": 3.0, "y2": 4.0, "mask": mask,
+         "keypoints": [{"x": 1.0, "y": 2.0, "score": 0.5}, {"x": None, "y": None, "score": None}], "corners": None},
+        {"label": None, "class_id": 7, "score": 0.25, "x1": 1.0, "y1": 2.0, "x2": 3.0, "y2": 4.0, "mask": None,
+         "keypoints": None, "corners": [{"x": float(n), "y": 1.0} for n in range(4)]},
+    ]  # fmt: skip
+    made = detections(pa.Table.from_pylist(rows), ["person", "car"], Skeleton(("a", "b")))
+    assert (made.label, made.class_id.tolist(), made.track_id) == (["car", "7"], [1, 2], None)
+    assert made.extra["mask"].tolist() == [mask, None]
+    np.testing.assert_array_equal(made.extra["keypoints"][0], [[1, 2, 0.5], [np.nan] * 3])
+    assert np.isnan(made.extra["keypoints"][1]).all()
+    assert np.isnan(made.extra["corners"][0]).all()
+    assert made.extra["corners"][1].tolist() == [[0, 1], [1, 1], [2, 1], [3, 1]]
+    assert len(detections(pa.Table.from_pylist(rows).slice(0, 0), ["car"])) == len(table_of([])) == 0
+
+
+def test_which_columns_name_a_frame():
+    assert frame_columns(["frame", "x", "key"]) == (2, 0)
+    with pytest.raises(ConfigError, match="got source, frame; add key to the SELECT"):
+        frame_columns(["source", "frame"])

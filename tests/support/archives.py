@@ -1,0 +1,42 @@
+"""A data set of a real video, as fixtures: its first 40 frames, with tracks and events."""
+
+import shutil
+
+import pytest
+
+from streamkit.batch.inputs import find
+from streamkit.query.database import Database
+from streamkit.query.dataset_location import DatasetLocation
+from streamkit.query.index import index_of
+from streamkit.query.selected_frames import labels_of
+from support.made import STREET, TRACKED, do, settings
+
+
+@pytest.fixture(scope="session")
+def made_archive(tmp_path_factory):
+    """Its folder, and that of its video; not to be changed."""
+    folder = tmp_path_factory.mktemp("archive")
+    video = folder / "videos" / "street.mp4"
+    video.parent.mkdir()
+    shutil.copyfile(STREET, video)
+    made = settings(folder, TRACKED)
+    do(made, *find([str(video)]))
+    return made.out, video
+
+
+@pytest.fixture
+def archive(made_archive, tmp_path):
+    """A copy of the data set, whose index may be made."""
+    return shutil.copytree(made_archive[0], tmp_path / "archive")
+
+
+def opened(folder):
+    """The tables of a data set."""
+    location = DatasetLocation(str(folder))
+    return Database(index_of(location), labels_of(location))
+
+
+@pytest.fixture(scope="session")
+def database(made_archive):
+    with opened(made_archive[0]) as found:
+        yield found

@@ -1,0 +1,64 @@
+"""Reads a Dockerfile and a .dockerignore as far as the tests need."""
+
+import fnmatch
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+
+@dataclass
+class BuildStage:
+    """One stage: its name, what it begins with, and its instructions as (name, rest)."""
+
+    name: str
+    base: str
+    steps: list[tuple[str, str]] = field(default_factory=list)
+
+    def rest_of(self, name: str) -> list[str]:
+        return [rest for step, rest in self.steps if step == name]
+
+
+def read_dockerfile(text: str) -> tuple[dict[str, str], dict[str, BuildStage]]:
+    """The arguments before the first stage, and the stages by name."""
+    arguments: dict[str, str] = {}
+    stages: dict[str, BuildStage] = {}
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    stage = None
+    for line in re.sub(r"\\\n\s*", " ", "\n".join(lines)).splitlines():
+        if not line.strip():
+            continue
+        name, _, rest = line.partition(" ")
+        if name == "FROM":
+            base, _, called = rest.partition(" AS ")
+            base = re.sub(r"\$\{(\w+)\}", lambda found: arguments[found[1]], base)
+            stage = stages[called] = BuildStage(called, base)
+        elif stage is None:
+            key, _, value = rest.partition("=")
+            arguments[key] = value.strip('"')
+        else:
+            stage.steps.append((name, rest.strip()))
+    return arguments, stages
+
+
+def lineage(stages: dict[str, BuildStage], name: str) -> list[BuildStage]:
+    """A stage after those that it begins with."""
+    stage = stages[name]
+    return [*(lineage(stages, stage.base) if stage.base in stages else ()), stage]
+
+
+def ignored(path: str, patterns: list[str]) -> bool:
+    """Whether a .dockerignore leaves `path` out: the last pattern that matches it, or a folder above it, decides."""
+    places = [PurePosixPath(path), *list(PurePosixPath(path).parents)[:-1]]
+    found = False
+    for pattern in patterns:
+        if any(_matches(place.parts, tuple(pattern.removeprefix("!").strip("/").split("/"))) for place in places):
+            found = not pattern.startswith("!")
+    return found
+
+
+def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
+    return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
