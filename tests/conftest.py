@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 from support import together
 from support.messages import collect, stop_collecting
+from support.ray_nodes import ray_nodes  # noqa: F401  fixture
 from support.receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: F401  fixtures
 from support.rtsp import proxy, rtsp, rtsp_there  # noqa: F401  fixtures
 from support.together import (  # noqa: F401  hooks

@@ -25,12 +25,13 @@ _ENVIRONMENT = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Ray's next default, set to avoid its warning: a worker that requests no GPU still sees the GPUs."""
 
 
-def join(address: str, folder: Path) -> Any:
+def join(address: str, folder: Path | None, *, option: str = "--ray") -> Any:
     """Join a cluster, and send it a folder, which becomes the workers' working directory.
 
     Args:
         address: the cluster's head, `host:port`, or `auto` for the cluster that this machine belongs to.
-        folder: the folder to send.
+        folder: the folder to send; None for none.
+        option: what names the address, for messages.
 
     Returns:
         The package `ray`.
@@ -44,28 +45,28 @@ def join(address: str, folder: Path) -> Any:
         import ray._private.worker as private
         from ray._private import services
     except ImportError:
-        raise MissingPackage("ray", "ray", "--ray") from None
+        raise MissingPackage("ray", "ray", option) from None
     if "://" in address:
         raise ConfigError(
-            f"--ray {address}: give the cluster's head as host:port, on a machine of the cluster, or auto"
+            f"{option} {address}: give the cluster's head as host:port, on a machine of the cluster, or auto"
         )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         head = services.canonicalize_bootstrap_address_or_die(address)
     except (ConnectionError, ValueError) as error:
-        raise ConfigError(f"--ray {address}: {last_line(error)}") from None
-    _check_port(address, head)
-    _check_cluster(address, head)
+        raise ConfigError(f"{option} {address}: {last_line(error)}") from None
+    _check_port(f"{option} {address}", address, head)
+    _check_cluster(f"{option} {address}", head)
     private._worker_logs_enabled = False  # else Ray prints thirty lines for each worker that dies
     try:
-        ray.init(head, runtime_env={"working_dir": str(folder)}, **_QUIET)
+        ray.init(head, runtime_env=None if folder is None else {"working_dir": str(folder)}, **_QUIET)
     except Exception as error:  # of any type, for example if the folder is too large
-        raise ConfigError(f"--ray {address}: {last_line(error)}") from None
+        raise ConfigError(f"{option} {address}: {last_line(error)}") from None
     return ray
 
 
-def _check_port(address: str, head: str) -> None:
+def _check_port(what: str, address: str, head: str) -> None:
     """Check that something listens at the address."""
     host, _, port = head.rpartition(":")
     try:
@@ -73,10 +74,10 @@ def _check_port(address: str, head: str) -> None:
     except (OSError, ValueError, OverflowError) as error:
         where = "there" if address == head else f"at {head}"
         said = getattr(error, "strerror", None) or error
-        raise ConfigError(f"--ray {address}: no server answers {where}: {said}") from None
+        raise ConfigError(f"{what}: no server answers {where}: {said}") from None
 
 
-def _check_cluster(address: str, head: str) -> None:
+def _check_cluster(what: str, head: str) -> None:
     """Check in a subprocess that it is a cluster: Ray would try for two minutes, and then exit the process."""
     try:
         done = subprocess.run(
@@ -85,11 +86,22 @@ def _check_cluster(address: str, head: str) -> None:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"--ray {address}: the server at {head} does not answer as a Ray cluster within {_ANSWER_S:g} s "
+            f"{what}: the server at {head} does not answer as a Ray cluster within {_ANSWER_S:g} s "
             "(ray status shows a cluster's state)"
         ) from None
     if done.returncode:
-        raise ConfigError(f"--ray {address}: {last_line(done.stderr)}")
+        raise ConfigError(f"{what}: {last_line(done.stderr)}")
+
+
+def start_local() -> Any:
+    """Start a cluster of this machine only, which ends with this process; return the package `ray`."""
+    import ray
+    import ray._private.worker as private
+
+    os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
+    private._worker_logs_enabled = False
+    ray.init("local", include_dashboard=False, **_QUIET)
+    return ray
 
 
 def nodes_of(ray: Any) -> dict[str, dict[str, float]]:

@@ -14,6 +14,7 @@ import click
 
 from streamkit.cli.batch import batch
 from streamkit.cli.bench import bench, capacity
+from streamkit.cli.cluster import cluster
 from streamkit.cli.common import exit_code, show_error, show_record
 from streamkit.cli.demo import demo
 from streamkit.cli.docs import docs
@@ -83,8 +84,8 @@ def cli() -> None:
 
 
 for one in (
-    demo, init, run, check, graph, test, serve, batch, query, export, evaluate, bench, capacity, list_, explain, schema,
-    models, doctor, docs,
+    demo, init, run, check, graph, test, serve, cluster, batch, query, export, evaluate, bench, capacity, list_,
+    explain, schema, models, doctor, docs,
 ):  # fmt: skip
     cli.add_command(one)
 

@@ -16,7 +16,12 @@ from streamkit.cli.common import DEVICE, FILE, PLUGINS, SET, echo, read, registr
 @SET
 @DEVICE
 def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
-    """Check a pipeline without running it: report every problem with its line and column."""
+    """Check a pipeline or a cluster without running it: report every problem with its line and column."""
+    from streamkit.cli.cluster import check_cluster
+    from streamkit.cluster.cluster_file import is_cluster_file
+
+    if is_cluster_file(pipeline):
+        return check_cluster(pipeline)
     from streamkit.cli.check import check as checked
     from streamkit.core.stage import BatchStage
     from streamkit.runtime.multiprocess.partition import assign_sources

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,60 +13,76 @@ import click
 from streamkit.cli import common
 from streamkit.core.environment import variable
 from streamkit.core.errors import ConfigError
+from streamkit.serve.prepare import engine_of, open_store, prepare
 
 _TOKEN = "STREAMKIT_TOKEN"
+
+
+_OPTIONS = (
+    click.option("--host", default="127.0.0.1", show_default=True,
+                 help="address to listen on; 0.0.0.0 for all networks"),
+    click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
+                 help="0 selects a free port"),
+    click.option("--token", help=f"the admin's token; or ${_TOKEN}; generated if neither is set"),
+    click.option("--tokens", type=click.Path(path_type=Path), metavar="FILE",
+                 help="YAML with further tokens and their roles: viewer, operator or admin"),
+    click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
+                 help="also answer for this host name; IP addresses and localhost are allowed; repeatable"),
+    click.option("--max-connections", type=click.IntRange(min=8), default=256, show_default=True,
+                 help="simultaneous connections; at most a quarter of the open files allowed (ulimit -n)"),
+    click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=Path("out/serve"),
+                 show_default=True,
+                 help="folder for events, their images and charts; kept over restarts; one for each server"),
+    click.option("--keep-events", default="30d", show_default=True, help="how long events are kept"),
+    click.option("--keep-size", default="2GB", show_default=True,
+                 help="maximum size of the events; the oldest images are removed first"),
+    click.option("--allow-files", is_flag=True,
+                 help="let added sources read this machine's files, and edits change plugins"),
+)  # fmt: skip
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that serves the API: the fields of `ServerOptions`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """The options of `server_options`."""
+
+    host: str
+    port: int
+    token: str | None
+    tokens: Path | None
+    allowed_hosts: tuple[str, ...]
+    max_connections: int
+    data: Path
+    keep_events: str
+    keep_size: str
+    allow_files: bool
 
 
 @click.command()
 @common.FILE
 @common.SET
 @common.DEVICE
-@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on; 0.0.0.0 for all networks")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 selects a free port")
-@click.option("--token", help=f"the admin's token; or ${_TOKEN}; generated if neither is set")
-@click.option("--tokens", type=click.Path(path_type=Path), metavar="FILE",
-              help="YAML with further tokens and their roles: viewer, operator or admin")  # fmt: skip
-@click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
-              help="also answer for this host name; IP addresses and localhost are allowed; repeatable")  # fmt: skip
-@click.option("--max-connections", type=click.IntRange(min=8), default=256, show_default=True,
-              help="simultaneous connections; at most a quarter of the open files allowed (ulimit -n)")  # fmt: skip
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=Path("out/serve"), show_default=True,
-              help="folder for events, their images and charts; kept over restarts; one for each server")  # fmt: skip
-@click.option("--keep-events", default="30d", show_default=True, help="how long events are kept")
-@click.option("--keep-size", default="2GB", show_default=True,
-              help="maximum size of the events; the oldest images are removed first")  # fmt: skip
-@click.option(
-    "--allow-files", is_flag=True, help="let added sources read this machine's files, and edits change plugins"
-)
+@server_options
 @common.log_options
-def serve(
-    pipeline: Path, set_: tuple[str, ...], device: str | None, host: str, port: int, token: str | None,
-    tokens: Path | None, data: Path, keep_events: str, keep_size: str, allowed_hosts: tuple[str, ...],
-    max_connections: int, allow_files: bool,
-) -> int:  # fmt: skip
+def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: Any) -> int:
     """Run a pipeline with an HTTP API, metrics and a web page."""
     from streamkit.cli.progress import open_display
     from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build
-    from streamkit.serve.server import address, check_packages, listen, serving
+    from streamkit.serve.server import check_packages
 
     check_packages()
     from streamkit.runtime.observe import telemetry
-    from streamkit.serve.app import create_app
-    from streamkit.serve.connections import Limits, allowed_connections
-    from streamkit.serve.metrics import registry
     from streamkit.serve.pipeline_file import PipelineFile
-    from streamkit.serve.sampler import PipelineSampler
-    from streamkit.serve.token import Token
-    from streamkit.serve.token_store import read_tokens
 
-    display = open_display()
+    given, display = ServerOptions(**server), open_display()
     exported = telemetry.open_telemetry()
-    try:
-        known = Token(token or variable(_TOKEN) or None)
-    except ValueError as error:
-        raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
-    others = read_tokens(tokens) if tokens is not None else []
 
     def load() -> Any:
         display.once.forget()  # an edit may cause the same messages again
@@ -73,23 +90,63 @@ def serve(
         check_networks(graph)
         return graph
 
-    store = open_store(data, keep_events, keep_size)
+    tokens = read_credentials(given)
+    store = open_store(given.data, given.keep_events, given.keep_size)
     running, gallery = prepare(load, pipeline, common.pairs(set_))
-    listening = listen(host, port)
+    file = PipelineFile(
+        pipeline, checker(pipeline, set_, device), overridden=common.pairs(set_), allow_plugins=given.allow_files
+    )
+    engine = engine_of(running, gallery, store, allow_files=given.allow_files, file=file)
+    return run_server(engine, given, tokens, exported, display, f"serving {pipeline}")
+
+
+def read_credentials(given: ServerOptions) -> tuple[Any, list[Any]]:
+    """The admin's token, and those of `--tokens`. Raises ConfigError."""
+    from streamkit.serve.token import Token
+    from streamkit.serve.token_store import read_tokens
+
+    try:
+        known = Token(given.token or variable(_TOKEN) or None)
+    except ValueError as error:
+        raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
+    return known, read_tokens(given.tokens) if given.tokens is not None else []
+
+
+def run_server(
+    engine: Any, given: ServerOptions, tokens: tuple[Any, list[Any]], exported: Any, display: Any, title: str,
+    add_routes: Callable[[Any, Any], None] | None = None,
+) -> int:  # fmt: skip
+    """Run the engine's pipeline and serve its API until it ends; return the exit code.
+
+    Args:
+        engine: the pipeline behind the API.
+        given: the options of the server.
+        tokens: the admin's token, and others.
+        exported: what `open_telemetry` has returned.
+        display: shows the run.
+        title: what is served, for the first message.
+        add_routes: see `create_app`.
+    """
+    from streamkit.runtime.observe import telemetry
+    from streamkit.serve.app import create_app
+    from streamkit.serve.connections import Limits, allowed_connections
+    from streamkit.serve.metrics import registry
+    from streamkit.serve.sampler import PipelineSampler
+    from streamkit.serve.server import address, listen, serving
+
+    running, store, (known, others) = engine.running, engine.store, tokens
+    listening = listen(given.host, given.port)
     common.keep_stdout()
     common.handle_signals(running, display)
-    file = PipelineFile(
-        pipeline, checker(pipeline, set_, device), overridden=common.pairs(set_), allow_plugins=allow_files
-    )
-    engine = engine_of(running, gallery, store, allow_files=allow_files, file=file)
-    shown = address(host, listening)
-    display.log(f"serving {pipeline} at {shown}" + (f"#token={known.text}" if known.generated else ""))
-    limits = Limits(allowed_connections(max_connections))
-    if limits.connections < max_connections:
+    shown = address(given.host, listening)
+    display.log(f"{title} at {shown}" + (f"#token={known.text}" if known.generated else ""))
+    limits = Limits(allowed_connections(given.max_connections))
+    if limits.connections < given.max_connections:
         display.log(f"at most {limits.connections} connections: a quarter of the open files allowed (ulimit -n)")
     app = create_app(
-        engine, known, data=data, tokens=others, allowed_hosts=[host, *allowed_hosts], viewers=limits.viewers
-    )
+        engine, known, data=given.data, tokens=others, allowed_hosts=[given.host, *given.allowed_hosts],
+        viewers=limits.viewers, add_routes=add_routes,
+    )  # fmt: skip
     with (
         telemetry.exporting(exported, lambda: registry(engine)),
         engine.observing(),
@@ -102,65 +159,6 @@ def serve(
     return code
 
 
-def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
-    """A pipeline that follows its YAML, keeps running without sources and makes images for the page; and their gallery.
-
-    Args:
-        load: reads and checks the pipeline, and returns its graph.
-        path: its YAML.
-        set_: values that override the YAML.
-
-    Raises:
-        ConfigError: the YAML is invalid, or a stage cannot run on several devices.
-    """
-    from streamkit.runtime.multiprocess.fleet import prepare as prepare_run
-    from streamkit.runtime.preview.gallery import Gallery
-    from streamkit.runtime.preview.stage import follow_sinks
-    from streamkit.runtime.reload import watching
-
-    gallery = Gallery()
-
-    def make(graph: Any) -> Any:
-        running = prepare_run(graph, path, set_, keep_running=True, realtime=True, gallery=gallery)
-        follow_sinks(running, gallery)
-        running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
-        return running
-
-    return watching(path, load, None, set_, make), gallery
-
-
-def open_store(folder: Path, keep_events: str, keep_size: str) -> Any:
-    """The store of events in a data folder.
-
-    Args:
-        folder: the data folder.
-        keep_events: how long events are kept, such as `30d`.
-        keep_size: maximum size, such as `2GB`.
-
-    Raises:
-        ConfigError: a value has another form.
-        OutputError: the folder cannot be written, or another server uses it.
-    """
-    from streamkit.core.units import seconds, size_bytes
-    from streamkit.serve.store.serve_store import ServeStore
-
-    limits = []
-    for option, read, text in (("--keep-events", seconds, keep_events), ("--keep-size", size_bytes, keep_size)):
-        try:
-            limits.append(read(text))
-        except ValueError as error:
-            raise ConfigError(f"{option}: {error}") from None
-    return ServeStore(folder, limits[0], int(limits[1]))
-
-
-def engine_of(running: Any, gallery: Any, store: Any, *, allow_files: bool, file: Any = None) -> Any:
-    """The pipeline behind the API; the store takes the gallery's events, and knows the stages that write files."""
-    from streamkit.serve.engine import ServeEngine
-
-    store.follow(gallery)
-    return ServeEngine(running, gallery, store, allow_files=allow_files, file=file)
-
-
 def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[str], tuple[list[Any], list[Any]]]:
     """A function that checks a text in place of the YAML as `streamkit check` does; returns problems and warnings.
 
@@ -169,18 +167,38 @@ def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[
         set_: values that override the YAML.
         device: the device that overrides the YAML's.
     """
-    from streamkit.cli.check import check
     from streamkit.config.pipeline_config import read
-    from streamkit.core.errors import Problem, StreamkitError
     from streamkit.runtime.execution.device import choose
     from streamkit.runtime.multiprocess.partition import assign_sources
 
+    def check_devices(graph: Any) -> None:
+        for name, _ in assign_sources(graph, keep_running=True):
+            choose(name)
+
+    return checker_of(
+        path,
+        lambda text: read(path, text=text, set_=common.pairs(set_), device=device, may_be_empty=True),
+        check_devices,
+    )
+
+
+def checker_of(
+    path: Path, read: Callable[[str], Any], also: Callable[[Any], None] = lambda graph: None
+) -> Callable[[str], tuple[list[Any], list[Any]]]:
+    """A function that checks a text as `streamkit check` does; returns problems and warnings.
+
+    Args:
+        path: the file, for messages.
+        read: reads the text as a pipeline.
+        also: further checks of its graph, which may raise StreamkitError.
+    """
+    from streamkit.cli.check import check
+    from streamkit.core.errors import Problem, StreamkitError
+
     def checked(text: str) -> tuple[list[Any], list[Any]]:
         try:
-            config = read(path, text=text, set_=common.pairs(set_), device=device, may_be_empty=True)
-            graph = check(config)
-            for name, _ in assign_sources(graph, keep_running=True):
-                choose(name)
+            config = read(text)
+            also(check(config))
         except ConfigError as error:
             return error.problems, []
         except StreamkitError as error:

@@ -107,6 +107,9 @@ def _read(
 
         problems.append(root.problem(f"this is a model card, not a pipeline; streamkit models check {called(path)}"))
         return config
+    if "pipeline" in root.value and "stages" not in root.value:
+        problems.append(root.problem(f"this is a cluster, not a pipeline; start it with: streamkit cluster {path}"))
+        return config
     above = ""  # the part of the pipeline in whose place the key stands
     for key in root.value:
         if key in _TOP:

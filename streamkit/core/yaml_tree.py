@@ -205,6 +205,11 @@ def _parse(text: str, file: str, environment: Mapping[str, str]) -> tuple[YamlNo
         return builder.build(yaml.SafeLoader(text)), builder.problems
 
 
+def variables(text: str) -> set[str]:
+    """The environment variables that a YAML's text names, also in comments."""
+    return {found[1] for found in _ENV.finditer(text)}
+
+
 def load_file(path: Path) -> tuple[YamlNode, list[Problem]]:
     """Read a YAML file; see `load`. Raises ConfigError if it cannot be read."""
     return load(read_file(path), str(path))

@@ -83,11 +83,12 @@ class ReloadingPipeline:
         self._read: tuple[int, int, int] | None = None
         self._seen = self._applied = self._signature()
         self._graph = load()  # as in the YAML; live changes affect the copy of the pipeline only
-        self._running = make(_copy(self._graph))
+        self._running = make(copied(self._graph))
         self._next: Graph | None = None
         self._before: Graph | None = None
         self._live = LiveChanges()
         self.rejected = ""
+        self._checking = False
         self._past: list[tuple[WorkerReport, float]] = []
         self._lock = threading.Lock()
         self.stopping = False
@@ -114,14 +115,14 @@ class ReloadingPipeline:
     def _made(self, graph: Graph) -> Running:
         """Create a pipeline of the new graph, or of the previous one if the new one cannot be created."""
         try:
-            return self._make(_copy(graph))
+            return self._make(copied(graph))
         except StreamkitError as error:
             if self._before is None:
                 raise
             logger.warning(f"{self._path}: the edit cannot be applied; the previous pipeline continues: {error}")
             self.rejected = str(error)
             self._graph, self._before = self._before, None
-            return self._make(_copy(self._graph))
+            return self._make(copied(self._graph))
 
     def _run_once(self) -> int:
         """Run the current pipeline; return to the previous one if its stages cannot be opened."""
@@ -147,13 +148,20 @@ class ReloadingPipeline:
         settled, self._seen = found == self._seen, found
         if not settled or found == self._applied or found is None or self._next is not None or not self._running.ready:
             return
-        self._applied = found
+        self._checking, self._applied = True, found
         try:
             self._follow(self._load())
             self.rejected = ""
         except BaseException as error:  # a plugin may raise anything, even SystemExit; the next edit may fix it
             text = self.rejected = str(error) if isinstance(error, StreamkitError) else describe(error)
             logger.warning(f"{self._path}: the edit is rejected; the pipeline continues unchanged:\n{text}")
+        finally:
+            self._checking = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether the files have changed, and the change was neither applied nor rejected yet."""
+        return self._checking or self._signature() != self._applied
 
     def _signature(self) -> tuple[Any, ...] | None:
         """Stamps of the YAML and of the plugins that it names; None while an editor replaces the file."""
@@ -168,10 +176,10 @@ class ReloadingPipeline:
 
     def _follow(self, new: Graph) -> None:
         """Apply the changes in the file; live changes to other sources and options are kept."""
-        old, edited, settings = self._graph, _edited(self._graph, new), _settings(self._graph, new)
+        old, edited, settings = self._graph, edited_sources(self._graph, new), changed_settings(self._graph, new)
         self._running.forget(edited, settings)
         self._graph = new
-        if not _alike(old, new):
+        if not alike(old, new):
             logger.info(
                 f"{self._path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"
             )
@@ -184,6 +192,10 @@ class ReloadingPipeline:
         for id_, values in settings.items():
             self._running.apply(self._running.graph.nodes[id_], values)
             changes.append(f"options of {id_} changed: {', '.join(values)}")
+        self._follow_sources(edited, new, changes)
+
+    def _follow_sources(self, edited: Mapping[str, str], new: Graph, changes: list[str]) -> None:
+        """Apply the edits of sources, and log them with the other changes."""
         now = {source.id: source for source in new.sources}
         for id_, what in edited.items():
             try:
@@ -309,17 +321,17 @@ def _worker_report(running: Running) -> WorkerReport:
     return WorkerReport(running.report(0), dict(running.finished), dict(running.latency))
 
 
-def _copy(graph: Graph) -> Graph:
+def copied(graph: Graph) -> Graph:
     """Copy a graph, so that a pipeline can change its sources and the options of its nodes."""
     return replace(graph, nodes={id_: replace(node) for id_, node in graph.nodes.items()})
 
 
-def _alike(old: Graph, new: Graph) -> bool:
+def alike(old: Graph, new: Graph) -> bool:
     """Whether two graphs differ only in sources and in options that may change live."""
     return _whole(old) == _whole(new)
 
 
-def _edited(old: Graph, new: Graph) -> dict[str, str]:
+def edited_sources(old: Graph, new: Graph) -> dict[str, str]:
     """Changes of sources in the file, by id: `removed`, `added` or `changed`."""
     was, now = ({source.id: source for source in graph.sources} for graph in (old, new))
     return (
@@ -329,7 +341,7 @@ def _edited(old: Graph, new: Graph) -> dict[str, str]:
     )
 
 
-def _settings(old: Graph, new: Graph) -> dict[str, dict[str, Any]]:
+def changed_settings(old: Graph, new: Graph) -> dict[str, dict[str, Any]]:
     """New values of changeable options, by node id."""
     found: dict[str, dict[str, Any]] = {}
     for id_, node in new.nodes.items():

@@ -182,10 +182,10 @@ class Acknowledgement:
 class PipelineProblem:
     """Something that is wrong with the pipeline.
 
-    `kind` is one of all_down, source_down, alarm, run_failed, drops, failed_frames, stage_hangs, undelivered, spool,
-    disk, untuned, restarted. `since_s` is its duration in seconds, `source` and `stage` what it is about, or null.
-    `link` is the address of the page's view that has more about it. `acknowledged` is true for an alarm that a person
-    knows of.
+    `kind` is one of all_down, source_down, alarm, run_failed, node_lost, drops, failed_frames, stage_hangs,
+    undelivered, spool, disk, untuned, restarted. `since_s` is its duration in seconds, `source` and `stage` what it is
+    about, or null. `link` is the address of the page's view that has more about it. `acknowledged` is true for an alarm
+    that a person knows of.
     """
 
     severity: Severity

@@ -7,7 +7,7 @@ role for it (see `routes/common.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
@@ -51,6 +51,7 @@ from streamkit.serve.token_store import KnownToken
 def create_app(
     engine: ServeEngine, token: Token, *, data: Path, tokens: Iterable[KnownToken] = (),
     allowed_hosts: Collection[str] = (), viewers: int = MAX_VIEWERS,
+    add_routes: Callable[[FastAPI, APIRouter], None] | None = None,
 ) -> FastAPI:  # fmt: skip
     """The application for one running pipeline.
 
@@ -61,6 +62,7 @@ def create_app(
         tokens: further tokens.
         allowed_hosts: host names that the server answers for, beside IP addresses and localhost.
         viewers: maximum number of live streams watched at once.
+        add_routes: adds routes to the application and to its API; they come before those with the same path.
 
     Raises:
         ConfigError: two tokens have the same name.
@@ -75,6 +77,8 @@ def create_app(
 
     _error_handlers(app)
     api = APIRouter(prefix=API)
+    if add_routes is not None:
+        add_routes(app, api)
     add_session(api, access)
     add_access(api, access, log)
     add_pipeline(api, engine)

@@ -39,7 +39,8 @@ class EventView:
     @classmethod
     def of(cls, stored: StoredEvent) -> EventView:
         """An event as the API returns it; a file that was removed meanwhile is not offered."""
-        event, clip, snapshot = stored.event, _exists(stored.clip), _exists(stored.snapshot)
+        event = stored.event
+        clip, snapshot = _exists(stored, stored.clip), _exists(stored, stored.snapshot)
         return cls(
             number=stored.number,
             time_s=stored.time_s,
@@ -59,8 +60,9 @@ class EventView:
         )
 
 
-def _exists(path: str | None) -> bool:
-    return path is not None and Path(path).is_file()
+def _exists(stored: StoredEvent, path: str | None) -> bool:
+    """Whether a file is there; one of a cluster's node is on that machine."""
+    return path is not None and ("node_event" in stored.event.data or Path(path).is_file())
 
 
 @dataclass(slots=True)

@@ -114,6 +114,8 @@ class Problems:
             yield _problem("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
         if getattr(self._running, "rejected", ""):  # the reason may contain an address: signed-in clients see it there
             yield _problem("warning", "edit_rejected", "the last edit of the YAML is not applied", link="#/config")
+        for text in getattr(self._running, "lost_nodes", list)():
+            yield _problem("error", "node_lost", text, link="#/logs")
         if why := self._store_problem():
             yield _problem("error", "store", f"events are not stored: {why}", link="#/events")
 

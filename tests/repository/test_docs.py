@@ -108,7 +108,8 @@ def broken(name: str) -> list[str]:
 
 ALL = [one for name in NAMES for one in snippets(name)]
 YAML = [one for one in ALL if one.language in ("yaml", "yml")]
-PIPELINES = [one for one in YAML if re.search(r"^sources:", one.text, re.MULTILINE)]
+CLUSTERS = [one for one in YAML if re.search(r"^pipeline:", one.text, re.MULTILINE)]
+PIPELINES = [one for one in YAML if re.search(r"^sources:", one.text, re.MULTILINE) and one not in CLUSTERS]
 CARDS = [one for one in YAML if re.search(r"^family:", one.text, re.MULTILINE)]
 PYTHON = [one for one in ALL if one.language in ("python", "py")]
 

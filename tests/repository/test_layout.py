@@ -60,7 +60,7 @@ LAYERS = [
     ["stages"],
     ["runtime"],
     ["serve", "batch", "bench", "evaluate", "doctor", "testing", "plugin_api", "api"],
-    ["query"],
+    ["cluster", "query"],
     ["cli"],
 ]
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}

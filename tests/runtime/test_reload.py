@@ -15,7 +15,7 @@ from streamkit.config.plan import Graph
 from streamkit.core.errors import DeviceError
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.multiprocess.fleet import WorkerFleet
-from streamkit.runtime.reload import ReloadingPipeline, _alike, watching
+from streamkit.runtime.reload import ReloadingPipeline, alike, watching
 
 SOURCES = "sources:\n  a: {stage: camera}\n  b: {stage: camera}\n"
 STAGES = "stages:\n  slow: {}\n  note: {}\n"
@@ -61,9 +61,9 @@ def test_other_alarms_are_another_pipeline_and_the_same_ones_are_not():
         return build(read_text(f"{SOURCES}{STAGES}alarms: {alarms}", registry=registry()))
 
     before = graph("{a: down_s > 3}")
-    assert _alike(before, graph("{a: {when: down_s > 3}}"))
-    assert not _alike(before, graph("{a: down_s > 4}"))
-    assert not _alike(before, graph("{a: {when: down_s > 3, clear: 3s}}"))
+    assert alike(before, graph("{a: {when: down_s > 3}}"))
+    assert not alike(before, graph("{a: down_s > 4}"))
+    assert not alike(before, graph("{a: {when: down_s > 3, clear: 3s}}"))
 
 
 def test_sources_and_settings_follow_the_file_while_others_run(tmp_path):
@@ -338,8 +338,8 @@ def test_another_number_of_processes_is_another_pipeline():
         )
         for n in (2, 3)
     )
-    assert _alike(two, two)
-    assert not _alike(two, three)
+    assert alike(two, two)
+    assert not alike(two, three)
 
 
 # ------------------------------------------------------------------------------------- changes by calls, over a rebuild

@@ -11,12 +11,13 @@ from typing import Any
 
 import httpx
 
-from streamkit.cli.serve import checker, engine_of, open_store, prepare
+from streamkit.cli.serve import checker
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.serve.app import create_app
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.pipeline_file import PipelineFile
+from streamkit.serve.prepare import engine_of, open_store, prepare
 from streamkit.serve.sampler import PipelineSampler
 from streamkit.serve.server import address, listen, serving
 from streamkit.serve.token import Token

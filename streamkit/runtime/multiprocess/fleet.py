@@ -38,7 +38,6 @@ from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.graph_outputs import FrameListener
-from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.execution.sizes import batch_sizes
 from streamkit.runtime.multiprocess.children import (
     Child,
@@ -61,12 +60,10 @@ from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
 from streamkit.runtime.observe.report_merge import (
+    MergedCounts,
     WorkerReport,
     add_up,
-    finished_frames,
-    frames_done,
     headline,
-    latencies,
     own,
     queued,
     removed,
@@ -245,7 +242,7 @@ def prepare(
     )  # fmt: skip
 
 
-class WorkerFleet(Controls):
+class WorkerFleet(MergedCounts, Controls):
     """One run of a graph in several processes, with the interface of `PipelineRun`.
 
     Args:
@@ -800,34 +797,9 @@ class WorkerFleet(Controls):
     # ------------------------------------------------------------------------------------------------- counting
 
     @property
-    def frames(self) -> int:
-        """Number of frames that reached the end of the graph."""
-        return frames_done(self._reports())
-
-    @property
     def elapsed_s(self) -> float:
         """See `PipelineRun.elapsed_s`."""
         return self.seconds or (0.0 if self._begun_s is None else time.perf_counter() - self._begun_s)
-
-    @property
-    def finished(self) -> dict[str, int]:
-        """Frames by end of the graph; see `GraphOutputs.finished`."""
-        return finished_frames(self._reports())
-
-    @property
-    def detections(self) -> dict[str, int]:
-        """Objects by table."""
-        return dict(add_up(self._reports())["detections"])
-
-    @property
-    def events(self) -> dict[str, int]:
-        """Events by kind."""
-        return dict(add_up(self._reports())["events"])
-
-    @property
-    def latency(self) -> dict[str, Histogram]:
-        """See `PipelineRun.latency`; merged over all processes."""
-        return latencies(self._reports())
 
     def counts(self) -> dict[str, int]:
         """See `PipelineRun.counts`; summed over all processes."""
@@ -835,10 +807,6 @@ class WorkerFleet(Controls):
         for name, count in self._failed_exports.counters.values.items():
             found[name] = found.get(name, 0) + count
         return {**found, LOST: self.sources.lost} if self.sources.lost else found
-
-    def meters(self) -> dict[str, dict[str, Any]]:
-        """See `PipelineRun.meters`; summed over all processes."""
-        return dict(add_up(self._reports())["stages"])
 
     def queues(self) -> dict[str, int]:
         """See `PipelineRun.queues`; summed over all processes."""

@@ -105,7 +105,10 @@ class FleetSources:
         states: state of each source; replaced, never mutated, when sources come and go.
         stopping: whether no source may be added any more.
         lost: number of frames that were lost because a process died.
+        died: cause and message of the state of a source whose process has died.
     """
+
+    died = "process", "its process died"
 
     def __init__(
         self, sources: Sequence[SourceConfig], yaml_sources: Sequence[SourceConfig],
@@ -368,7 +371,7 @@ class FleetSources:
         else:
             state = SourceState()
             sinks.skip_repeated(id_, before, target, replaced=id_ in self._added)
-        state.set_state("reconnecting", "process", "its process died")
+        state.set_state("reconnecting", *self.died)
         self.states = {**self.states, id_: state}
         self._owners[id_] = target
         target.send("add", self._order(id_))

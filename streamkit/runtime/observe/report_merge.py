@@ -43,6 +43,43 @@ class WorkerReport:
     at_s: float = field(default_factory=time.monotonic)
 
 
+class MergedCounts:
+    """The counts of a run over several processes or machines, as `PipelineRun` has them."""
+
+    def _reports(self) -> Sequence[WorkerReport]:
+        """The latest report of each."""
+        raise NotImplementedError
+
+    @property
+    def frames(self) -> int:
+        """Number of frames that reached the end of the graph."""
+        return frames_done(self._reports())
+
+    @property
+    def finished(self) -> dict[str, int]:
+        """Frames by end of the graph; see `GraphOutputs.finished`."""
+        return finished_frames(self._reports())
+
+    @property
+    def detections(self) -> dict[str, int]:
+        """Objects by table."""
+        return dict(add_up(self._reports())["detections"])
+
+    @property
+    def events(self) -> dict[str, int]:
+        """Events by kind."""
+        return dict(add_up(self._reports())["events"])
+
+    @property
+    def latency(self) -> dict[str, Histogram]:
+        """See `PipelineRun.latency`; merged over all processes."""
+        return latencies(self._reports())
+
+    def meters(self) -> dict[str, dict[str, Any]]:
+        """See `PipelineRun.meters`; summed over all processes."""
+        return dict(add_up(self._reports())["stages"])
+
+
 def headline(device: str, exit_code: int, frames: int, seconds: float) -> dict[str, Any]:
     """The first part of a report."""
     return {

@@ -31,7 +31,7 @@ def add_live(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
             with _admitted(watchers):
                 await _serve(socket, lambda: send_video(engine, id, socket))
         except RequestRejected as error:
-            await _refuse(socket, error)
+            await refuse(socket, error)
 
     @api.websocket("/records")
     async def records(
@@ -45,7 +45,7 @@ def add_live(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
                 ids = frozenset(source) if source else None
                 await _serve(socket, lambda: send_records(engine, ids, socket, batch=batch))
         except RequestRejected as error:
-            await _refuse(socket, error)
+            await refuse(socket, error)
 
 
 @contextmanager
@@ -79,6 +79,7 @@ async def _serve(socket: WebSocket, send: Callable[[], Awaitable[Any]]) -> None:
         group.start_soon(sends)
 
 
-async def _refuse(socket: WebSocket, error: RequestRejected) -> None:
+async def refuse(socket: WebSocket, error: RequestRejected) -> None:
+    """Reject a WebSocket before it is accepted."""
     await socket.send_denial_response(error_reply(error.text, error.status))
     await anyio.sleep(_CLOSES_S)  # uvicorn logs an error if this returns before the connection is closed

@@ -215,6 +215,15 @@ def event_names(connection: sqlite3.Connection) -> dict[str, list[str]]:
     return {"sources": sorted(sources), "stages": sorted(stages), "kinds": sorted(kinds), "labels": sorted(labels)}
 
 
+def last_of_node(connection: sqlite3.Connection, node: str) -> int:
+    """The highest `node_event` in the data of the events with this `node`; 0 if there is none."""
+    wanted = "MAX(json_extract(data, '$.node_event'))"
+    (found,) = connection.execute(
+        f"SELECT {wanted} FROM events WHERE json_extract(data, '$.node') = ?", (node,)
+    ).fetchone()
+    return int(found or 0)
+
+
 def remove_before(connection: sqlite3.Connection, time_s: float) -> tuple[int, int]:
     """Remove events and images that are older; return how many of each."""
     events = connection.execute("DELETE FROM events WHERE time_s < ?", (time_s,)).rowcount

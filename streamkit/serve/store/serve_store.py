@@ -267,6 +267,11 @@ class ServeStore:
         with self._reading() as connection:
             return step_s, sample_table.find_series(connection, name, source, from_s, to_s, step_s)
 
+    def last_of_node(self, node: str) -> int:
+        """The number that the latest event of a cluster's node has there: `node_event` of its data; 0 if none."""
+        with self._reading() as connection:
+            return event_table.last_of_node(connection, node)
+
     def used_bytes(self) -> int:
         """Size of what the file holds, in bytes."""
         with self._reading() as connection:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from support.messages import collect
 
-from streamkit.cli.serve import prepare
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Batch, Event
@@ -19,6 +18,7 @@ from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview import stage as module
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.preview.stage import HEIGHT, WIDTH, Preview, hidden_elsewhere, tap
+from streamkit.serve.prepare import prepare
 from streamkit.testing.kit import detections, frames
 
 TRACKED = """

@@ -55,7 +55,9 @@ class RayNodes:
         os.chdir(place)
         os.sched_setaffinity(0, allowed if core is None else {sorted(allowed)[core % len(allowed)]})
         try:
-            self.nodes[name] = self._cluster.add_node(num_cpus=cpus, object_store_memory=_OBJECTS, temp_dir=str(place))
+            self.nodes[name] = self._cluster.add_node(
+                num_cpus=cpus, object_store_memory=_OBJECTS, temp_dir=str(place), node_name=name
+            )
         finally:
             os.sched_setaffinity(0, allowed)
             os.chdir(home)

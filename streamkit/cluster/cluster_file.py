@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads cluster.yaml: which pipeline runs, where its Ray cluster is, and where its nodes keep their files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from streamkit.config.entries import Entries
+from streamkit.config.pipeline_config import read
+from streamkit.config.plan import Config
+from streamkit.core.environment import variable
+from streamkit.core.errors import ConfigError, Problem
+from streamkit.core.text import did_you_mean
+from streamkit.core.yaml_tree import YamlNode, load, load_file, read_file, variables
+
+KEYS = ("pipeline", "sources", "ray", "folder")
+DEFAULT_RAY = "auto"
+DEFAULT_FOLDER = Path("~/streamkit-cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """A cluster.yaml.
+
+    Attributes:
+        path: the file.
+        pipeline: the pipeline's YAML.
+        ray: address of the Ray cluster, `host:port`; or `auto`: the one of this machine, which is started if needed.
+        folder: folder on each node for the pipeline's files, its outputs and its events; `~` is the node's home.
+        sources: its own sources, in the form of a pipeline's YAML; None if it has none.
+    """
+
+    path: Path
+    pipeline: Path
+    ray: str
+    folder: Path
+    sources: YamlNode | None
+
+
+def is_cluster_file(path: Path) -> bool:
+    """Whether a YAML is a cluster.yaml: it names a pipeline and has no stages. False if it cannot be read."""
+    try:
+        root, _ = load_file(path)
+    except ConfigError:
+        return False
+    return isinstance(root.value, dict) and "pipeline" in root.value and "stages" not in root.value
+
+
+def read_cluster(path: Path) -> ClusterFile:
+    """Read a cluster.yaml. Raises ConfigError with every problem of it; its sources are checked by `read_pipeline`."""
+    root, problems = load_file(path)
+    if not isinstance(root.value, dict):
+        raise ConfigError([root.problem(f"a cluster is a mapping with the keys {', '.join(KEYS)}")])
+    for key in root.value.keys() - set(KEYS):
+        way = did_you_mean(key, KEYS, all_if_few=True)
+        if key in ("stages", "alarms", "device"):
+            way = "; it belongs into the pipeline's YAML, which the key pipeline names"
+        problems.append(root.problem(f"unknown key {key!r}{way}", key))
+    if "pipeline" not in root.value and not problems:
+        problems.append(root.problem("a cluster needs pipeline: the path of a pipeline's YAML, such as pipeline.yaml"))
+    pipeline = path.parent / _text(root, "pipeline", "pipeline.yaml", problems)
+    if not problems and not pipeline.is_file():
+        problems.append(root.value["pipeline"].problem(f"pipeline: there is no file {pipeline}"))
+    ray = _text(root, "ray", DEFAULT_RAY, problems)
+    if ray != DEFAULT_RAY and (":" not in ray or "://" in ray):
+        text = f"ray must be auto or the address of the cluster's head as host:port, such as 10.0.0.5:6379, got {ray!r}"
+        problems.append(root.value["ray"].problem(text))
+    folder = Path(_text(root, "folder", str(DEFAULT_FOLDER), problems))
+    if not folder.is_absolute() and folder.parts[:1] != ("~",):
+        text = f"folder must be an absolute path, or begin with ~, as each node has its own, got {str(folder)!r}"
+        problems.append(root.value["folder"].problem(text))
+    if problems:
+        raise ConfigError(problems)
+    return ClusterFile(path, pipeline, ray, folder, root.value.get("sources"))
+
+
+def _text(root: YamlNode, key: str, default: str, problems: list[Problem]) -> str:
+    """A text option; a problem if it is something else."""
+    node = root.value.get(key)
+    if node is None:
+        return default
+    if isinstance(node.value, str) and node.value:
+        return node.value
+    problems.append(node.problem(f"{key} must be a text, such as {key}: {default}, got {node.plain()!r}"))
+    return default
+
+
+def read_pipeline(cluster: ClusterFile, *, text: str | None = None) -> Config:
+    """The pipeline with the sources of both files. Problems are collected in the result, not raised.
+
+    Args:
+        cluster: the cluster.
+        text: a text in place of the pipeline's YAML.
+
+    Raises:
+        ConfigError: a file cannot be read or is not YAML.
+    """
+    without: dict[str, Any] = {} if _has_sources(cluster.pipeline, text) else {"sources": {}}
+    config = read(cluster.pipeline, set_=without, may_be_empty=True, text=text)
+    if cluster.sources is not None and cluster.sources.value:
+        own = replace(config, folder=cluster.path.parent, sources=[])
+        root = YamlNode({"sources": cluster.sources}, str(cluster.path), 1, 1)
+        Entries(own, root, KEYS).sources()
+        known = {source.id for source in config.sources}
+        for source in own.sources:
+            if source.id in known:
+                twice = (
+                    f"there is a source {source.id!r} in {cluster.pipeline.name} already; give one of them another id"
+                )
+                config.problems.append(cluster.sources.problem(twice, source.id))
+        config.sources += own.sources
+    return config
+
+
+def _has_sources(pipeline: Path, text: str | None) -> bool:
+    root, _ = load(read_file(pipeline) if text is None else text, str(pipeline))
+    return isinstance(root.value, dict) and "sources" in root.value
+
+
+def environment(text: str) -> Mapping[str, str]:
+    """The variables that a YAML's text names, as far as they are set here."""
+    found = {name: variable(name) for name in variables(text)}
+    return {name: value for name, value in found.items() if value is not None}

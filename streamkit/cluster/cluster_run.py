@@ -1,0 +1,480 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of a pipeline on the nodes of a Ray cluster, with the interface of `PipelineRun`.
+
+Ray starts the actors, keeps each on its machine and tells when one is gone. One loop on the main thread (`run`) looks
+for new nodes, exchanges orders and reports with each about twice a second, and moves the sources of lost nodes to
+others.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streamkit.batch.ray_cluster import last_line
+from streamkit.cluster.cluster_alarms import ClusterAlarms
+from streamkit.cluster.cluster_file import environment
+from streamkit.cluster.exchange import NodeEvent, NodeJob, NodeReport
+from streamkit.cluster.placement import (
+    GPU_CORES,
+    ClusterSources,
+    NodeLoad,
+    better_move,
+    capacities,
+    in_head_time,
+)
+from streamkit.cluster.ray_nodes import NodeHandle, RayNode, live_nodes, start_node
+from streamkit.config.plan import Graph, Node
+from streamkit.core.data import Event
+from streamkit.core.errors import ConfigError, StreamkitError, describe
+from streamkit.core.logs import LogOnce
+from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.execution.future import PeriodicTimer
+from streamkit.runtime.multiprocess.fleet_sources import LOST, RestartedSource
+from streamkit.runtime.multiprocess.process_count import source_loads
+from streamkit.runtime.observe.alarms import WHOLE
+from streamkit.runtime.observe.health import HealthSnapshot, merge_snapshots
+from streamkit.runtime.observe.report_merge import MergedCounts, WorkerReport, add_up, headline, queued
+from streamkit.runtime.preview.gallery import Gallery
+from streamkit.serve.token import new_token
+
+logger = logging.getLogger(__name__)
+
+_EVERY_S, _WAIT_S = 0.4, 0.1
+_LOOK_S = 1.0
+_BALANCE_S = 15.0
+_STOP_S, _START_S = 10.0, 60.0
+_TOGETHER_S = 30.0
+"""Seconds after the first node is ready in which the others may get ready before the sources are shared out."""
+_APPLY_S = 900.0
+"""Time for a node to open its stages again: TensorRT builds its engines then, for minutes."""
+_RETRY_S = 60.0
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR, "critical": logging.ERROR}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevice:
+    """The devices of a node, where a run of one machine has its own device."""
+
+    text: str
+    kind: str = "node"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(slots=True)
+class NodeView:
+    """A node of the cluster.
+
+    `state` is one of starting, ready, lost; `message` says why it is lost. `load` is the share of the time in which its
+    busiest stage works, or null; `sources` are the ids of those that it reads.
+    """
+
+    name: str
+    address: str
+    state: str
+    message: str
+    device: str
+    load: float | None
+    sources: list[str]
+
+
+class ClusterRun(MergedCounts, Controls):
+    """One run of a graph on the nodes of a Ray cluster.
+
+    Args:
+        graph: the graph.
+        ray: the package `ray`, which has joined the cluster.
+        job: what every node gets; name, address and token are filled in for each.
+        pack: returns the content of the pipeline's files.
+        gallery: receives the events of the nodes.
+        last_event: returns the number of the last event of a node that is stored here.
+
+    Attributes:
+        devices: the devices of the nodes; `device` is the first of them.
+        ready: whether a node accepts frames.
+        alarms: the alarms that the nodes evaluate.
+    """
+
+    sources: ClusterSources
+    limit = None
+
+    def __init__(
+        self, graph: Graph, ray: Any, job: NodeJob, pack: Callable[[], Mapping[str, bytes]], gallery: Gallery,
+        last_event: Callable[[str], int],
+    ) -> None:  # fmt: skip
+        super().__init__(graph)
+        self._ray, self._job, self._pack, self._gallery, self._last_event = ray, job, pack, gallery, last_event
+        self._version = 1  # of the files
+        self._nodes: dict[str, NodeHandle] = {}  # by Ray's id
+        self._gone: dict[str, tuple[NodeHandle, int]] = {}  # by name: lost nodes, and how often in a row
+        self._retry_s: dict[str, float] = {}
+        self._dying: list[NodeHandle] = []
+        self._past: list[WorkerReport] = []
+        self._settings: dict[str, dict[str, Any]] = {}
+        self._capacity: dict[NodeHandle, float] = {}
+        self.sources = ClusterSources(
+            graph.sources, self._paused, source_loads(graph, realtime=True),
+            lambda node: self._capacity.get(node, 1.0),  # type: ignore[call-overload]
+        )  # fmt: skip
+        self.alarms = ClusterAlarms(
+            lambda: [one.latest for one in list(self._nodes.values())], self.health, graph.config.alarms
+        )
+        self.fatal: BaseException | None = None
+        self.stopping = False
+        self.seconds, self._begun_s = 0.0, time.monotonic()
+        self._asked_s = self._first_ready_s = 0.0
+        self._shared_out = False
+        self._alive: list[RayNode] | None = None  # None before the first look
+        self._balanced_s = time.monotonic()
+        self._warn = LogOnce(logger.warning)
+
+    # --------------------------------------------------------------------------------------------------- the run
+
+    def run(self) -> int:
+        """Run until stopped, and return the exit code. Raises StreamkitError: Ray ends."""
+        try:
+            with PeriodicTimer(_LOOK_S, self._look):
+                while not self.stopping:
+                    self._step()
+        except self._ray.exceptions.RayError as error:
+            raise StreamkitError(f"the Ray cluster cannot be reached any more: {error}; the nodes stop") from None
+        finally:
+            self._close()
+        return 130
+
+    def stop(self) -> None:
+        """Stop the sources of all nodes; decoded frames drain, and every file is closed."""
+        if self.stopping:
+            for node in self._nodes.values():
+                node.kill(self._ray)
+        self.stopping = self.sources.stopping = True
+
+    def _close(self) -> None:
+        """End every node, within a limit of time."""
+        self.seconds = time.monotonic() - self._begun_s
+        ended = [node.actor.stop.remote() for node in self._nodes.values() if node.latest.port]
+        if ended:
+            self._ray.wait(ended, num_returns=len(ended), timeout=_STOP_S)
+        for node in self._nodes.values():
+            node.kill(self._ray)
+        self._ray.shutdown()
+
+    def _step(self) -> None:
+        now_s = time.monotonic()
+        self._start_new()
+        if now_s >= self._asked_s + _EVERY_S:
+            self._asked_s = now_s
+            for node in self._nodes.values():
+                node.ask()
+        self._receive()
+        for node in [one for one in self._nodes.values() if one.overdue(time.monotonic())]:
+            node.end("does not answer", crashed=False)
+        for node in [one for one in self._nodes.values() if one.joined and one.files < self._version]:
+            node.end("has joined during an edit of the pipeline; it starts again with it", crashed=False)
+        for node in [one for one in self._nodes.values() if one.failure]:
+            self._lose(node)
+        for node in [one for one in self._dying if time.monotonic() >= one.free_at_s]:
+            self._dying.remove(node)
+            self._restarted(f"node {node.node.name} {node.failure}", self.sources.lose(node, node.crashed))
+        if self._may_share_out(now_s):
+            self._restarted("no node was left", self.sources.place_waiting())
+        self._balance(now_s)
+
+    def _look(self) -> None:
+        """Look for nodes; on its own thread: Ray waits for up to a minute while its head does not answer."""
+        try:
+            self._alive = live_nodes(self._ray)
+        except Exception as error:  # it may be back soon; else Ray ends this process
+            self._warn(f"Ray's head does not answer: {describe(error)}")
+
+    def _may_share_out(self, now_s: float) -> bool:
+        """Whether sources may be given to nodes: those of the start are all ready, or had time after the first."""
+        joined = [node for node in self._nodes.values() if node.joined]
+        if joined and not self._first_ready_s:
+            self._first_ready_s = now_s
+        waited = bool(joined) and now_s > self._first_ready_s + _TOGETHER_S
+        self._shared_out = self._shared_out or waited or 0 < len(joined) == len(self._nodes)
+        return self._shared_out
+
+    def _start_new(self) -> None:
+        """Start an actor on each node of the Ray cluster that has none."""
+        now_s = time.monotonic()
+        for node in self._alive or ():
+            if node.id not in self._nodes and now_s >= self._retry_s.get(node.name, 0.0):
+                job = replace(self._job, name=node.name, address=node.address, token=new_token())
+                cursor = self._last_event(node.name)
+                self._nodes[node.id] = start_node(self._ray, node, job, self._version, cursor)
+                logger.info(f"node {node.name} ({node.address}) starts")
+        for one in [one for one in self._nodes.values() if now_s - one.heard_s > _START_S and not one.joined]:
+            self._warn(f"node {one.node.name} has not started yet: its CPU cores or GPUs are in use (see ray status)")
+        if self._alive == []:
+            self._warn("the Ray cluster has no node with a free CPU core; waiting (see ray status)")
+
+    def _receive(self) -> None:
+        """Take the reports that arrive within a moment."""
+        asked = {node.answer: node for node in self._nodes.values() if node.answer is not None}
+        if not asked:
+            time.sleep(_WAIT_S)
+            return
+        arrived, _ = self._ray.wait(list(asked), num_returns=1, timeout=_WAIT_S)
+        if arrived:
+            arrived, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=0)
+        for answer in arrived:
+            node, was_ready = asked[answer], asked[answer].takes_sources
+            report = node.receive(self._ray)
+            if report is not None:
+                self._take(node, report)
+                if node.takes_sources and not was_ready:
+                    self._joined(node)
+
+    def _joined(self, node: NodeHandle) -> None:
+        """Take a node that is ready into the run."""
+        if node.joined:  # its pipeline was rebuilt
+            return
+        node.joined = True
+        self._measure()
+        if self._settings:
+            node.set(self._settings)
+        self.sources.add_process(node)
+        self._gone.pop(node.node.name, None)
+        logger.info(f"node {node.node.name} is ready on {node.latest.device}")
+
+    def _take(self, node: NodeHandle, report: NodeReport) -> None:
+        """Take a node's report: its messages, its events and the states of its sources."""
+        for one in report.messages:
+            logger.log(_LEVELS.get(one.level, logging.INFO), f"node {node.node.name}: {one.text}")
+        worker, now_s = report.worker, time.monotonic()
+        shift_s, worker.at_s = now_s - worker.at_s, now_s
+        worker.states = {id_: in_head_time(state, shift_s) for id_, state in worker.states.items()}
+        self._add_events(node, report)
+        if node.joined:
+            self.sources.update(node, worker)
+            for order, why in report.refused.values():
+                if self.states.get(order.id) is not None and not self.states[order.id].done:
+                    text = f"on node {node.node.name}: {why}"
+                    if self.sources.refused(node, order, text):
+                        logger.error(f"source {order.id} failed: {text}")
+
+    def _add_events(self, node: NodeHandle, report: NodeReport) -> None:
+        """Add a node's events to those of the cluster; each is named by its node and its number there."""
+        for one in report.events:
+            if one.number > node.cursor:
+                node.cursor = one.number
+                event = _with_node(one, node.node.name)
+                self._gallery.add_events(one.time_s, [event], one.jpeg)
+                self.alarms.seen(one.time_s, event)
+        node.cursor = max(node.cursor if report.events else 0, report.events_until)
+
+    # -------------------------------------------------------------------------------------------- lost and overloaded
+
+    def _lose(self, node: NodeHandle) -> None:
+        """Part with a node that is gone; its sources go to others once it has certainly stopped them."""
+        name = node.node.name
+        del self._nodes[node.node.id]
+        node.kill(self._ray)
+        times = self._gone[name][1] + 1 if name in self._gone else 0
+        self._capacity.pop(node, None)
+        if node.joined:
+            times = 0
+            self._dying.append(node)
+            for id_ in self.sources.of(node):
+                self.states[id_].set_state("reconnecting", *self.sources.died)
+            self._past.append(replace(node.latest.worker, states={}, queues={}, facts=None))
+        self._gone[name] = node, times
+        self._retry_s[name] = time.monotonic() + min(_RETRY_S, 2.0 ** (times + 1))
+        logger.error(f"node {name} {node.failure}")
+
+    def _restarted(self, failure: str, found: Iterable[RestartedSource]) -> None:
+        """Log the restart of sources, and emit the event `restarted` of each on its new node."""
+        restarted = list(found)
+        if not restarted:
+            return
+        names, lost = ", ".join(one.id for one in restarted), sum(one.frames_lost for one in restarted)
+        logger.warning(f"{failure}: its sources restart on another node ({names}); {lost} frames are lost")
+        for id_, frames_lost, last in restarted:
+            index, pts_s, _ = last or (0, 0.0, 0.0)
+            data = {"cause": failure, "frames_lost": frames_lost}
+            if isinstance(owner := self.sources.owner(id_), NodeHandle):
+                owner.actor.publish.remote(Event("restarted", WHOLE, id_, index, pts_s, data=data))
+
+    def _measure(self) -> dict[NodeHandle, NodeLoad]:
+        """The load of each node, from which the capacities follow."""
+        loads = {}
+        for node in [one for one in self._nodes.values() if one.joined and not one.failure]:
+            strength = node.latest.gpus * GPU_CORES or float(node.latest.cores)
+            loads[node] = NodeLoad(self.sources.measured(node), node.latest.busy, strength)
+        named = capacities({node.node.id: load for node, load in loads.items()})
+        self._capacity = {node: named[node.node.id] for node in loads}
+        return loads
+
+    def _balance(self, now_s: float) -> None:
+        """Move a source from an overloaded node to one with room, at times: it loses its tracks."""
+        self._restarted("a node was overloaded", self.sources.finish_moves(lambda node, id_: node.reads(id_)))  # type: ignore[attr-defined]
+        if now_s < self._balanced_s + _BALANCE_S:
+            return
+        self._balanced_s = now_s
+        loads = {node: one.total / self._capacity[node] for node, one in self._measure().items()}
+        if len(loads) < 2:
+            return
+        by_name = {node.node.name: node for node in loads}
+        busiest = self.sources.loads_of(max(loads, key=loads.__getitem__))
+        on_each = {
+            name: {id_: load / self._capacity[node] for id_, load in busiest.items()} for name, node in by_name.items()
+        }
+        if (move := better_move({node.node.name: load for node, load in loads.items()}, on_each)) is not None:
+            logger.info(f"source {move.source} moves from node {move.before}, which is overloaded, to {move.after}")
+            self.sources.move(move.source, by_name[move.after])
+
+    # ------------------------------------------------------------------------------------------------- changes
+
+    def roll(self, graph: Graph, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        """Apply an edit of the pipeline's files, node by node.
+
+        Args:
+            graph: the graph of the new files.
+            settings: options that the edit sets, by stage.
+
+        Raises:
+            ConfigError: a node rejects it. Then no node has it: those that did are back at the previous files.
+        """
+        new, before, done = self._pack(), self._job.files, list[NodeHandle]()
+        while waiting := [one for one in self.ready_nodes() if one.joined and one.files <= self._version]:
+            node = waiting[0]
+            if why := self._apply(node, new):
+                for one in [node, *done]:
+                    one.files = self._version
+                    self._apply(one, before)
+                raise ConfigError(f"node {node.node.name}: {why}")
+            node.files = self._version + 1
+            done.append(node)
+            logger.info(f"node {node.node.name} runs the edited pipeline")
+        self._version += 1
+        self._job = replace(self._job, files=new, environment=environment(new[self._job.pipeline].decode()))
+        with self._changing:
+            self._settings = {
+                id_: {name: value for name, value in values.items() if name not in settings.get(id_, {})}
+                for id_, values in self._settings.items() if id_ in graph.nodes
+            }  # fmt: skip
+            for id_, values in self._settings.items():
+                graph.nodes[id_].options = {**graph.nodes[id_].options, **values}
+            graph.sources = self.graph.sources
+            self.graph = graph
+            self.alarms.follow(graph.config.alarms)
+            for node in list(self._nodes.values()):
+                node.set(self._settings)
+
+    def _apply(self, node: NodeHandle, files: Mapping[str, bytes]) -> str:
+        """Let a node run with these files; return why it rejects them. A node that is lost gets them when it starts."""
+        try:
+            applied = node.actor.apply.remote(dict(files), dict(environment(files[self._job.pipeline].decode())))
+            return str(self._ray.get(applied, timeout=_APPLY_S))
+        except self._ray.exceptions.GetTimeoutError:
+            return f"its stages were not open within {_APPLY_S:g} s"
+        except self._ray.exceptions.RayActorError:
+            node.end("was lost during an edit", crashed=False)
+            return ""
+        except self._ray.exceptions.RayError as error:  # it cannot write the files, for example
+            return last_line(error)
+
+    def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
+        self._settings = {**self._settings, node.id: {**self._settings.get(node.id, {}), **new}}
+        for one in list(self._nodes.values()):
+            one.set(self._settings)
+
+    def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
+        self.sources.send(source, "trigger", (id_, source, dict(data)))
+
+    # --------------------------------------------------------------------------------------------------- views
+
+    def node_of(self, source: str) -> NodeHandle | None:
+        """The node that reads a source; None if there is none at present."""
+        owner = self.sources.owner(source)
+        return owner if isinstance(owner, NodeHandle) and owner.takes_sources else None
+
+    def named(self, name: str) -> NodeHandle | None:
+        """The node with that name; None if it is not there."""
+        return next((one for one in self.ready_nodes() if one.node.name == name), None)
+
+    def ready_nodes(self) -> list[NodeHandle]:
+        """The nodes that run, by name."""
+        found = [node for node in list(self._nodes.values()) if node.takes_sources]
+        return sorted(found, key=lambda node: node.node.name)
+
+    def nodes(self) -> list[NodeView]:
+        """All nodes, also those that are lost, until they are back."""
+        here = {node.node.name for node in list(self._nodes.values())}
+        known = [*self._nodes.values(), *(node for name, (node, _) in list(self._gone.items()) if name not in here)]
+        return sorted(map(self._view, known), key=lambda view: view.name)
+
+    def lost_nodes(self) -> list[str]:
+        """The nodes that are not there, as problems for the page."""
+        return [f"node {one.name} {one.message}" for one in self.nodes() if one.message]
+
+    def _view(self, node: NodeHandle) -> NodeView:
+        before = self._gone.get(node.node.name)
+        failure = node.failure or ("" if before is None or node.takes_sources else before[0].failure)
+        state = "lost" if node.failure else "ready" if node.takes_sources else "starting"
+        ids = [] if node.failure else self.sources.of(node)
+        return NodeView(node.node.name, node.node.address, state, failure, node.latest.device, node.latest.busy, ids)
+
+    @property
+    def devices(self) -> tuple[NodeDevice, ...]:
+        """The devices of each node."""
+        return tuple(NodeDevice(f"{node.node.name}: {node.latest.device}") for node in self.ready_nodes())
+
+    @property
+    def device(self) -> NodeDevice:
+        """The first of them."""
+        return next(iter(self.devices), NodeDevice("no node"))
+
+    @property
+    def ready(self) -> bool:
+        """Whether a node accepts frames."""
+        return any(node.latest.ready for node in self.ready_nodes())
+
+    @property
+    def opening(self) -> list[str]:
+        """The nodes that start."""
+        return [f"node {node.node.name}" for node in list(self._nodes.values()) if not node.takes_sources]
+
+    def _reports(self) -> Sequence[WorkerReport]:
+        return [*self._past, *(node.latest.worker for node in list(self._nodes.values()))]
+
+    def counts(self) -> dict[str, int]:
+        """See `PipelineRun.counts`; summed over all nodes."""
+        found: dict[str, int] = add_up(self._reports())["counts"]
+        return {**found, LOST: self.sources.lost} if self.sources.lost else found
+
+    def queues(self) -> dict[str, int]:
+        """See `PipelineRun.queues`; summed over all nodes."""
+        return queued(self._reports())
+
+    def health(self) -> HealthSnapshot:
+        """See `PipelineRun.health`; merged over all nodes."""
+        now_s = time.monotonic()
+        reports = [one for one in self._reports() if one.facts is not None]
+        return merge_snapshots(
+            [one.facts.aged(now_s - one.at_s, gone=False) for one in reports if one.facts is not None]
+        )
+
+    def report(self, exit_code: int) -> dict[str, Any]:
+        """The report of the run: sums over all nodes."""
+        found, gone = add_up(self._reports()), self.sources.removed
+        return {
+            **headline(", ".join(map(str, self.devices)) or "no node", exit_code, found["frames"], self.seconds),
+            **{key: found[key] for key in ("detections", "events", "stages", "latency")},
+            "counts": self.counts(),
+            "sources": {id_: state.report() for id_, state in self.states.items()},
+            **({"removed": gone.report()} if gone.sources else {}),
+            "nodes": [{"node": view.name, "sources": view.sources} for view in self.nodes()],
+        }
+
+
+def _with_node(one: NodeEvent, node: str) -> Event:
+    """The event with its node, and its number there."""
+    return replace(one.event, data={**one.event.data, "node": node, "node_event": one.number})

@@ -1,0 +1,434 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passes requests on to the node that can answer them: live video, records, images, clips, connection tests, metrics.
+
+Everything else of the API is answered by the head from the nodes' reports. The head has checked the client's token,
+host and role before; a node wants a token of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import anyio
+from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from streamkit.cluster.cluster_run import NodeView
+from streamkit.cluster.ray_nodes import NodeHandle
+from streamkit.serve.api_models import RequestRejected
+from streamkit.serve.engine import ServeEngine
+from streamkit.serve.event_models import EventView
+from streamkit.serve.guard import API
+from streamkit.serve.routes.common import OPERATOR, VIEWER, reply
+from streamkit.serve.routes.live import refuse
+from streamkit.serve.store.event_table import StoredEvent
+
+_ANSWER_S = 30.0
+_POLL_S, _EVENTS_EVERY_S = 0.5, 0.25
+_MAX_EVENTS = 200
+_ASKED = ("range", "if-range", "content-type", "accept")
+_ANSWERED = ("content-type", "content-length", "content-range", "content-disposition", "accept-ranges", "cache-control",
+             "x-frame", "retry-after")  # fmt: skip
+
+
+class Forwarder:
+    """Sends requests to the nodes of a cluster.
+
+    Args:
+        engine: the head's engine; its pipeline is a `ClusterPipeline`.
+    """
+
+    def __init__(self, engine: ServeEngine) -> None:
+        self.engine = engine
+        self._client: Any = None
+
+    @property
+    def running(self) -> Any:
+        """The run: a `ClusterRun`."""
+        return self.engine.running
+
+    def owner(self, source: str) -> NodeHandle:
+        """The node that reads a source. Raises RequestRejected."""
+        self.engine.state(source)
+        node: NodeHandle | None = self.running.node_of(source)
+        if node is None:
+            raise RequestRejected(503, f"no node reads {source} at present; it is given to one within seconds")
+        return node
+
+    def any_node(self) -> NodeHandle:
+        """A node that runs. Raises RequestRejected."""
+        node: NodeHandle | None = next(iter(self.running.ready_nodes()), None)
+        if node is None:
+            raise RequestRejected(503, "no node of the cluster is ready; ray status shows its nodes")
+        return node
+
+    async def get(self, node: NodeHandle, path: str, **options: Any) -> Any:
+        """An open response of a node. Raises RequestRejected if it does not answer."""
+        import httpx
+
+        if self._client is None:  # on the server's loop
+            limits, timeout = httpx.Limits(max_connections=None), httpx.Timeout(_ANSWER_S, read=None)
+            self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
+        headers = {"accept-encoding": "identity", **options.pop("headers", {}), "authorization": f"Bearer {node.token}"}
+        request = self._client.build_request(options.pop("method", "GET"), node.url + path, headers=headers, **options)
+        try:
+            with anyio.fail_after(_ANSWER_S):
+                return await self._client.send(request, stream=True)
+        except (httpx.HTTPError, TimeoutError):
+            raise RequestRejected(
+                503, f"node {node.node.name} does not answer; its sources move if it is lost"
+            ) from None
+
+    async def pass_on(self, request: Request, node: NodeHandle, path: str) -> Forwarded:
+        """The response of a node to the same request, at a path there."""
+        headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
+        body = await request.body()
+        found = await self.get(
+            node, path, method=request.method, headers=headers, params=request.query_params, content=body or None
+        )
+        return Forwarded(found, request)
+
+
+class Forwarded(StreamingResponse):
+    """A node's response as it arrives; it ends when the client leaves, or may not read it any more.
+
+    Args:
+        found: the open response.
+        request: the client's request.
+    """
+
+    def __init__(self, found: Any, request: Request) -> None:
+        headers = {name: found.headers[name] for name in _ANSWERED if name in found.headers}
+        self._found, self._request = found, request
+        super().__init__(self._chunks(), found.status_code, headers)
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        """The body, which ends early if the node is lost."""
+        import httpx
+
+        try:
+            async for chunk in self._found.aiter_raw():
+                yield chunk
+        except httpx.HTTPError:
+            return
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, then close the connection to the node."""
+
+        async def watch() -> None:
+            while not await self._request.is_disconnected():
+                await anyio.sleep(_POLL_S)
+            group.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(watch)
+                await self.stream_response(send)
+                group.cancel_scope.cancel()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the connection to the node."""
+        with anyio.CancelScope(shield=True):
+            await self._found.aclose()
+
+
+def add_forwarding(app: FastAPI, api: APIRouter, engine: ServeEngine) -> None:
+    """Add the routes of a cluster: its nodes, and those that a node answers."""
+    forwarder = Forwarder(engine)
+
+    @api.get("/nodes", tags=["pipeline"], response_model=list[NodeView])
+    def nodes() -> Response:
+        """The nodes of the cluster, their sources and their load."""
+        return reply(forwarder.running.nodes())
+
+    _add_sources(api, forwarder)
+    _add_events(api, forwarder)
+    _add_records(api, forwarder)
+    _add_metrics(app, forwarder)
+
+
+def _add_sources(api: APIRouter, forwarder: Forwarder) -> None:
+    passed: dict[str, Any] = {"include_in_schema": False, "dependencies": VIEWER}
+
+    @api.get("/sources/{id:path}/snapshot.jpg", **passed)
+    @api.get("/sources/{id:path}/live.mjpg", **passed)
+    async def image(id: str, request: Request) -> Response:  # noqa: A002
+        return await forwarder.pass_on(request, forwarder.owner(id), _path(request.scope))
+
+    @api.post("/sources/test", include_in_schema=False, dependencies=OPERATOR)
+    async def test(request: Request) -> Response:
+        try:
+            given = await request.json()
+        except ValueError:  # the node says what is wrong
+            given = None
+        known = given.get("id") if isinstance(given, dict) else None
+        node = forwarder.running.node_of(known) if isinstance(known, str) else None
+        return await forwarder.pass_on(request, node or forwarder.any_node(), _path(request.scope))
+
+    @api.websocket("/sources/{id:path}/live.mp4")
+    async def video(id: str, socket: WebSocket) -> None:  # noqa: A002
+        try:
+            await _pass_socket(socket, forwarder.owner(id), _path(socket.scope))
+        except RequestRejected as error:
+            await refuse(socket, error)
+
+
+def _path(scope: Scope) -> str:
+    """The path of a request as it was sent, with what is quoted in it."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return urlsplit(raw.decode("latin-1")).path
+
+
+async def _pass_socket(socket: WebSocket, node: NodeHandle, path: str) -> None:
+    """Pass the messages of a node's WebSocket on, until it or the client leaves."""
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import InvalidStatus, WebSocketException
+
+    try:
+        async with _connected(connect, node, path) as found:
+            await socket.accept()
+            await _pump(socket, found)
+    except InvalidStatus as error:
+        raise RequestRejected(error.response.status_code, _error_text(bytes(error.response.body or b""))) from None
+    except (OSError, TimeoutError, WebSocketException):
+        raise RequestRejected(503, f"node {node.node.name} does not answer; its sources move if it is lost") from None
+
+
+def _error_text(body: bytes) -> str:
+    """The reason in a node's answer."""
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return "the node rejects the request"
+
+
+def _connected(connect: Any, node: NodeHandle, path: str) -> Any:
+    return connect(
+        node.url.replace("http", "ws", 1) + path, additional_headers={"authorization": f"Bearer {node.token}"},
+        max_size=None, compression=None, proxy=None, open_timeout=_ANSWER_S,
+    )  # fmt: skip
+
+
+async def _pump(socket: WebSocket, found: Any) -> None:
+    from websockets.exceptions import ConnectionClosed
+
+    async def leaves() -> None:
+        while (await socket.receive())["type"] != "websocket.disconnect":
+            pass
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(leaves)
+        try:
+            async for message in found:
+                await (socket.send_text(message) if isinstance(message, str) else socket.send_bytes(message))
+            await socket.close(1001)
+        except (ConnectionClosed, WebSocketDisconnect, RuntimeError, OSError):  # the node is lost, or the client left
+            with anyio.move_on_after(_POLL_S):
+                await _close(socket)
+        group.cancel_scope.cancel()
+
+
+async def _close(socket: WebSocket) -> None:
+    try:
+        await socket.close(1001)
+    except (RuntimeError, OSError, WebSocketDisconnect):
+        return
+
+
+# -------------------------------------------------------------------------------------------------------------- events
+
+
+def _add_events(api: APIRouter, forwarder: Forwarder) -> None:
+    """The files of events, which are on the disk of the node that wrote them; images are in the head's store too."""
+
+    @api.get("/events/{number}/snapshot.jpg", include_in_schema=False, dependencies=VIEWER)
+    async def snapshot(number: int, request: Request) -> Response:
+        return await _event_file(forwarder, request, number, "snapshot.jpg")
+
+    @api.get("/events/{number}/clip.mp4", include_in_schema=False, dependencies=VIEWER)
+    async def clip(number: int, request: Request) -> Response:
+        return await _event_file(forwarder, request, number, "clip.mp4")
+
+
+async def _event_file(forwarder: Forwarder, request: Request, number: int, name: str) -> Response:
+    """A file of an event, from its node."""
+    stored = await anyio.to_thread.run_sync(forwarder.engine.store.event, number) if 0 < number < 2**53 else None
+    if stored is None:
+        raise RequestRejected(404, f"there is no event {number}; old events are discarded")
+    where, there = stored.event.data.get("node"), stored.event.data.get("node_event")
+    node = forwarder.running.named(where)
+    if node is None:
+        raise RequestRejected(503, f"the file of event {number} is on node {where}, which is not there at present")
+    path = f"{API}/events/{there}"
+    about = await forwarder.get(node, path)
+    try:
+        found = await about.aread() and about.json()
+    finally:
+        await about.aclose()
+    event = stored.event
+    if (found.get("source"), found.get("kind"), found.get("frame")) != (event.source, event.kind, event.frame):
+        raise RequestRejected(404, f"node {where} does not have event {number} any more")
+    file = await forwarder.pass_on(request, node, f"{path}/{name}")
+    if file.status_code == 404:  # the node's answer has its own number of the event
+        await file.close()
+        raise RequestRejected(404, f"event {number} has no {name}, or node {where} has removed it")
+    return file
+
+
+# ------------------------------------------------------------------------------------------------------------- records
+
+
+def _add_records(api: APIRouter, forwarder: Forwarder) -> None:
+    @api.websocket("/records")
+    async def records(
+        socket: WebSocket, source: Annotated[list[str] | None, Query()] = None, batch: bool = False
+    ) -> None:
+        try:
+            for id_ in source or ():
+                forwarder.engine.state(id_)
+        except RequestRejected as error:
+            await refuse(socket, error)
+            return
+        await socket.accept()
+        try:
+            await _send_records(forwarder, socket, source, batch)
+        except* (WebSocketDisconnect, RuntimeError, OSError):
+            pass
+
+
+async def _send_records(forwarder: Forwarder, socket: WebSocket, sources: list[str] | None, batch: bool) -> None:
+    """Send the records of all nodes, and the events as the head numbers them.
+
+    Each node has a task, which follows its sources as they come and go.
+    """
+    running, followed = forwarder.running, set[NodeHandle]()
+
+    async def follow(node: NodeHandle) -> None:
+        try:
+            await _records_of(forwarder, socket, node, sources, batch)
+        finally:
+            followed.discard(node)
+
+    async with anyio.create_task_group() as group:
+
+        async def leaves() -> None:
+            while (await socket.receive())["type"] != "websocket.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        group.start_soon(leaves)
+        group.start_soon(_send_events, forwarder, socket, sources)
+        while not running.stopping:
+            for node in running.ready_nodes():
+                if node not in followed and _wanted_of(running, node, sources):
+                    followed.add(node)
+                    group.start_soon(follow, node)
+            await anyio.sleep(_POLL_S)
+        group.cancel_scope.cancel()
+
+
+def _wanted_of(running: Any, node: NodeHandle, sources: list[str] | None) -> list[str]:
+    """The sources of a node that a client wants."""
+    return [id_ for id_ in running.sources.of(node) if sources is None or id_ in sources]
+
+
+async def _records_of(
+    forwarder: Forwarder, socket: WebSocket, node: NodeHandle, sources: list[str] | None, batch: bool
+) -> None:
+    """Send the records of a node's sources until it leaves, or other sources of it are wanted."""
+    from urllib.parse import urlencode
+
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import WebSocketException
+
+    wanted = _wanted_of(forwarder.running, node, sources)
+    asked = urlencode([*(("source", id_) for id_ in wanted), ("batch", str(batch).lower())])
+    try:
+        async with _connected(connect, node, f"{API}/records?{asked}") as found:
+            while _wanted_of(forwarder.running, node, sources) == wanted:
+                with anyio.move_on_after(_POLL_S):
+                    while True:
+                        message = await found.recv()
+                        if not message.startswith('{"event":'):  # it has the node's own number
+                            await socket.send_text(message)
+    except (OSError, TimeoutError, WebSocketException):  # the node is lost, or does not have a source yet
+        await anyio.sleep(_POLL_S)
+
+
+async def _send_events(forwarder: Forwarder, socket: WebSocket, sources: list[str] | None) -> None:
+    """Send each new event."""
+    gallery = forwarder.engine.gallery
+    last = gallery.last_event
+    while True:
+        for one in reversed(gallery.events(_MAX_EVENTS, after=last)):
+            last = max(last, one.number)
+            if sources is None or one.event.source in sources:
+                view = reply({"event": EventView.of(StoredEvent.unwritten(one))})
+                await socket.send_text(bytes(view.body).decode())
+        await anyio.sleep(_EVENTS_EVERY_S)
+
+
+# ------------------------------------------------------------------------------------------------------------- metrics
+
+
+def _add_metrics(app: FastAPI, forwarder: Forwarder) -> None:
+    @app.get("/metrics", include_in_schema=False)
+    async def metrics() -> Response:
+        texts: dict[str, str] = {}
+
+        async def fetch(node: NodeHandle) -> None:
+            try:
+                found = await forwarder.get(node, "/metrics")
+            except RequestRejected:
+                return
+            try:
+                texts[node.node.name] = (await found.aread()).decode()
+            finally:
+                await found.aclose()
+
+        async with anyio.create_task_group() as group:
+            for node in forwarder.running.ready_nodes():
+                group.start_soon(fetch, node)
+        views = forwarder.running.nodes()
+        return Response(merged_metrics(texts, views), headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+def merged_metrics(texts: dict[str, str], nodes: list[NodeView]) -> bytes:
+    """The metrics of all nodes, each sample with the label `node`; and `streamkit_node_up` of each node.
+
+    Args:
+        texts: what each node has answered, by name.
+        nodes: all nodes.
+    """
+    families: dict[str, Metric] = {}
+    for name, text in texts.items():
+        for found in text_string_to_metric_families(text):
+            family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))
+            for one in found.samples:
+                family.add_sample(one.name, {"node": name, **one.labels}, one.value)
+    up = Metric("streamkit_node_up", "1 if the node is ready", "gauge")
+    for node in nodes:
+        up.add_sample(up.name, {"node": node.name}, float(node.state == "ready"))
+    return generate_latest(_Families([*families.values(), up]))  # type: ignore[arg-type]
+
+
+class _Families(CollectorRegistry):
+    """Families of metrics that are known already."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        super().__init__(auto_describe=False)
+        self._families = families
+
+    def collect(self) -> Any:
+        """The families."""
+        return iter(self._families)

@@ -1,0 +1,255 @@
+"""A pipeline on two Ray nodes of this machine: one API over both, of which one is killed and comes back."""
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.messages import collecting
+from support.ray_nodes import RayNodes
+
+from streamkit.cli.serve import checker_of
+from streamkit.cluster.cluster_file import read_cluster, read_pipeline
+from streamkit.cluster.forward import add_forwarding
+from streamkit.cluster.head import prepare_cluster
+from streamkit.cluster.ray_nodes import connect
+from streamkit.serve.app import create_app
+from streamkit.serve.engine import ServeEngine
+from streamkit.serve.pipeline_file import PipelineFile
+from streamkit.serve.prepare import engine_of, open_store
+from streamkit.serve.sampler import PipelineSampler
+from streamkit.serve.server import address, listen, serving
+from streamkit.serve.token import Token
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"),
+    pytest.mark.alone,  # a node has one core, which the tests of four other processes slow down twenty times
+]
+
+TOKEN = {"authorization": "Bearer the token of the tests"}
+BACK_S = 15.0
+"""Within which the cameras of a lost node run on others."""
+
+PIPELINE = """
+device: cpu
+plugins: [{root}/plugins]
+sources:
+  one: {{uri: {root}/samples/street.mp4, pace: 4, loop: true, every: 5}}
+  two: {{uri: {root}/samples/street.mp4, pace: 4, loop: true, every: 5}}
+stages:
+  detect: {{model: demo}}
+  track: {{stage: simple_track}}
+  line: {{stage: line_counter, line: [[320, 60], [320, 360]]}}
+"""
+CLUSTER = """
+pipeline: pipeline.yaml
+ray: {ray}
+folder: {folder}/nodes
+sources:
+  three: {{uri: {root}/samples/street.mp4, pace: 4, loop: true, every: 5}}
+  four: {{uri: {root}/samples/street.mp4, pace: 4, loop: true, every: 5}}
+"""
+
+
+@dataclass
+class Head:
+    """The head of a cluster: a client with the token, its engine, its pipeline's YAML and what was logged."""
+
+    client: httpx.Client
+    engine: ServeEngine
+    yaml: Path
+    logged: list[str]
+
+    def get(self, path: str, **options: Any) -> Any:
+        return self.client.get(f"/api/v1/{path}", **options).json()
+
+    def until(self, true: Any, seconds: float = 90.0) -> Any:
+        """Wait until `true()` is something, and return it."""
+        end = time.monotonic() + seconds
+        while not (found := true()):
+            assert time.monotonic() < end, f"not within {seconds} s: {self.logged[-20:]}"
+            time.sleep(0.1)
+        return found
+
+    def nodes(self) -> dict[str, list[str]]:
+        """The sources of each node that is ready."""
+        return {one["name"]: one["sources"] for one in self.get("nodes") if one["state"] == "ready"}
+
+    def frames(self) -> dict[str, int]:
+        """The frames of each source that runs."""
+        return {one["id"]: one["frames"] for one in self.get("sources") if one["state"] == "running"}
+
+    def events(self, **query: Any) -> list[dict[str, Any]]:
+        return list(self.get("events", params={"limit": 500, **query}))
+
+
+@pytest.fixture(scope="module")
+def head(ray_nodes: RayNodes, tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Head]:
+    """A cluster with four cameras, which both nodes run."""
+    folder = tmp_path_factory.mktemp("cluster")
+    yaml = folder / "pipeline.yaml"
+    yaml.write_text(PIPELINE.format(root=root))
+    (folder / "cluster.yaml").write_text(CLUSTER.format(root=root, ray=ray_nodes.address, folder=folder))
+    known = read_cluster(folder / "cluster.yaml")
+    store = open_store(folder / "head", "30d", "2GB")
+    ray, started = connect(known.ray)
+    assert not started
+    running, gallery = prepare_cluster(
+        known, ray, store, lambda: None, allow_files=True, keep_events="1d", keep_size="1GB"
+    )
+    file = PipelineFile(yaml, checker_of(yaml, lambda text: read_pipeline(known, text=text)))
+    engine = engine_of(running, gallery, store, allow_files=True, file=file)
+    listening = listen("127.0.0.1", 0)
+    app = create_app(
+        engine, Token("the token of the tests"), data=folder / "head",
+        add_routes=lambda app, api: add_forwarding(app, api, engine),
+    )  # fmt: skip
+    thread = threading.Thread(target=running.run, daemon=True)
+    with (
+        collecting() as logged, engine.observing(), store.writing(PipelineSampler(engine)), serving(app, listening),
+        httpx.Client(base_url=address("127.0.0.1", listening), timeout=20, headers=TOKEN) as client,
+    ):  # fmt: skip
+        thread.start()
+        made = Head(client, engine, yaml, logged)
+        try:
+            made.until(lambda: len(made.nodes()) == 2 and len(made.frames()) == 4)
+            yield made
+        finally:
+            running.stop()
+            thread.join(20)
+            assert not thread.is_alive(), "the head does not end"
+
+
+def test_sources_are_shared_and_the_api_has_them_all(head):
+    shares = head.nodes()
+    assert sorted(map(len, shares.values())) == [2, 2]
+    assert {one["id"] for one in head.get("sources")} == {"one", "two", "three", "four"}
+    head.until(lambda: {one["data"]["node"] for one in head.events()} == {"a", "b"})
+    status = head.get("status")
+    assert (status["ready"], status["device"]) == (True, "a: cpu, b: cpu")
+    assert status["frames"] >= sum(head.frames().values()) * 0.5
+    assert {one["id"] for one in head.get("stages")} >= {"detect.infer", "track", "line"}
+    assert head.client.get("/").status_code == 200
+    added = head.client.post("/api/v1/sources", json={"id": "five", "uri": "test://?frames=0&width=64&height=48"})
+    assert added.status_code == 201
+    assert head.client.post("/api/v1/sources", json={"id": "one", "uri": "test://"}).status_code == 409
+    head.until(lambda: head.frames().get("five"))
+    assert sorted(map(len, head.nodes().values())) == [2, 3]
+    assert head.client.delete("/api/v1/sources/five").status_code == 204
+    assert "five" not in {one["id"] for one in head.get("sources")}
+
+
+def test_images_live_video_records_and_metrics_come_from_the_nodes(head):
+    for id_ in ("one", "two"):
+        image = head.client.get(f"/api/v1/sources/{id_}/snapshot.jpg")
+        assert (image.status_code, image.content[:2]) == (200, b"\xff\xd8")
+        plain = httpx.get(head.client.base_url.join(f"/api/v1/sources/{id_}/snapshot.jpg"))
+        assert plain.status_code == 401
+    assert head.client.get("/api/v1/sources/none/snapshot.jpg").status_code == 404
+    event = head.until(lambda: [one for one in head.events() if one["image"]])[0]
+    assert head.client.get(f"/api/v1/events/{event['number']}/image.jpg").content[:2] == b"\xff\xd8"
+    clip = head.client.get(f"/api/v1/events/{event['number']}/clip.mp4")
+    assert (clip.status_code, f"event {event['number']} has no clip.mp4" in clip.text) == (404, True)
+    metrics = head.client.get("/metrics").text
+    for name, ids in head.nodes().items():
+        assert all(f'streamkit_frames_total{{node="{name}",source="{id_}"}}' in metrics for id_ in ids)
+    video, records = asyncio.run(_live(str(head.client.base_url).replace("http", "ws").rstrip("/")))
+    assert video[0]["start"]["mime"].startswith("video/mp4")
+    assert video[1][4:8] == b"ftyp"
+    assert {one["source"] for one in records} == {"one", "two", "three", "four"}
+    missing = head.client.post("/api/v1/sources/test", json={"id": "x", "uri": "rtsp://127.0.0.1:9/x"}).json()
+    assert missing["cause"] == "refused"
+
+
+async def _live(url: str) -> tuple[list[Any], list[dict[str, Any]]]:
+    """The first messages of a video, and the records of a moment."""
+    from websockets.asyncio.client import connect
+
+    async with asyncio.timeout(20):
+        async with connect(f"{url}/api/v1/sources/one/live.mp4", additional_headers=TOKEN, max_size=None) as socket:
+            video = [json.loads(await socket.recv()), await socket.recv()]
+        records: list[dict[str, Any]] = []
+        async with connect(f"{url}/api/v1/records?batch=true", additional_headers=TOKEN, max_size=None) as socket:
+            while len({one["source"] for one in records}) < 4:
+                found = json.loads(await socket.recv())
+                records += found if isinstance(found, list) else []
+    return video, records
+
+
+def test_cameras_of_a_killed_node_run_on_the_other_and_those_that_come_on_the_next(head, ray_nodes):
+    moved = head.nodes()["b"]
+    before = head.frames()
+    ray_nodes.lose("b")
+    begun_s = time.monotonic()
+    head.until(lambda: set(moved) <= set(head.nodes()["a"]), BACK_S)
+    head.until(lambda: all(head.frames().get(id_, 0) > before[id_] for id_ in moved), BACK_S)
+    took_s = time.monotonic() - begun_s
+    print(f"cameras of a killed node run on another after {took_s:.1f} s")
+    assert took_s < BACK_S
+    restarted = head.until(lambda: head.events(kind="restarted"))
+    assert {(one["source"], one["data"]["node"]) for one in restarted} == {(id_, "a") for id_ in moved}
+    assert restarted[0]["data"]["cause"].startswith("node b ")
+    assert head.client.get("/").status_code == 200
+    assert any(one.startswith("node b is lost") for one in head.logged)
+
+    ray_nodes.add("b", core=1)  # it gets what comes; the others keep their tracks
+    head.until(lambda: "b" in head.nodes())
+    assert head.nodes()["b"] == []
+    uri = str(Path("samples/street.mp4").absolute())
+    new = {"id": "six", "uri": uri, "options": {"pace": 4, "loop": True, "every": 5}}
+    assert head.client.post("/api/v1/sources", json=new).status_code == 201
+    head.until(lambda: head.frames().get("six"))
+    assert head.nodes()["b"] == ["six"]
+    _check_no_event_twice(head, moved)
+
+
+def _check_no_event_twice(head: Head, moved: list[str]) -> None:
+    events = [one for one in head.events() if one["stage"] == "line"]
+    known = [(one["source"], one["frame"], one["pts_s"], one["kind"], one["track_id"]) for one in events]
+    assert len(events) > 5
+    assert len(set(known)) == len(known)
+    for id_ in moved:  # what the lost node saw is before what the other one did, in frames and in time
+        for key in ("frame", "time_s"):
+            first, second = ([one[key] for one in events if one["source"] == id_ and one["data"]["node"] == node]
+                             for node in ("b", "a"))  # fmt: skip
+            assert not first or not second or max(first) < min(second)
+
+
+def test_an_edit_goes_node_by_node_and_ends_at_the_first_that_rejects_it(head):
+    text = head.yaml.read_text()
+    assert head.client.patch("/api/v1/stages/detect.postprocess", json={"min_score": 0.45}).status_code == 200
+    head.until(lambda: _min_scores(head) == [0.45, 0.45])
+    last = len(head.logged)
+    head.yaml.write_text(text.replace("device: cpu", "device: cuda:77"))  # the head needs no GPU, the nodes do
+    head.until(lambda: head.get("status")["edit_rejected"])
+    assert "cuda:77" in head.get("config")["rejected"]
+    told = [one for one in head.logged[last:] if "edit is rejected" in one and one.startswith("node ")]
+    assert len(told) == 1
+    assert len(head.frames()) == 5
+    edited = text + "  other: {stage: line_counter, line: [[200, 60], [200, 360]], from: track}\n"
+    read = head.get("config")
+    saved = head.client.put("/api/v1/config", json={"text": edited, "hash": read["hash"]})
+    assert saved.json()["saved"], saved.text
+    head.until(lambda: head.get("config")["applied"])
+    told = [one for one in head.logged[last:] if "runs the edited pipeline" in one]
+    assert sorted(told) == ["node a runs the edited pipeline", "node b runs the edited pipeline"]
+    head.until(lambda: {one["data"]["node"] for one in head.events(stage="other")} == {"a", "b"})
+    assert not head.get("status")["edit_rejected"]
+    assert _min_scores(head) == [0.45, 0.45]  # a change by a call outlives the edit
+
+
+def _min_scores(head: Head) -> list[float]:
+    """What each node itself has as `min_score`."""
+    found = []
+    for node in head.engine.running.ready_nodes():
+        stages = httpx.get(f"{node.url}/api/v1/stages", headers={"authorization": f"Bearer {node.token}"}).json()
+        settings = next(one for one in stages if one["id"] == "detect.postprocess")["settings"]
+        found.append(next(one["value"] for one in settings if one["name"] == "min_score"))
+    return found

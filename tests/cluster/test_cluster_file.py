@@ -1,0 +1,104 @@
+"""cluster.yaml: what it may say, and what `check` tells."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamkit.cluster.cluster_file import KEYS, environment, read_cluster, read_pipeline
+from streamkit.cluster.head import pack_files
+from streamkit.cluster.ray_nodes import connect
+from streamkit.core.errors import ConfigError, MissingPackage
+
+PIPELINE = 'sources: {gate: "rtsp://10.0.0.7/a"}\nstages:\n  jsonl: {path: "out/{source}.jsonl"}\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    return tmp_path
+
+
+def cluster(folder: Path, text: str) -> Path:
+    path = folder / "cluster.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_sources_of_both_files_run(folder):
+    known = read_cluster(cluster(folder, "pipeline: pipeline.yaml\nsources: {door: rtsp://10.0.0.8/a}\n"))
+    assert (known.ray, str(known.folder)) == ("auto", "~/streamkit-cluster")
+    assert [one.id for one in read_pipeline(known).sources] == ["gate", "door"]
+    (folder / "pipeline.yaml").write_text('stages:\n  jsonl: {path: "out/{source}.jsonl"}\n')
+    config = read_pipeline(known)
+    assert ([one.id for one in config.sources], config.problems) == (["door"], [])
+    known = read_cluster(cluster(folder, "pipeline: pipeline.yaml\n"))  # sources may be added later
+    assert read_pipeline(known).problems == []
+
+
+def test_an_id_that_both_files_have_is_a_problem(folder):
+    path = cluster(folder, "pipeline: pipeline.yaml\nsources:\n  gate: rtsp://10.0.0.8/a\n")
+    (problem,) = read_pipeline(read_cluster(path)).problems
+    assert str(problem) == (
+        f"{path}:3:3: there is a source 'gate' in pipeline.yaml already; give one of them another id"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("pipeline: none.yaml", "1:11: pipeline: there is no file "),
+        ("ray: auto", "a cluster needs pipeline: the path of a pipeline's YAML"),
+        ("pipeline: pipeline.yaml\nnodes: 3", "2:1: unknown key 'nodes'"),
+        ("pipeline: pipeline.yaml\nstages: {}", "it belongs into the pipeline's YAML"),
+        ("pipeline: pipeline.yaml\nray: ray://10.0.0.5:10001", "2:6: ray must be auto or the address"),
+        ("pipeline: pipeline.yaml\nray: 10.0.0.5", "as host:port, such as 10.0.0.5:6379, got '10.0.0.5'"),
+        ("pipeline: pipeline.yaml\nfolder: out", "2:9: folder must be an absolute path, or begin with ~"),
+        ("pipeline: [a]", "pipeline must be a text, such as pipeline: pipeline.yaml, got ['a']"),
+        ("- pipeline.yaml", "a cluster is a mapping with the keys pipeline, sources, ray, folder"),
+    ],
+)
+def test_mistakes(folder, text, told):
+    with pytest.raises(ConfigError) as error:
+        read_cluster(cluster(folder, text))
+    assert told in str(error.value)
+
+
+def test_the_commands_know_a_cluster(here, folder):
+    cluster(folder, "pipeline: pipeline.yaml\nsources: {door: rtsp://10.0.0.8/a}\n")
+    done = here("check", "cluster.yaml", cwd=folder)
+    assert (done.returncode, done.stdout) == (
+        0, "cluster.yaml: ok, pipeline.yaml with 2 sources on the Ray cluster auto\n",
+    )  # fmt: skip
+    done = here("run", "cluster.yaml", cwd=folder)
+    assert (done.returncode, "this is a cluster, not a pipeline; start it with: " in done.stderr) == (2, True)
+    cluster(folder, "pipeline: pipeline.yaml\nsources: {door: 7}\n")
+    done = here("check", "cluster.yaml", cwd=folder)
+    assert done.returncode == 2
+    assert "cluster.yaml:2:17: " in done.stderr
+
+
+def test_ray_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackage, match=r"streamkit cluster needs the package ray; .*\[ray,serve\]"):
+        connect("auto")
+
+
+def test_what_is_sent_to_a_node(folder, monkeypatch):
+    (folder / "plugins").mkdir()
+    (folder / "plugins" / "own.py").write_text("")
+    (folder / "pipeline.yaml").write_text(f"plugins: [plugins]\n{PIPELINE}# ${{MQTT_USER}} ${{NOT_SET}}\n")
+    files = pack_files(folder / "pipeline.yaml")
+    assert list(files) == ["plugins/own.py", "pipeline.yaml"]  # the YAML comes last: the others are there by then
+    monkeypatch.setenv("MQTT_USER", "ann")
+    monkeypatch.delenv("NOT_SET", raising=False)
+    assert environment(files["pipeline.yaml"].decode()) == {"MQTT_USER": "ann"}
+
+
+def test_the_page_shows_a_cluster_and_every_key(folder, root):
+    page = (root / "docs" / "cluster.md").read_text(encoding="utf-8")
+    known = read_cluster(cluster(folder, page.split("```yaml\n")[1].split("```")[0]))
+    (folder / "pipeline.yaml").write_text('stages:\n  jsonl: {path: "out/{source}.jsonl"}\n')
+    config = read_pipeline(known)
+    assert ([one.id for one in config.sources], config.problems) == (["gate", "door"], [])
+    assert all(f"| `{key}` |" in page for key in KEYS)

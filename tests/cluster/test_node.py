@@ -1,0 +1,167 @@
+"""A node by itself: it is an ordinary object, so that no Ray is needed."""
+
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import streamkit
+from streamkit.cluster import node as module
+from streamkit.cluster.exchange import NodeJob, NodeOrders, NodeReport
+from streamkit.cluster.node import ClusterNode, write_files
+from streamkit.core.data import Event
+from streamkit.runtime.multiprocess.worker import SourceOrder
+
+PIPELINE = b"""device: cpu
+sources: {elsewhere: "rtsp://127.0.0.1:9/a"}
+stages:
+  csv: {path: "out/{source}.csv"}
+"""
+TOKEN = "the token of this node"
+PATTERN = {"uri": "test://?frames=0&width=64&height=48", "pace": 20}
+
+
+class Head:
+    """What the head does with a node."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        self.node, self.number, self.cursor = node, 0, 0
+        self.wanted: dict[str, SourceOrder] = {}
+
+    def sync(self, *, changed: bool = False) -> NodeReport:
+        self.number += changed
+        orders = NodeOrders(self.number, dict(self.wanted), {}, time.monotonic()) if changed else None
+        report: NodeReport = pickle.loads(self.node.sync(orders, self.cursor, 0))
+        self.cursor = report.events_until
+        return report
+
+    def until(self, true: Callable[[NodeReport], Any], seconds: float = 20.0) -> NodeReport:
+        """Exchange reports until one is as wanted, and return it."""
+        end_s = time.monotonic() + seconds
+        while not true(report := self.sync()):
+            assert time.monotonic() < end_s, report
+            time.sleep(0.05)
+        return report
+
+
+@pytest.fixture
+def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
+    """A head with a node that runs."""
+    monkeypatch.chdir(tmp_path)  # the node has a working folder of its own
+    job = NodeJob("a", tmp_path, {"p.yaml": PIPELINE}, "p.yaml", {}, "127.0.0.1", TOKEN, False, "1d", "1GB")
+    made = Head(ClusterNode(streamkit.__version__, pickle.dumps(job)))
+    made.until(lambda report: report.ready)
+    yield made
+    made.node.stop()
+
+
+def order(id_: str, number: int, entry: dict[str, Any] | None = None, **more: Any) -> SourceOrder:
+    return SourceOrder(id_, number, entry or PATTERN, **more)
+
+
+def test_it_follows_the_orders(head):
+    assert os.getcwd().endswith("/a")  # where outputs are written
+    head.wanted = {"one": order("one", 1), "bad": order("bad", 2, {"uri": "test://", "speed": 2})}
+    head.sync(changed=True)
+    report = head.until(lambda report: report.worker.states.get("one") and report.worker.states["one"].frames > 3)
+    assert report.worker.numbers == {"one": 1}  # the YAML's sources are not its own
+    assert (report.number, report.cores >= 1, report.device) == (1, True, "cpu")
+    assert report.refused["bad"][0].number == 2
+    assert "has no option 'speed'" in report.refused["bad"][1]
+    head.wanted = {"one": order("one", 1, paused=True)}
+    head.sync(changed=True)
+    report = head.until(lambda report: report.worker.states["one"].state == "paused")
+    assert report.refused == {}
+    after = (500, 7.0, time.monotonic())
+    head.wanted = {"one": order("one", 3, after=after)}
+    head.sync(changed=True)
+    report = head.until(lambda report: report.worker.numbers == {"one": 3} and report.worker.states["one"].last)
+    assert report.worker.states["one"].last[0] > 500  # its indices continue
+    head.wanted = {}
+    head.sync(changed=True)
+    head.until(lambda report: not report.worker.states and not report.worker.numbers)
+
+
+def test_events_come_once_and_in_order(head):
+    def publish(count: int) -> None:
+        for number in range(count):
+            head.node.publish(Event("restarted", "pipeline", "one", number, 0.0, data={"odd": {number}}))
+
+    publish(3)
+    first = head.until(lambda report: report.events)
+    assert [one.number for one in first.events] == [1, 2, 3]
+    assert first.events[0].event.data == {"odd": [0]}  # as JSON: what a plugin puts there may not be known at the head
+    publish(2)
+    assert [one.number for one in head.until(lambda report: report.events).events] == [4, 5]
+    assert head.sync().events == []
+    head.cursor = 99  # of a store that is lost: this one is new
+    assert head.sync().events_until == 5
+
+
+def test_its_api_answers_its_head_only(head):
+    url = f"http://127.0.0.1:{head.sync().port}"
+    for path in ("/api/v1/sources", "/metrics", "/live", "/"):
+        assert httpx.get(url + path).status_code == 401
+        assert httpx.get(url + path, headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert httpx.get(f"{url}/live", headers={"authorization": "Bearer another one, long enough"}).status_code == 401
+
+
+def test_an_edit_is_followed_and_a_bad_one_is_not(head, monkeypatch):
+    monkeypatch.setenv("STREAMKIT_OUT", "")
+    monkeypatch.delenv("STREAMKIT_OUT")  # the node sets it, which ends with the test
+    head.wanted = {"one": order("one", 1)}
+    head.sync(changed=True)
+    head.until(lambda report: "one" in report.worker.states)
+    assert "cuda" in head.node.apply({"p.yaml": PIPELINE.replace(b"device: cpu", b"device: cuda:77")}, {})
+    assert head.sync().ready
+    assert head.node.apply({"p.yaml": PIPELINE}, {}) == ""
+    edited = PIPELINE + b'  jsonl: {path: "${STREAMKIT_OUT}/{source}.jsonl", from: decode}\n'
+    assert head.node.apply({"p.yaml": edited, "more.txt": b"x"}, {"STREAMKIT_OUT": "out"}) == ""
+    head.until(lambda report: report.worker.states.get("one") and report.worker.states["one"].frames > 3)
+    assert list(Path("out").glob("*.jsonl*")) or list(Path("out").glob(".*.jsonl*"))
+
+
+def test_without_the_head_it_stops_its_sources(head, monkeypatch):
+    ended: list[float] = []
+    monkeypatch.setattr(module, "LEASE_S", 1.0)
+    monkeypatch.setattr(module, "end_at_once", lambda: ended.append(time.monotonic()))
+    head.wanted = {"one": order("one", 1)}
+    head.sync(changed=True)
+    head.until(lambda report: report.worker.states.get("one") and report.worker.states["one"].frames > 3)
+    running = head.node._engine.running
+    time.sleep(2.0)
+    assert running.stopping
+    frames = running.states["one"].frames
+    time.sleep(0.3)
+    assert running.states["one"].frames == frames
+    assert "no contact with the head for 1 s" in head.sync().failure
+
+
+def test_a_report_that_the_head_did_not_get_does_not_extend_the_lease(head, monkeypatch):
+    monkeypatch.setattr(module, "LEASE_S", 1.0)
+    head.sync()
+    sent_s = head.node._reported_s
+    time.sleep(0.2)
+    head.sync()
+    assert head.node._lease_from_s == sent_s
+
+
+def test_another_version_is_told(tmp_path):
+    node = ClusterNode("0.0.1", b"what this version cannot read")
+    report: NodeReport = pickle.loads(node.sync(None, 0, 0))
+    assert report.failure == (
+        f"streamkit is {streamkit.__version__} there and 0.0.1 at the head; install the same version"
+    )
+
+
+def test_files_are_replaced_and_removed(tmp_path):
+    write_files(tmp_path / "p", {"a.yaml": b"1", "cards/b": b"2"})
+    before = (tmp_path / "p" / "a.yaml").stat().st_mtime_ns
+    write_files(tmp_path / "p", {"a.yaml": b"1", "c": b"3"})
+    assert sorted(path.name for path in (tmp_path / "p").rglob("*") if path.is_file()) == ["a.yaml", "c"]
+    assert (tmp_path / "p" / "a.yaml").stat().st_mtime_ns == before

@@ -1,0 +1,148 @@
+"""Which node gets a source: by what the nodes measure, and where a move helps much. No Ray is needed."""
+
+from typing import Any
+
+import pytest
+
+from streamkit.cluster.placement import ClusterSources, Move, NodeLoad, better_move, capacities
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.errors import ConfigError
+from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.multiprocess.process_count import SourceLoad
+from streamkit.runtime.observe.report_merge import WorkerReport
+
+
+class Node:
+    """A node that keeps its orders."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.takes_sources, self.orders = name, True, list[tuple[str, Any]]()
+
+    def send(self, order: str, value: Any = None) -> None:
+        self.orders.append((order, value))
+
+    def added(self) -> list[str]:
+        return [value.id for order, value in self.orders if order == "add"]
+
+
+def cameras(*ids: str) -> list[Any]:
+    lines = [f"  {id_}: rtsp://127.0.0.1:9/{id_}" for id_ in ids]
+    return read_text("\n".join(["sources:", *lines, "stages:", "  jsonl: {path: x}"])).sources
+
+
+def sources_of(*ids: str, capacity: dict[str, float] | None = None) -> ClusterSources:
+    known = capacity or {}
+    return ClusterSources(
+        cameras(*ids), set(), lambda source: SourceLoad(30.0, 0.1, live=True), lambda node: known.get(node.name, 1.0)
+    )
+
+
+def report(sources: ClusterSources, node: Node, frames: int) -> None:
+    """Let a node report the frames of each of its sources."""
+    numbers = {value.id: value.number for order, value in node.orders if order == "add"}
+    states = {id_: SourceState(frames=frames, last=(frames - 1, frames / 30, 0.0), state="running") for id_ in numbers}
+    sources.update(node, WorkerReport(states=states, numbers=numbers))
+
+
+def test_a_node_is_as_strong_as_it_measures():
+    found = capacities({
+        "busy": NodeLoad(2.0, 0.5, 4.0),  # half busy with 2: entirely with 4
+        "idle": NodeLoad(0.1, 0.02, 8.0),  # says little: as many cores as `busy`, twice
+        "new": NodeLoad(0.0, None, 40.0),
+    })  # fmt: skip
+    assert found == {"busy": 4.0, "idle": 8.0, "new": 40.0}
+    assert capacities({"new": NodeLoad(0.0, None, 4.0)}) == {"new": 4.0}
+
+
+def test_a_source_moves_only_from_an_overloaded_node_to_one_with_room():
+    sources = {"b": {"small": 0.1, "large": 0.3}, "a": {"small": 0.2, "large": 0.6}}
+    assert better_move({"a": 0.95, "b": 0.2}, sources) == Move("large", "a", "b")
+    assert better_move({"a": 0.95, "b": 0.5}, sources) == Move("small", "a", "b")
+    assert better_move({"a": 0.75, "b": 0.0}, sources) is None  # the tracks are worth more
+    assert better_move({"a": 0.95, "b": 0.65}, sources) is None
+    assert better_move({"a": 0.95}, sources) is None
+
+
+def test_sources_wait_for_a_node_and_go_to_the_least_loaded():
+    sources = sources_of("one", "two", "three", capacity={"strong": 2.0})
+    assert sources.place_waiting() == []
+    assert {state.message for state in sources.states.values()} == {"waits for a node"}
+    strong, weak = Node("strong"), Node("weak")
+    for node in (weak, strong):
+        sources.add_process(node)
+    assert sources.place_waiting() == []  # none was restarted
+    assert (len(strong.added()), len(weak.added())) == (2, 1)
+    sources.place_waiting()
+    assert (len(strong.added()), len(weak.added())) == (2, 1)
+
+
+def test_a_source_of_a_lost_node_continues_on_another_or_waits_for_one():
+    sources, a, b = sources_of("one", "two"), Node("a"), Node("b")
+    for node in (a, b):
+        sources.add_process(node)
+    sources.place_waiting()
+    for node in (a, b):
+        report(sources, node, 100)
+    b.takes_sources = False
+    (moved,) = sources.lose(b, crashed=False)
+    assert moved.id in a.added()
+    order = next(value for kind, value in a.orders if kind == "add" and value.id == moved.id)
+    assert order.after is not None
+    assert order.after[0] >= 99  # no index comes twice
+    a.takes_sources = False
+    assert sources.lose(a, crashed=False) == []
+    assert {one.message for one in sources.states.values()} == {"its node is lost; waits for another"}
+    c = Node("c")
+    sources.add_process(c)
+    assert {one.id for one in sources.place_waiting()} == {"one", "two"}
+    assert sorted(c.added()) == ["one", "two"]
+
+
+def test_lost_nodes_are_no_source_s_fault_but_crashes_may_be():
+    for crashed, state in ((False, "reconnecting"), (True, "failed")):
+        sources = sources_of("one")
+        nodes = [Node(str(number)) for number in range(7)]
+        for node in nodes:
+            sources.add_process(node)
+        sources.place_waiting()
+        for _ in range(6):
+            owner = sources.owner("one")
+            assert isinstance(owner, Node)
+            report(sources, owner, 10)
+            owner.takes_sources = False
+            sources.lose(owner, crashed=crashed)
+            if sources.states["one"].error:
+                break
+        assert sources.states["one"].state == state
+
+
+def test_a_source_that_moves_is_read_by_one_node_at_a_time():
+    sources, a, b = sources_of("one"), Node("a"), Node("b")
+    for node in (a, b):
+        sources.add_process(node)
+    sources.place_waiting()
+    before, after = (a, b) if a.added() else (b, a)
+    report(sources, before, 50)
+    sources.move("one", after)
+    assert before.orders[-1] == ("remove", "one")
+    assert sources.finish_moves(lambda node, id_: True) == []
+    assert after.added() == []
+    assert [one.id for one in sources.finish_moves(lambda node, id_: False)] == ["one"]
+    assert after.added() == ["one"]
+    assert sources.owner("one") is after
+
+
+def test_changes_without_a_node():
+    sources = sources_of("one", "two")
+    with pytest.raises(ConfigError, match="no node of the cluster is ready"):
+        sources.add(cameras("three")[0])
+    sources.pause("one")
+    sources.remove("two")
+    assert list(sources.states) == ["one"]
+    node = Node("a")
+    sources.add_process(node)
+    sources.place_waiting()
+    ((_, order),) = node.orders
+    assert (order.id, order.paused) == ("one", True)
+    sources.remove("one")
+    assert sources.removed.sources == 1
