@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names layers, files, classes and functions that exist."""
+"""ARCHITECTURE.md and its pages name layers, files, classes and functions that exist."""
 
 import ast
 import re
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("architecture-*.md"))]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 PLACES = [ROOT, ROOT / "streamkit"]
 SYMBOLS = sorted(set(re.findall(r"([a-z_/]+\.py):([A-Za-z_.]*[A-Za-z_])", TEXT)))
 PATHS = sorted({path for path in re.findall(r"`([a-z_/0-9]+(?:\.py|/))`", TEXT) if "/" in path})

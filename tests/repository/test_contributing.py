@@ -9,10 +9,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     "CONTRIBUTING.md",
+    "docs/contributing-map.md",
     "SECURITY.md",
     *(f"docs/decisions/{one.name}" for one in (ROOT / "docs/decisions").iterdir()),
 ]
-TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+TEXT = "\n\n".join((ROOT / name).read_text(encoding="utf-8") for name in PAGES[:2])
 FOLDERS = r"(?:streamkit|tests|docs|models|examples|plugins|samples|\.ci|\.github)"
 LATER = {"docs/soaks/"}  # made by a command
 

@@ -115,11 +115,6 @@ PYTHON = [one for one in ALL if one.language in ("python", "py")]
 
 
 MAX_WORDS = 1500
-TOO_LONG = {  # pages that are still too long; a page that no longer is must be removed here
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-}
-
 OPTIONS_OF = {  # the pages that have every option of a stage
     "line_counter": ["analytics.md"],
     "zone": ["analytics.md"],
@@ -147,7 +142,6 @@ def test_pages_and_snippets_are_found():
     assert len(PARTS) > 10
     assert CARDS
     assert PYTHON
-    assert set(NAMES) >= TOO_LONG
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -246,7 +240,7 @@ def commands_of(name):
         for part in re.split(r"&&|\|\|?|;", line):
             command = re.match(r"\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:python run\.py|streamkit) +(\S.*)", part)
             if command and "…" not in part and "..." not in part:
-                words = shlex.split(re.sub(r"\s[12]?>>?.*", "", command[1]), comments=True)
+                words = shlex.split(re.sub(r"\s[12]?>>?(?!=).*", "", command[1]), comments=True)
                 yield part.strip(), [word for word in words if word != "&"]
 
 
@@ -293,9 +287,7 @@ def test_a_wrong_command_is_found():
 def test_no_page_is_too_long_to_read(name):
     """Pages that are made by code, such as reports of soaks, and the changelog, may be longer."""
     words = len(text_of(name).split())
-    if name in TOO_LONG:
-        assert words > MAX_WORDS, f"{name} has {words} words: remove it from TOO_LONG"
-    elif name != "CHANGELOG.md" and not name.startswith("docs/soaks/"):
+    if name != "CHANGELOG.md" and not name.startswith("docs/soaks/"):
         assert words <= MAX_WORDS, f"{name} has {words} words, the limit is {MAX_WORDS}: split it by task"
 
 
