@@ -220,6 +220,7 @@ def test_video_ends_when_the_source_is_removed_and_when_something_is_hidden(root
 # -------------------------------------------------------------------------------------------------- cameras and clients
 
 
+@pytest.mark.long
 def test_a_camera_that_comes_back_goes_on_and_another_size_starts_again(root, rtsp, tmp_path):
     coded.clip(tmp_path / "gate.mp4", 250)
     coded.clip(tmp_path / "wide.mp4", 250, size=(400, 240))
