@@ -113,7 +113,7 @@ def _log_levels() -> dict[str, int]:
 
 @pytest.fixture(autouse=True)
 def _messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """End what `support.messages.collect` began, and undo `--log-level` and `--log-format` of commands in this process."""
+    """End what `support.messages.collect` began, and undo `--log-level` and `--log-format` of commands run here."""
     before = _log_levels()
     for name in (FORMAT_VARIABLE, LEVEL_VARIABLE):
         monkeypatch.setenv(name, "")  # so that it is restored
