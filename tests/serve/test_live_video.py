@@ -278,7 +278,8 @@ def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
             await anyio.sleep(0.05)
             generation = live.viewed("gone")
             live.put("gone", LiveStart(generation, "avc1.42c01e", 64, 48, b"init"))
-            await anyio.sleep(0.05)
+            while len(slow.got) < 2:  # from then on, nothing is read
+                await anyio.sleep(0.01)
             for number in range(10 * MAX_WAITING):
                 live.put("gone", LiveFragment(b"%d," % number, number % 50 == 0))
                 await anyio.sleep(0)
