@@ -228,9 +228,11 @@ class Node:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes that a detector knows, from its model card or its options; empty if unknown before the run."""
+        """The classes that a detector knows, from its prompts, its model card or its options; empty if unknown before the run."""
         if name := self.type.spec.labels_attribute:
             return tuple(getattr(self.type(**self.options), name) or ())
+        if prompts := self.options.get("prompts"):
+            return tuple(prompts)
         return tuple(getattr(self.options.get("model"), "labels", ()))
 
     def problem(self, text: str, *path: Any) -> Problem:

@@ -292,6 +292,7 @@ class Batch:
         rows: (r,) int32 on the host, ascending: the frame of each row of tensor, geometry and outputs, if rows are
             parts of frames (tiles, objects) and a frame may have any number of them; None if row i is frame i.
         crops: within a composite with `of:`, the rectangles that the rows show; see `streamkit/core/crops.py`.
+        prompts: the prompt of each class of the outputs, empty text for a class without; () for a network without.
         tables: detections by the id of the detector. A value may be a function that returns a table which is still
             being copied from the device; `table(name)` waits for it.
         sequence: the batch's number, from 0.
@@ -316,6 +317,7 @@ class Batch:
     crops: Crops | None = None
     lines: list[bytes] | None = None
     trace: SampledBatch | None = None
+    prompts: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -360,6 +362,7 @@ class Batch:
             self.sequence,
             rows=None if self.rows is None else new_row[self.rows[mine]],
             crops=None if self.crops is None else self.crops.take(mine),
+            prompts=self.prompts,
         )
 
     @staticmethod
@@ -386,6 +389,7 @@ class Batch:
             like.ended,
             rows=None if first.rows is None else np.repeat(np.arange(len(parts), dtype=np.int32), used),
             crops=Crops.join([part.crops for part in parts]),
+            prompts=first.prompts,
         )
 
     def __repr__(self) -> str:

@@ -27,6 +27,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class TextSpec:
+    """How a text becomes an embedding, or tokens.
+
+    Attributes:
+        tokenizer: the tokenizer.json, absolute.
+        encoder: the ONNX file of the text encoder, absolute; None if the network itself takes tokens.
+        template: the text around a prompt, with `{}` in its place.
+        length: tokens that a text is padded to; None for the length in the file, or that of the text.
+        pad_id: the token that pads; None for that of the tokenizer.
+    """
+
+    tokenizer: Path
+    encoder: Path | None = None
+    template: str = "{}"
+    length: int | None = None
+    pad_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """One network: its file, its input and how its output is decoded.
 
@@ -44,6 +63,7 @@ class Card:
         select: which of a raw DETR's queries and classes become objects, one of `card_keys.SELECTS`; empty for the
             family's default, see `families.detr`.
         decoder: the family of a plugin; None for a built-in one.
+        text: how texts become its second input, or the text encoder that belongs to it; None if it knows no texts.
         score: default of a stage's `min_score`, 0..1.
         iou: default of a stage's `iou`, 0..1.
         license: of the network's weights.
@@ -66,6 +86,12 @@ class Card:
     skeleton: Skeleton | None = None
     select: str = ""
     decoder: PluginFamily | None = None
+    text: TextSpec | None = None
+
+    @property
+    def takes_prompts(self) -> bool:
+        """Whether its classes are the prompts that a stage gives it."""
+        return self.text is not None and self.task != "embed"
 
     @property
     def derived(self) -> bool:
@@ -128,6 +154,9 @@ def card_from(
         "input": InputSpec(**keys["input"]),
         "skeleton": keys.get("skeleton", keypoints),
     }
+    if (text := keys.get("text")) is not None:
+        paths = {name: (folder / text[name]).resolve() for name in ("tokenizer", "encoder") if name in text}
+        keys["text"] = TextSpec(**{**text, **paths})
     if keys["family"] in families:
         keys["decoder"] = families[keys["family"]].for_input(keys["input"].size)
     return Card(path.stem, path.absolute(), **keys)

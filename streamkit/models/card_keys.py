@@ -206,6 +206,20 @@ def labels(value: Any, info: Any) -> tuple[str, ...]:
     return found
 
 
+def template(value: Any) -> str:
+    """Validate a text with one `{}` in it, which a prompt replaces."""
+    found = text(value)
+    require(found.count("{}") == 1, value, 'a text with one {} in it, such as "a photo of a {}"')
+    return found
+
+
+def token(value: Any) -> int:
+    """Validate the number of a token, from 0."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    require(whole and value >= 0, value, "a whole number from 0")
+    return int(value)
+
+
 # -------------------------------------------------------------------------------------------------------- the keys
 
 
@@ -253,6 +267,22 @@ class InputKeys(TypedDict, total=False):
     ]
 
 
+class TextKeys(TypedDict, total=False):
+    """The keys of `text`, see `streamkit.models.card.TextSpec`."""
+
+    tokenizer: Required[Annotated[str, _By(text, "path"), "the tokenizer.json, relative to the card"]]
+    encoder: Annotated[
+        str,
+        _By(text, "path"),
+        "the ONNX file of the text encoder, relative to the card; left out if the network itself takes tokens",
+    ]
+    template: Annotated[str, _By(template, "text with {}"), "what the encoder is given, such as a photo of a {}"]
+    length: Annotated[
+        int, _By(positive, "whole number from 1"), "tokens that a text is padded to; by default that of the file"
+    ]
+    pad_id: Annotated[int, _By(token, "whole number from 0"), "the token that pads; by default that of the tokenizer"]
+
+
 class CardKeys(TypedDict, total=False):
     """The keys of a card, see `Card`. A validator sees the values of the keys above it."""
 
@@ -261,12 +291,17 @@ class CardKeys(TypedDict, total=False):
     file: Required[Annotated[str, _By(text, "path"), "the ONNX file, relative to the card"]]
     url: Annotated[str, _By(url), "http or https address from which `models pull` gets the file; needs sha256"]
     sha256: Annotated[str, _By(sha256, "64 hexadecimal digits"), "SHA-256 of the file"]
-    input: Required[InputKeys]
+    input: Required[Annotated[InputKeys, "how a frame becomes the network's input"]]
+    text: Annotated[
+        TextKeys,
+        "how prompts become an input of an open-vocabulary network (tasks detect and segment), or the text encoder "
+        "beside an image encoder (task embed)",
+    ]
     labels: Annotated[
         tuple[str, ...],
         _By(labels, "list of text, file or known list"),
         f"class names: a list, a text file with one name per line, or {', '.join(KNOWN)}; required except for the "
-        "task embed",
+        "task embed and for networks with text",
     ]
     score: Annotated[float, _SHARE, "default of a stage's min_score"]
     iou: Annotated[float, _SHARE, "default of a stage's iou"]
@@ -286,6 +321,10 @@ class CardKeys(TypedDict, total=False):
     skeleton: Annotated[
         Skeleton, _By(skeleton, "list of pairs"), "the lines between keypoints, such as [[left_hip, left_knee]]"
     ]
+
+
+_NESTED: dict[str, Any] = {"input": InputKeys, "text": TextKeys}
+_WITH_TEXT = ("detect", "segment", "embed")
 
 
 class CardKey(NamedTuple):
@@ -320,14 +359,11 @@ def _keys_of(kind: Any, above: str, defaults: Mapping[str, Any]) -> Iterator[Car
         origin: Any = get_origin(hint)
         name, required = f"{above}{key}", origin is Required
         inner = get_args(hint)[0] if required else hint
-        marks = getattr(inner, "__metadata__", ())
-        if marks:
-            what = next(one.what for one in marks if isinstance(one, _By))
-            help_ = next(one for one in marks if isinstance(one, str))
-            yield CardKey(name, what, required, defaults.get(name), help_)
-        else:
-            yield CardKey(name, "mapping", required, None, "how a frame becomes the network's input")
-            yield from _keys_of(inner, f"{name}.", defaults)
+        marks = inner.__metadata__
+        what = next((one.what for one in marks if isinstance(one, _By)), "mapping")
+        yield CardKey(name, what, required, defaults.get(name), next(one for one in marks if isinstance(one, str)))
+        if what == "mapping":
+            yield from _keys_of(get_args(inner)[0], f"{name}.", defaults)
 
 
 @cache
@@ -335,7 +371,8 @@ def _adapter() -> Any:
     from pydantic import ConfigDict, TypeAdapter, with_config
 
     forbid = with_config(ConfigDict(extra="forbid"))
-    forbid(InputKeys)
+    for keys in _NESTED.values():
+        forbid(keys)
     return TypeAdapter(forbid(CardKeys))
 
 
@@ -364,8 +401,15 @@ def read_keys(
         found = _adapter().validate_python(plain, context=_CardContext(folder, families or {}))
     except ValidationError as error:
         errors = error.errors(include_url=False)
-    if plain.get("task") in ("detect", "classify", "segment", "pose") and "labels" not in plain:
+    task, has_text = plain.get("task"), "text" in plain
+    if task in ("detect", "classify", "segment", "pose") and "labels" not in plain and not has_text:
         errors.append({"type": "missing", "loc": ("labels",)})
+    if has_text and task in ("classify", "pose"):
+        problems.append(root.problem(f"text is for the tasks {', '.join(_WITH_TEXT)}, not for {task}", "text"))
+    if has_text and task in ("detect", "segment") and "labels" in plain:
+        problems.append(root.problem("the prompts are the labels of a network with text: leave labels out", "labels"))
+    if task == "embed" and isinstance(plain.get("text"), dict) and "encoder" not in plain["text"]:
+        errors.append({"type": "missing", "loc": ("text", "encoder")})
     problems += _problems(root, errors)
     if "url" in plain and "sha256" not in plain:
         problems.append(root.problem("url needs sha256 beside it, the sum that the fetched file must have", "url"))
@@ -383,7 +427,7 @@ def _problems(root: YamlNode, errors: list[Any]) -> Iterator[Problem]:
         if key == "skeleton" and ("keypoints",) in places:
             continue
         parent, name = root.follow(path)[0], ".".join(error["loc"])
-        known = list((InputKeys if path else CardKeys).__annotations__)
+        known = list((_NESTED[path[0]] if path else CardKeys).__annotations__)
         if error["type"] == "missing":
             if key not in {nearest(other, known) for other in parent.value if other not in known}:
                 yield parent.problem(f"the key '{name}' is missing")
@@ -397,4 +441,5 @@ def _text(error: Any) -> str:
     """Return what the value must be."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
-    return f"must be a mapping such as {{size: [640, 640], color: rgb}}, got {error['input']!r}"
+    example = "{size: [640, 640], color: rgb}" if error["loc"] == ("input",) else "{tokenizer: tokenizer.json}"
+    return f"must be a mapping such as {example}, got {error['input']!r}"

@@ -93,6 +93,45 @@ def names_a_layer(file: Path, *names: str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
+    inputs, outputs, metadata = _read(file, size)
+    image = _image_input(file, inputs)
+    dtype = _IMAGE_DTYPES.get(image.dtype.name)
+    if dtype is None:
+        raise ModelError(f"{file} takes images as {image.dtype}; export it with float32, float16 or uint8")
+    channels_last = image.shape[1] != 3 and image.shape[3] == 3
+    height, width = image.shape[1:3] if channels_last else image.shape[2:4]
+    return ModelInfo(
+        file=file,
+        inputs=inputs,
+        outputs=outputs,
+        image_input=image.name,
+        layout="nhwc" if channels_last else "nchw",
+        dtype=dtype,
+        batch=image.shape[0],
+        size=None if width is None or height is None else (width, height),
+        metadata=metadata,
+    )
+
+
+def inspect_tensors(file: Path) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
+    """Read the inputs and the outputs of an ONNX file of any kind; cached until the file changes.
+
+    Raises:
+        ModelError: it is missing, or is not an ONNX model that ONNX Runtime can read.
+    """
+    if not file.is_file():
+        raise ModelError(f"there is no file {file}")
+    stat = file.stat()
+    return _tensors(file, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _tensors(file: Path, changed_ns: int, size: int) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
+    return _read(file, size)[:2]
+
+
+def _read(file: Path, size: int) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo], dict[str, str]]:
+    """Return the inputs, the outputs and the metadata of an ONNX file."""
     ort = need_onnxruntime()
     if size < 1024 and file.read_bytes().startswith(b"version https://git-lfs"):
         raise ModelError(f"{file} is Git LFS's pointer to a model, not the model; fetch it with: git lfs pull")
@@ -111,23 +150,7 @@ def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
         raise ModelError(_unreadable(file, short(error))) from None
     inputs = {node.name: _tensor(file, node) for node in session.get_inputs()}
     outputs = {node.name: _tensor(file, node) for node in session.get_outputs()}
-    image = _image_input(file, inputs)
-    dtype = _IMAGE_DTYPES.get(image.dtype.name)
-    if dtype is None:
-        raise ModelError(f"{file} takes images as {image.dtype}; export it with float32, float16 or uint8")
-    channels_last = image.shape[1] != 3 and image.shape[3] == 3
-    height, width = image.shape[1:3] if channels_last else image.shape[2:4]
-    return ModelInfo(
-        file=file,
-        inputs=inputs,
-        outputs=outputs,
-        image_input=image.name,
-        layout="nhwc" if channels_last else "nchw",
-        dtype=dtype,
-        batch=image.shape[0],
-        size=None if width is None or height is None else (width, height),
-        metadata=dict(session.get_modelmeta().custom_metadata_map),
-    )
+    return inputs, outputs, dict(session.get_modelmeta().custom_metadata_map)
 
 
 _NEW_FORMAT = (
@@ -231,11 +254,10 @@ def check_model(card: Card) -> Card:
             f"{card.file.name} takes images of whole numbers (uint8), and scale {spec.scale:.4g} leaves few of them; "
             f"such networks scale by themselves: in a card, set input.scale: 1, mean: 0 and std: 1{_card_of(card)}"
         )
-    unknown = info.inputs.keys() - {info.image_input} - reads.extra_inputs(np.ones((1, 2), np.int64), np).keys()
-    if unknown:
-        problems.append(f"family {card.family} has no value for the input {', '.join(sorted(unknown))}")
+    problems += _other_inputs(card, reads, info)
+    classes = _classes(card, info)
     try:
-        reads.check({name: output.dims for name, output in info.outputs.items()}, len(card.labels))
+        reads.check({name: output.dims for name, output in info.outputs.items()}, classes)
     except ValueError as error:
         problems.append(str(error))
     else:
@@ -244,6 +266,40 @@ def check_model(card: Card) -> Card:
         raise wrong(card, *problems)
     spec = dataclasses.replace(card.input, layout=info.layout, dtype=info.dtype)
     return dataclasses.replace(card, input=spec)
+
+
+def _other_inputs(card: Card, reads: Family, info: ModelInfo) -> list[str]:
+    """Return problems with the inputs beside the images."""
+    from streamkit.models.prompts import prompt_input
+    from streamkit.models.text_encoder import TextEncoder
+
+    if card.text is not None:
+        try:
+            if card.takes_prompts:
+                prompt_input(card, info)
+                return []
+            TextEncoder(card)
+        except ModelError as error:
+            return [problem.text for problem in error.problems]
+        except ValueError as error:
+            return [str(error)]
+    unknown = info.inputs.keys() - {info.image_input} - reads.extra_inputs(np.ones((1, 2), np.int64), np).keys()
+    if not unknown:
+        return []
+    way = "; if it takes texts, write a card with text: {encoder: ..., tokenizer: ...}" if card.task != "embed" else ""
+    return [f"family {card.family} has no value for the input {', '.join(sorted(unknown))}{way}"]
+
+
+def _classes(card: Card, info: ModelInfo) -> int:
+    """Return the number of classes that the outputs must have; with prompts, as many as the network takes."""
+    if not card.takes_prompts:
+        return len(card.labels)
+    from streamkit.models.prompts import prompt_input
+
+    try:
+        return prompt_input(card, info).slots or 1
+    except (ModelError, ValueError):
+        return 1
 
 
 def _card_of(card: Card) -> str:

@@ -17,6 +17,7 @@ from streamkit.core.errors import DeviceError
 from streamkit.models.io_binding import IoBinding
 from streamkit.models.network import inspect, not_run
 from streamkit.models.providers import nodes_by_provider, open_session, provider_options
+from streamkit.models.shared_inputs import SharedInputs
 from streamkit.models.tensorrt import tensorrt_options
 
 P = ParamSpec("P")
@@ -49,6 +50,7 @@ class Session:
         quick: bool = False,
         batch_sizes: Sequence[int] = (),
         size: tuple[int, int] | None = None,
+        shared: SharedInputs | None = None,
     ) -> None:
         """Load the network.
 
@@ -68,6 +70,7 @@ class Session:
             batch_sizes: the batch sizes that will occur: TensorRT builds one engine for all of them. Other providers
                 do not need them.
             size: width and height of the images, likewise.
+            shared: inputs beside the images that `run` takes if it is given no others.
 
         Raises:
             ModelError: the file cannot be used.
@@ -81,7 +84,7 @@ class Session:
             raise DeviceError("cuda_graph needs device: cuda")
         names = tuple(providers) or (("cuda", "cpu") if device.kind == "cuda" else ("cpu",))
         stream = _own_stream(device) if device.kind == "cuda" else 0
-        self._one_engine = "tensorrt" in names
+        self._one_engine, self._shared = "tensorrt" in names, shared or SharedInputs()
         tensorrt = None
         if self._one_engine and device.kind == "cuda":
             tensorrt = tensorrt_options(self.info, cuda_graph, self._profile(batch_sizes, size))
@@ -93,12 +96,13 @@ class Session:
         self._gpu = self._bind(self._session) if device.kind == "cuda" else None
         self._by_batch: dict[int, IoBinding] = {}
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, Array], shared: SharedInputs | None = None) -> dict[str, Array]:
         """Run a batch.
 
         Args:
             feeds: every input by name, C-contiguous and of the file's dtype; names that the network lacks are ignored.
                 On a GPU the images must be on the device; a small extra input may be on the host and is copied.
+            shared: the inputs that all images share; by default those of the constructor.
 
         Returns:
             Every output by name, on the session's device. On a GPU they are complete once the session's stream reaches
@@ -107,14 +111,15 @@ class Session:
         Raises:
             ValueError: an input is missing, or has the wrong dtype or rank.
         """
-        feeds = self._checked(feeds)
+        shared = self._shared if shared is None else shared
+        feeds = self._checked(feeds, shared)
         rows, step = len(feeds[self.image_input]), self._step
         if step is None or (rows == step and not self._quick):
-            return self._run(feeds)
+            return self._run({**feeds, **shared.of(rows)})
         parts = []
         for first in range(0, rows, step):
             part = {name: _rows(feed, first, step) if len(feed) == rows else feed for name, feed in feeds.items()}
-            parts.append(self._run(part))
+            parts.append(self._run({**part, **shared.of(step)}))
             if self._quick and self._gpu:  # otherwise another session's CUDA calls would wait for all queued work
                 self._gpu.stream.synchronize()
         xp = array_module(feeds[self.image_input])
@@ -153,8 +158,10 @@ class Session:
         for batch in order:
             if outputs and dropped():
                 break
+            shared = self._shared.of(batch)
             feeds = {
-                name: self.device.xp.zeros(self._shape(name, batch, size), i.dtype) for name, i in self.inputs.items()
+                name: shared[name] if name in shared else self.device.xp.zeros(self._shape(name, batch, size), i.dtype)
+                for name, i in self.inputs.items()
             }
             if self._gpu:
                 another = self._by_batch and not self._one_engine
@@ -191,6 +198,8 @@ class Session:
         }
 
     def _shape(self, name: str, batch: int, size: tuple[int, int]) -> tuple[int, ...]:
+        if name in self._shared.arrays:
+            return self._shared.of(batch)[name].shape
         if name == self.image_input:
             width, height = size
             return (batch, 3, height, width) if self.layout == "nchw" else (batch, height, width, 3)
@@ -200,18 +209,19 @@ class Session:
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if self._gpu:
             return self._by_batch.get(len(feeds[self.image_input]), self._gpu).run(feeds)
-        return dict(zip(self.outputs, self._session.run(None, feeds), strict=True))
+        return dict(zip(self.outputs, self._session.run(None, dict(feeds)), strict=True))
 
-    def _checked(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def _checked(self, feeds: Mapping[str, Array], shared: SharedInputs) -> dict[str, Array]:
         for name, info in self.inputs.items():
-            if name not in feeds:
+            given = shared.arrays if name in shared.arrays else feeds
+            if name not in given:
                 raise ValueError(f"the network's input {name!r} is missing; given: {', '.join(feeds)}")
-            feed = feeds[name]
+            feed = given[name]
             if feed.dtype != info.dtype or feed.ndim != len(info.dims):
                 raise ValueError(
                     f"the network's input {name!r} is {info.dtype}{list(info.dims)}, got {feed.dtype}{list(feed.shape)}"
                 )
-        return {name: feeds[name] for name in self.inputs}
+        return {name: feeds[name] for name in self.inputs if name not in shared.arrays}
 
 
 def _rows(feed: Array, first: int, step: int) -> Array:

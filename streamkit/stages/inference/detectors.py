@@ -76,7 +76,7 @@ class DetectorBase(DetectionOptions, Composite):
     def parts(self) -> list[CompositePart]:
         """Return the parts with their options."""
         if self.of is None:
-            return network_parts(self, select_regions(self), [self.postprocess_part()])
+            return network_parts(self, select_regions(self), [self.postprocess_part()], own=("prompts",))
         return self.parts_of(self.of)
 
     def postprocess_part(self) -> CompositePart:
@@ -92,7 +92,7 @@ class DetectorBase(DetectionOptions, Composite):
         that fills its crop best is the object in question.
         """
         select = {"of": of, "every": 0.0, "track_ttl": 1.0, **pick_options(self, ("pad", "min_size"))}
-        decode = {**pick_options(self, ("model", "min_score", "iou", "labels")), "class_agnostic": True}
+        decode = {**pick_options(self, ("model", "min_score", "iou", "labels", "prompts")), "class_agnostic": True}
         return network_parts(
             self,
             [CompositePart("select", SelectObjects, select)],
@@ -101,6 +101,7 @@ class DetectorBase(DetectionOptions, Composite):
                 CompositePart("apply", self.apply_type, {"model": self.model, "of": of}),
             ],
             ("batch",),
+            ("prompts",),
         )
 
 
@@ -137,6 +138,7 @@ class Detect(DetectorBase):
             [CompositePart("select", SelectObjects, select)],
             [self.postprocess_part()],
             ("batch",),
+            ("prompts",),
         )
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 from streamkit.core.batch_buckets import sizes, steps
 from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch
+from streamkit.core.errors import describe
 from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.core.tasks import Future
 from streamkit.models.card import family_of
@@ -20,8 +21,11 @@ from streamkit.models.card_option import Model
 from streamkit.models.network import check_model, wrong
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.onnxruntime_package import need_onnxruntime
+from streamkit.models.prompts import Prompts, check_prompts, prepare
 from streamkit.models.session import Session, on_this_stream
+from streamkit.models.shared_inputs import SharedInputs
 from streamkit.models.tensorrt import EXPERIMENTAL
+from streamkit.models.text_encoder import tokenizers
 from streamkit.stages.inference.preprocess import Preprocess
 
 logger = logging.getLogger(__name__)
@@ -40,11 +44,19 @@ CudaGraph = Annotated[
 ]
 
 
-@stage("infer", reads="tensor", writes="outputs", splits_tensor=True, warms_up=True)
+PromptTexts = Annotated[
+    list[str] | None,
+    "what to find, in words, with an open-vocabulary network: [forklift, person without helmet]. The texts are the "
+    "labels of the objects.",
+]
+
+
+@stage("infer", reads="tensor", writes="outputs", splits_tensor=True, warms_up=True, changeable=("prompts",))
 class Infer(BatchStage):
     """Run an ONNX network on the batch's tensor.
 
     Inputs and outputs stay on the pipeline's device. Each requested provider must load: there is no silent fallback.
+    New prompts are embedded in the background, and a batch has either the old or the new ones.
     """
 
     model: Annotated[Model, "the model card."]
@@ -52,10 +64,17 @@ class Infer(BatchStage):
     threads: Threads = None
     cuda_graph: CudaGraph = False
     batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
+    prompts: PromptTexts = None
+
+    def __post_init__(self) -> None:
+        """Check the prompts."""
+        check_prompts(self.model, self.prompts)
 
     def probe(self) -> None:
-        """Check that ONNX Runtime is installed."""
+        """Check that ONNX Runtime is installed, and the tokenizer's package if the network takes prompts."""
         need_onnxruntime()
+        if self.model.takes_prompts:
+            tokenizers()
 
     def open(self) -> None:
         """Load the network and run every batch size once.
@@ -69,6 +88,8 @@ class Infer(BatchStage):
         self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, device)
         self._family = family_of(self._card)
         self._tuned: Future[Session] | None = None
+        self._prompts = self._prepare(self.prompts or ())
+        self._next: Future[Prompts] | None = None
         if "tensorrt" in self.providers:
             logger.warning(EXPERIMENTAL)
         soon = device.kind == "cuda" and not self.cuda_graph and not at_once
@@ -78,6 +99,31 @@ class Infer(BatchStage):
             tune = on_this_stream(self._load, device)
             self._tuned = self.context.runtime.future(lambda dropped: tune(dropped=dropped))
         self._report()
+
+    def changed(self) -> None:
+        """Begin to embed new prompts; the network goes on with the old ones until they are ready."""
+        texts = tuple(self.prompts or ())
+        check_prompts(self.model, texts or None)
+        if self._next is not None:
+            self._next.drop()
+        device, prepare = self.context.device, self._prepare
+        work = prepare if device.kind == "cpu" else on_this_stream(prepare, device)
+        self._next = self.context.runtime.future(lambda dropped: work(texts))
+
+    def _prepare(self, texts: Sequence[str]) -> Prompts:
+        if not self._card.takes_prompts:
+            return Prompts((), SharedInputs())
+        return prepare(self._card, texts, self.context.device)
+
+    def _switch(self) -> None:
+        """Take the new prompts if they are ready."""
+        if self._next is None or not self._next.ready:
+            return
+        found, self._next = self._next, None
+        try:
+            self._prompts = found.result()
+        except Exception as error:  # of the text encoder: the old prompts still work
+            logger.error(f"{self.context.id}: the new prompts are not used: {describe(error)}")
 
     def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:
 
@@ -91,10 +137,11 @@ class Infer(BatchStage):
             quick=quick,
             batch_sizes=self._sizes,
             size=card.input.size,
+            shared=self._prompts.shared,
         )
         shapes = session.warm(self._sizes, card.input.size, dropped)
         try:  # checked again on real outputs: a file may leave their shapes open
-            self._family.check(shapes, len(card.labels))
+            self._family.check(shapes, len(self._prompts.texts or card.labels))
         except ValueError as error:
             raise wrong(card, str(error)) from None
         return session
@@ -131,12 +178,14 @@ class Infer(BatchStage):
                 self._session, self._tuned = self._tuned.result(), None
             else:
                 self.context.counters.add(UNTUNED)
+        self._switch()
+        prompts = self._prompts
         tensor, shapes, xp = batch.tensor, self._shapes(batch), batch.xp
         lengths = steps(len(tensor), self._sizes)
 
         def run(rows: Any) -> dict[str, Any]:
             extra = self._family.extra_inputs(shapes[rows], xp)
-            return self._session.run({self._session.image_input: tensor[rows], **extra})
+            return self._session.run({self._session.image_input: tensor[rows], **extra}, prompts.shared)
 
         if isinstance(tensor, LazyRows):
             assert batch.crops is not None
@@ -148,7 +197,7 @@ class Infer(BatchStage):
                 name: parts[0][name] if len(parts) == 1 else xp.concatenate([part[name] for part in parts])
                 for name in (parts[0] if parts else ())
             }
-        batch.tensor = None
+        batch.tensor, batch.prompts = None, prompts.texts
         return batch
 
     def _shapes(self, batch: Batch) -> np.ndarray:
@@ -165,15 +214,19 @@ class Infer(BatchStage):
 
     def close(self) -> None:
         """Release the sessions."""
-        if (tuned := self.__dict__.get("_tuned")) is not None:
-            tuned.drop()
+        for name in ("_tuned", "_next"):
+            if (future := self.__dict__.pop(name, None)) is not None:
+                future.drop()
         self.__dict__.pop("_session", None)
-        self.__dict__.pop("_tuned", None)
+
+
+_INFER = ("model", "providers", "threads", "cuda_graph")
 
 
 def network_parts(
-    stage: Any, select: list[CompositePart], results: list[CompositePart], shared: tuple[str, ...] = ()
-) -> list[CompositePart]:
+    stage: Any, select: list[CompositePart], results: list[CompositePart], shared: tuple[str, ...] = (),
+    own: tuple[str, ...] = (),
+) -> list[CompositePart]:  # fmt: skip
     """Return the parts of a composite: `select`, then `preprocess` and `infer` with its options, then `results`.
 
     Args:
@@ -181,11 +234,12 @@ def network_parts(
         select: the parts that choose what the network runs on.
         results: the parts that decode and apply the outputs.
         shared: further options of both `preprocess` and `infer`, such as `batch`.
+        own: further options of `infer`, such as `prompts`.
     """
     return [
         *select,
         CompositePart("preprocess", Preprocess, pick_options(stage, ("model", *shared))),
-        CompositePart("infer", Infer, pick_options(stage, ("model", "providers", "threads", "cuda_graph", *shared))),
+        CompositePart("infer", Infer, pick_options(stage, (*_INFER, *shared, *own))),
         *results,
     ]
 

@@ -21,8 +21,10 @@ from streamkit.core.text import did_you_mean
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.models.families import CAUSES, FAMILIES, ReadOptions, begin_table
+from streamkit.models.prompts import check_prompts
 from streamkit.ops.boxes import iou_matrix
 from streamkit.ops.transfer import LateArray, fetch
+from streamkit.stages.inference.infer import PromptTexts
 from streamkit.stages.inference.inference_regions import InferenceRegions, Tiles, merge_regions
 
 NO_ROOM = "masks dropped: too large"
@@ -37,6 +39,21 @@ _MOST_LATE = 64
 """Batches whose masks or keypoints stay on the device while their tables are held, without being read."""
 _MakeTable = Callable[[], tuple[Detections, dict[str, int]]]
 """Returns a table, and how many boxes each cause removed."""
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """The classes of a network's outputs.
+
+    Attributes:
+        labels: their names.
+        options: the options that they are decoded with.
+        ids: for prompts, the number of each among all prompts so far; None for fixed classes.
+    """
+
+    labels: tuple[str, ...]
+    options: ReadOptions
+    ids: np.ndarray | None = None
 
 
 @dataclass(eq=False)
@@ -56,6 +73,7 @@ class DetectionOptions:
         "default of its best class only. For the families yolov5, yolov8, yolov8_seg and yolov8_pose.",
     ] = False
     labels: Annotated[list[str] | None, "keep these classes only."] = None
+    prompts: PromptTexts = None
     top_k: Annotated[Count, "maximum number of objects per frame; the best are kept."] = 300
     min_size: Annotated[Pixels, "minimum shorter side of a box or, with `of`, of an object, in source pixels."] = 0.0
     max_size: Annotated[Pixels | None, "discard boxes whose longer side is above this, in source pixels."] = None
@@ -74,11 +92,15 @@ class DetectionOptions:
 
     def __post_init__(self) -> None:
         """Check that the model has the labels, and that the regions are valid."""
+        check_prompts(self.model, self.prompts)
+        if self.prompts and self.labels is not None:
+            raise ValueError("prompts are the labels: leave labels out, or remove the prompts that you do not want")
         named = [*(self.labels or []), *(self.min_score if isinstance(self.min_score, dict) else [])]
-        known = self.model.labels
+        known = self.prompts or self.model.labels
         unknown = [f"no class {name!r}{did_you_mean(name, known)}" for name in named if name not in known]
         if unknown:
-            raise ValueError(f"{self.model.name} has {' and '.join(unknown)}")
+            what = "prompts" if self.prompts else self.model.name
+            raise ValueError(f"{what} has {' and '.join(unknown)}")
         if self.multi_label and not family_of(self.model).several:
             reading = ", ".join(name for name, one in FAMILIES.items() if one.several)
             raise ValueError(
@@ -94,7 +116,17 @@ class DetectionOptions:
     writes="detections",
     splits_outputs=True,
     warms_up=True,
-    changeable=("min_score", "iou", "class_agnostic", "multi_label", "labels", "top_k", "min_size", "max_size"),
+    changeable=(
+        "min_score",
+        "iou",
+        "class_agnostic",
+        "multi_label",
+        "labels",
+        "prompts",
+        "top_k",
+        "min_size",
+        "max_size",
+    ),
 )
 class Postprocess(DetectionOptions, BatchStage):
     """Decode the network's outputs: thresholds, boxes in source pixels, non-max suppression.
@@ -110,19 +142,26 @@ class Postprocess(DetectionOptions, BatchStage):
         self._table = self.context.id.split(".", 1)[0]
         self._removed: deque[Mapping[str, int]] = deque()
         self._late: deque[weakref.ref[LateArray]] = deque()
+        self._known: list[str] = []
         self.changed()
 
     def changed(self) -> None:
-        """Compute the threshold of each class."""
-        card = self.model
-        given = self.min_score
+        """Compute the threshold of each class; learn new prompts, in the order of the changes."""
+        self._known = list(dict.fromkeys([*self._known, *(self.prompts or ())]))
+        self._of_prompts = {}
+        self._classes = self._classes_of(self.model.labels)
+
+    def _classes_of(self, labels: tuple[str, ...]) -> _Classes:
+        """Return the classes of a network with these labels, and the options that they are decoded with."""
+        card, given = self.model, self.min_score
         default = given if isinstance(given, (int, float)) else card.score
-        scores = np.full(max(1, len(card.labels)), default, np.float32)
+        scores = np.full(max(1, len(labels)), default, np.float32)
         for name, score in given.items() if isinstance(given, dict) else ():
-            scores[card.labels.index(name)] = score
-        if self.labels is not None:
-            scores[[name not in self.labels for name in card.labels]] = np.inf
-        self._read = ReadOptions(
+            if name in labels:
+                scores[labels.index(name)] = score
+        wanted = labels if self.labels is None else self.labels
+        scores[[name not in wanted or not name for name in labels]] = np.inf
+        options = ReadOptions(
             min_score=scores,
             iou=card.iou if self.iou is None else self.iou,
             agnostic=self.class_agnostic,
@@ -131,6 +170,18 @@ class Postprocess(DetectionOptions, BatchStage):
             min_size=self.min_size,
             max_size=np.inf if self.max_size is None else self.max_size,
         )
+        return _Classes(labels, options)
+
+    def _classes_in(self, batch: Batch) -> _Classes:
+        """Return the classes of a batch's outputs: its prompts, or those of the card."""
+        texts = batch.prompts
+        if not texts:
+            return self._classes
+        if texts not in self._of_prompts:
+            self._known = list(dict.fromkeys([*self._known, *filter(None, texts)]))
+            ids = np.array([self._known.index(text) if text else -1 for text in texts], np.int32)
+            self._of_prompts = {texts: replace(self._classes_of(texts), ids=ids)}
+        return self._of_prompts[texts]
 
     def process(self, batch: Batch) -> Batch:
         """Add the table named after the stage; on a GPU its copy to the host is under way when this returns."""
@@ -140,6 +191,7 @@ class Postprocess(DetectionOptions, BatchStage):
             make = self._merged(batch, sizes, make)
         elif batch.crops is None and batch.rows is not None:
             make = _of_frames(batch.rows, make)
+        make = self._renumbered(batch, make)
         table: dict[str, Detections] = {}
 
         def take() -> Detections:
@@ -151,37 +203,40 @@ class Postprocess(DetectionOptions, BatchStage):
             return table["made"]
 
         batch.tables[self._table] = take() if batch.xp is np else take
-        batch.outputs, batch.geometry, batch.rows, batch.crops = {}, None, None, None
+        batch.outputs, batch.geometry, batch.rows, batch.crops, batch.prompts = {}, None, None, None, ()
         self._count()
         return batch
 
     def _decode(self, batch: Batch, sizes: np.ndarray) -> _MakeTable:
         """Start to decode the outputs; the returned function makes the table."""
         assert batch.geometry is not None
-        geometry, outputs = batch.geometry, batch.outputs
+        geometry, outputs, classes = batch.geometry, batch.outputs, self._classes_in(batch)
         sizes = sizes if batch.rows is None else sizes[batch.rows]
         if isinstance(outputs, LazyOutputs):
             parts = [
-                (rows.start, self._decode_run(batch, of_run, geometry[rows], sizes[rows]))
+                (rows.start, self._decode_run(batch, of_run, geometry[rows], sizes[rows], classes))
                 for rows, of_run in outputs.runs()
             ]
             return lambda: _joined(parts)
-        return self._decode_run(batch, outputs, geometry, sizes)
+        return self._decode_run(batch, outputs, geometry, sizes, classes)
 
     def _decode_run(
-        self, batch: Batch, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray
+        self, batch: Batch, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray, classes: _Classes
     ) -> _MakeTable:
         if batch.xp is np or not self._family.host_only:
-            return self._decode_outputs(outputs, geometry, sizes)
+            return self._decode_outputs(outputs, geometry, sizes, classes)
         self.context.counters.add(ON_HOST)
         outputs = self._family.used(outputs, len(geometry))
         names, wait = list(outputs), fetch(list(outputs.values()))
-        return lambda: self._decode_outputs(dict(zip(names, wait(), strict=True)), geometry, sizes)()
+        return lambda: self._decode_outputs(dict(zip(names, wait(), strict=True)), geometry, sizes, classes)()
 
-    def _decode_outputs(self, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray) -> _MakeTable:
+    def _decode_outputs(
+        self, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray, classes: _Classes
+    ) -> _MakeTable:
         """Start to decode the outputs on their device; the returned function makes the table."""
         card = self.model
-        table, late = begin_table(self._family, outputs, geometry, sizes, card.input.size, self._read, card.labels)
+        size = card.input.size
+        table, late = begin_table(self._family, outputs, geometry, sizes, size, classes.options, classes.labels)
         if late is not None:
             self._bound(late)
 
@@ -204,7 +259,7 @@ class Postprocess(DetectionOptions, BatchStage):
 
     def _merged(self, batch: Batch, sizes: np.ndarray, make: _MakeTable) -> _MakeTable:
         """Make the table of the frames from that of their regions."""
-        crops, rows, geometry, options = batch.crops, batch.rows, batch.geometry, self._read
+        crops, rows, geometry, options = batch.crops, batch.rows, batch.geometry, self._classes_in(batch).options
         assert crops is not None
         assert rows is not None
         assert geometry is not None
@@ -214,6 +269,18 @@ class Postprocess(DetectionOptions, BatchStage):
             table, causes = make()
             found, more = merge_regions(table, regions, rows, crops, scale, sizes, options)
             return found, Counter(causes) + Counter(more)
+
+        return made
+
+    def _renumbered(self, batch: Batch, make: _MakeTable) -> _MakeTable:
+        """Number the classes of prompts by all prompts so far: a tracker below compares numbers over a change."""
+        ids, labels = self._classes_in(batch).ids, tuple(self._known)
+        if ids is None:
+            return make
+
+        def made() -> tuple[Detections, dict[str, int]]:
+            table, causes = make()
+            return table.with_columns(class_id=ids[table.class_id], labels=labels), causes
 
         return made
 
