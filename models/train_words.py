@@ -1,29 +1,28 @@
-"""Train the networks of words that ship: the detector and the crop tower of `demo-words.yaml` and `demo-words-crop.yaml`.
+"""Train the networks of words that ship: those of `demo-words.yaml` and `demo-words-crop.yaml`.
 
     python models/train_words.py --draw frames.pt       # draws scenes; two minutes on two cores
     python models/train_words.py --frames frames.pt     # trains on what was drawn; a quarter of an hour on two cores
 
 Draws street scenes (`samples.draw_street`), whose plan says what each object looks like, so that each has texts that
-are true of it: `car`, `red car`, `van`, `red van`, `person`, `person in red`, `bike`. The text tower and both image
-towers are trained on nothing else: the networks know these words, and no others. Seeds as in `train_demo.py`: from 1000
-on for training, 100 to 999 for the score printed at the end. The detector begins with the weights of `demo.onnx`.
+are true of it: `car`, `red car`, `van`, `red van`, `person`, `person in red`, `bike`. The detector keeps the weights of
+`demo.onnx` and learns an embedding for each of its places; the crop tower is trained from nothing. Neither is trained
+on anything else: the networks know these words, and no others. Seeds as in `train_demo.py`: from 1000 on for training,
+100 to 999 for the score printed at the end.
 
 Needs PyTorch, onnx, tokenizers and Pillow; drawing needs OpenCV and PyAV. Weights are stored as int8 with a scale for
-each output, and read as float32.
+each output channel, and read as float32.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import io
-import math
 import os
 import sys
 import tempfile
-import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,8 +33,9 @@ from torch.nn import functional
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from train_demo import HEIGHT, PAD, ROOM, TOP, WIDTH, augment  # noqa: E402
-from words_net import SIZE, CropTower, TextLoss, TextTower, WordsNet  # noqa: E402
+from demo_net import STRIDES, ciou  # noqa: E402
+from train_demo import HEIGHT, PAD, ROOM, TOP, WIDTH, detect  # noqa: E402
+from words_net import SIZE, CropTower, TextTower, WordsNet  # noqa: E402
 
 from samples.scene import plan  # noqa: E402
 from samples.score import ignored, mean_average_precision  # noqa: E402
@@ -128,88 +128,102 @@ def tokens() -> tuple[Tensor, Tensor]:
     return ids, (ids != 0).long()
 
 
-def train_detector(
-    net: WordsNet, text: TextTower, lessons: tuple[Tensor, ...], minutes: float, batch: int, rate: float
-) -> tuple[WordsNet, TextTower]:
-    """Train both for `minutes`; return the running means of their weights."""
-    images, boxes, labels = lessons
-    device = boxes.device
-    ids, mask = (one.to(device) for one in tokens())
-    both = torch.nn.ModuleList([net, text])
-    mean = copy.deepcopy(both).eval().requires_grad_(False)
-    loss_of = TextLoss(net, torch.from_numpy(truths()).to(device))
-    new = [net.scale, net.bias, *net.heads.parameters(), *text.parameters()]
-    own = {id(one) for one in new}
-    old = [one for one in net.parameters() if one.requires_grad and id(one) not in own]
-    optimizer = torch.optim.AdamW([{"params": new, "by": 1.0}, {"params": old, "by": 0.3}], rate, weight_decay=0.01)
-    start, step, shown = time.monotonic(), 0, torch.zeros((), device=device)
-    while (done := (time.monotonic() - start) / (60 * minutes)) < 1:
-        pick = torch.randint(len(images), (batch,))
-        most = int((labels[pick] != -1).sum(1).max())
-        seen = images[pick].to(device)
-        frames, aims, kinds = augment(
-            seen, boxes[pick][:, :most], labels[pick][:, :most], 1.0 if done < 0.85 else 0.0
-        )
-        for group in optimizer.param_groups:
-            group["lr"] = group["by"] * rate * min(1, (step + 1) / 50) * (0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            far, places = net.raw(frames.contiguous(memory_format=torch.channels_last))
-        texts = functional.normalize(text(ids, mask), dim=-1)[None]
-        loss = loss_of(far, net.logits(places.float(), texts), aims, kinds)
+class Places(NamedTuple):
+    """Places of training frames that lie in an object, by stride.
+
+    Attributes:
+        patches: (n, c, 3, 3) f16, what the network's `looks` see there.
+        texts: (n,) the most exact text of the object.
+        weights: (n,) f16, how well the place's box fits the object.
+    """
+
+    patches: Tensor
+    texts: Tensor
+    weights: Tensor
+
+
+@torch.no_grad()
+def places_of(net: WordsNet, images: Tensor, boxes: Tensor, labels: Tensor) -> list[Places]:
+    """Return the ten places of each object whose boxes fit best, for each stride."""
+    found: list[list[tuple[Tensor, ...]]] = [[] for _ in STRIDES]
+    for image, aims, kinds in zip(images, boxes, labels, strict=True):
+        frame = torch.full((1, 3, HEIGHT, WIDTH), PAD)
+        frame[:, :, TOP : TOP + 360] = image.permute(2, 0, 1).float() / 255
+        levels = net.seen(frame)
+        mine, sure = net.found(levels)
+        wanted = aims[kinds >= 0] + torch.tensor([0.0, TOP, 0.0, TOP])
+        overlap = ciou(mine[0].T[:, None], wanted[None], complete=False) * (sure[0, 0, :, None] > 0.05)
+        best = overlap.topk(10, dim=0)
+        owner = torch.full((overlap.shape[0],), -1)
+        fit = torch.zeros(overlap.shape[0])
+        for m in range(len(wanted)):
+            well = best.values[:, m] > torch.maximum(fit[best.indices[:, m]], torch.tensor(0.4))
+            owner[best.indices[well, m]], fit[best.indices[well, m]] = m, best.values[well, m]
+        texts, first = kinds[kinds >= 0], 0
+        for level, x in enumerate(net.around(frame, levels)):
+            count = x.shape[2] * x.shape[3]
+            rows = torch.nonzero(owner[first : first + count] >= 0)[:, 0]
+            patches = functional.unfold(x, 3, padding=1)[0].T[rows].reshape(len(rows), x.shape[1], 3, 3)
+            found[level].append((patches.half(), texts[owner[first + rows]], fit[first + rows]))
+            first += count
+    return [Places(*(torch.cat(part) for part in zip(*some, strict=True))) for some in found]
+
+
+def train_detector(net: WordsNet, text: TextTower, places: list[Places], steps: int) -> None:
+    """Train the embeddings of places, and the text tower, for which texts are true of an object."""
+    ids, mask = tokens()
+    true = torch.from_numpy(truths())
+    parameters = [*net.looks.parameters(), *net.match.parameters(), *text.parameters()]
+    optimizer = torch.optim.AdamW(parameters, 3e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, steps)
+    for step in range(steps):
+        texts, loss = functional.normalize(text(ids, mask), dim=-1), torch.zeros(())
+        for look, some in zip(net.looks, places, strict=True):
+            pick = torch.randint(len(some.texts), (768,))
+            seen = look[0](some.patches[pick].float())[:, :, 1:2, 1:2]
+            logits = net.match(look[2](look[1](seen))[..., 0], texts[None])[..., 0]
+            each = functional.binary_cross_entropy_with_logits(logits, true[some.texts[pick]], reduction="none")
+            loss = loss + (each.sum(1) * some.weights[pick]).mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(both.parameters(), 10.0)
         optimizer.step()
-        step += 1
-        keep = 0.99 * (1 - math.exp(-step / 100))
-        with torch.no_grad():
-            torch._foreach_lerp_(list(mean.parameters()), list(both.parameters()), 1 - keep)
-        shown = torch.lerp(shown, loss.detach(), 0.02)
-        if step % 50 == 0:
-            print(f"detector: step {step}  {done:4.0%}  loss {shown.item():.3f}", flush=True)
-    return mean[0], mean[1]
+        schedule.step()
+        if step % 200 == 0:
+            print(f"detector: step {step} of {steps}, loss {loss.item() / 3:.3f}", flush=True)
 
 
-def crops_of(images: Tensor, boxes: Tensor, rect: Tensor) -> Tensor:
-    """(n, 3, 64, 64) f32 crops, 0..1, of (n,) images; boxes (n, 4) in source pixels, moved by `rect` of their size."""
-    size = boxes[:, 2:] - boxes[:, :2]
-    boxes = boxes + rect * size.repeat(1, 2)
-    scale = torch.tensor([WIDTH, 360.0], device=boxes.device)
-    middle, half = (boxes[:, :2] + boxes[:, 2:]) / scale - 1, (boxes[:, 2:] - boxes[:, :2]) / scale
-    theta = torch.zeros(len(boxes), 2, 3, device=boxes.device)
-    theta[:, 0, 0], theta[:, 1, 1], theta[:, :, 2] = half[:, 0], half[:, 1], middle
-    grid = functional.affine_grid(theta, [len(boxes), 3, SIZE, SIZE], align_corners=False)
-    return functional.grid_sample(images.permute(0, 3, 1, 2).float() / 255, grid, padding_mode="border", align_corners=False)
+def crops_of(images: Tensor, boxes: Tensor, moved: Tensor) -> Tensor:
+    """(n, 3, 64, 64) f32 crops, 0..1, of (n,) images; boxes (n, 4) in source pixels, moved by shares of their size."""
+    boxes = boxes + moved * (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
+    views = []
+    for image, (x1, y1, x2, y2) in zip(images, boxes.round().int().tolist(), strict=True):
+        part = image[max(0, y1) : max(1, y2), max(0, x1) : max(1, x2)].permute(2, 0, 1)[None].float() / 255
+        views.append(functional.interpolate(part, (SIZE, SIZE), mode="bilinear", antialias=True))
+    return torch.cat(views)
 
 
-def train_crops(crops: CropTower, texts: Tensor, lessons: tuple[Tensor, ...], minutes: float, batch: int = 256) -> None:
+def train_crops(crops: CropTower, texts: Tensor, lessons: tuple[Tensor, ...], steps: int, batch: int = 192) -> None:
     """Train the crop tower against fixed embeddings of `TEXTS`, (P, 64) of length 1."""
     images, boxes, labels = lessons
-    device = boxes.device
-    true = torch.from_numpy(truths()).to(device)
+    true = torch.from_numpy(truths())
     frame, item = torch.nonzero(labels >= 0, as_tuple=True)
-    scale = torch.nn.Parameter(torch.tensor(10.0, device=device))
-    bias = torch.nn.Parameter(torch.tensor(-5.0, device=device))
-    rate = 2e-3
-    optimizer = torch.optim.AdamW([*crops.parameters(), scale, bias], rate, weight_decay=0.01)
-    start, step = time.monotonic(), 0
-    while (done := (time.monotonic() - start) / (60 * minutes)) < 1:
-        pick = torch.randint(len(frame), (batch,), device=device)
+    scale, bias = torch.nn.Parameter(torch.tensor(10.0)), torch.nn.Parameter(torch.tensor(-5.0))
+    optimizer = torch.optim.AdamW([*crops.parameters(), scale, bias], 3e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, steps)
+    crops.train()
+    for step in range(steps):
+        pick = torch.randint(len(frame), (batch,))
         which, one = frame[pick], item[pick]
-        jitter = torch.empty(batch, 4, device=device).uniform_(-0.08, 0.08)
-        views = crops_of(images[which.cpu()].to(device), boxes[which, one], jitter)
-        views = (views * torch.empty(batch, 1, 1, 1, device=device).uniform_(0.9, 1.1)).clamp(0, 1)
-        views = torch.where(torch.rand(batch, 1, 1, 1, device=device) < 0.5, views.flip(3), views)
+        views = crops_of(images[which], boxes[which, one], torch.empty(batch, 4).uniform_(-0.08, 0.08))
+        views = torch.where(torch.rand(batch, 1, 1, 1) < 0.5, views.flip(3), views)
         cosine = functional.normalize(crops(views), dim=-1) @ texts.T
         loss = functional.binary_cross_entropy_with_logits(cosine * scale + bias, true[labels[which, one]]) * len(TEXTS)
-        for group in optimizer.param_groups:
-            group["lr"] = rate * (0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        step += 1
-        if step % 500 == 0:
-            print(f"crops: step {step}  {done:4.0%}  loss {loss.item():.3f}", flush=True)
+        schedule.step()
+        if step % 100 == 0:
+            print(f"crops: step {step} of {steps}, loss {loss.item():.3f}", flush=True)
 
 
 # ------------------------------------------------------------------------------------------------------ score, export
@@ -218,7 +232,6 @@ def train_crops(crops: CropTower, texts: Tensor, lessons: tuple[Tensor, ...], mi
 @torch.no_grad()
 def score(net: WordsNet, texts: Tensor, images: Tensor, records: list[dict]) -> tuple[float, list[float]]:
     """MAP at IoU 0.5 of the nouns and of all texts that occur, by the most exact text."""
-    from train_demo import detect
 
     class Closed(torch.nn.Module):
         def __init__(self) -> None:
@@ -231,7 +244,7 @@ def score(net: WordsNet, texts: Tensor, images: Tensor, records: list[dict]) -> 
     found = detect(Closed().eval(), images.numpy(), 0.65, 0.05)
     exact, true = mean_average_precision(records, found, len(TEXTS)), truths()
     nouns = []
-    for n, noun in enumerate(NOUNS):
+    for n in range(len(NOUNS)):
         kinds = [
             {**record, "objects": [{**o, "class_id": 0 if true[o["class_id"], n] else 1} for o in record["objects"]]}
             for record in records
@@ -260,6 +273,30 @@ def export(net: WordsNet, text: TextTower, crops: CropTower, folder: Path) -> No
     tokenizer.save(str(folder / "demo-words-tokenizer.json"))
 
 
+def _small_grid(net: WordsNet, graph) -> list:
+    """Store the grid and its strides, which PyTorch writes as constants, as uint8; return the nodes that read them."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    stride, grid = net.stride.numpy(), net.grid.numpy()
+    nodes = []
+    for node in [node for node in graph.node if node.op_type == "Constant"]:
+        values = numpy_helper.to_array(node.attribute[0].t)
+        for name, wanted in (("stride", stride), ("grid", grid)):
+            if values.shape == wanted.shape and np.array_equal(values, wanted):
+                graph.node.remove(node)
+                nodes.append(helper.make_node("Identity", [name], [node.output[0]], f"{node.name}_{name}"))
+    cells = (grid / stride - 0.5).astype(np.uint8)
+    for name, values in (("stride_u8", stride.astype(np.uint8)), ("cells_u8", cells), ("half", np.float32(0.5))):
+        graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
+    return [
+        helper.make_node("Cast", ["stride_u8"], ["stride"], "stride_cast", to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["cells_u8"], ["cells"], "cells_cast", to=TensorProto.FLOAT),
+        helper.make_node("Add", ["cells", "half"], ["middles"], "grid_add"),
+        helper.make_node("Mul", ["middles", "stride"], ["grid"], "grid_mul"),
+        *nodes,
+    ]
+
+
 def write(net: torch.nn.Module, example: tuple[Tensor, ...], path: Path, inputs: dict, outputs: dict) -> None:
     """Write a network as ONNX opset 17; each large weight is int8 with scales, which the runtime folds to float32."""
     import onnx
@@ -270,7 +307,7 @@ def write(net: torch.nn.Module, example: tuple[Tensor, ...], path: Path, inputs:
         dynamic_axes={**inputs, **outputs}, opset_version=17, dynamo=False,
     )  # fmt: skip
     model = onnx.load(str(path))
-    scaled = []
+    scaled = _small_grid(net, model.graph) if isinstance(net, WordsNet) else []
     for weight in model.graph.initializer:
         values = numpy_helper.to_array(weight)
         if weight.data_type == TensorProto.FLOAT and values.ndim > 1 and values.size >= 256:
@@ -296,9 +333,8 @@ def main() -> None:
     parser.add_argument("--frames", type=Path, metavar="FILE", help="the file of --draw")
     parser.add_argument("--scenes", type=int, default=140, help="training scenes, of seeds from 1000 on")
     parser.add_argument("--exams", type=int, default=6, help="scenes for the score, of seeds from 100 on")
-    parser.add_argument("--minutes", type=float, default=12.0, help="time for training the detector")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=3e-3, help="peak learning rate")
+    parser.add_argument("--steps", type=int, default=3000, help="of the training of the detector and the text tower")
+    parser.add_argument("--crop-steps", type=int, default=1500, help="of the training of the crop tower")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=HERE)
     options = parser.parse_args()
@@ -309,25 +345,20 @@ def main() -> None:
         return
     scenes = torch.load(options.frames, weights_only=False)
     learn, exams = scenes[: -options.exams], scenes[-options.exams :]
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
     boxes, labels = targets([record for _, records in learn for record in records])
     images = images_of([jpeg for jpegs, _ in learn for jpeg in jpegs])
-    lessons = (images, boxes.to(device), labels.to(device))
-    net, text = WordsNet(), TextTower(len(WORDS)).to(device)
+    net, text, crops = WordsNet(), TextTower(len(WORDS)), CropTower()
     net.start_from(HERE / "demo.onnx")
-    net = net.train().to(device, memory_format=torch.channels_last)
-    net, text = train_detector(net, text, lessons, options.minutes, options.batch, options.rate)
-    ids, mask = (one.to(device) for one in tokens())
+    train_detector(net, text, places_of(net, images, boxes, labels), options.steps)
     with torch.no_grad():
-        texts = functional.normalize(text(ids, mask), dim=-1)
-    crops = CropTower().to(device)
-    train_crops(crops, texts, lessons, options.minutes / 3)
+        texts = functional.normalize(text(*tokens()), dim=-1)
+    train_crops(crops, texts, (images, boxes, labels), options.crop_steps)
+    export(net, text, crops, options.out)
     for seed, (jpegs, records) in enumerate(exams, 100):
         exact, nouns = score(net, texts, images_of(jpegs), records)
         shown = ", ".join(f"{noun} {ap:.3f}" for noun, ap in zip(NOUNS, nouns, strict=True))
         print(f"seed {seed}  AP@0.5 {shown}; mean of the exact texts {exact:.3f}", flush=True)
-    export(net, text, crops, options.out)
 
 
 if __name__ == "__main__":

@@ -161,10 +161,15 @@ def _models(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
         name = card.name if other.path == card.path else f"{card.path.parent.name}/{card.name}"
         known[name] = card
     for name, card in known.items():
-        yield name, {"sha256": _sum(card.file), **{key: _plain(getattr(card, key)) for key in _CARD}}
+        about = {"sha256": network_sum(card.file), **{key: _plain(getattr(card, key)) for key in _CARD}}
+        if card.text is not None and card.takes_prompts:  # texts do not change the embeddings of images
+            files = {"tokenizer": card.text.tokenizer, "encoder": card.text.encoder}
+            about["text"] = {key: network_sum(file) for key, file in files.items() if file is not None}
+            about["text"] |= {key: getattr(card.text, key) for key in ("template", "length", "pad_id")}
+        yield name, about
 
 
-def _sum(file: Path) -> str:
+def network_sum(file: Path) -> str:
     """The SHA-256 of a file, together with the external weights of a large network."""
     from streamkit.core.errors import ModelError
 

@@ -105,9 +105,10 @@ def _size(text: str | None) -> tuple[int, int] | None:
 )
 @PLUGINS
 @click.option("--draw", type=click.Path(path_type=Path, dir_okay=False), help="draw a frame's objects into this .png")
+@click.option("--prompts", metavar="TEXT,...", help="what an open-vocabulary network is to find")
 def models_check(
     name: str, frames: tuple[Path, ...], device: str | None, max_megapixels: float, plugins: tuple[Path, ...],
-    draw: Path | None,
+    draw: Path | None, prompts: str | None,
 ) -> int:  # fmt: skip
     """Compare a card's tensor and boxes with a plain CPU reference on real frames.
 
@@ -123,15 +124,18 @@ def models_check(
     from streamkit.runtime.execution.device import choose
 
     card = open_model(name, Path(), registry(plugins).families)
+    if draw is not None and card.takes_prompts:
+        raise ConfigError("--draw is for networks without prompts; the pipeline's stage draw shows their objects")
     if draw is not None:
         check_drawable(card, draw)
     shown = frames_of(frames or [sample_video()], max_megapixels=max_megapixels)
-    report = compare(card, shown, choose(device or "cpu"))
+    texts = None if prompts is None else [text.strip() for text in prompts.split(",")]
+    report = compare(card, shown, choose(device or "cpu"), texts)
     echo(str(report))
     if card.derived and card.note:
         echo(f"note      {card.note}")
     if draw is not None:
         echo(f"drawn     {draw_best(card, shown, draw)}")
-    for text in hints(card, shown):
+    for text in () if card.takes_prompts else hints(card, shown):
         echo(f"hint      {text}")
     return 0 if report.passed else 1

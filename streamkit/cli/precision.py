@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamkit.cli.common import DEVICE, PLUGINS, echo, registry
+from streamkit.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from streamkit.core.data import Frame
@@ -115,6 +116,8 @@ def _request(
     if not paths:
         raise click.UsageError("name clips, images or folders that show what the network will see")
     card = check_model(open_model(name, Path(), registry(plugins).families))
+    if card.takes_prompts:
+        raise ConfigError(f"{card.name} takes prompts, and a network is converted with its images as the only input")
     target = out or Path(f"{card.name}_{kind}.yaml")
     if target.suffix.lower() not in (".yaml", ".yml"):
         raise click.UsageError(f"--out {target} is the card: give it the suffix .yaml; the network goes beside it")

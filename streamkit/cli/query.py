@@ -33,6 +33,7 @@ Examples:
   streamkit query out/archive --where "count_of('truck') >= 2 AND count_of('person') = 0"
   streamkit query out/archive "SELECT label, count(*) FROM objects GROUP BY label"
   streamkit query out/archive --where "count_of('car', 0.8) > 5" --pictures out/found --draw
+  streamkit query out/archive --like "red van" --pictures out/found
   streamkit query out/archive "SELECT * FROM events WHERE kind = 'crossed'" --out crossed.csv
 """
 )
@@ -43,17 +44,23 @@ Examples:
               help="of the result; by default that of --out, or a table")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the result to a file")
 @LIMIT
+@click.option("--like", metavar="TEXT|IMAGE",
+              help="rank tracks by how well a text, or an image file, describes their best view")  # fmt: skip
+@click.option("--model", metavar="CARD", help="the card for --like; by default the one that embedded the data set")
 @click.option("--pictures", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
               help="also write the image of each frame of the result into a new folder")  # fmt: skip
 @click.option("--draw", is_flag=True, help="draw the objects on the images of --pictures")
 def query(
     dataset: str, sql: str | None, where: str | None, form: str | None, out: Path | None, limit: int | None,
-    pictures: Path | None, draw: bool,
+    like: str | None, model: str | None, pictures: Path | None, draw: bool,
 ) -> int:  # fmt: skip
     """Ask questions of the data set that `batch` writes.
 
     DATASET is its folder or address. SQL is a SELECT over the tables files, frames, objects and events; --where is a
     short form for frames. Without both, the tables, their columns and the labels are shown.
+
+    --like ranks the tracks of a pipeline with embed and record: best; with --where, those whose best view is on such a
+    frame; with a SELECT, the table tracks has the column likeness.
 
     count_of('truck') is the number of trucks on a frame, count_of('truck', 0.6) of those with at least this score. The
     first query makes an index, which later ones keep up to date.
@@ -63,15 +70,21 @@ def query(
 
     if draw and pictures is None:
         raise ConfigError("--draw needs --pictures FOLDER")
-    if sql is None and where is None:
+    if model is not None and like is None:
+        raise ConfigError("--model is for --like: add --like TEXT")
+    if sql is None and where is None and like is None:
         if pictures or out or form:
-            raise ConfigError("give a SELECT or --where: without them the tables are shown")
+            raise ConfigError("give a SELECT, --where or --like: without them the tables are shown")
         return _overview(dataset)
     chosen = result_files.format_of(form, out)
     if pictures is not None:
         check_new(pictures)
     with opened_dataset(dataset) as (location, database, display):
-        rows = result_of(database, sql, where)
+        rows = (
+            result_of(database, sql, where)
+            if like is None
+            else _like(location, database, sql, where, limit, like, model)
+        )
         places = _places(rows, pictures)
         found: list[tuple[str, int]] = []
         with result_files.opened(chosen, out, rows.schema, limit) as file:
@@ -89,6 +102,17 @@ def result_of(database: Any, sql: str | None, where: str | None) -> Any:
     if sql is not None and where is not None:
         raise ConfigError("give a SELECT or --where, not both; a SELECT has its own WHERE")
     return database.where(where) if sql is None else database.query(sql)
+
+
+def _like(
+    location: Any, database: Any, sql: str | None, where: str | None, limit: int | None, like: str, model: str | None
+) -> Any:
+    """The tracks that are like a text or an image. Raises ConfigError."""
+    from streamkit.query.likeness import LIKE_ROWS, vector_of
+
+    if sql is not None and where is not None:
+        raise ConfigError("give a SELECT or --where, not both; a SELECT has its own WHERE")
+    return database.like(vector_of(location, like, model), sql, where, LIKE_ROWS if limit is None else limit)
 
 
 @contextmanager
@@ -162,7 +186,8 @@ def _overview(dataset: str) -> int:
     from streamkit.query.dataset_location import TABLES
 
     with opened_dataset(dataset) as (_, database, _):
-        for table in TABLES:
+        tracks = database.fetch("SELECT table_name FROM duckdb_tables() WHERE table_name = 'tracks'")
+        for table in (*TABLES, *(name for (name,) in tracks)):
             (count,) = database.fetch(f"SELECT count(*) FROM {table}")[0]
             columns = database.fetch("SELECT column_name FROM duckdb_columns() WHERE table_name = ?", table)
             echo(f"{table:8} {count:12,} rows   {', '.join(name for (name,) in columns)}")

@@ -8,7 +8,7 @@ the verdict over all frames.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,9 @@ from streamkit.models.card import Card, family_of
 from streamkit.models.finder import decode
 from streamkit.models.network import check_model, not_run, wrong
 from streamkit.models.onnx_graph import is_quantized
+from streamkit.models.prompts import Prompts, check_prompts, prepare
 from streamkit.models.session import Session
+from streamkit.models.shared_inputs import SharedInputs
 from streamkit.ops import preprocess, rle
 from streamkit.ops.color import from_rgb
 from streamkit.ops.transfer import fetch
@@ -88,7 +90,9 @@ class CheckReport:
         ])  # fmt: skip
 
 
-def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> CheckReport:
+def check(
+    card: Card, frames: Sequence[Frame], device: Device | None = None, prompts: Sequence[str] | None = None
+) -> CheckReport:
     """Compare the pipeline on `device` with the plain reference on the CPU.
 
     The tensor is compared with the exact rule (`preprocess_reference`) and with OpenCV's result. The results come from
@@ -98,24 +102,33 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
         card: the network.
         frames: frames on the host.
         device: the CPU by default.
+        prompts: what an open-vocabulary network is to find.
 
     Raises:
-        ModelError: the network cannot be used, or there are no frames.
+        ModelError: the network or its prompts cannot be used, or there are no frames.
         DeviceError: the device is not available.
     """
     device = device or Device()
     if not frames:
         raise ModelError(f"there are no frames to check {card.name} with")
     card = check_model(card)
+    try:
+        check_prompts(card, prompts)
+    except ValueError as error:
+        raise wrong(card, f"{error} (--prompts)") from None
     if device.kind == "cpu":
-        return _check(card, frames, device)
+        return _check(card, frames, device, prompts or ())
     with device.xp.cuda.Device(device.index), device.xp.cuda.Stream(non_blocking=True):
-        return _check(card, frames, device)
+        return _check(card, frames, device, prompts or ())
 
 
-def _check(card: Card, frames: Sequence[Frame], device: Device) -> CheckReport:
+def _check(card: Card, frames: Sequence[Frame], device: Device, prompts: Sequence[str]) -> CheckReport:
     reads = family_of(card)
-    plain, session = Session(card.file, Device()), Session(card.file, device)
+    given = [_prepared(card, prompts, one) for one in (Device(), device)]
+    plain, session = (
+        Session(card.file, one, shared=mine.shared) for one, mine in zip((Device(), device), given, strict=True)
+    )
+    card = replace(card, labels=given[0].texts or card.labels)
     kind = "semantic" if reads.regions else "rotated" if "corners" in reads.columns else card.task
     compare, judge = _COMPARISONS[kind]
     found: list[Any] = []
@@ -134,6 +147,10 @@ def _check(card: Card, frames: Sequence[Frame], device: Device) -> CheckReport:
     verdict, worst, mean = judge(card, found), max(error for error, _ in errors), np.mean([one for _, one in errors])
     passed = verdict.passed and worst <= TENSOR_LEVELS and float(mean) <= OPENCV_LEVELS
     return CheckReport(len(frames), worst, float(mean), *verdict[:-1], passed)
+
+
+def _prepared(card: Card, prompts: Sequence[str], device: Device) -> Prompts:
+    return prepare(card, prompts, device) if card.takes_prompts else Prompts((), SharedInputs())
 
 
 def _run(session: Session, card: Card, feeds: Mapping[str, Array]) -> dict[str, Array]:

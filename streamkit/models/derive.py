@@ -69,6 +69,7 @@ _LINES = {
     "yolox": _line("YOLOX", 0.25, 0.45, anchor="top_left", pad=114, color="bgr", scale=1),
     "yolov5": _line("YOLOv5 and v7", 0.25, 0.45, **_GRAY),
     "yolov8": _line("YOLOv8, v9, v11, v12", 0.25, 0.7, **_GRAY),
+    "yolo_world": _line("YOLO-World", 0.25, 0.7, **_GRAY),
     "yolov8_seg": _line("YOLOv8-seg, v11-seg", 0.25, 0.7, **_GRAY),
     "yolov8_pose": _line("YOLOv8-pose, v11-pose", 0.25, 0.7, **_GRAY),
     "yolo_e2e": _line("YOLOv10, 26", 0.25, **_GRAY),

@@ -13,6 +13,7 @@ with tokens of a blank text. Scores for these are discarded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,10 +114,8 @@ def check_prompts(card: Card, prompts: Sequence[str] | None) -> None:
         other = folded.setdefault(" ".join(prompt.lower().split()), prompt)
         if other is not prompt:
             raise ValueError(f"prompts has {other!r} and {prompt!r}, which are the same; remove one")
-    try:
+    with suppress(ModelError, MissingPackage):  # `check_model` and `probe` report these
         _check_size(card, prompts)
-    except (ModelError, MissingPackage):
-        pass  # `check_model` and `probe` report these
 
 
 def _check_size(card: Card, prompts: Sequence[str]) -> None:
@@ -147,7 +146,9 @@ def prepare(card: Card, prompts: Sequence[str], device: Device) -> Prompts:
     if how.tokens is not None:
         ids, mask = tokenize(texts, card.text, how.tokens.length)
         blank = tokenize([" "], replace(card.text, template="{}"), ids.shape[1], blank=True)
-        ids, mask = (np.concatenate([one, *[row] * (slots - len(one))]) for one, row in zip((ids, mask), blank, strict=True))
+        ids, mask = (
+            np.concatenate([one, *[row] * (slots - len(one))]) for one, row in zip((ids, mask), blank, strict=True)
+        )
         feeds = how.tokens.feeds(ids, mask)
     else:
         assert how.embeddings is not None

@@ -231,6 +231,12 @@ def _yolov8(outputs: Outputs, spec: InputSpec, size: Size, classes: int | None =
     return np.column_stack([_rows(values[:, :2], values[:, 2:4], values[:, 4:end]), values[:, end:]])
 
 
+def _yolo_world(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
+    scores = next(value for name, value in outputs.items() if "score" in name.lower())
+    boxes = next(value for name, value in outputs.items() if "box" in name.lower())
+    return np.column_stack([boxes, scores.max(axis=1), scores.argmax(axis=1)])
+
+
 def _yolov8_obb(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     """Read rotated boxes: the hull of each, score and class, and the corners."""
     values = _matrix(outputs).T
@@ -272,6 +278,8 @@ def _rtdetr(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
 def _detr(outputs: Outputs, spec: InputSpec, size: Size, select: str = "top_k") -> np.ndarray:
     if {"labels", "boxes", "scores"} <= outputs.keys():
         return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
+    if "logits" in outputs:  # others may be beside them
+        outputs = {name: value for name, value in outputs.items() if name in ("logits", "pred_boxes", "boxes")}
     boxes, logits = sorted(outputs.values(), key=lambda value: value.shape[1] != 4)
     scores = _softmax(logits)[:, :-1] if select == "softmax" else 1 / (1 + np.exp(-logits))
     queries, classes = scores.shape
@@ -349,6 +357,7 @@ READERS: dict[str, tuple[Callable[[Outputs, InputSpec, Size], np.ndarray], bool]
     "yolox": (_yolox, True),
     "yolov5": (_yolov5, True),
     "yolov8": (_yolov8, True),
+    "yolo_world": (_yolo_world, True),
     "yolo_e2e": (_yolo_e2e, False),
     "yolo_e2e_pose": (_yolo_e2e, False),
     "yolo_e2e_seg": (_yolo_e2e, False),

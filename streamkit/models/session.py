@@ -84,7 +84,7 @@ class Session:
             raise DeviceError("cuda_graph needs device: cuda")
         names = tuple(providers) or (("cuda", "cpu") if device.kind == "cuda" else ("cpu",))
         stream = _own_stream(device) if device.kind == "cuda" else 0
-        self._one_engine, self._shared = "tensorrt" in names, shared or SharedInputs()
+        self._one_engine, self._constants = "tensorrt" in names, shared or SharedInputs()
         tensorrt = None
         if self._one_engine and device.kind == "cuda":
             tensorrt = tensorrt_options(self.info, cuda_graph, self._profile(batch_sizes, size))
@@ -111,7 +111,7 @@ class Session:
         Raises:
             ValueError: an input is missing, or has the wrong dtype or rank.
         """
-        shared = self._shared if shared is None else shared
+        shared = self._constants if shared is None else shared
         feeds = self._checked(feeds, shared)
         rows, step = len(feeds[self.image_input]), self._step
         if step is None or (rows == step and not self._quick):
@@ -158,7 +158,7 @@ class Session:
         for batch in order:
             if outputs and dropped():
                 break
-            shared = self._shared.of(batch)
+            shared = self._constants.of(batch)
             feeds = {
                 name: shared[name] if name in shared else self.device.xp.zeros(self._shape(name, batch, size), i.dtype)
                 for name, i in self.inputs.items()
@@ -198,8 +198,8 @@ class Session:
         }
 
     def _shape(self, name: str, batch: int, size: tuple[int, int]) -> tuple[int, ...]:
-        if name in self._shared.arrays:
-            return self._shared.of(batch)[name].shape
+        if name in self._constants.arrays:
+            return self._constants.of(batch)[name].shape
         if name == self.image_input:
             width, height = size
             return (batch, 3, height, width) if self.layout == "nchw" else (batch, height, width, 3)

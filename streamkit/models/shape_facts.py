@@ -194,6 +194,7 @@ _PLAUSIBLE: dict[str, Callable[[list[Dims], Size | None, ModelInfo], bool]] = {
     "yolox": _without_map(_anchors(1, (1,))),
     "yolov5": _without_map(_anchors(1, (1, 3))),
     "yolov8": _without_map(_anchors(2, (1,))),
+    "yolo_world": lambda outputs, size, info: len(outputs) == 2,
     "yolov8_pose": _without_map(_anchors(2, (1,))),
     "yolov8_seg": _anchors(2, (1,)),
     "yolov8_obb": _without_map(_anchors(2, (1,))),

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamkit.core.errors import ConfigError
 from streamkit.core.text import nearest
 from streamkit.query.index import duckdb
@@ -26,6 +28,14 @@ _SETTINGS = {  # after the folder for temporary files
 _READS = ("SELECT", "EXPLAIN")
 _SHOWN = 12
 _WHERE = "SELECT source, frame, pts_s, counts, key FROM frames WHERE (\n{}\n) ORDER BY source, key, frame"
+_TRACKS_LIKE = """
+CREATE OR REPLACE TEMP VIEW tracks AS
+SELECT * EXCLUDE embedding, round(list_inner_product(embedding, {vector})::DOUBLE, 4) AS likeness
+FROM {index}.main.tracks"""
+_LIKE = """
+SELECT source, label, track_id, likeness, frame, pts_s, begin_s, end_s, key FROM tracks
+SEMI JOIN (SELECT key, frame FROM frames WHERE (\n{where}\n)) USING (key, frame)
+ORDER BY likeness DESC, key, track_id {limit}"""
 FRAMES_WITHOUT_ROWS = """
 SELECT count(*) FROM files WHERE status = 'done' AND frames > (SELECT count(*) FROM frames WHERE frames.key = files.key)
 """
@@ -85,6 +95,7 @@ class Database:
         found = self._database.execute(
             "SELECT DISTINCT coalesce(label, class_id::TEXT) AS name FROM objects ORDER BY name"
         )
+        self._vector: np.ndarray | None = None
         self.labels: tuple[str, ...] = tuple(dict.fromkeys([*labels, *(label for (label,) in found.fetchall())]))
 
     def query(self, sql: str) -> Rows:
@@ -102,6 +113,8 @@ class Database:
             parsed = ParsedQuery(self._database, sql)
             self._check_labels(parsed.labels)
             cursor = self._database.cursor()  # its result may still be read when other queries run
+            if self._vector is not None:
+                cursor.execute(self._tracks_like(self._vector))
             return Rows(_reader(cursor.sql(parsed.sql)), cursor)
         except duck.Error as error:
             raise ConfigError(f"the query is wrong: {_text(error)}{self._hint(str(error))}") from error
@@ -109,6 +122,34 @@ class Database:
     def where(self, condition: str) -> Rows:
         """The frames for which a condition over the columns of `frames` holds. Raises ConfigError."""
         return self.query(_WHERE.format(condition))
+
+    def like(self, vector: np.ndarray, sql: str | None, where: str | None, limit: int) -> Rows:
+        """Rank tracks by the cosine similarity of their best view.
+
+        Args:
+            vector: (d,) float32 of length 1.
+            sql: a SELECT, for which the table `tracks` has the column `likeness`; by default the tracks in their order.
+            where: a condition for the frame of the best view.
+            limit: how many tracks, 0 for all.
+
+        Raises:
+            ConfigError: the query is wrong, or the data set has no tracks with embeddings.
+        """
+        if not self.fetch("SELECT 1 FROM duckdb_tables() WHERE table_name = 'tracks'"):
+            raise ConfigError(
+                "this data set has embeddings and no tracks: put embed below a tracker, and run batch again"
+            )
+        lengths = self.fetch("SELECT DISTINCT len(embedding) FROM tracks")
+        if any(length != len(vector) for (length,) in lengths):
+            raise ConfigError(f"the data set has vectors of {lengths[0][0]} values, and the card makes {len(vector)}")
+        self._vector = vector
+        text = _LIKE.format(where=where or "true", limit=f"LIMIT {limit}" if limit else "")
+        return self.query(text if sql is None else sql)
+
+    def _tracks_like(self, vector: np.ndarray) -> str:
+        name = self._database.execute("SELECT current_database()").fetchone()[0]
+        values = ", ".join(f"{value:.9g}" for value in vector.tolist())
+        return _TRACKS_LIKE.format(index=f'"{name}"', vector=f"[{values}]::FLOAT[]")
 
     def fetch(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows of a query of this package."""

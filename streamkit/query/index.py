@@ -26,7 +26,7 @@ from streamkit.io.parquet_file import arrow
 from streamkit.query.dataset_location import TABLES, DatasetLocation
 
 NAME = "index.duckdb"
-_FORMAT = 1
+_FORMAT = 2
 """A number that changes with the tables below; an index of another one is made again."""
 _PART = ".index-"
 _ABANDONED_S = 3600.0
@@ -57,6 +57,20 @@ FROM new_frames f LEFT JOIN (
     SELECT key, frame, histogram(coalesce(label, class_id::TEXT)) AS counts FROM new_objects GROUP BY key, frame
 ) c USING (key, frame)
 ORDER BY key, frame"""
+
+_TRACKS = """
+CREATE TABLE tracks (
+    key TEXT, source TEXT, stage TEXT, label TEXT, track_id BIGINT, frame INTEGER, pts_s DOUBLE, begin_s DOUBLE,
+    end_s DOUBLE, embedding FLOAT[]
+)"""
+# the last vector of a track is that of its best view
+_EMBEDDED_TRACKS = """
+INSERT INTO tracks BY NAME
+SELECT key, any_value(source) AS source, stage, mode(label) AS label, track_id,
+    max(frame) FILTER (embedding IS NOT NULL) AS frame, max(pts_s) FILTER (embedding IS NOT NULL) AS pts_s,
+    min(pts_s) AS begin_s, max(pts_s) AS end_s, arg_max(embedding, frame) FILTER (embedding IS NOT NULL) AS embedding
+FROM new_objects WHERE track_id IS NOT NULL GROUP BY key, stage, track_id
+HAVING count(embedding) > 0 ORDER BY key, stage, track_id"""
 
 
 def duckdb() -> Any:
@@ -160,7 +174,7 @@ def _update(
             database.execute("SET enable_progress_bar = false")
             if before is None:
                 _create(database, dataset.pipeline, schemas)
-            for table in (*TABLES, "index_parts"):
+            for table in (*TABLES, *(["tracks"] if _has_tracks(schemas) else []), "index_parts"):
                 database.execute(f"DELETE FROM {table} WHERE key IN (SELECT unnest(?))", [gone])
             for first in range(0, len(added), _AT_ONCE):
                 on_progress(first, len(added))
@@ -176,8 +190,13 @@ def _update(
         raise OutputError(f"cannot write {path.parent.parent / NAME}: {' '.join(str(error).split())}") from error
 
 
+def _has_tracks(schemas: dict[str, Any]) -> bool:
+    """Whether objects have tracks and embeddings."""
+    return {"track_id", "embedding"} <= set(schemas["objects"].names)
+
+
 def _create(database: Any, pipeline: str, schemas: dict[str, Any]) -> None:
-    for text in (_ABOUT, _PARTS, _FRAMES):
+    for text in (_ABOUT, _PARTS, _FRAMES, *([_TRACKS] if _has_tracks(schemas) else [])):
         database.execute(text)
     database.execute("INSERT INTO index_about VALUES (?, ?)", [_FORMAT, pipeline])
     for table in TABLES:
@@ -201,3 +220,5 @@ def _add(database: Any, dataset: DatasetLocation, schemas: dict[str, Any], keys:
             database.execute(f"INSERT INTO {table} SELECT * FROM new_{table}")
     database.execute(_FOUND_FRAMES)
     database.execute(_COUNTED_FRAMES)
+    if _has_tracks(schemas):
+        database.execute(_EMBEDDED_TRACKS)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import tempfile
@@ -120,9 +121,11 @@ def frame_columns(columns: Sequence[str]) -> tuple[int, int]:
 
 
 def labels_of(dataset: DatasetLocation) -> list[str]:
-    """The classes of the pipeline's models, in a fixed order."""
+    """The classes of the pipeline's models and its prompts, in a fixed order."""
     models: Mapping[str, Any] = dataset.identity.get("models", {})
-    return list(dict.fromkeys(label for model in models.values() for label in model.get("labels") or ()))
+    stages: Mapping[str, Any] = dataset.identity.get("stages", {})
+    labels = [*(model.get("labels") or () for model in models.values())]
+    return list(dict.fromkeys(itertools.chain(*labels, *(one.get("prompts") or () for one in stages.values()))))
 
 
 def skeleton_of(dataset: DatasetLocation) -> Skeleton | None:

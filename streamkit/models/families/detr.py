@@ -109,9 +109,11 @@ class Detr(Family):
         return not all(name in outputs for name in _NAMES) and sum(len(shape_of(v)) == 3 for v in outputs.values()) > 1
 
     def _raw_names(self, outputs: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the names of the logits and the boxes."""
+        """Return the names of the logits and the boxes; further outputs may be beside an output called `logits`."""
         names = [name for name, value in outputs.items() if len(shape_of(value)) == 3]
         boxes = next((name for name in _BOXES if name in names), None)
+        if boxes is not None and "logits" in names:
+            return "logits", boxes
         if boxes is None or len(names) != 2:
             raise ValueError(
                 f"family {self.name} reads the outputs {', '.join(_NAMES)}, or class logits beside boxes called "

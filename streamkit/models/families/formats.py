@@ -37,6 +37,13 @@ FORMATS: dict[str, tuple[OutputFormat, ...]] = {
     "yolov8_seg": (
         OutputFormat("(N, 4 + C + M, A) and (N, M, h, w)", f"as yolov8, then mask coefficients; {_PROTOTYPES}"),
     ),
+    "yolo_world": (
+        OutputFormat(
+            "scores (N, A, C), boxes (N, A, 4)",
+            "a score for each class; x1, y1, x2, y2 in network pixels. YOLO-World as its authors export it, without "
+            "non-max suppression",
+        ),
+    ),
     "yolo_e2e": (
         OutputFormat(
             "(N, K, 6)", "x1, y1, x2, y2 in network pixels; score; class. YOLOv10, 26, and exports with `nms=True`"
@@ -57,7 +64,8 @@ FORMATS: dict[str, tuple[OutputFormat, ...]] = {
         OutputFormat(
             "logits (N, Q, C), boxes (N, Q, 4)",
             f"class logits; {_SHARES}, in an output called `pred_boxes`, `boxes` or `dets`. The card's `select` says "
-            "what is an object; with `softmax`, C + 1 logits",
+            "what is an object; with `softmax`, C + 1 logits. Outputs beside "
+            "`logits` and the boxes are ignored, as OWLv2 has them",
         ),
     ),
     "rtdetr": (OutputFormat("(N, Q, 4 + C)", f"{_SHARES}; a score for each class. RT-DETR of Ultralytics"),),

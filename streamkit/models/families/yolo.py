@@ -9,6 +9,7 @@
 | `yolov8_pose` | (N, 4 + C + 3 K, A), K points x, y, score after the scores | as in `yolov8` |
 | `yolov8_obb` | (N, 4 + C + 1, A), an angle after the scores | cx, cy, w, h in network pixels, rotated |
 | `yolov8_seg` | (N, 4 + C + M, A), M mask coefficients after the scores; (N, M, h, w) prototypes | as in `yolov8` |
+| `yolo_world` | (N, A, C) scores; (N, A, 4) boxes | x1, y1, x2, y2 in network pixels |
 | `yolo_e2e` (v10, v26) | (N, K, 6) rows with score and class, no NMS | x1, y1, x2, y2 in network pixels |
 | `yolo_e2e_pose` | (N, K, 6 + 3 K), points x, y, score after the class | as in `yolo_e2e` |
 | `yolo_e2e_seg` | (N, K, 6 + M), M mask coefficients after the class; (N, M, h, w) prototypes | as in `yolo_e2e` |
@@ -29,7 +30,7 @@ import numpy as np
 
 from streamkit.core.data import Detections
 from streamkit.core.lazy_column import LazyColumn
-from streamkit.models.families.base import Columns, Family, Outputs, Rest, Shapes, Size
+from streamkit.models.families.base import Columns, Family, Outputs, Rest, Shapes, Size, listed, shape_of
 from streamkit.ops import masks
 from streamkit.ops.candidates import Coding, best_class, best_pairs, given_class
 from streamkit.ops.nms import Packed
@@ -183,6 +184,46 @@ class Yolov8Obb(Yolov8):
         return best_class(boxes, scores, min_score=min_score, angle=angle, **how)
 
 
+class YoloWorld(Family):
+    """Scores and boxes of anchors in two outputs, as YOLO-World's authors export it without non-max suppression.
+
+    See https://github.com/AILab-CVC/YOLO-World, deploy/export_onnx.py. The boxes are the output whose last dimension is
+    4 and whose name has `box` in it.
+    """
+
+    name = "yolo_world"
+    suppress = True
+    several = True
+
+    def check(self, outputs: Shapes, classes: int) -> None:
+        """See `Family.check`."""
+        scores, boxes = self._pair(outputs)
+        self._check_size(boxes[0], shape_of(boxes[1]), 2, 4, "x1, y1, x2, y2")
+        self._check_classes(scores[0], shape_of(scores[1]), 2, 0, classes)
+
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
+        """See `Family.candidates`."""
+        (_, scores), (_, boxes) = self._pair(outputs)
+        return best_class(boxes[:n], scores[:n], min_score=min_score, coding=Coding.XYXY, input_size=input_size)
+
+    def pairs(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
+        """See `Family.pairs`."""
+        (_, scores), (_, boxes) = self._pair(outputs)
+        return best_pairs(boxes[:n], scores[:n], None, min_score=min_score, coding=Coding.XYXY)
+
+    def _pair(self, outputs: Mapping[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any]]:
+        """Return the scores and the boxes, each with its name."""
+        found = [(name, value) for name, value in outputs.items() if len(shape_of(value)) == 3]
+        boxes = [one for one in found if "box" in one[0].lower()]
+        scores = [one for one in found if "score" in one[0].lower()]
+        if len(boxes) != 1 or len(scores) != 1:
+            raise ValueError(
+                f"family {self.name} reads scores (N, anchors, classes) and boxes (N, anchors, 4), by these names; the "
+                f"network has {listed(outputs)}"
+            )
+        return scores[0], boxes[0]
+
+
 class YoloEndToEnd(Family):
     """Rows that the network itself has selected; the number of classes is not in the shapes.
 
@@ -244,6 +285,7 @@ FAMILIES = (
     ObjectnessRows("yolox", Coding.GRID),
     ObjectnessRows("yolov5", Coding.CXCYWH),
     Yolov8(),
+    YoloWorld(),
     YoloEndToEnd(),
     YoloEndToEndPose(),
     YoloEndToEndSeg(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -194,15 +194,21 @@ class ApplyEmbeddings(ApplyTracks, writes=("embedding",), changeable=("smoothing
     """Give each object a vector of length 1 in the column `embedding`, NaN where there is none.
 
     Attributes:
-        record: write the vectors into records.
+        record: write the vectors into records; `best` gives one only to objects that the network has just run on.
     """
 
-    record: bool = False
+    record: bool | Literal["best"] = False
 
     def open(self) -> None:
         """Read the length of the vectors from the network's file."""
         family, outputs = network_details(self.model)
         self._length = family.length(outputs)
+
+    def values(self, batch: Batch, states: Mapping[str, Any], table: Detections, results: Results) -> list[Any]:
+        """See `ApplyDetails.values`."""
+        if self.record == "best":
+            return ApplyDetails.values(self, batch, states, table, results)
+        return super().values(batch, states, table, results)
 
     def value(self, mean: np.ndarray) -> Any:
         """See `ApplyTracks.value`."""

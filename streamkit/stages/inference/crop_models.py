@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
 
 from streamkit.core.stage import Composite, CompositePart, Count, Pixels, Score, Seconds, stage
 from streamkit.core.units import OF_FORMS, Of
@@ -12,9 +12,11 @@ from streamkit.models.card_option import Model
 from streamkit.stages.inference.apply_results import ApplyAttributes, ApplyEmbeddings, ApplyFrameAttributes
 from streamkit.stages.inference.infer import CudaGraph, Providers, Threads, check_task, network_parts, pick_options
 from streamkit.stages.inference.postprocess import FetchVectors
+from streamkit.stages.inference.select_best_views import SelectBestViews
 from streamkit.stages.inference.select_objects import SelectFrames, SelectObjects
 
 _SELECT = ("every", "track_ttl", "pad", "min_size", "requery_ratio", "untracked")
+_UNUSED_WITH_BEST = ("every", "requery_ratio", "untracked", "smoothing")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -80,14 +82,39 @@ class Embed(CropModelBase):
     """Give objects an embedding, a vector of length 1 that later stages compare.
 
     The column `embedding` has a row for each object, NaN if the network did not run on it. Objects are selected and
-    refreshed as in `classify`. Put it above a tracker for re-identification; below one, each track keeps its own.
+    refreshed as in `classify`. Put it above a tracker for re-identification; below one, each track keeps its own. With
+    `record: best`, the network runs on the best view of each track by size and sharpness, and records have its vector.
     """
 
     model: Annotated[Model, "the model card, with task: embed."]
     of: Annotated[Of, f"which objects, {OF_FORMS}."]
-    record: Annotated[bool, "write the vectors into records."] = False
+    record: Annotated[
+        bool | Literal["best"],
+        "write the vectors into records; `best` writes one only where a track is seen better than before, for a search "
+        "in the data set of `batch`.",
+    ] = False
+
+    def __post_init__(self) -> None:
+        """Check that no option is given that `record: best` makes useless."""
+        super().__post_init__()
+        unused = [one for one in fields(self) if one.name in _UNUSED_WITH_BEST]
+        given = [one.name for one in unused if getattr(self, one.name) != one.default]
+        if self.record == "best" and given:
+            raise ValueError(f"record: best runs on the best views only: leave out {', '.join(given)}")
 
     def parts(self) -> list[CompositePart]:
         """Return the parts from crop selection to the column; see `streamkit/core/crops.py`."""
+        if self.record == "best":
+            select = {"of": self.of, **pick_options(self, ("track_ttl", "pad", "min_size"))}
+            apply = {**pick_options(self, ("model", "of", "track_ttl", "record")), "smoothing": 0.0}
+            return network_parts(
+                self,
+                [CompositePart("select", SelectBestViews, select)],
+                [
+                    CompositePart("postprocess", FetchVectors, {"model": self.model}),
+                    CompositePart("apply", ApplyEmbeddings, apply),
+                ],
+                ("batch",),
+            )
         options = pick_options(self, ("model", "of", "smoothing", "track_ttl", "record"))
         return self.chain(self.of, CompositePart("apply", ApplyEmbeddings, options))

@@ -102,13 +102,14 @@ class Infer(BatchStage):
 
     def changed(self) -> None:
         """Begin to embed new prompts; the network goes on with the old ones until they are ready."""
-        texts = tuple(self.prompts or ())
-        check_prompts(self.model, texts or None)
-        if self._next is not None:
-            self._next.drop()
-        device, prepare = self.context.device, self._prepare
-        work = prepare if device.kind == "cpu" else on_this_stream(prepare, device)
-        self._next = self.context.runtime.future(lambda dropped: work(texts))
+        check_prompts(self.model, self.prompts)
+        if self._next is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        texts, device, work = tuple(self.prompts or ()), self.context.device, self._prepare
+        work = work if device.kind == "cpu" else on_this_stream(work, device)
+        self._next, self._awaited = self.context.runtime.future(lambda dropped: work(texts)), texts
 
     def _prepare(self, texts: Sequence[str]) -> Prompts:
         if not self._card.takes_prompts:
@@ -124,6 +125,8 @@ class Infer(BatchStage):
             self._prompts = found.result()
         except Exception as error:  # of the text encoder: the old prompts still work
             logger.error(f"{self.context.id}: the new prompts are not used: {describe(error)}")
+        if self._awaited != tuple(self.prompts or ()):  # they have changed again meanwhile
+            self._begin()
 
     def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:
 

@@ -144,7 +144,7 @@ class SelectObjects(
         if table.track_id is not None and not self.untracked:
             self._count(UNTRACKED, int((seen & (table.track_id < 0)).sum()))
             seen = seen & (table.track_id >= 0)
-        quality = np.where(seen, np.prod(np.maximum(sides, 0), axis=1) * table.score, -1.0)
+        quality = np.where(seen, self.quality(batch, table, rects, sides, seen), -1.0)
         self._count(TOO_SMALL, len(table) - int(large.sum()))
 
         chosen = self._chosen(batch, states, table, quality)
@@ -152,6 +152,20 @@ class SelectObjects(
         batch.crops = Crops(rects[chosen], table.row_id[chosen])
         batch.rows = np.asarray(table.batch_row[chosen], np.int32)
         return batch
+
+    def quality(
+        self, batch: Batch, table: Detections, rects: np.ndarray, sides: np.ndarray, seen: np.ndarray
+    ) -> np.ndarray:
+        """Return (n,) how good a view of its object each row is: here area x score.
+
+        Args:
+            batch: the batch.
+            table: the objects.
+            rects: (n, 4) their crops.
+            sides: (n, 2) width and height of their boxes within the frame.
+            seen: (n,) bool, the rows whose quality matters.
+        """
+        return np.asarray(np.prod(np.maximum(sides, 0), axis=1) * table.score)
 
     def _chosen(
         self, batch: Batch, states: Mapping[str, Any], table: Detections, quality: np.ndarray
