@@ -151,21 +151,26 @@ def places_of(net: WordsNet, images: Tensor, boxes: Tensor, labels: Tensor) -> l
         frame[:, :, TOP : TOP + 360] = image.permute(2, 0, 1).float() / 255
         levels = net.seen(frame)
         mine, sure = net.found(levels)
+        seen = torch.nonzero(sure[0, 0] > 0.05)[:, 0]
         wanted = aims[kinds >= 0] + torch.tensor([0.0, TOP, 0.0, TOP])
-        overlap = ciou(mine[0].T[:, None], wanted[None], complete=False) * (sure[0, 0, :, None] > 0.05)
-        best = overlap.topk(10, dim=0)
-        owner = torch.full((overlap.shape[0],), -1)
-        fit = torch.zeros(overlap.shape[0])
+        overlap = ciou(mine[0].T[seen][:, None], wanted[None], complete=False)
+        owner, fit = torch.full(sure.shape[2:], -1), torch.full(sure.shape[2:], 0.4)
         for m in range(len(wanted)):
-            well = best.values[:, m] > torch.maximum(fit[best.indices[:, m]], torch.tensor(0.4))
-            owner[best.indices[well, m]], fit[best.indices[well, m]] = m, best.values[well, m]
+            best = overlap[:, m].topk(min(10, len(seen)))
+            places = seen[best.indices]
+            well = best.values > fit[places]
+            owner[places[well]], fit[places[well]] = m, best.values[well]
         texts, first = kinds[kinds >= 0], 0
         for level, x in enumerate(net.around(frame, levels)):
             count = x.shape[2] * x.shape[3]
             rows = torch.nonzero(owner[first : first + count] >= 0)[:, 0]
-            patches = functional.unfold(x, 3, padding=1)[0].T[rows].reshape(len(rows), x.shape[1], 3, 3)
+            y, across = rows // x.shape[3], rows % x.shape[3]
+            near, wide = torch.arange(3), functional.pad(x[0], (1, 1, 1, 1))
+            patches = wide[:, (y[:, None] + near)[:, :, None], (across[:, None] + near)[:, None]].transpose(0, 1)
             found[level].append((patches.half(), texts[owner[first + rows]], fit[first + rows]))
             first += count
+        if len(found[0]) % 50 == 0:
+            print(f"places of {len(found[0])} of {len(images)} frames", flush=True)
     return [Places(*(torch.cat(part) for part in zip(*some, strict=True))) for some in found]
 
 
@@ -180,8 +185,9 @@ def train_detector(net: WordsNet, text: TextTower, places: list[Places], steps: 
         texts, loss = functional.normalize(text(ids, mask), dim=-1), torch.zeros(())
         for look, some in zip(net.looks, places, strict=True):
             pick = torch.randint(len(some.texts), (768,))
-            seen = look[0](some.patches[pick].float())[:, :, 1:2, 1:2]
-            logits = net.match(look[2](look[1](seen))[..., 0], texts[None])[..., 0]
+            hidden = functional.linear(some.patches[pick].float().flatten(1), look[0].weight.flatten(1), look[0].bias)
+            places_ = functional.linear(look[1](hidden), look[2].weight.flatten(1), look[2].bias)
+            logits = net.match(places_[..., None], texts[None])[..., 0]
             each = functional.binary_cross_entropy_with_logits(logits, true[some.texts[pick]], reduction="none")
             loss = loss + (each.sum(1) * some.weights[pick]).mean()
         optimizer.zero_grad(set_to_none=True)
@@ -202,7 +208,7 @@ def crops_of(images: Tensor, boxes: Tensor, moved: Tensor) -> Tensor:
     return torch.cat(views)
 
 
-def train_crops(crops: CropTower, texts: Tensor, lessons: tuple[Tensor, ...], steps: int, batch: int = 192) -> None:
+def train_crops(crops: CropTower, texts: Tensor, lessons: tuple[Tensor, ...], steps: int, batch: int = 128) -> None:
     """Train the crop tower against fixed embeddings of `TEXTS`, (P, 64) of length 1."""
     images, boxes, labels = lessons
     true = torch.from_numpy(truths())

@@ -228,7 +228,7 @@ class Node:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes that a detector knows, from its prompts, model card or options; empty if unknown before the run."""
+        """The classes that a detector knows, by its prompts, model card or options; empty if unknown before the run."""
         if name := self.type.spec.labels_attribute:
             return tuple(getattr(self.type(**self.options), name) or ())
         if prompts := self.options.get("prompts"):

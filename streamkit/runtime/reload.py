@@ -21,6 +21,7 @@ from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.config.plugins import files_of
 from streamkit.core.errors import StreamkitError, describe
 from streamkit.core.stage import Stage
+from streamkit.rules.scope import Scope
 from streamkit.runtime.control.settings import value_of
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import PeriodicTimer
@@ -363,6 +364,8 @@ def _whole(graph: Graph) -> tuple[Any, ...]:
 def _shape(node: Node) -> tuple[Any, ...]:
     """Everything that defines a stage, except for its changeable options."""
     fixed = {name: value for name, value in node.options.items() if name not in node.type.spec.changeable}
+    if isinstance(above := fixed.get("above"), Scope):
+        fixed["above"] = replace(above, labels=None)  # those of prompts change live, others with their own stage
     return node.id, _origin(node.type), node.type.spec.changeable, fixed, node.inputs, node.run
 
 

@@ -222,7 +222,7 @@ def test_settings_change_from_the_next_batch_on():
         until(lambda: len(WRITTEN["a"]) > so_far + 60)
         stages = {one.node.id: one for one in running._runners}
         assert next(iter(stages["slow"].instances())).pause_s == 0.001
-        read = next(iter(stages["detect.postprocess"].instances()))._read
+        read = next(iter(stages["detect.postprocess"].instances()))._classes.options
         assert sorted(set(read.min_score.tolist())) == [1.0, float("inf")]
         for id_, values, told in (
             ("slow", {"hangs": True}, "slow: hangs cannot change while the pipeline runs; pause_s may"),

@@ -1,0 +1,172 @@
+"""Prompts as an input of networks: the forms that exports have, and what is refused."""
+
+import builtins
+import dataclasses
+
+import numpy as np
+import pytest
+from support import worded
+
+from streamkit.core.data import Device
+from streamkit.core.errors import MissingPackage, ModelError
+from streamkit.models.card import find_card, load_card
+from streamkit.models.network import check_model
+from streamkit.models.prompts import check_prompts, prepare
+from streamkit.models.session import Session
+from streamkit.models.text_encoder import TextEncoder
+
+TEXTS = ("red car", "person", "van")
+IMAGES = np.random.default_rng(0).random((2, 3, 384, 640), np.float32)
+TOKENS = {"tokenizer": f"{worded.shipped_models()}/{worded.TEXT['tokenizer']}"}
+
+
+def outputs(card, texts=TEXTS, images=IMAGES):
+    session, prompts = Session(card.file, Device()), prepare(check_model(card), texts, Device())
+    return session.run({"images": images, "net_images": images}, prompts.shared), prompts.texts
+
+
+@pytest.fixture(scope="module")
+def expected():
+    found, texts = outputs(load_card(find_card("demo-words")))
+    assert texts == TEXTS
+    assert np.ptp(found["output0"][:, 4:], axis=1).max() > 0.001  # the texts make a difference
+    return found["output0"]
+
+
+@pytest.mark.parametrize(
+    ("made", "slots"),
+    [
+        (lambda: worded.with_dims(1, 8, 64), 8),
+        (lambda: worded.with_dims("N", "P", 64), 3),
+        (worded.of_rank_2, 3),
+        (worded.of_tokens, 3),
+    ],
+    ids=["a fixed number", "for each image", "two dimensions", "tokens"],
+)
+def test_each_form_of_the_input_gives_the_same(made, slots, expected, tmp_path):
+    model = made()
+    card = worded.card(tmp_path, model, text=TOKENS if made is worded.of_tokens else None)
+    found, texts = outputs(card)
+    assert texts == TEXTS + ("",) * (slots - 3)
+    (output,) = found.values()
+    assert output.shape == (2, 4 + slots, 20160)
+    np.testing.assert_allclose(output[:, :7], expected, atol=2e-3)
+
+
+def test_images_one_by_one_get_all_texts(expected, tmp_path):
+    model = worded.with_dims(1, "P", 64)
+    model.graph.input[0].type.tensor_type.shape.dim[0].Clear()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    found, _ = outputs(worded.card(tmp_path, model))
+    np.testing.assert_allclose(found["output0"], expected, atol=2e-3)
+
+
+def test_the_embedding_of_a_text_has_length_1_and_does_not_depend_on_others():
+    encoder = TextEncoder(load_card(find_card("demo-words")))
+    alone, both = encoder.embed(["red van"]), encoder.embed(["person in blue", "red van"])
+    np.testing.assert_array_equal(alone[0], both[1])
+    np.testing.assert_allclose(np.linalg.norm(both, axis=1), 1, atol=1e-6)
+    assert alone.shape == (1, 64)
+    assert encoder.size == 64
+
+
+@pytest.mark.parametrize(
+    ("prompts", "told"),
+    [
+        (None, "demo-words finds what prompts name; add prompts, such as [forklift, person]"),
+        ([], "add prompts"),
+        (["car", " "], "prompts has an empty text, ' '; remove it"),
+        (["red car", "van", "Red  car"], "prompts has 'red car' and 'Red  car', which are the same; remove one"),
+    ],
+)
+def test_what_no_network_takes_is_refused(prompts, told):
+    with pytest.raises(ValueError, match="prompts") as caught:
+        check_prompts(load_card(find_card("demo-words")), prompts)
+    assert told in str(caught.value)
+
+
+def test_prompts_for_a_closed_network_are_refused():
+    told = r"demo finds the classes that it was trained on \(car, person, bike\), and takes no prompts; leave prompts out"
+    with pytest.raises(ValueError, match=told):
+        check_prompts(load_card(find_card("demo")), ["car"])
+
+
+def test_more_prompts_than_the_export_takes_are_refused(tmp_path):
+    card = worded.card(tmp_path, worded.with_dims(1, 2, 64))
+    check_prompts(card, ["car", "van"])
+    with pytest.raises(ValueError, match=r"prompts has 3 texts, and words.onnx takes at most 2; remove some"):
+        check_prompts(card, TEXTS)
+
+
+def test_a_prompt_that_is_too_long_is_refused(tmp_path):
+    files = {name: f"{worded.shipped_models()}/{file}" for name, file in worded.TEXT.items()}
+    card = worded.card(tmp_path, text={**files, "length": 3})
+    check_prompts(card, ["person in red"])
+    with pytest.raises(ValueError, match=r"'person in dark red' has 4 tokens, and the network takes 3; shorten it"):
+        check_prompts(card, ["person in dark red"])
+
+
+def test_the_template_is_put_around_a_prompt(tmp_path):
+    files = {name: f"{worded.shipped_models()}/{file}" for name, file in worded.TEXT.items()}
+    plain, around = worded.card(tmp_path), worded.card(tmp_path, text={**files, "template": "person in {}"})
+    np.testing.assert_array_equal(TextEncoder(around).embed(["red"]), TextEncoder(plain).embed(["person in red"]))
+
+
+@pytest.mark.parametrize(
+    ("made", "text", "told"),
+    [
+        (lambda: worded.closed(np.eye(64, dtype=np.float32)[:2]), None, "has no input for texts; its classes are fixed"),
+        (lambda: worded.with_dims(1, "P", 32), None, "takes embeddings of 32 values, and demo-words-text.onnx makes 64"),
+        (worded.network, TOKENS, "has the input text_embeds[1, 'P', 64] of float32, which is not for tokens"),
+        (worded.network, {**TOKENS, "encoder": "gone.onnx"}, "gone.onnx"),
+        (worded.network, {"tokenizer": "gone.json", "encoder": f"{worded.shipped_models()}/demo-words-text.onnx"},
+         "there is no tokenizer"),
+        (worded.network, {**TOKENS, "encoder": f"{worded.shipped_models()}/color.onnx"}, "which is not for tokens"),
+    ],
+)  # fmt: skip
+def test_a_network_that_does_not_fit_its_text_is_refused(made, text, told, tmp_path):
+    card = worded.card(tmp_path, made(), text=text)
+    with pytest.raises(ModelError) as caught:
+        check_model(card)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "told"),
+    [
+        ({"encoder": "a.onnx"}, {}, "the key 'text.tokenizer' is missing"),
+        ({"tokenizer": "a.json", "encodr": "a.onnx"}, {}, "a card has no key 'text.encodr'; did you mean 'encoder'?"),
+        ({"tokenizer": "a.json", "template": "a photo"}, {}, "text.template must be a text with one {} in it"),
+        ({"tokenizer": "a.json", "length": 0}, {}, "text.length must be a whole number"),
+        ("a.json", {}, "text must be a mapping such as {tokenizer: tokenizer.json}"),
+        ({"tokenizer": "a.json"}, {"labels": "[car]"}, "the prompts are the labels of a network with text"),
+        ({"tokenizer": "a.json"}, {"task": "pose", "family": "yolov8_pose"}, "text is for the tasks detect, segment, embed"),
+        ({"tokenizer": "a.json"}, {"task": "embed", "family": "embedding"}, "the key 'text.encoder' is missing"),
+    ],
+)  # fmt: skip
+def test_a_wrong_text_of_a_card_is_refused(text, more, told, tmp_path):
+    with pytest.raises(ModelError) as caught:
+        worded.card(tmp_path, text=text, **more)
+    assert told in str(caught.value)
+
+
+def test_a_network_with_texts_needs_a_card_with_text(tmp_path):
+    card = dataclasses.replace(load_card(find_card("demo-words")), text=None, labels=("car",))
+    with pytest.raises(ModelError, match=r"no value for the input text_embeds; if it takes texts, write a card with"):
+        check_model(card)
+
+
+def test_without_the_package_the_message_says_how_to_install_it(monkeypatch):
+    real = builtins.__import__
+
+    def missing(name, *args, **kwargs):
+        if name == "tokenizers":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    from streamkit.stages.inference.infer import Infer
+
+    stage = Infer(model=load_card(find_card("demo-words")), prompts=["car"])
+    with pytest.raises(MissingPackage, match=r"prompts of a network needs the package tokenizers; install it with: .*text"):
+        stage.probe()

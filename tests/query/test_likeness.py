@@ -1,0 +1,161 @@
+"""Search: tracks ranked by a text or an image, beside conditions, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from support.archives import opened
+from support.made import STREET, do, settings
+
+from samples.draw_street import SEED
+from samples.scene import box_iou, plan
+from streamkit.batch.inputs import find
+from streamkit.core.errors import ConfigError, ModelError
+from streamkit.models.card import shipped_models
+from streamkit.query.dataset_location import DatasetLocation
+from streamkit.query.likeness import vector_of
+
+EMBEDDED = """
+device: cpu
+stages:
+  detect: {model: demo, min_score: 0.5}
+  track: {}
+  look: {stage: embed, model: demo-words-crop, of: detect, record: %s}
+  jsonl: {path: "a/{source}.jsonl"}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A data set of 24 frames of the street, with vectors of best views; not to be changed."""
+    folder = tmp_path_factory.mktemp("embedded")
+    run = settings(folder, EMBEDDED % "best")
+    do(run, *find([str(STREET)]), limit=24)
+    return run.out
+
+
+def rows_of(made, like, sql=None, where=None, limit=50):
+    with opened(made) as database:
+        rows = database.like(vector_of(DatasetLocation(str(made)), like), sql, where, limit)
+        return [dict(zip(rows.columns, row, strict=True)) for row in rows]
+
+
+def looks_of(made):
+    """The kind and the paint of each track, by the truth of the scene."""
+    truth = [json.loads(line)["objects"] for line in (STREET.parent / "street.truth.jsonl").read_text().splitlines()]
+    actors = {actor.id: actor.look for actor in plan(SEED).actors}
+    found = {}
+    with opened(made) as database:
+        for track, frame, *box in database.fetch(
+            "SELECT track_id, frame, x1, y1, x2, y2 FROM objects SEMI JOIN tracks USING (key, track_id, frame)"
+        ):
+            overlap = box_iou(np.array([box]), np.array([one["box"] for one in truth[frame]]))[0]
+            if overlap.max() > 0.5:
+                found[track] = actors[truth[frame][int(overlap.argmax())]["id"]]
+    return found
+
+
+def test_only_the_best_views_have_a_vector(made):
+    with opened(made) as database:
+        counts = database.fetch(
+            "SELECT count(*), count(embedding), max(frame) FILTER (embedding IS NOT NULL) FROM objects "
+            "WHERE track_id IS NOT NULL GROUP BY track_id HAVING count(embedding) > 0"
+        )
+        best = dict(database.fetch("SELECT track_id, frame FROM tracks"))
+    assert len(counts) == len(best) >= 8
+    assert sum(views for _, views, _ in counts) < sum(rows for rows, _, _ in counts) / 3
+    assert sorted(last for *_, last in counts) == sorted(best.values())
+
+
+def test_a_text_ranks_the_tracks_that_it_describes_first(made):
+    looks = looks_of(made)
+    for noun in ("person", "bike", "car"):
+        ranked = [looks[row["track_id"]].kind for row in rows_of(made, noun) if row["track_id"] in looks]
+        count = ranked.count(noun)
+        assert count
+        assert ranked[:count].count(noun) >= count - 1, (noun, ranked)
+    red = [track for track, look in looks.items() if look.kind == "car" and look.colours[0][0] > 2 * look.colours[0][2]]
+    assert red
+    assert [row["track_id"] for row in rows_of(made, "red car")][: len(red)] == sorted(red) or set(
+        row["track_id"] for row in rows_of(made, "red car")[: len(red) + 1]
+    ) >= set(red)
+    likeness = [row["likeness"] for row in rows_of(made, "red car")]
+    assert likeness == sorted(likeness, reverse=True)
+    assert -1 <= likeness[-1] < likeness[0] <= 1
+
+
+def test_an_image_of_an_object_ranks_its_track_first(made, tmp_path):
+    (row,) = rows_of(made, "car", limit=1)
+    with opened(made) as database:
+        (box,) = database.fetch(
+            "SELECT x1, y1, x2, y2 FROM objects WHERE track_id = ? AND frame = ?", row["track_id"], row["frame"]
+        )
+    video = cv2.VideoCapture(str(STREET))
+    video.set(cv2.CAP_PROP_POS_FRAMES, row["frame"])
+    x1, y1, x2, y2 = (max(0, round(value)) for value in box)
+    assert cv2.imwrite(str(tmp_path / "car.png"), video.read()[1][y1:y2, x1:x2])
+    first = rows_of(made, str(tmp_path / "car.png"))[0]
+    assert first["track_id"] == row["track_id"]
+    assert first["likeness"] > 0.95
+
+
+def test_conditions_and_statements_go_with_it(made):
+    every = rows_of(made, "car", limit=0)
+    late = rows_of(made, "car", where="frame > 5", limit=0)
+    assert late == [row for row in every if row["frame"] > 5]
+    assert 0 < len(late) < len(every)
+    assert rows_of(made, "car", limit=2) == every[:2]
+    sql = "SELECT track_id, likeness FROM tracks WHERE label = 'car' ORDER BY likeness DESC LIMIT 2"
+    cars = [{"track_id": row["track_id"], "likeness": row["likeness"]} for row in every if row["label"] == "car"]
+    assert rows_of(made, "car", sql) == cars[:2]
+
+
+def test_the_command(made, tmp_path, here):
+    done = here("query", made, "--like", "person in blue", "--limit", "1", "--pictures", tmp_path / "found", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "likeness" in done.stdout
+    assert "\n1 row" in done.stdout
+    assert len(list((tmp_path / "found").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("like", "model", "error", "told"),
+    [
+        (" ", None, ConfigError, "--like needs a text or an image"),
+        ("van.jpg", None, ConfigError, "there is no image van.jpg; for a text, leave out .jpg"),
+        ("car", "look", ConfigError, "was embedded by another network: the file of the card demo-words-crop had"),
+        ("car", "demo", ConfigError, "--like needs a card with task: embed; demo has task: detect"),
+        ("car", "gone", ModelError, "there is no model card gone.yaml"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(made, like, model, error, told):
+    with pytest.raises(error) as caught:
+        vector_of(DatasetLocation(str(made)), like, model)
+    assert told in str(caught.value)
+
+
+def test_a_card_without_a_text_encoder_is_refused(made, tmp_path):
+    card = (shipped_models() / "demo-words-crop.yaml").read_text()
+    shutil.copy(shipped_models() / "demo-words-crop.onnx", tmp_path)
+    lines = [line for line in card.splitlines() if not line.startswith("text:")]
+    (tmp_path / "silent.yaml").write_text("\n".join(lines))
+    with pytest.raises(ModelError, match="it has no text encoder: add text:"):
+        vector_of(DatasetLocation(str(made)), "car", str(tmp_path / "silent.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (EMBEDDED.replace("  look", "  look: {stage: classify, model: color, of: detect}\n  #"), "has no embeddings: put"),
+        (EMBEDDED.replace("  track: {}\n", "") % "true", "embeddings, but no tracks: put embed below a tracker"),
+    ],
+)
+def test_a_data_set_without_vectors_of_tracks_says_what_to_do(text, told, tmp_path):
+    run = settings(tmp_path, text)
+    do(run, *find([str(STREET)]), limit=2)
+    with pytest.raises(ConfigError) as caught:
+        rows_of(Path(run.out), "car")
+    assert told in str(caught.value)
