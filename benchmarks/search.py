@@ -2,8 +2,8 @@
 
     python benchmarks/search.py --tracks 1000000 --values 512
 
-Makes an index with random vectors in a temporary folder (4 GB for the defaults), and ranks its tracks by a random vector
-through `streamkit.query.database`, as the command does. Prints the time of each query and its CPU time.
+Makes an index with random vectors in a temporary folder (4 GB for the defaults), and ranks its tracks by a random
+vector through `streamkit.query.database`, as the command does. Prints the time of each query and its CPU time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def make(path: Path, tracks: int, values: int, per_file: int = 100) -> None:
     random = np.random.default_rng(0)
     with duckdb().connect(str(path)) as database:
         database.execute(_TRACKS)
-        database.execute("CREATE TABLE frames (key TEXT, source TEXT, frame INTEGER, pts_s DOUBLE, counts MAP(TEXT, INTEGER))")
+        database.execute(
+            "CREATE TABLE frames (key TEXT, source TEXT, frame INTEGER, pts_s DOUBLE, counts MAP(TEXT, INTEGER))"
+        )
         database.execute("CREATE TABLE objects (key TEXT, label TEXT, class_id INTEGER)")
         for first in range(0, tracks, BLOCK):
             count = min(BLOCK, tracks - first)
@@ -43,7 +45,8 @@ def make(path: Path, tracks: int, values: int, per_file: int = 100) -> None:
             offsets = np.arange(0, (count + 1) * values, values, dtype=np.int32)
             rows = pa.table({
                 "key": files, "source": files, "stage": ["detect"] * count, "label": ["car"] * count,
-                "track_id": numbers % per_file, "frame": (numbers % per_file).astype(np.int32), "pts_s": numbers % per_file / 25,
+                "track_id": numbers % per_file, "frame": (numbers % per_file).astype(np.int32),
+                "pts_s": numbers % per_file / 25,
                 "begin_s": np.zeros(count), "end_s": np.ones(count),
                 "embedding": pa.ListArray.from_arrays(pa.array(offsets), pa.array(vectors.reshape(-1))),
             })  # fmt: skip

@@ -22,7 +22,7 @@ import numpy as np
 from streamkit.core.data import Device
 from streamkit.core.errors import MissingPackage, ModelError
 from streamkit.models.card import Card, family_of
-from streamkit.models.network import ModelInfo, TensorInfo, inspect
+from streamkit.models.network_file import ModelInfo, TensorInfo, inspect
 from streamkit.models.shared_inputs import SharedInputs
 from streamkit.models.text_encoder import TextEncoder, TokenInputs, token_inputs, tokenize
 

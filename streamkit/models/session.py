@@ -199,7 +199,7 @@ class Session:
 
     def _shape(self, name: str, batch: int, size: tuple[int, int]) -> tuple[int, ...]:
         if name in self._constants.arrays:
-            return self._constants.of(batch)[name].shape
+            return tuple(self._constants.of(batch)[name].shape)
         if name == self.image_input:
             width, height = size
             return (batch, 3, height, width) if self.layout == "nchw" else (batch, height, width, 3)

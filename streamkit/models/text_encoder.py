@@ -17,7 +17,7 @@ import numpy as np
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, needs
 from streamkit.models.card import Card, TextSpec
-from streamkit.models.network import TensorInfo, inspect_tensors, short, wrong
+from streamkit.models.network_file import TensorInfo, inspect_tensors, short, wrong
 from streamkit.models.providers import open_session, provider_options
 
 _EMBEDS = ("text_embeds", "text_features", "embeddings", "sentence_embedding")
@@ -150,7 +150,6 @@ class TextEncoder:
             self._output = _embeds(self._file, outputs)
         except (ModelError, ValueError) as error:
             raise wrong(card, f"text: {error}") from None
-        self._names = list(outputs)
         self.size = outputs[self._output].shape[1]
 
     def check(self, texts: Sequence[str]) -> None:
@@ -164,18 +163,16 @@ class TextEncoder:
             ValueError: a text has too many tokens.
             ModelError: the encoder fails.
         """
-        changed_ns = self._file.stat().st_mtime_ns
-        known = {text: _vectors.get((self._file, changed_ns, self._spec, text)) for text in texts}
-        missing = [text for text, vector in known.items() if vector is None]
-        if missing:
+        key = self._file, self._file.stat().st_mtime_ns, self._spec
+        known = {text: vector for text in texts if (vector := _vectors.get((key, text))) is not None}
+        if missing := [text for text in texts if text not in known]:
             options = provider_options(("cpu",), Device(), 0, False, False)
             session = open_session(self._file, ("cpu",), options, 1)
             for text in missing:  # one by one: the result does not depend on the other texts
-                known[text] = self._run(session, text)
-                _vectors[self._file, changed_ns, self._spec, text] = known[text]
-            for key in list(_vectors)[:-_KEPT]:
-                _vectors.pop(key, None)
-        return np.stack([known[text] for text in texts])  # type: ignore[arg-type]
+                known[text] = _vectors[key, text] = self._run(session, text)
+            for old in list(_vectors)[:-_KEPT]:
+                _vectors.pop(old, None)
+        return np.stack([known[text] for text in texts])
 
     def _run(self, session: Any, text: str) -> np.ndarray:
         ids, mask = tokenize([text], self._spec, self._inputs.length)

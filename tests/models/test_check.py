@@ -49,8 +49,14 @@ def test_the_test_datas_networks_pass(name, device, frames, test_data):
 
 @pytest.mark.parametrize("path", AT_HAND, ids=lambda path: path.stem)
 def test_every_card_whose_file_is_at_hand_passes(path, frames):
-    report = check(load_card(path), frames)
+    card = load_card(path)
+    report = check(card, frames, prompts=["red car", "person"] if card.takes_prompts else None)
     assert report.passed, str(report)
+
+
+def test_a_network_of_prompts_needs_some(frames):
+    with pytest.raises(ModelError, match=r"demo-words finds what prompts name; add prompts.*\(--prompts\)"):
+        check(load_card(find_card("demo-words")), frames)
 
 
 def ssd_like(form: str, test_data: Path, folder: Path) -> Card:

@@ -86,7 +86,9 @@ def test_what_no_network_takes_is_refused(prompts, told):
 
 
 def test_prompts_for_a_closed_network_are_refused():
-    told = r"demo finds the classes that it was trained on \(car, person, bike\), and takes no prompts; leave prompts out"
+    told = (
+        r"demo finds the classes that it was trained on \(car, person, bike\), and takes no prompts; leave prompts out"
+    )
     with pytest.raises(ValueError, match=told):
         check_prompts(load_card(find_card("demo")), ["car"])
 
@@ -115,8 +117,8 @@ def test_the_template_is_put_around_a_prompt(tmp_path):
 @pytest.mark.parametrize(
     ("made", "text", "told"),
     [
-        (lambda: worded.closed(np.eye(64, dtype=np.float32)[:2]), None, "has no input for texts; its classes are fixed"),
-        (lambda: worded.with_dims(1, "P", 32), None, "takes embeddings of 32 values, and demo-words-text.onnx makes 64"),
+        (lambda: worded.closed(np.eye(2, 64, dtype=np.float32)), None, "has no input for texts; its classes are fixed"),
+        (lambda: worded.with_dims(1, "P", 32), None, "embeddings of 32 values, and demo-words-text.onnx makes 64"),
         (worded.network, TOKENS, "has the input text_embeds[1, 'P', 64] of float32, which is not for tokens"),
         (worded.network, {**TOKENS, "encoder": "gone.onnx"}, "gone.onnx"),
         (worded.network, {"tokenizer": "gone.json", "encoder": f"{worded.shipped_models()}/demo-words-text.onnx"},
@@ -140,7 +142,7 @@ def test_a_network_that_does_not_fit_its_text_is_refused(made, text, told, tmp_p
         ({"tokenizer": "a.json", "length": 0}, {}, "text.length must be a whole number"),
         ("a.json", {}, "text must be a mapping such as {tokenizer: tokenizer.json}"),
         ({"tokenizer": "a.json"}, {"labels": "[car]"}, "the prompts are the labels of a network with text"),
-        ({"tokenizer": "a.json"}, {"task": "pose", "family": "yolov8_pose"}, "text is for the tasks detect, segment, embed"),
+        ({"tokenizer": "a.json"}, {"task": "pose", "family": "yolov8_pose"}, "for the tasks detect, segment, embed"),
         ({"tokenizer": "a.json"}, {"task": "embed", "family": "embedding"}, "the key 'text.encoder' is missing"),
     ],
 )  # fmt: skip
@@ -168,5 +170,28 @@ def test_without_the_package_the_message_says_how_to_install_it(monkeypatch):
     from streamkit.stages.inference.infer import Infer
 
     stage = Infer(model=load_card(find_card("demo-words")), prompts=["car"])
-    with pytest.raises(MissingPackage, match=r"prompts of a network needs the package tokenizers; install it with: .*text"):
+    with pytest.raises(
+        MissingPackage, match=r"prompts of a network needs the package tokenizers; install it with: .*text"
+    ):
         stage.probe()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_gpu_gives_the_cpus_answer_to_old_and_new_prompts(cuda_graph, expected):
+    import cupy
+
+    with cupy.cuda.Device(0), cupy.cuda.Stream(non_blocking=True):
+        _compare_with_gpu(cupy, cuda_graph, expected)
+
+
+def _compare_with_gpu(cupy, cuda_graph, expected):
+    card, device = check_model(load_card(find_card("demo-words"))), Device("cuda")
+    prompts = prepare(card, TEXTS, device)
+    session = Session(card.file, device, cuda_graph=cuda_graph, shared=prompts.shared)
+    session.warm((2,), card.input.size)
+    images = cupy.asarray(IMAGES)
+    found = session.run({"images": images}, prompts.shared)["output0"]
+    fewer = session.run({"images": images}, prepare(card, TEXTS[1:], device).shared)["output0"]
+    np.testing.assert_allclose(found.get(), expected, atol=5e-3)
+    np.testing.assert_allclose(fewer.get(), np.delete(expected, 4, axis=1), atol=5e-3)

@@ -19,7 +19,7 @@ from streamkit.core.options import options
 from streamkit.core.stage import default_registry
 from streamkit.io.formats.description import groups
 from streamkit.models.card import list_cards
-from streamkit.models.card_keys import CardKeys, InputKeys
+from streamkit.models.card_keys import CardKeys, InputKeys, TextKeys
 from streamkit.models.families import FAMILIES
 from streamkit.models.families.formats import FORMATS
 
@@ -102,7 +102,9 @@ def test_every_fact_of_alarms_is_on_their_page(pages):
 def test_every_key_of_a_model_card_and_every_family_is_on_their_page(pages):
     page = pages["reference/model-cards.md"]
     keys = rows(page, "## Keys")
-    assert set(keys) == {*CardKeys.__annotations__, *(f"input.{name}" for name in InputKeys.__annotations__)}
+    kinds = {"input": InputKeys, "text": TextKeys}
+    nested = [f"{key}.{name}" for key, kind in kinds.items() for name in kind.__annotations__]
+    assert set(keys) == {*CardKeys.__annotations__, *nested}
     assert [keys[name][2] for name in ("task", "input.size", "input.pad", "score", "url")] == [
         "required", "required", "`114`", "`0.25`", "",
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from streamkit.models.card import Card, load_card, shipped_models
@@ -17,7 +18,7 @@ def card(folder: Path, model=None, *, task="detect", text=None, **more) -> Card:
         file = folder / "words.onnx"
         pytest.importorskip("onnx").save(model, file)
     lines = {"family": "yolov8", "file": str(file), "text": given, "score": 0.1, "iou": 0.7, **more}
-    body = "".join(f"{key}: {value}\n" for key, value in lines.items() if value is not None)
+    body = "".join(f"{key}: {value}\n" for key, value in lines.items() if value != {})
     spec = "{size: [640, 384], pad: 114, scale: 1/255}"
     (folder / "words.yaml").write_text(f"task: {task}\n{body}input: {spec}\n")
     return load_card(folder / "words.yaml")
@@ -37,7 +38,9 @@ def with_dims(*dims):
         setattr(place, "dim_value" if isinstance(size, int) else "dim_param", size)
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     for size in ("N", "classes", 20160):
-        setattr(model.graph.output[0].type.tensor_type.shape.dim.add(), "dim_value" if size == 20160 else "dim_param", size)
+        setattr(
+            model.graph.output[0].type.tensor_type.shape.dim.add(), "dim_value" if size == 20160 else "dim_param", size
+        )
     return model
 
 
@@ -49,7 +52,7 @@ def of_rank_2():
     dims = given.type.tensor_type.shape.dim
     del dims[0]
     given.name = "rows"
-    model.graph.initializer.append(onnx.numpy_helper.from_array(__import__("numpy").array([0]), "first"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0]), "first"))
     model.graph.node.insert(0, onnx.helper.make_node("Unsqueeze", ["rows", "first"], ["text_embeds"]))
     return model
 
@@ -57,8 +60,6 @@ def of_rank_2():
 def of_tokens():
     """The network with the text encoder in it: token ids and a mask of N x P texts."""
     onnx = pytest.importorskip("onnx")
-    import numpy as np
-
     text, model = onnx.load(shipped_models() / TEXT["encoder"]), network()
     text, model = onnx.compose.add_prefix(text, "text_"), onnx.compose.add_prefix(model, "net_")
     make, graph = onnx.helper.make_node, model.graph

@@ -183,12 +183,13 @@ class Infer(BatchStage):
                 self.context.counters.add(UNTUNED)
         self._switch()
         prompts = self._prompts
+        shared = {"shared": prompts.shared} if prompts.texts else {}
         tensor, shapes, xp = batch.tensor, self._shapes(batch), batch.xp
         lengths = steps(len(tensor), self._sizes)
 
         def run(rows: Any) -> dict[str, Any]:
             extra = self._family.extra_inputs(shapes[rows], xp)
-            return self._session.run({self._session.image_input: tensor[rows], **extra}, prompts.shared)
+            return self._session.run({self._session.image_input: tensor[rows], **extra}, **shared)
 
         if isinstance(tensor, LazyRows):
             assert batch.crops is not None

@@ -148,7 +148,7 @@ class Postprocess(DetectionOptions, BatchStage):
     def changed(self) -> None:
         """Compute the threshold of each class; learn new prompts, in the order of the changes."""
         self._known = list(dict.fromkeys([*self._known, *(self.prompts or ())]))
-        self._of_prompts = {}
+        self._of_prompts: dict[tuple[str, ...], _Classes] = {}
         self._classes = self._classes_of(self.model.labels)
 
     def _classes_of(self, labels: tuple[str, ...]) -> _Classes:

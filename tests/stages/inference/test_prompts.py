@@ -107,5 +107,5 @@ def test_a_wrong_yaml_is_refused(options, told, tmp_path):
 def test_stages_below_know_the_prompts_as_labels(tmp_path):
     below = "track: {}, color: {stage: classify, model: color, of: detect.bus}"
     (tmp_path / "p.yaml").write_text(text("person", "{detect: {model: demo-words, prompts: [%s]}, " + below + "}"))
-    with pytest.raises(ConfigError, match="detect has no class 'bus'; there is 'person'|detect has no class 'bus'"):
+    with pytest.raises(ConfigError, match="detect has no class 'bus'"):
         build(read(tmp_path / "p.yaml"))

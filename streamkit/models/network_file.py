@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inspection of ONNX files: their inputs and outputs, and why one cannot be read. No device is touched."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from streamkit.core.errors import ModelError, Problem
+from streamkit.models.card import Card
+from streamkit.models.onnxruntime_package import need_onnxruntime
+
+_DTYPES = {"float": "float32", "double": "float64"}
+_DTYPES |= {name: name for name in ("float16", "uint8", "int8", "int32", "int64", "bool")}
+"""NumPy's names of element types, by ONNX Runtime's."""
+_IMAGE_DTYPES: dict[str, Literal["f32", "f16", "u8"]] = {"float32": "f32", "float16": "f16", "uint8": "u8"}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One input or output of a network.
+
+    Attributes:
+        dtype: of its elements.
+        dims: its shape; an open dimension is a name, or None if it has no name. Equal names have equal sizes.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    dims: tuple[int | str | None, ...]
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """The shape, None for open dimensions."""
+        return tuple(dim if isinstance(dim, int) else None for dim in self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Inputs and outputs of an ONNX file.
+
+    Attributes:
+        inputs, outputs: by name, in the file's order.
+        image_input: the input for the images.
+        layout, dtype: of the images.
+        batch: the number of images in a run; None for any number.
+        size: width, height in pixels; None if the file leaves them open.
+        metadata: texts by key, which the exporter has written into the file.
+    """
+
+    file: Path
+    inputs: Mapping[str, TensorInfo]
+    outputs: Mapping[str, TensorInfo]
+    image_input: str
+    layout: Literal["nchw", "nhwc"]
+    dtype: Literal["f32", "f16", "u8"]
+    batch: int | None
+    size: tuple[int, int] | None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def inspect(file: Path) -> ModelInfo:
+    """Read an ONNX file's inputs and outputs; cached until the file changes.
+
+    Raises:
+        ModelError: it is missing, is not an ONNX model that ONNX Runtime can read, or has no image input.
+    """
+    if not file.is_file():
+        raise ModelError(f"{file} is a folder, not an ONNX file" if file.is_dir() else f"there is no file {file}")
+    stat = file.stat()
+    return _inspect(file, stat.st_mtime_ns, stat.st_size)
+
+
+def names_a_layer(file: Path, *names: str) -> bool:
+    """Whether an ONNX file has one of these texts, such as the path of a layer in the names of nodes and weights."""
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(data.find(name.encode()) >= 0 for name in names)
+
+
+@functools.lru_cache(maxsize=64)
+def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
+    inputs, outputs, metadata = _read(file, size)
+    image = _image_input(file, inputs)
+    dtype = _IMAGE_DTYPES.get(image.dtype.name)
+    if dtype is None:
+        raise ModelError(f"{file} takes images as {image.dtype}; export it with float32, float16 or uint8")
+    channels_last = image.shape[1] != 3 and image.shape[3] == 3
+    height, width = image.shape[1:3] if channels_last else image.shape[2:4]
+    return ModelInfo(
+        file=file,
+        inputs=inputs,
+        outputs=outputs,
+        image_input=image.name,
+        layout="nhwc" if channels_last else "nchw",
+        dtype=dtype,
+        batch=image.shape[0],
+        size=None if width is None or height is None else (width, height),
+        metadata=metadata,
+    )
+
+
+def inspect_tensors(file: Path) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
+    """Read the inputs and the outputs of an ONNX file of any kind; cached until the file changes.
+
+    Raises:
+        ModelError: it is missing, or is not an ONNX model that ONNX Runtime can read.
+    """
+    if not file.is_file():
+        raise ModelError(f"there is no file {file}")
+    stat = file.stat()
+    return _tensors(file, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _tensors(file: Path, changed_ns: int, size: int) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
+    return _read(file, size)[:2]
+
+
+def _read(file: Path, size: int) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo], dict[str, str]]:
+    """Return the inputs, the outputs and the metadata of an ONNX file."""
+    ort = need_onnxruntime()
+    if size < 1024 and file.read_bytes().startswith(b"version https://git-lfs"):
+        raise ModelError(f"{file} is Git LFS's pointer to a model, not the model; fetch it with: git lfs pull")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+    except Exception as error:
+        # ONNX Runtime's exceptions have no common base but Exception.
+        if missing := _missing_weights(file):
+            raise ModelError(
+                f"{file} has its weights in {', '.join(missing)}, and there is no such file beside it; copy it there, "
+                "or export the network into one file"
+            ) from None
+        raise ModelError(_unreadable(file, short(error))) from None
+    inputs = {node.name: _tensor(file, node) for node in session.get_inputs()}
+    outputs = {node.name: _tensor(file, node) for node in session.get_outputs()}
+    return inputs, outputs, dict(session.get_modelmeta().custom_metadata_map)
+
+
+_NEW_FORMAT = (
+    (re.compile(r"Opset (\d+) is under development.*domain ai\.onnx is till opset (\d+)"), "opset {}", "opset {}"),
+    (re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)"), "IR version {}", "{}"),
+)
+"""ONNX Runtime's messages about a format that is newer than itself, the file's and the newest that it reads."""
+_NO_OPERATOR = re.compile(r"Fatal error: (\S+?)\(-?\d+\) is not a registered|Error No Op registered for (\w+)")
+_HEADS = (
+    (b"PK\x03\x04", "is a zip archive, as PyTorch writes its weights (.pt); export them to ONNX, for Ultralytics with: "
+     "yolo export model=best.pt format=onnx"),
+    (b"\x80\x02", "is a Python pickle, as PyTorch wrote its weights (.pt, .pth); export them to ONNX"),
+    (b"<", "is a web page or XML, not an ONNX file; download the file itself"),
+)  # fmt: skip
+"""First bytes of files that are no ONNX files, and what they are."""
+
+
+def _unreadable(file: Path, text: str) -> str:
+    """Return why a file cannot be read and the fix, from its first bytes and ONNX Runtime's message."""
+    version = need_onnxruntime().__version__
+    with file.open("rb") as stream:
+        head = stream.read(16)
+    if not head:
+        return f"{file} is empty; copy or export it again"
+    for start, what in _HEADS:
+        if head.startswith(start):
+            return f"{file} {what}"
+    for message, mine, newest in _NEW_FORMAT:
+        if found := message.search(text):
+            return (
+                f"{file} has {mine.format(found[1])}, and ONNX Runtime {version} reads up to "
+                f"{newest.format(found[2])}; export it with an older opset, or install a newer onnxruntime"
+            )
+    if found := _NO_OPERATOR.search(text):
+        return (
+            f"{file} has the operator {found[1] or found[2]}, which ONNX Runtime {version} lacks; export the network "
+            "without it, for example without a TensorRT plugin for non-max suppression"
+        )
+    if "Protobuf parsing failed" in text or "No graph was found" in text:
+        why = "it has another format or is damaged; copy or export it again"
+        return f"{file} is not an ONNX model that can be read: {why}"
+    return f"{file} is not an ONNX model that can be read: {text}"
+
+
+def _missing_weights(file: Path) -> list[str]:
+    """Return the names of files with external weights that are not beside an ONNX file."""
+    entry = re.compile(rb"\x0a\x08location\x12([\x01-\x7f])", re.DOTALL)  # key and length of a StringStringEntryProto
+    data = file.read_bytes()
+    found = {data[at.end() : at.end() + at[1][0]].decode(errors="replace") for at in entry.finditer(data)}
+    return sorted(name for name in found if not (file.parent / name).is_file())
+
+
+def _tensor(file: Path, node: Any) -> TensorInfo:
+    kind = _DTYPES.get(node.type.removeprefix("tensor(").removesuffix(")"))
+    if kind is None:
+        raise ModelError(f"{file}: {node.name} is {node.type}, which arrays cannot hold")
+    # ONNX Runtime returns a negative number or None for a dimension that is not in the file.
+    dims = tuple(None if isinstance(dim, int) and dim < 0 else dim for dim in node.shape)
+    return TensorInfo(node.name, np.dtype(kind), dims)
+
+
+def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
+    """Return the only input of shape (batch, 3, height, width) or (batch, height, width, 3)."""
+    found = [n for n in inputs.values() if len(n.dims) == 4 and (n.shape[1] in (3, None) or n.shape[3] == 3)]
+    if len(found) != 1:
+        listed = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
+        raise ModelError(
+            f"{file} must have one input of rank 4, (batch, 3, height, width) or (batch, height, width, 3), "
+            f"for color images; its inputs are: {listed}; export it with such an input"
+        )
+    return found[0]
+
+
+def wrong(card: Card, *texts: str) -> ModelError:
+    """Return the error for problems with a card's network."""
+    return ModelError([Problem(str(card.path), 0, 0, text) for text in texts])
+
+
+def not_run(file: Path, size: tuple[int, int], error: Exception) -> ModelError:
+    """Return the error for a network that fails on images of this width and height."""
+    return ModelError(
+        f"{file} cannot be run on images of {size[0]} x {size[1]}: {short(error)}; if its input has open sizes, set "
+        "input.size in its card, or --size of models new, to a size that it takes, such as multiples of 32"
+    )
+
+
+def short(error: BaseException) -> str:
+    """Return ONNX Runtime's message on one line, without its prefix."""
+    text = " ".join(str(error).split())
+    return text.removeprefix("[ONNXRuntimeError] : ") or type(error).__name__

@@ -1,0 +1,105 @@
+"""The network of words on streets that it never saw: prompts find as much as its classes do when they are fixed."""
+
+import json
+
+import numpy as np
+import pytest
+from support import worded
+from support.example_runs import LIMIT, folder_fixture, iou, records, run  # noqa: F401  a fixture
+
+from samples.draw_street import draw
+from samples.scene import plan
+from samples.score import mean_average_precision
+from streamkit.models.card import find_card, load_card
+from streamkit.models.text_encoder import TextEncoder
+
+FRESH = 45  # no training scene (1000 and up), no sample
+FIXED = ("car", "person", "bike", "red car", "white car", "black car", "blue car", "person in red", "person in blue")
+COLORS = {
+    "red": (176, 28, 36), "white": (226, 226, 224), "black": (32, 34, 38), "gray": (130, 136, 142),
+    "blue": (34, 72, 138), "yellow": (200, 172, 45), "green": (44, 110, 75), "orange": (150, 84, 40),
+    "silver": (188, 200, 206), "purple": (95, 40, 80), "azure": (110, 160, 200),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """A video of every 25th frame of a scene, and the truth of each frame, with `look`."""
+    path = tmp_path_factory.mktemp("scene") / "scene.mp4"
+    planned = plan(FRESH)
+    truth = draw(planned, path, range(20, 380, 25))
+    looks = {actor.id: actor.look for actor in planned.actors}
+    for one in (one for record in truth for one in record["objects"]):
+        one["look"] = looks[one["id"]]
+    return path, truth
+
+
+def is_true(text, look):
+    """Whether a prompt is true of an object."""
+    words = text.split()
+    color = min(COLORS, key=lambda name: np.abs(np.subtract(COLORS[name], look.colours[0])).sum())
+    return look.kind in words and (len(words) == 1 or color in words)
+
+
+def found_by(folder, path, detect):
+    """What a pipeline with this detector finds, frame by frame, as (n, 5) boxes and scores by label."""
+    (folder / "p.yaml").write_text(
+        f"sources: {{a: {path}}}\nstages: {{detect: {detect}, "
+        f'jsonl: {{path: "{folder}/a.jsonl", if_exists: overwrite}}}}'
+    )
+    run(folder / "p.yaml", folder)
+    return [
+        [(one["label"], *one["box"], one["score"]) for one in record["objects"]]
+        for record in records(folder / "a.jsonl")
+    ]
+
+
+def precision(truth, found, text):
+    """The average precision of one text."""
+    told = [
+        {"objects": [{**one, "class_id": 0 if is_true(text, one["look"]) else 1} for one in record["objects"]]}
+        for record in truth
+    ]
+    rows = [np.array([(*row[1:], 0) for row in frame if row[0] == text]).reshape(-1, 6) for frame in found]
+    return mean_average_precision(told, rows, 2)[1][0]
+
+
+def test_prompts_find_as_much_as_fixed_classes(folder, scene):
+    path, truth = scene
+    vectors = TextEncoder(load_card(find_card("demo-words"))).embed(FIXED)
+    worded.card(folder, worded.closed(vectors), text={}, labels=list(FIXED), score=0.05)
+    options = "min_score: 0.05, multi_label: true}"
+    fixed = found_by(folder, path, f"{{model: words.yaml, {options}")
+    some = ("person in red", "person", "blue car", "car")  # fewer, in another order
+    asked = found_by(folder, path, f"{{model: demo-words, prompts: {json.dumps(some)}, {options}")
+    for text in some:
+        assert precision(truth, asked, text) == pytest.approx(precision(truth, fixed, text), abs=0.02)
+    assert precision(truth, asked, "car") > 0.9
+    assert precision(truth, asked, "person") > 0.85
+    assert (
+        precision(truth, asked, "blue car")
+        > precision(
+            truth, [[("blue car", *row[1:]) for row in frame if row[0] == "car"] for frame in asked], "blue car"
+        )
+        + 0.2
+    )
+
+
+def test_the_example(folder):
+    run("examples/open_vocabulary.yaml", folder)
+    found = records(folder / "out" / "street-words.jsonl")
+    assert len(found) == LIMIT
+    truth = records(worded.shipped_models().parent / "samples" / "street.truth.jsonl")[:LIMIT]
+    objects = [(one, record) for record, true in zip(found, truth, strict=True) for one in record["objects"]]
+    assert {one["label"] for one, _ in objects} <= {"red car", "white van", "person in blue"}
+    kinds = {"red car": "car", "white van": "car", "person in blue": "person"}
+    right = [
+        any(iou(one["box"], other["box"]) > 0.5 and other["label"] == kinds[one["label"]] for other in true["objects"])
+        for record, true in zip(found, truth, strict=True)
+        for one in record["objects"]
+    ]
+    assert len(right) >= LIMIT
+    assert np.mean(right) > 0.95
+    embedded = [one for one, _ in objects if "embedding" in one]
+    assert 0 < len(embedded) < len(objects) / 2
+    assert all(np.linalg.norm(one["embedding"]) == pytest.approx(1, abs=1e-3) for one in embedded)
