@@ -41,7 +41,7 @@ from streamkit.models.families.base import ReadOptions, listed
 from streamkit.models.families.plugin import PluginFamily
 from streamkit.models.labels import KNOWN
 from streamkit.models.metadata_facts import from_metadata
-from streamkit.models.network import ModelInfo, TensorInfo, inspect, names_a_layer
+from streamkit.models.network_file import ModelInfo, TensorInfo, inspect, names_a_layer
 from streamkit.models.shape_facts import Candidate, candidates, decide, values_of, with_sizes
 
 _ORDER = [key for key in CardKeys.__annotations__ if key != "input"]

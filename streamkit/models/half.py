@@ -17,7 +17,7 @@ import numpy as np
 
 from streamkit.core.errors import ModelError
 from streamkit.models.calibration import CalibrationReader, quiet
-from streamkit.models.network import short
+from streamkit.models.network_file import short
 from streamkit.models.onnx_graph import is_quantized, load_onnx, name_nodes, parts
 from streamkit.models.onnxruntime_package import need_onnxruntime
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from streamkit.core.errors import ModelError
 from streamkit.models.calibration import CalibrationReader, quiet
-from streamkit.models.network import short
+from streamkit.models.network_file import short
 from streamkit.models.onnx_graph import MIN_OPSET, NetworkParts, is_quantized, load_onnx, name_nodes, parts, with_opset
 from streamkit.models.onnxruntime_package import need_onnxruntime
 

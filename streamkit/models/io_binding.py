@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.network import ModelInfo
+from streamkit.models.network_file import ModelInfo
 from streamkit.ops import traffic
 
 _DRAIN_EVERY = 1024  # runs

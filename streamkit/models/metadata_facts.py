@@ -15,7 +15,7 @@ from typing import Any
 
 from streamkit.models.facts import CardFact, CardFacts, need
 from streamkit.models.families import FAMILIES
-from streamkit.models.network import ModelInfo
+from streamkit.models.network_file import ModelInfo
 
 _FAMILIES = {
     "detect": ("yolov8", "yolo_e2e", "yolov5", "rtdetr", "rtdetr_e2e"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.core.errors import ModelError, needs
-from streamkit.models.network import short
+from streamkit.models.network_file import short
 
 MIN_OPSET = 13
 """The first opset whose DequantizeLinear has an axis, which weights per channel need."""

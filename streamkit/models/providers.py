@@ -14,7 +14,7 @@ from typing import Any
 from streamkit.core.data import Device
 from streamkit.core.errors import DeviceError, ModelError
 from streamkit.core.text import gpu_command
-from streamkit.models.network import short
+from streamkit.models.network_file import short
 from streamkit.models.upsample import for_cuda
 
 PROVIDERS = {

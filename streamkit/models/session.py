@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from streamkit.core.data import Array, Device, array_module
 from streamkit.core.errors import DeviceError
 from streamkit.models.io_binding import IoBinding
-from streamkit.models.network import inspect, not_run
+from streamkit.models.network_file import inspect, not_run
 from streamkit.models.providers import nodes_by_provider, open_session, provider_options
 from streamkit.models.shared_inputs import SharedInputs
 from streamkit.models.tensorrt import tensorrt_options

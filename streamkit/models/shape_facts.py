@@ -18,7 +18,7 @@ import numpy as np
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError
 from streamkit.models.families import FAMILIES, Family
-from streamkit.models.network import ModelInfo, not_run
+from streamkit.models.network_file import ModelInfo, not_run
 from streamkit.models.session import Session
 
 Size = tuple[int, int]

@@ -137,7 +137,7 @@ class Database:
         """
         if not self.fetch("SELECT 1 FROM duckdb_tables() WHERE table_name = 'tracks'"):
             raise ConfigError(
-                "this data set has embeddings and no tracks: put embed below a tracker, and run batch again"
+                "this data set has embeddings, but no tracks: put embed below a tracker; run batch again"
             )
         lengths = self.fetch("SELECT DISTINCT len(embedding) FROM tracks")
         if any(length != len(vector) for (length,) in lengths):
@@ -147,7 +147,7 @@ class Database:
         return self.query(text if sql is None else sql)
 
     def _tracks_like(self, vector: np.ndarray) -> str:
-        name = self._database.execute("SELECT current_database()").fetchone()[0]
+        ((name,),) = self.fetch("SELECT current_database()")
         values = ", ".join(f"{value:.9g}" for value in vector.tolist())
         return _TRACKS_LIKE.format(index=f'"{name}"', vector=f"[{values}]::FLOAT[]")
 
