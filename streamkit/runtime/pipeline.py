@@ -352,9 +352,11 @@ class PipelineRun(Controls):
     # ------------------------------------------------------------------------------------------------- counting
 
     def _context(self, id_: str) -> Context:
-        # tuning next to live sources drops their frames
-        future = Future if self._live > QUICK_SOURCES else self.future_type
-        runtime = RuntimeContext(spans=self._spans(), future=future, addresses=self.addresses, streams=self.streams)
+        live = self._live > QUICK_SOURCES
+        future = Future if live else self.future_type  # tuning next to live sources drops their frames
+        runtime = RuntimeContext(
+            spans=self._spans(), future=future, live=live, addresses=self.addresses, streams=self.streams
+        )
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)
 

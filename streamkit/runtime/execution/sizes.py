@@ -34,8 +34,8 @@ def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:
 def live_batch_size(largest: int, expected: float) -> int:
     """The single size for many live sources, which start only when their networks are tuned: 6 to 8 s for each size.
 
-    Rows that a batch lacks are padded, and cost as much as others: 46 cameras of 30 frames/s give 55 frames in 40 ms, an
-    eighth less than 64.
+    Rows that a batch lacks are padded, and cost as much as others: 46 cameras of 30 frames/s give 55 frames in 40 ms,
+    an eighth less than 64.
 
     Args:
         largest: maximum number of frames in a batch.
