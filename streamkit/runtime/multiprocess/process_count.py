@@ -55,7 +55,7 @@ EMITTER_US = 45.0
 """More lock time per frame with an emitter: MQTT took the lock's free share from 44 to 22 % at 4,745 H.264 frames/s.
 Measured before emitters took a batch's lines at once, and kept: on a CPU the cost has halved since, but not for
 `batch: 1` and for records of objects; see docs/emitters-performance.md."""
-MODEL_US = 8.0
+MODEL_US = 3.0
 """The same for each model after the first. With 230 HEVC cameras, a tracker and two classifiers of tracks, three
 processes dropped 8 % of the frames, four none in two runs, and five 0.1 % in three: each process more costs GPU time,
 which is what these cameras need most."""

@@ -13,6 +13,8 @@ import pytest
 
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
+from streamkit.media import nv_sessions
+from streamkit.media.nv_sessions import SessionKey, SessionSample
 from streamkit.runtime.multiprocess import worker as module
 from streamkit.runtime.multiprocess.children import ParentConnection
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink, unpack
@@ -82,6 +84,14 @@ def job_of(path: Path, **changes: Any) -> WorkerConfig:
 
 def orders_of(*ids: str) -> tuple[SourceOrder, ...]:
     return tuple(SourceOrder(id_, number) for number, id_ in enumerate(ids, 1))
+
+
+@pytest.fixture(autouse=True)
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[SessionSample]:
+    """The NVDEC sessions in use, none at first."""
+    found: list[SessionSample] = []
+    monkeypatch.setattr(nv_sessions, "samples", lambda: list(found))
+    return found
 
 
 @pytest.fixture
@@ -441,3 +451,64 @@ def test_a_process_without_work_ends_too_if_it_has_lost_its_gpu(made: Any) -> No
     running.check_device()
     running.check_device()
     assert [str(error) for error in failed] == ["cudaErrorMpsClientTerminated: the client was terminated"]
+
+
+KEY = SessionKey(0, "hevc", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
+
+
+def test_the_sessions_in_use_are_sent_when_they_change_and_each_packet_once(
+    made: Any, sessions: list[SessionSample]
+) -> None:
+    running, link = made
+    other = KEY._replace(codec="h264")
+    running.send_report()
+    sessions += [SessionSample(KEY, b"key frame", 1)]
+    running.send_report()
+    running.send_report()
+    sessions[:] = [SessionSample(KEY, b"key frame", 2), SessionSample(other, b"another", 1)]
+    running.send_report()
+    sessions.clear()
+    running.send_report()
+    assert [value for kind, value in link.sent if kind == "sessions"] == [
+        [SessionSample(KEY, b"key frame", 1)],
+        [SessionSample(KEY, b"", 2), SessionSample(other, b"another", 1)],
+        [],
+    ]
+
+
+def test_a_spare_process_makes_sessions_until_it_has_enough_or_gets_a_source(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, link = made
+    asked: list[bytes] = []
+
+    def make_ahead(sample: SessionSample, nvc: Any) -> bool:
+        asked.append(sample.packet)
+        if sample.packet == b"second" and len(asked) == 5:
+            running._has_sources.set()
+        return asked.count(sample.packet) <= sample.number
+
+    monkeypatch.setattr(module, "_SESSION_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "nv_module", object)
+    monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
+    running._make_sessions([SessionSample(KEY, b"first", 2), SessionSample(KEY, b"second", 9)])
+    assert asked == [b"first"] * 3 + [b"second"] * 2
+    assert link.kinds() == ["session"] * 4
+
+
+def test_a_gpu_without_room_for_sessions_keeps_none_ready(
+    made: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    running, link = made
+    cleared: list[bool] = []
+
+    def make_ahead(sample: SessionSample, nvc: Any) -> bool:
+        raise RuntimeError("cuvidCreateDecoder returned error 2")
+
+    monkeypatch.setattr(module, "_SESSION_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "nv_module", object)
+    monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
+    monkeypatch.setattr(nv_sessions, "clear", lambda: cleared.append(True))
+    running._make_sessions([SessionSample(KEY, b"first", 2)])
+    assert (cleared, link.sent) == ([True], [])
+    assert "the spare process keeps no decoders ready: " in caplog.text
