@@ -29,6 +29,8 @@ def fake(monkeypatch):
     monkeypatch.setattr("streamkit.ops.cuda.driver._calls", lambda: None)
     nv_caps.capabilities.cache_clear()
     nv_sessions.clear()
+    monkeypatch.setattr(nv_sessions, "_used", nv_sessions.Counter())
+    monkeypatch.setattr(nv_sessions, "_first_packets", {})
     fake_gpu._Session.made = 0
     yield fake_gpu
     nv_caps.capabilities.cache_clear()
