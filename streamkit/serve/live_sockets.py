@@ -54,6 +54,7 @@ async def send_video(engine: ServeEngine, source: str, socket: TextAndBytes) -> 
                     await _send(socket, orjson.dumps({"error": error.text}).decode())
                     return
                 hub.request(source)
+            hub.gather(source)
             messages, _ = viewer.take()
             for part in _parts(messages):
                 await _send(socket, part)

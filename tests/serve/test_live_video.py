@@ -276,10 +276,10 @@ def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
             group.start_soon(send_video, engine, "gone", slow)
             await anyio.sleep(0.05)
             generation = live.viewed("gone")
-            live.put("gone", LiveStart(generation, "avc1.42c01e", 64, 48, b"init"))
+            live.put("gone", [LiveStart(generation, "avc1.42c01e", 64, 48, b"init")])
             await anyio.sleep(0.05)
             for number in range(10 * MAX_WAITING):
-                live.put("gone", LiveFragment(b"%d," % number, number % 50 == 0))
+                live.put("gone", [LiveFragment(b"%d," % number, number % 50 == 0)])
                 await anyio.sleep(0)
             slow.reads.set()
             await anyio.sleep(0.2)
