@@ -89,15 +89,16 @@ def _by_client(server: subprocess.Popen[str], given: argparse.Namespace) -> list
 
 
 def _client(url: str, streams: int) -> None:
-    """What the live view asks for: a video of each source, all records, and the state once a second."""
+    """What the live view asks for: a video of each source, all records, and the state every two seconds."""
     headers = {"authorization": f"Bearer {TOKEN}"}
     ids = [f"camera{number}" for number in range(streams)]
-    places = [f"sources/{one}/live.mp4" for one in ids]
-    places.append("records?batch=true&" + "&".join(f"source={one}" for one in ids))
+    records = "records?batch=true&" + "&".join(f"source={one}" for one in ids)
 
-    async def receive(place: str) -> None:
+    async def receive(place: str, asked: dict[str, list[str]] | None = None) -> None:
         address = f"{url.replace('http', 'ws')}api/v1/{place}"
         async with websockets.connect(address, max_size=None, compression=None, additional_headers=headers) as socket:
+            if asked is not None:
+                await socket.send(json.dumps(asked))
             async for _ in socket:
                 pass
 
@@ -106,10 +107,10 @@ def _client(url: str, streams: int) -> None:
             while True:
                 for place in ("status", "sources"):
                     await http.get(f"{url}api/v1/{place}")
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(2.0)
 
     async def all_of_them() -> None:
-        await asyncio.gather(poll(), *map(receive, places))
+        await asyncio.gather(poll(), receive("live", {"sources": ids}), receive(records))
 
     with contextlib.suppress(websockets.ConnectionClosed):
         asyncio.run(all_of_them())

@@ -21,6 +21,8 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streamkit.cluster.cluster_run import NodeView
+from streamkit.cluster.forward_videos import add_videos
+from streamkit.cluster.node_sockets import connected
 from streamkit.cluster.ray_nodes import NodeHandle
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
@@ -152,6 +154,7 @@ def add_forwarding(app: FastAPI, api: APIRouter, engine: ServeEngine) -> None:
 
     _add_sources(api, forwarder)
     _add_events(api, forwarder)
+    add_videos(api, engine)
     _add_records(api, forwarder)
     _add_metrics(app, forwarder)
 
@@ -190,11 +193,10 @@ def _path(scope: Scope) -> str:
 
 async def _pass_socket(socket: WebSocket, node: NodeHandle, path: str) -> None:
     """Pass the messages of a node's WebSocket on, until it or the client leaves."""
-    from websockets.asyncio.client import connect
     from websockets.exceptions import InvalidStatus, WebSocketException
 
     try:
-        async with _connected(connect, node, path) as found:
+        async with connected(node, path) as found:
             await socket.accept()
             await _pump(socket, found)
     except InvalidStatus as error:
@@ -209,13 +211,6 @@ def _error_text(body: bytes) -> str:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
         return "the node rejects the request"
-
-
-def _connected(connect: Any, node: NodeHandle, path: str) -> Any:
-    return connect(
-        node.url.replace("http", "ws", 1) + path, additional_headers={"authorization": f"Bearer {node.token}"},
-        max_size=None, compression=None, proxy=None, open_timeout=_ANSWER_S,
-    )  # fmt: skip
 
 
 async def _pump(socket: WebSocket, found: Any) -> None:
@@ -348,13 +343,12 @@ async def _records_of(
     """Send the records of a node's sources until it leaves, or other sources of it are wanted."""
     from urllib.parse import urlencode
 
-    from websockets.asyncio.client import connect
     from websockets.exceptions import WebSocketException
 
     wanted = _wanted_of(forwarder.running, node, sources)
     asked = urlencode([*(("source", id_) for id_ in wanted), ("batch", str(batch).lower())])
     try:
-        async with _connected(connect, node, f"{API}/records?{asked}") as found:
+        async with connected(node, f"{API}/records?{asked}") as found:
             while _wanted_of(forwarder.running, node, sources) == wanted:
                 with anyio.move_on_after(_POLL_S):
                     while True:

@@ -7,7 +7,7 @@ A client that reads nothing for a while is left; what it is slow to read is drop
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 import anyio
@@ -17,13 +17,14 @@ from streamkit.runtime.preview.live import LiveFragment, LiveMessage, LiveOffset
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.event_models import EventView
+from streamkit.serve.live import Watchers
 from streamkit.serve.store.event_table import StoredEvent
 
 _REQUEST_EVERY_S = 1.0
 _SEND_EVERY_S = 0.1
 """What arrives meanwhile is sent together: the cost is that of a message, not of its frames."""
 
-_MAX_EVENTS = 200
+_MAX_EVENTS, _MAX_VIDEOS = 200, 256
 _PATIENCE_S = 30.0
 
 
@@ -37,49 +38,132 @@ class TextAndBytes(Protocol):
         """Send a binary message."""
 
 
-async def send_video(engine: ServeEngine, source: str, socket: TextAndBytes) -> None:
-    """Send a source's video until it is removed or may not be shown any more.
+class VideoStream:
+    """The video of one source for one client. It counts as a live stream until `close`.
 
-    Text messages are JSON: `start` comes before an initialization segment, `offset` whenever the mapping from media
-    time to `pts_s` changes, `error` if there is no video. Binary messages are MP4.
+    Args:
+        engine: the pipeline.
+        watchers: counts live streams.
+        source: the source's id.
+
+    Raises:
+        RequestRejected: the source has no video, something is hidden, or the limit of live streams is reached.
     """
-    hub, asked_s = engine.gallery.live, 0.0
-    with hub.view(source) as viewer:
+
+    def __init__(self, engine: ServeEngine, watchers: Watchers, source: str) -> None:
+        self._engine, self._source, self._hub = engine, source, engine.gallery.live
+        engine.check_video(source)
+        self._checked_s = time.monotonic()
+        self._open = ExitStack()
+        watchers.admit()
+        self._open.callback(watchers.release)
+        self._viewer = self._open.enter_context(self._hub.view(source))
+
+    def take(self) -> list[LiveMessage]:
+        """What has come; a `LiveStart` is its first message. Raises RequestRejected if it may not be shown any more."""
+        if time.monotonic() >= self._checked_s + _REQUEST_EVERY_S:
+            self._checked_s = time.monotonic()
+            self._engine.check_video(self._source)  # an option may hide something now
+            self._hub.request(self._source)
+        self._hub.gather(self._source)
+        return self._viewer.take()[0]
+
+    def close(self) -> None:
+        """End it."""
+        self._open.close()
+
+
+async def send_video(engine: ServeEngine, stream: VideoStream, socket: TextAndBytes) -> None:
+    """Send one video until its source is removed or may not be shown any more: JSON as text, and MP4."""
+    while not engine.running.stopping:
+        try:
+            told, data = _parts(stream.take())
+        except RequestRejected as error:
+            await _send(socket, _text({"error": error.text}))
+            return
+        for one in told:
+            await _send(socket, _text(one))
+        if data:
+            await _send(socket, data)
+        await _next_turn()
+
+
+class VideoChoice:
+    """The sources whose videos a client has asked for over one WebSocket.
+
+    Attributes:
+        sources: their ids.
+    """
+
+    def __init__(self) -> None:
+        self.sources: tuple[str, ...] = ()
+
+    def read(self, message: str) -> None:
+        """Take a message of the client. Raises ValueError if it is not as documented."""
+        try:
+            given = orjson.loads(message)["sources"]
+        except (ValueError, KeyError, TypeError, IndexError):
+            given = None
+        if not isinstance(given, list) or len(given) > _MAX_VIDEOS or not all(isinstance(one, str) for one in given):
+            raise ValueError(f'send {{"sources": ["ID", ...]}} with at most {_MAX_VIDEOS} sources')
+        self.sources = tuple(dict.fromkeys(given))
+
+
+async def send_videos(engine: ServeEngine, watchers: Watchers, choice: VideoChoice, socket: TextAndBytes) -> None:
+    """Send the videos of the chosen sources: in each turn at most one text and one binary message for all of them.
+
+    A source that is refused is not tried again until the client has left it out once.
+    """
+    streams: dict[str, VideoStream | None] = {}  # None: refused
+    try:
         while not engine.running.stopping:
-            if time.monotonic() >= asked_s + _REQUEST_EVERY_S:
-                asked_s = time.monotonic()
+            for source in streams.keys() - choice.sources:
+                _close(streams.pop(source))
+            told: list[dict[str, Any]] = []
+            data: list[tuple[str, bytes]] = []
+            for source in choice.sources:
                 try:
-                    engine.check_video(source)  # an option may hide something now
+                    if source not in streams:
+                        streams[source] = None
+                        streams[source] = VideoStream(engine, watchers, source)
+                    stream = streams[source]
+                    own, part = _parts([] if stream is None else stream.take())
                 except RequestRejected as error:
-                    await _send(socket, orjson.dumps({"error": error.text}).decode())
-                    return
-                hub.request(source)
-            hub.gather(source)
-            messages, _ = viewer.take()
-            for part in _parts(messages):
-                await _send(socket, part)
+                    _close(streams[source])
+                    streams[source], own, part = None, [{"error": error.text}], b""
+                told += ({"source": source, **one} for one in own)
+                data += [(source, part)] if part else []
+            if told:
+                await _send(socket, _text(told))
+            if data:
+                header = orjson.dumps([(source, len(part)) for source, part in data])
+                await _send(socket, b"".join([len(header).to_bytes(4, "big"), header, *(part for _, part in data)]))
             await _next_turn()
+    finally:
+        for stream in streams.values():
+            _close(stream)
 
 
-def _parts(messages: list[LiveMessage]) -> Iterator[str | bytes]:
-    """The messages as sent: fragments that follow each other are one."""
-    fragments: list[bytes] = []
+def _close(stream: VideoStream | None) -> None:
+    if stream is not None:
+        stream.close()
+
+
+def _parts(messages: list[LiveMessage]) -> tuple[list[dict[str, Any]], bytes]:
+    """Messages as they are sent: what clients are told, and then the MP4: initialization segment and fragments."""
+    told: list[dict[str, Any]] = []
+    data: list[bytes] = []
     for message in messages:
         if isinstance(message, LiveFragment):
-            fragments.append(message.data)
-            continue
-        if fragments:
-            yield b"".join(fragments)
-            fragments = []
-        if isinstance(message, LiveOffset):
-            yield _text({"offset": {"from_s": message.from_s, "offset_s": message.offset_s}})
+            data.append(message.data)
+        elif isinstance(message, LiveOffset):
+            told.append({"offset": {"from_s": message.from_s, "offset_s": message.offset_s}})
         elif message.error:
-            yield _text({"error": message.error})
+            told.append({"error": message.error})
         else:
-            yield _text({"start": _start(message)})
-            yield message.init
-    if fragments:
-        yield b"".join(fragments)
+            told.append({"start": _start(message)})
+            data.append(message.init)
+    return told, b"".join(data)
 
 
 def _start(message: LiveStart) -> dict[str, Any]:

@@ -2,17 +2,19 @@
 
 import json
 import time
+from contextlib import suppress
 
 import anyio
 import httpx
 import pytest
 from support import coded
-from support.live_clients import left_of_box, received, socket, watch
+from support.live_clients import Wall, left_of_box, received, socket, watch
 from support.servers import TOKEN, served
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from streamkit.runtime.preview.live import MAX_WAITING, LiveFragment, LiveStart
-from streamkit.serve.live_sockets import send_video
+from streamkit.serve.live import Watchers
+from streamkit.serve.live_sockets import VideoStream, send_video
 from streamkit.serve.token import COOKIE
 
 LOOP = 20  # frames
@@ -55,23 +57,48 @@ def record_at(records, pts_s):
 
 
 @pytest.mark.alone  # a busy machine drops frames, which have no record
-@pytest.mark.parametrize("source", ["loop", "other"])
-def test_each_frame_of_the_video_is_the_one_of_its_record_over_loops(server, source):
-    with socket(server, f"records?source={source}") as records, socket(server, f"sources/{source}/live.mp4") as video:
-        watched = watch(video, lambda one: one.fragments > 4 * LOOP)
+def test_each_frame_of_the_videos_is_the_one_of_its_record_over_loops(server):
+    with socket(server, "records") as records, socket(server, "live") as opened:
+        wall = Wall(opened, "loop", "other")
+        wall.watch(lambda of: len(of) == 2 and all(one.fragments > 4 * LOOP for one in of.values()))
         found = [one for one in received(records, 2.0) if "schema" in one]
-    (start,) = watched.starts
-    assert start["mime"].startswith('video/mp4; codecs="avc1.')
-    assert (start["width"], start["height"]) == (coded.WIDTH, coded.HEIGHT)
-    pairs = [(record_at(found, pts_s), image) for pts_s, _, image in watched.pictures() if pts_s is not None]
-    known = [(record, image) for record, image in pairs if record is not None]
-    assert len(known) > 3 * LOOP
-    for record, image in known:
-        assert record["source"] == source
-        assert record["frame"] % LOOP == coded.number_of(image)
-        assert abs(record["objects"][0]["box"][0] - left_of_box(image)) <= 1
-    frames = [record["frame"] for record, _ in known]
-    assert frames == list(range(frames[0], frames[0] + len(frames))), "none is missing"
+    for source, watched in wall.of.items():
+        (start,) = watched.starts
+        assert start["mime"].startswith('video/mp4; codecs="avc1.')
+        assert (start["width"], start["height"]) == (coded.WIDTH, coded.HEIGHT)
+        own = [one for one in found if one["source"] == source]
+        pairs = [(record_at(own, pts_s), image) for pts_s, _, image in watched.pictures() if pts_s is not None]
+        known = [(record, image) for record, image in pairs if record is not None]
+        assert len(known) > 3 * LOOP
+        for record, image in known:
+            assert record["frame"] % LOOP == coded.number_of(image)
+            assert abs(record["objects"][0]["box"][0] - left_of_box(image)) <= 1
+        frames = [record["frame"] for record, _ in known]
+        assert frames == list(range(frames[0], frames[0] + len(frames))), "none is missing"
+
+
+def test_a_video_goes_on_while_others_come_and_go(server):
+    live = server.engine.gallery.live
+    with socket(server, "live") as opened:
+        wall = Wall(opened, "loop")
+        wall.watch(lambda of: "loop" in of and of["loop"].fragments > 5)
+        wall.choose("loop", "other")
+        wall.watch(lambda of: "other" in of and of["other"].fragments > 5)
+        assert live.viewers == 2
+        wall.choose("loop")
+        server.until(lambda: live.viewers == 1)
+        messages, before = wall.messages, wall.of["loop"].fragments
+        begun_s = time.monotonic()
+        wall.watch(lambda of: of["loop"].fragments > before + 25)
+        assert wall.messages - messages <= 11 * (time.monotonic() - begun_s) + 5, "one message for what comes together"
+        assert len(wall.of["loop"].starts) == 1
+        media_s = [time for _, time, _ in wall.of["loop"].pictures()]
+        assert media_s == sorted(set(media_s))
+        gone = wall.of["other"].fragments
+        wall.choose("other")
+        wall.watch(lambda of: len(of["other"].starts) == 2 and of["other"].fragments > 5)
+        assert gone
+    server.until(lambda: live.viewers == 0)
 
 
 def test_a_second_viewer_begins_at_once_and_shares_the_video(server):
@@ -148,7 +175,7 @@ def refusal(server, path, headers=None):
     return answer.status_code, json.loads(answer.body)["error"] if answer.body else ""
 
 
-@pytest.mark.parametrize("path", ["sources/loop/live.mp4", "records"])
+@pytest.mark.parametrize("path", ["live", "sources/loop/live.mp4", "records"])
 def test_without_the_token_nothing_is_sent(server, path):
     assert refusal(server, path, {}) == (403, "")
     assert refusal(server, path, {"Authorization": "Bearer wrong"}) == (403, "")
@@ -161,7 +188,52 @@ def test_another_page_may_not_open_it_with_the_browsers_cookie(server):
     own = server.url.strip("/")
     with socket(server, "records", {**cookie, "Origin": own}):
         pass
-    assert refusal(server, "sources/loop/live.mp4", {**cookie, "Origin": "http://elsewhere.example"}) == (403, "")
+    for path in ("sources/loop/live.mp4", "live"):
+        assert refusal(server, path, {**cookie, "Origin": "http://elsewhere.example"}) == (403, "")
+
+
+def test_a_session_that_ends_ends_its_videos(server):
+    with httpx.Client(base_url=server.url) as browser:
+        browser.post("/api/v1/session", json={"token": TOKEN})
+        own = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}", "Origin": server.url.strip("/")}
+        with socket(server, "live", own) as opened:
+            Wall(opened, "loop").watch(lambda of: "loop" in of and of["loop"].fragments)
+            browser.delete("/api/v1/session", headers={"Origin": own["Origin"]})
+            begun_s = time.monotonic()
+            with suppress(ConnectionClosed):
+                for _ in opened:  # what was under way
+                    assert time.monotonic() - begun_s < 1
+            assert opened.close_code == 1008
+
+
+@pytest.mark.parametrize(
+    "message", ["loop", "[]", '{"sources": "loop"}', '{"sources": [1]}', json.dumps({"sources": ["loop"] * 257})]
+)
+def test_a_message_that_chooses_no_sources_ends_the_connection_with_the_reason(server, message):
+    with socket(server, "live") as opened:
+        opened.send(message)
+        with pytest.raises(ConnectionClosed) as raised:
+            opened.recv(timeout=5)
+    assert (raised.value.rcvd.code, raised.value.rcvd.reason) == (
+        1008, 'send {"sources": ["ID", ...]} with at most 256 sources',
+    )  # fmt: skip
+
+
+def test_a_source_that_is_refused_leaves_the_videos_of_others(server):
+    server.client.post("/api/v1/sources", json={"id": "bars", "uri": "test://", "options": {"pace": 10}})
+    try:
+        with socket(server, "live") as opened:
+            wall = Wall(opened, "nobody", "loop", "bars")
+            wall.watch(lambda of: len(of) == 3 and of["loop"].fragments > 20)
+            assert wall.of["nobody"].errors == ["there is no source 'nobody'"]
+            assert wall.of["bars"].errors == ["bars is a test_pattern, which has no video of its own: watch live.mjpg"]
+            wall.choose("loop")
+            before = wall.of["loop"].fragments
+            wall.watch(lambda of: of["loop"].fragments > before + 10)
+            wall.choose("loop", "nobody")
+            wall.watch(lambda of: len(of["nobody"].errors) == 2)
+    finally:
+        server.client.delete("/api/v1/sources/bars")
 
 
 def test_what_is_not_there_is_refused_with_the_reason(server):
@@ -182,6 +254,9 @@ def test_too_many_viewers_are_refused(root, tmp_path):
             status, why = refusal(one, "sources/other/live.mp4")
             assert (status, why.partition(";")[0]) == (429, "the maximum of 2 live streams is reached")
             assert one.client.get("/api/v1/sources/loop/live.mjpg").status_code == 429
+            with socket(one, "live") as opened:
+                of = Wall(opened, "loop").watch(lambda of: of)
+                assert of["loop"].errors[0].startswith("the maximum of 2 live streams is reached")
         one.until(lambda: one.engine.gallery.live.viewers == 0)
         with socket(one, "sources/other/live.mp4") as opened:
             watch(opened, lambda found: found.fragments)
@@ -196,6 +271,11 @@ def test_what_a_stage_hides_is_not_sent_as_video(root, tmp_path, option):
         assert why == (
             "the camera's own video shows what draw hides: watch live.mjpg, or remove blur and pixelate from draw"
         )
+        with socket(one, "live") as opened:
+            wall = Wall(opened, "loop")
+            wall.watch(lambda of: of)
+            assert wall.of["loop"].errors == [why]
+            assert not received(opened, 1.0), "nothing else comes"
         assert one.open.get("/api/v1/status").json()["hides"] == ["draw"]
         with socket(one, "records?source=loop") as records:
             assert received(records, 3.0)
@@ -211,10 +291,14 @@ def test_video_ends_when_the_source_is_removed_and_when_something_is_hidden(root
             assert watched.errors == ["there is no source 'other'"]
             with pytest.raises(ConnectionClosed):
                 opened.recv(timeout=5)
-        with socket(one, "sources/loop/live.mp4") as opened:
+        with socket(one, "sources/loop/live.mp4") as opened, socket(one, "live") as all_:
             watch(opened, lambda found: found.fragments)
+            wall = Wall(all_, "loop")
+            wall.watch(lambda of: "loop" in of and of["loop"].fragments)
             monkeypatch.setattr(one.engine, "hides", lambda: ["draw"])
             assert "draw hides" in watch(opened, lambda found: found.errors).errors[0]
+            assert "draw hides" in wall.watch(lambda of: of["loop"].errors)["loop"].errors[0]
+            assert not received(all_, 1.0), "nothing else comes"
 
 
 # -------------------------------------------------------------------------------------------------- cameras and clients
@@ -271,19 +355,21 @@ def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
     live, engine = server.engine.gallery.live, server.engine
 
     async def work():
-        slow = Slow()
+        slow, stream = Slow(), VideoStream(engine, Watchers(engine), "gone")
         async with anyio.create_task_group() as group:
-            group.start_soon(send_video, engine, "gone", slow)
+            group.start_soon(send_video, engine, stream, slow)
             await anyio.sleep(0.05)
             generation = live.viewed("gone")
             live.put("gone", [LiveStart(generation, "avc1.42c01e", 64, 48, b"init")])
-            await anyio.sleep(0.05)
+            while len(slow.got) < 2:
+                await anyio.sleep(0.01)
             for number in range(10 * MAX_WAITING):
                 live.put("gone", [LiveFragment(b"%d," % number, number % 50 == 0)])
                 await anyio.sleep(0)
             slow.reads.set()
             await anyio.sleep(0.2)
             group.cancel_scope.cancel()
+        stream.close()
         return slow.got
 
     state = engine.running.states["loop"]

@@ -3,7 +3,7 @@
 import io
 import json
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import av
@@ -38,7 +38,9 @@ class Watched:
             self.data += message
             self.fragments += message.count(b"moof")
             return
-        message = json.loads(message)
+        self.tell(json.loads(message))
+
+    def tell(self, message):
         if "start" in message:
             self.starts.append(message["start"])
             offset = message["start"]["offset_s"]
@@ -62,6 +64,43 @@ class Watched:
 
     def numbers(self):
         return [number_of(image) for *_, image in self.pictures()]
+
+
+class Wall:
+    """The videos of several sources over one WebSocket.
+
+    Attributes:
+        of: what came of each source.
+        messages: number of messages that came.
+    """
+
+    def __init__(self, opened, *sources):
+        self.opened, self.of, self.messages = opened, {}, 0
+        self.choose(*sources)
+
+    def choose(self, *sources):
+        self.opened.send(json.dumps({"sources": sources}))
+
+    def take(self, message):
+        self.messages += 1
+        if isinstance(message, str):
+            for one in json.loads(message):
+                self.of.setdefault(one.pop("source"), Watched()).tell(one)
+            return
+        begin = 4 + int.from_bytes(message[:4], "big")
+        for source, size in json.loads(message[4:begin]):
+            self.of[source].take(message[begin : begin + size])
+            begin += size
+        assert begin == len(message)
+
+    def watch(self, until, seconds=30.0):
+        """Read until `until(self.of)`."""
+        end = time.monotonic() + seconds
+        while not until(self.of):
+            assert time.monotonic() < end, f"not within {seconds} s: {self.of.keys()}"
+            with suppress(TimeoutError):
+                self.take(self.opened.recv(timeout=1))
+        return self.of
 
 
 def watch(opened, until, seconds=30.0, watched=None):
