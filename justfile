@@ -47,6 +47,7 @@ bench kind="cpu" *args:
 # Write constraints.txt, the versions that continuous integration tests; `just lock --upgrade` takes the newest. Needs uv.
 lock *args:
     uv pip compile pyproject.toml --universal --all-extras --python-version 3.11 --no-annotate --quiet --custom-compile-command "just lock" --output-file constraints.txt {{ args }}
+    for device in cpu gpu; do uv pip compile pyproject.toml --universal --python-version 3.11 --extra $device --extra serve --extra track --extra rules --extra mqtt --constraints constraints.txt --no-annotate --no-emit-index-url --generate-hashes --quiet --custom-compile-command "just lock" --output-file examples/deploy/requirements-$device.txt; done
 
 # Build the source distribution and the wheel, with the documentation, into dist/.
 wheel:

@@ -1,5 +1,6 @@
 """What every test may use: the folder of test data, and the skipping of what this machine cannot run."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from streamkit.cli import common, main
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Frame
+from streamkit.core.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from streamkit.core.records import record
 from streamkit.core.stage import Collecting, Sink, Stage, default_registry, stage
 from streamkit.runtime.execution.device import choose
@@ -104,11 +106,22 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
     return call
 
 
+def _log_levels() -> dict[str, int]:
+    loggers = {name: one for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)}
+    return {name: one.level for name, one in loggers.items() if name.startswith(("streamkit", "uvicorn"))}
+
+
 @pytest.fixture(autouse=True)
-def _messages() -> Iterator[None]:
-    """End what `support.messages.collect` began."""
+def _messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End what `support.messages.collect` began, and undo `--log-level` and `--log-format` of commands run here."""
+    before = _log_levels()
+    for name in (FORMAT_VARIABLE, LEVEL_VARIABLE):
+        monkeypatch.setenv(name, "")  # so that it is restored
+        monkeypatch.delenv(name)
     yield
     stop_collecting()
+    for name in _log_levels():
+        logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,7 @@ from fastapi import Request
 from streamkit.core.errors import OutputError
 from streamkit.core.logs import REQUEST_ID, LogOnce
 from streamkit.core.masking import mask
+from streamkit.serve.response_status import StatusWatcher
 from streamkit.serve.token import SAFE
 
 logger = logging.getLogger(__name__)
@@ -260,19 +261,12 @@ class Audited:
         if scope["type"] != "http" or scope["method"] in SAFE or not scope["path"].startswith(f"{self._prefix}/"):
             await self._app(scope, receive, send)
             return
-        noted, status = _noted(scope), 500
-
-        async def watched(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        noted, watcher = _noted(scope), StatusWatcher(send)
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, watcher)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._add(scope, noted, status)
+                await self._add(scope, noted, watcher.status)
 
     async def _add(self, scope: MutableMapping[str, Any], noted: AuditNote, status: int) -> None:
         if not noted.changes and status < 400:

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 
 from streamkit.core.logs import REQUEST_ID
 from streamkit.runtime.observe.telemetry import Telemetry, set_error
+from streamkit.serve.response_status import StatusWatcher
 
 Message = MutableMapping[str, Any]
 
@@ -35,21 +36,16 @@ class RequestSpans:
             await self._app(scope, receive, send)
             return
         method = scope["method"] if scope["method"] in _METHODS else "HTTP"
-        span, status = self._telemetry.start_request(method, Headers(scope=scope)), 500
+        span = self._telemetry.start_request(method, Headers(scope=scope))
         if not span.is_recording():
             await self._app(scope, receive, send)
             return
 
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        watcher = StatusWatcher(send)
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, watcher)
         finally:
-            route = getattr(scope.get("route"), "path", "")
+            route, status = getattr(scope.get("route"), "path", ""), watcher.status
             about = {
                 "http.request.method": method, "http.route": route, "http.response.status_code": status,
                 "url.scheme": scope.get("scheme", "http"), "streamkit.request_id": REQUEST_ID.get(),

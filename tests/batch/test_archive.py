@@ -155,6 +155,7 @@ def test_killed_and_gone_on_with_it_is_the_same(archive, tmp_path, here):
     prove(made, tmp_path, kills=2, seed=1)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_number_of_workers_and_the_order_change_nothing(archive, tmp_path, here):
     made = archive(4, 0, "--fps", "2")

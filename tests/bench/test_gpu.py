@@ -146,6 +146,7 @@ def test_the_number_of_processes_is_set_in_every_run(root, tmp_path, monkeypatch
     assert {device for device, _ in asked} == {made.options.device}
 
 
+@pytest.mark.long
 def test_a_row_says_how_many_processes_ran(root, tmp_path):
     told = []
     made = gpu.GpuBenchmark(options(root, processes=(2,), seconds=1.0), tmp_path, told.append)

@@ -20,6 +20,7 @@ def int8_card(card, clips, folder):
     return report.card
 
 
+@pytest.mark.long
 def test_it_measures_every_side(root, tmp_path):
     street = root / "samples" / "street.mp4"
     made = int8_card(load_card(root / "models" / "demo.yaml"), [street], tmp_path)

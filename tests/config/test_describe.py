@@ -107,7 +107,7 @@ def test_a_stage_without_options_says_so() -> None:
 def test_an_unknown_stage_is_refused_with_a_hint() -> None:
     with pytest.raises(ConfigError, match="there is no stage 'detct'; did you mean 'detect'"):
         explain(BUILT_IN, "detct")
-    with pytest.raises(ConfigError, match=r"there is no stage 'xyzzy'; run\.py list"):
+    with pytest.raises(ConfigError, match=r"there is no stage 'xyzzy'; streamkit list"):
         explain(BUILT_IN, "xyzzy")
 
 

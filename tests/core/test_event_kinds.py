@@ -1,4 +1,4 @@
-"""The table of events: each has a sentence of its own, and an example with the keys it is said to have."""
+"""The table of events: each kind has a sentence, and an example with the keys that the table lists."""
 
 import pytest
 

@@ -268,13 +268,16 @@ def test_known_labels_are_cocos(coco):
     assert KNOWN["coco"] == names
 
 
-@pytest.mark.parametrize("name", MODELS)
+QUICK = [pytest.param(name, marks=pytest.mark.long) if name == "yolov8n" else name for name in MODELS]
+
+
+@pytest.mark.parametrize("name", QUICK)
 def test_plain_way_gives_the_known_ap(name, plain):
     assert plain(name, "rgb") == pytest.approx(MODELS[name][1], abs=0.001)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", QUICK)
 def test_our_way_is_as_accurate(name, device, plain, coco, test_data):
     truth, pictures = coco
     where = Device(device)

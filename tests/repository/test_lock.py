@@ -43,3 +43,17 @@ def test_versions_are_exact_and_come_from_no_certain_place():
 
 def test_the_gate_installs_these_versions():
     assert "export PIP_CONSTRAINT=$PWD/constraints.txt\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime"), [("requirements-cpu.txt", "onnxruntime"), ("requirements-gpu.txt", "onnxruntime-gpu")]
+)
+def test_the_files_with_hashes_have_the_same_versions(name, runtime):
+    text = (ROOT / "examples" / "deploy" / name).read_text(encoding="utf-8")
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not re.search(r" --hash=sha256:[0-9a-f]{64}", line)] == []
+    assert not re.search(r"://|file:", text)
+    locked = {str(Requirement(line.partition("--hash")[0])).split(";")[0].strip() for line in lines}
+    assert locked <= {str(pin).split(";")[0].strip() for pin in PINS}, "run: just lock"
+    names = {Requirement(one).name for one in locked}
+    assert {"av", "numba", "fastapi", runtime} <= names

@@ -53,7 +53,7 @@ def best(request, tmp_path, root):
     return tmp_path
 
 
-@pytest.mark.parametrize("best", ["demo", "yolov8n"], indirect=True)
+@pytest.mark.parametrize("best", ["demo", pytest.param("yolov8n", marks=pytest.mark.long)], indirect=True)
 def test_the_commands_of_the_tutorial_run(best, here):
     (text,) = re.findall(r"Save this as `count.yaml`:\n\n```yaml\n(.*?)```", TUTORIAL, re.DOTALL)
     (best / "count.yaml").write_text(text)

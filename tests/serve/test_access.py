@@ -287,6 +287,7 @@ def audit(server, **filters):
 
 def test_every_change_is_in_the_log_with_who_and_where_and_its_outcome(server, create, browser):
     dora = browser(create(OPERATOR, "dora"), **{"x-forwarded-for": "203.0.113.9"})
+    server.until(lambda: audit(server, who="dora"))  # it is written after the answer
     try:
         new = {"id": "yard", "uri": "rtsp://u:geheim-4711@127.0.0.1:9/x", "options": {"timeout": "3s"}}
         assert dora.post("/api/v1/sources", json=new).status_code == 201

@@ -59,7 +59,11 @@ def text(folder, head=""):
     return TEXT.format(folder=folder, head=head)
 
 
-@pytest.fixture(scope="module", params=["", TWO], ids=["one process", "two processes"])
+@pytest.fixture(
+    scope="module",
+    params=["", pytest.param(TWO, marks=pytest.mark.long)],
+    ids=["one process", "two processes"],
+)
 def server(root, tmp_path_factory, request):
     folder = tmp_path_factory.mktemp("events")
     with pytest.MonkeyPatch.context() as patch:
@@ -319,7 +323,7 @@ def test_charts_have_the_values_of_the_pipeline(server):
         assert server.open.get("/api/v1/series", params=wrong).status_code == 422
 
 
-@pytest.mark.parametrize("head", ["", TWO], ids=["one process", "two processes"])
+@pytest.mark.parametrize("head", ["", pytest.param(TWO, marks=pytest.mark.long)], ids=["one process", "two processes"])
 def test_records_that_wait_in_a_spool_are_charted(root, tmp_path, monkeypatch, head):
     monkeypatch.chdir(root)
     monkeypatch.setattr("streamkit.serve.store.serve_store.SAMPLE_EVERY_S", 0.5)
@@ -367,6 +371,7 @@ def serve(root, tmp_path, *words):
     )
 
 
+@pytest.mark.long
 def test_the_command_keeps_its_data_where_it_is_told(root, tmp_path):
     (tmp_path / "p.yaml").write_text("sources: {cam: {uri: 'test://', pace: 5}}\nstages: {jsonl: {path: /dev/null}}")
     running = serve(root, tmp_path, "--data", str(tmp_path / "a" / "b"), "--keep-events", "2d", "--keep-size", "50MB")

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from support.servers import TOKEN
 
 from streamkit.core.counters import Counters
+from streamkit.serve import guard as guard_module
 from streamkit.serve.access import Access
 from streamkit.serve.guard import MAX_BODY_BYTES, NO_TOKEN, Guard, host_allowed, host_of
 from streamkit.serve.guesses import Guesses
@@ -277,7 +278,8 @@ def test_who_guesses_waits():
     assert sent(guard, "POST", client=None, authorization=f"Bearer {TOKEN}")[0] == 204
 
 
-def test_a_websocket_is_closed_when_its_session_ends():
+def test_a_websocket_is_closed_when_its_session_ends(monkeypatch):
+    monkeypatch.setattr(guard_module, "_CHECK_EVERY_S", 0.0)
     access, sent_on = Access(Token(TOKEN)), []
 
     async def behind(scope, receive, send):

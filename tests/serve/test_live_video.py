@@ -304,6 +304,7 @@ def test_video_ends_when_the_source_is_removed_and_when_something_is_hidden(root
 # -------------------------------------------------------------------------------------------------- cameras and clients
 
 
+@pytest.mark.long
 def test_a_camera_that_comes_back_goes_on_and_another_size_starts_again(root, rtsp, tmp_path):
     coded.clip(tmp_path / "gate.mp4", 250)
     coded.clip(tmp_path / "wide.mp4", 250, size=(400, 240))
@@ -361,7 +362,7 @@ def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
             await anyio.sleep(0.05)
             generation = live.viewed("gone")
             live.put("gone", [LiveStart(generation, "avc1.42c01e", 64, 48, b"init")])
-            while len(slow.got) < 2:
+            while len(slow.got) < 2:  # from then on, nothing is read
                 await anyio.sleep(0.01)
             for number in range(10 * MAX_WAITING):
                 live.put("gone", [LiveFragment(b"%d," % number, number % 50 == 0)])

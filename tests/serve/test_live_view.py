@@ -223,6 +223,7 @@ def test_a_grid_that_fills_the_screen(open_page, server, scheme, size):
     )
 
 
+@pytest.mark.long
 def test_the_size_of_the_grid_and_what_is_drawn_are_kept(open_page, server):
     page = live(open_page)
     expect(page.locator(".cell")).to_have_count(2)
@@ -302,6 +303,7 @@ def test_sources_without_packets_and_codecs_that_the_browser_does_not_play_are_s
             expect(cell(page, id_).locator("img")).not_to_have_attribute("src", first)
 
 
+@pytest.mark.long
 def test_a_camera_goes_away_and_comes_back_with_another_picture(open_page, root, rtsp, tmp_path):
     coded.clip(tmp_path / "gate.mp4", 300)
     coded.clip(tmp_path / "wide.mp4", 300, size=(400, 240))
@@ -323,6 +325,7 @@ def test_a_camera_goes_away_and_comes_back_with_another_picture(open_page, root,
         check_boxes(found, None)
 
 
+@pytest.mark.long
 def test_video_plays_again_when_the_server_is_back(open_page, root, tmp_path):
     yaml = text(tmp_path, {"cam": loop(tmp_path)})
     with served(yaml, root, data=tmp_path / "data") as one:

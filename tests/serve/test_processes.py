@@ -302,6 +302,7 @@ def test_a_setting_reaches_all_processes_and_one_that_the_stage_rejects_is_taken
     assert values(server)["every"] == 4
 
 
+@pytest.mark.long
 def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, monkeypatch):
     """Each records its own sources; the oldest clips of both are removed."""
     monkeypatch.chdir(root)

@@ -44,7 +44,7 @@ def test_a_token_may_come_from_the_environment(file, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
-@pytest.mark.parametrize("token", [TEXT, f"'{TEXT}'", "${ANNAS_TOKEN:-a token of nobody}", "x${ANNAS_TOKEN}"])
+@pytest.mark.parametrize("token", [TEXT, f"'{TEXT}'", "${ANNAS_TOKEN:-a default token}", "x${ANNAS_TOKEN}"])
 def test_a_file_whose_tokens_others_may_read_is_refused(file, mode, token, monkeypatch):
     monkeypatch.setenv("ANNAS_TOKEN", TEXT)
     text = f"- {{name: ben, role: viewer, hash: {HASH}}}\n- name: anna\n  role: viewer\n  token: {token}"

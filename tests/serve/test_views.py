@@ -69,7 +69,7 @@ def go(page, name):
 
 def settle(page):
     """Wait until the view has what the server knows."""
-    with page.expect_response("**/api/v1/stages"):
+    with page.expect_response("**/api/v1/sources"):
         pass
     page.wait_for_timeout(300)
 
@@ -94,8 +94,15 @@ MOVING = """() => [...document.querySelectorAll("*")].filter((one) => {
 }).map((one) => one.outerHTML.slice(0, 100))"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        ("desk", "light"),
+        ("phone", "dark"),
+        pytest.param("desk", "dark", marks=pytest.mark.long),
+        pytest.param("phone", "light", marks=pytest.mark.long),
+    ],
+)
 def test_every_view_fits_and_can_be_read_by_all(open_page, root, size, scheme, monkeypatch):
     """The width, the contrast, the findings of axe, and that nothing moves where the user wants no motion."""
     axe = pytest.importorskip("axe_playwright_python.base", reason="no axe; pip install axe-playwright-python")

@@ -76,6 +76,7 @@ def hits(place: Path, cache: Path, **more: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_second_checkout_finds_what_the_first_has_compiled_and_another_content_does_not(tmp_path):
     cache = tmp_path / "cache"

@@ -124,6 +124,7 @@ def test_frames_without_inference_cost_little_identity_and_little_of_the_boxes(m
         assert found["ids"] <= 1.25 * whole["ids"]
 
 
+@pytest.mark.long
 def test_no_track_number_is_on_two_objects_of_a_frame(campus):
     for ids, _ in tracked(campus, predicted=True):
         assert len(np.unique(ids)) == len(ids)

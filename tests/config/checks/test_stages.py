@@ -102,9 +102,10 @@ def test_what_is_there_is_no_problem(root):
 
 
 def test_without_onnxruntime_a_network_is_told_at_its_stage(root, monkeypatch):
-    from streamkit.models import network
+    from streamkit.models import network, onnxruntime_package
 
     without(monkeypatch, "onnxruntime")
+    monkeypatch.setattr(onnxruntime_package, "installed_builds", dict)
     network._inspect.cache_clear()
     problems = told(HEAD + "  detect: {model: demo}\n", root)
     assert problems == [

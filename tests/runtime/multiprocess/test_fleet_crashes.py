@@ -66,6 +66,7 @@ def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_do_not_n
     assert any(told.startswith(f"{FAILURE}: its sources restart in another process (a);") for told in live.logged)
 
 
+@pytest.mark.long
 def test_indices_never_repeat_over_several_restarts_with_a_fast_loop(tmp_path: Path) -> None:
     loop = LOOP.replace(", pace: realtime", "")
     live = Live(tmp_path, {"a": loop, "b": CAMERA})

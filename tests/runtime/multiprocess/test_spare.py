@@ -253,6 +253,7 @@ class Deadly(Spared):
     PLUGIN = Live.PLUGIN + deadly("a", 5)
 
 
+@pytest.mark.long
 def test_a_source_that_ends_its_process_ends_one_spare_process_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
