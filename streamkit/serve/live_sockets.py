@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import anyio
 import orjson
+from starlette.websockets import WebSocketDisconnect
 
 from streamkit.runtime.preview.live import LiveFragment, LiveMessage, LiveOffset, LiveStart
 from streamkit.serve.api_models import RequestRejected
@@ -36,6 +37,27 @@ class TextAndBytes(Protocol):
 
     async def send_bytes(self, data: bytes) -> None:
         """Send a binary message."""
+
+
+class VideoChoice:
+    """The sources whose videos a client has asked for.
+
+    Attributes:
+        sources: their ids.
+    """
+
+    def __init__(self) -> None:
+        self.sources: tuple[str, ...] = ()
+
+    def read(self, message: str) -> None:
+        """Take a message of the client. Raises ValueError if it is not as documented."""
+        try:
+            given = orjson.loads(message)["sources"]
+        except (ValueError, KeyError, TypeError, IndexError):
+            given = None
+        if not isinstance(given, list) or len(given) > _MAX_VIDEOS or not all(isinstance(one, str) for one in given):
+            raise ValueError(f'send {{"sources": ["ID", ...]}} with at most {_MAX_VIDEOS} sources')
+        self.sources = tuple(dict.fromkeys(given))
 
 
 class VideoStream:
@@ -73,83 +95,66 @@ class VideoStream:
         self._open.close()
 
 
-async def send_video(engine: ServeEngine, stream: VideoStream, socket: TextAndBytes) -> None:
-    """Send one video until its source is removed or may not be shown any more: JSON as text, and MP4."""
-    while not engine.running.stopping:
-        try:
-            told, data = _parts(stream.take())
-        except RequestRejected as error:
-            await _send(socket, _text({"error": error.text}))
-            return
-        for one in told:
-            await _send(socket, _text(one))
-        if data:
-            await _send(socket, data)
-        await _next_turn()
+class VideoStreams:
+    """The videos that a client has chosen. A source that is refused is tried again once it was left out of the choice.
 
-
-class VideoChoice:
-    """The sources whose videos a client has asked for over one WebSocket.
-
-    Attributes:
-        sources: their ids.
+    Args:
+        engine: the pipeline.
+        watchers: counts live streams.
     """
 
-    def __init__(self) -> None:
-        self.sources: tuple[str, ...] = ()
+    def __init__(self, engine: ServeEngine, watchers: Watchers) -> None:
+        self._engine, self._watchers = engine, watchers
+        self._streams: dict[str, VideoStream | None] = {}  # None: refused
 
-    def read(self, message: str) -> None:
-        """Take a message of the client. Raises ValueError if it is not as documented."""
+    def choose(self, sources: tuple[str, ...]) -> None:
+        """Close the videos of all other sources."""
+        for source in self._streams.keys() - sources:
+            self._close(source)
+            del self._streams[source]
+
+    def take(self, source: str) -> tuple[list[dict[str, Any]], bytes]:
+        """What the client is told of a source's video, and then its MP4."""
         try:
-            given = orjson.loads(message)["sources"]
-        except (ValueError, KeyError, TypeError, IndexError):
-            given = None
-        if not isinstance(given, list) or len(given) > _MAX_VIDEOS or not all(isinstance(one, str) for one in given):
-            raise ValueError(f'send {{"sources": ["ID", ...]}} with at most {_MAX_VIDEOS} sources')
-        self.sources = tuple(dict.fromkeys(given))
+            if source not in self._streams:
+                self._streams[source] = None
+                self._streams[source] = VideoStream(self._engine, self._watchers, source)
+            stream = self._streams[source]
+            return ([], b"") if stream is None else _parts(source, stream.take())
+        except RequestRejected as error:
+            self._close(source)
+            return [{"source": source, "error": error.text}], b""
+
+    def close(self) -> None:
+        """Close all of them."""
+        for source in self._streams:
+            self._close(source)
+
+    def _close(self, source: str) -> None:
+        stream, self._streams[source] = self._streams[source], None
+        if stream is not None:
+            stream.close()
 
 
 async def send_videos(engine: ServeEngine, watchers: Watchers, choice: VideoChoice, socket: TextAndBytes) -> None:
-    """Send the videos of the chosen sources: in each turn at most one text and one binary message for all of them.
-
-    A source that is refused is not tried again until the client has left it out once.
-    """
-    streams: dict[str, VideoStream | None] = {}  # None: refused
+    """Send the chosen videos: in each turn at most one text and one binary message for all of them."""
+    streams = VideoStreams(engine, watchers)
     try:
         while not engine.running.stopping:
-            for source in streams.keys() - choice.sources:
-                _close(streams.pop(source))
-            told: list[dict[str, Any]] = []
-            data: list[tuple[str, bytes]] = []
-            for source in choice.sources:
-                try:
-                    if source not in streams:
-                        streams[source] = None
-                        streams[source] = VideoStream(engine, watchers, source)
-                    stream = streams[source]
-                    own, part = _parts([] if stream is None else stream.take())
-                except RequestRejected as error:
-                    _close(streams[source])
-                    streams[source], own, part = None, [{"error": error.text}], b""
-                told += ({"source": source, **one} for one in own)
-                data += [(source, part)] if part else []
-            if told:
-                await _send(socket, _text(told))
-            if data:
-                header = orjson.dumps([(source, len(part)) for source, part in data])
-                await _send(socket, b"".join([len(header).to_bytes(4, "big"), header, *(part for _, part in data)]))
+            streams.choose(choice.sources)
+            taken = [(source, *streams.take(source)) for source in choice.sources]
+            if told := [one for _, messages, _ in taken for one in messages]:
+                await send(socket, _text(told))
+            if sizes := [(source, len(data)) for source, _, data in taken if data]:
+                header = orjson.dumps(sizes)
+                parts = [len(header).to_bytes(4, "big"), header, *(data for *_, data in taken)]
+                await send(socket, b"".join(parts))
             await _next_turn()
     finally:
-        for stream in streams.values():
-            _close(stream)
+        streams.close()
 
 
-def _close(stream: VideoStream | None) -> None:
-    if stream is not None:
-        stream.close()
-
-
-def _parts(messages: list[LiveMessage]) -> tuple[list[dict[str, Any]], bytes]:
+def _parts(source: str, messages: list[LiveMessage]) -> tuple[list[dict[str, Any]], bytes]:
     """Messages as they are sent: what clients are told, and then the MP4: initialization segment and fragments."""
     told: list[dict[str, Any]] = []
     data: list[bytes] = []
@@ -157,11 +162,11 @@ def _parts(messages: list[LiveMessage]) -> tuple[list[dict[str, Any]], bytes]:
         if isinstance(message, LiveFragment):
             data.append(message.data)
         elif isinstance(message, LiveOffset):
-            told.append({"offset": {"from_s": message.from_s, "offset_s": message.offset_s}})
+            told.append({"source": source, "offset": {"from_s": message.from_s, "offset_s": message.offset_s}})
         elif message.error:
-            told.append({"error": message.error})
+            told.append({"source": source, "error": message.error})
         else:
-            told.append({"start": _start(message)})
+            told.append({"source": source, "start": _start(message)})
             data.append(message.init)
     return told, b"".join(data)
 
@@ -191,14 +196,15 @@ async def send_records(
                 for id_ in list(engine.running.states):
                     if sources is None or id_ in sources:
                         hub.request_records(id_)
+            hub.gather_records()
             _, records = viewer.take()
             for one in [b"[%b]" % b",".join(records)] if batch and records else records:
-                await _send(socket, one.decode())
+                await send(socket, one.decode())
             if gallery.last_event > last_event:
                 for event in reversed(gallery.events(_MAX_EVENTS, after=last_event)):
                     last_event = max(last_event, event.number)
                     if sources is None or event.event.source in sources:
-                        await _send(socket, _text({"event": EventView.of(StoredEvent.unwritten(event))}))
+                        await send(socket, _text({"event": EventView.of(StoredEvent.unwritten(event))}))
             await _next_turn()
 
 
@@ -212,10 +218,10 @@ def _text(value: Any) -> str:
     return orjson.dumps(value, default=str, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS).decode()
 
 
-async def _send(socket: TextAndBytes, part: str | bytes) -> None:
-    """Send one message. Raises TimeoutError if the client has not read for too long."""
-    with anyio.fail_after(_PATIENCE_S):
-        if isinstance(part, str):
-            await socket.send_text(part)
-        else:
-            await socket.send_bytes(part)
+async def send(socket: TextAndBytes, part: str | bytes) -> None:
+    """Send one message. Raises WebSocketDisconnect if the client has left, or has not read for too long."""
+    try:
+        with anyio.fail_after(_PATIENCE_S):
+            await (socket.send_text(part) if isinstance(part, str) else socket.send_bytes(part))
+    except TimeoutError:
+        raise WebSocketDisconnect(1008, f"the client has not read for {_PATIENCE_S:g} s") from None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live video and records for viewers: which are wanted, and the queues in which they wait for each viewer.
 
-A source's own packets wait where they are read (`packet_tap.py`). The server's coroutines make video of them, which all
-viewers of the source share, and take it and the records that the preview's thread has put. Doing so for all sources at
-once costs a fraction of what it costs packet by packet. A slow viewer loses what waits for it, and delays no other one.
+A source's own packets wait where they are read (`packet_tap.py`), and results where the preview gets them
+(`record_queue.py`). The server's coroutines make video and records of them, which all viewers share. Doing so for all
+sources at once costs a fraction of what it costs frame by frame. A slow viewer loses what waits for it, and delays no
+other one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 WANTED_FOR_S = 3.0
 """Seconds for which video and records of a source are still made after the last request."""
@@ -92,11 +93,21 @@ class PacketQueue(Protocol):
         """Make video of the packets that have come; return it, and how many were dropped as too many waited."""
 
 
+class ResultQueue(Protocol):
+    """The results of frames that wait until records are made of them: a `RecordQueue`."""
+
+    def make_records(self) -> tuple[list[tuple[str, bytes]], int]:
+        """Make records of the results that have come, as JSON, each with its source; and how many are lost."""
+
+
 class LiveReceiver(Protocol):
-    """Receives packets and records: a `LiveHub`, or a `RemoteLive` in a worker process."""
+    """Makes video and records for viewers: a `LiveHub`, or a `RemoteLive` in a worker process."""
 
     def attach(self, source: str, packets: PacketQueue) -> None:
         """Make the video of `source` of these packets from now on; the caller keeps them alive."""
+
+    def attach_records(self, results: ResultQueue) -> None:
+        """Make records of these results too; the caller keeps them alive."""
 
     def viewed(self, source: str) -> int:
         """The generation of the wish for video of `source`; 0 while there is none. Cheap."""
@@ -104,16 +115,14 @@ class LiveReceiver(Protocol):
     def heard(self, source: str) -> bool:
         """Whether records of `source` are wanted. Cheap."""
 
-    def put_records(self, records: Sequence[tuple[str, bytes]]) -> None:
-        """Take records as JSON, each with its source."""
-
 
 class LiveDemand:
-    """What is wanted of each source, as last ordered, and the packets that its video is made of."""
+    """What is wanted of each source, as last ordered, and the packets and results that it is made of."""
 
     def __init__(self) -> None:
         self._wishes: dict[str, LiveWish] = {}
         self._packets: WeakValueDictionary[str, PacketQueue] = WeakValueDictionary()
+        self._results: tuple[ref[ResultQueue], ...] = ()
 
     def attach(self, source: str, packets: PacketQueue) -> None:
         """See `LiveReceiver.attach`."""
@@ -123,6 +132,19 @@ class LiveDemand:
         """See `PacketQueue.make_video`."""
         packets = self._packets.get(source)
         return ([], 0) if packets is None else packets.make_video()
+
+    def attach_records(self, results: ResultQueue) -> None:
+        """See `LiveReceiver.attach_records`."""
+        self._results = (*(one for one in self._results if one() is not None), ref(results))
+
+    def make_records(self) -> tuple[list[tuple[str, bytes]], int]:
+        """See `ResultQueue.make_records`."""
+        made: list[tuple[str, bytes]] = []
+        lost = 0
+        for results in filter(None, [one() for one in self._results]):
+            more, more_lost = results.make_records()
+            made, lost = made + more, lost + more_lost
+        return made, lost
 
     def order(self, source: str, wish: LiveWish) -> None:
         """Set what is wanted of a source."""
@@ -284,8 +306,8 @@ class LiveHub(LiveDemand):
 
     Attributes:
         on_request: called with each source and what is wanted of it, for the process that reads it.
-        lost: packets that the server was too slow to make video of, and fragments and records that viewers who have
-            left lost because they were slow.
+        lost: packets and results that the server was too slow to make video and records of, and fragments and records
+            that viewers who have left lost because they were slow.
     """
 
     def __init__(self) -> None:
@@ -366,8 +388,16 @@ class LiveHub(LiveDemand):
             for viewer in channel.viewers:
                 viewer.put(*kept)
 
-    def put_records(self, records: Sequence[tuple[str, bytes]]) -> None:
-        """See `LiveReceiver.put_records`."""
+    def gather_records(self) -> None:
+        """Make records of the results that have come, for all listeners; call it before they take."""
+        records, lost = self.make_records()
+        if records or lost:
+            self.put_records(records, lost)
+
+    def put_records(self, records: Sequence[tuple[str, bytes]], lost: int = 0) -> None:
+        """Add the next records, as JSON, each with its source, and to the number of lost ones."""
+        with self._lock:
+            self.lost += lost
         for viewer in self._listeners:
             if own := [record for source, record in records if viewer.sources is None or source in viewer.sources]:
                 viewer.put_records(own)

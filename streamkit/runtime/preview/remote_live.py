@@ -5,25 +5,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.preview.live import LiveDemand, LiveHub, LiveWish
 
 LIVE = "live"
-"""Kind of the messages. Value: (source, messages, lost packets) of each video, and (source, JSON) pairs of records."""
+"""Kind of the messages. Value: (source, messages, lost packets) of each video, (source, JSON) pairs of records, and the
+number of lost records."""
 
-_MAX_RECORDS = 2000
 _TURN_S = 0.05
 """What arrives meanwhile is one message: its cost for both processes is that of a message, not of its frames."""
 
 
 class RemoteLive(LiveDemand):
-    """The hub of a worker process: it makes video and sends it and records to the parent, from its own thread.
+    """The hub of a worker process: it makes video and records and sends them to the parent, from its own thread.
 
-    While the parent receives nothing, packets wait where they are read, and are dropped up to a keyframe.
+    While the parent receives nothing, packets and results wait where they are, up to a limit.
 
     Args:
         send: sends a message of a kind to the parent, such as `ParentConnection.send`; it may wait.
@@ -32,7 +31,6 @@ class RemoteLive(LiveDemand):
     def __init__(self, send: Callable[[str, Any], None]) -> None:
         super().__init__()
         self._send = send
-        self._records: deque[tuple[str, bytes]] = deque(maxlen=_MAX_RECORDS)
         self._changed, self._closed = threading.Condition(), False
         self._thread = start("live", self._deliver)
 
@@ -41,11 +39,6 @@ class RemoteLive(LiveDemand):
         with self._changed:
             super().order(source, wish)
             self._changed.notify()
-
-    def put_records(self, records: Sequence[tuple[str, bytes]]) -> None:
-        """See `LiveReceiver.put_records`."""
-        with self._changed:
-            self._records.extend(records)
 
     def forget(self, source: str) -> None:
         """Forget a removed source."""
@@ -66,16 +59,15 @@ class RemoteLive(LiveDemand):
     def _deliver(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._records or self._wanted())
+                self._changed.wait_for(lambda: self._closed or self._wanted())
                 if self._closed:
                     return
                 sources = [source for source in self._wishes if self.viewed(source)]
-                records = list(self._records)
-                self._records.clear()
             video = [(source, *self.make_video(source)) for source in sources]
-            video = [(source, made, lost) for source, made, lost in video if made or lost]
-            if video or records:
-                self._send(LIVE, (video, records))
+            video = [(source, made, dropped) for source, made, dropped in video if made or dropped]
+            records, lost = self.make_records()
+            if video or records or lost:
+                self._send(LIVE, (video, records, lost))
             time.sleep(_TURN_S)
 
 
@@ -96,9 +88,9 @@ class LiveRelay:
         """Process a message of a worker if it is of a `RemoteLive`; return whether it is."""
         if kind != LIVE:
             return False
-        video, records = value
-        for source, messages, lost in video:
-            self._hub.put(source, messages, lost)
-        if records:
-            self._hub.put_records(records)
+        video, records, lost = value
+        for source, messages, dropped in video:
+            self._hub.put(source, messages, dropped)
+        if records or lost:
+            self._hub.put_records(records, lost)
         return True

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import anyio
@@ -14,7 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.live import Watchers
-from streamkit.serve.live_sockets import VideoChoice, VideoStream, send_records, send_video, send_videos
+from streamkit.serve.live_sockets import VideoChoice, send_records, send_videos
 from streamkit.serve.routes.common import error_reply
 
 _CLOSES_S = 0.1
@@ -23,22 +23,11 @@ _CLOSES_S = 0.1
 def add_live(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
     """Add the WebSockets of live video and records; OpenAPI does not describe WebSockets, docs/serving-live.md does."""
 
-    @api.websocket("/live")
+    @api.websocket("/videos")
     async def videos(socket: WebSocket) -> None:
-        """The videos of the sources that the client names, of which it may name others at any time."""
+        """The videos of the sources that the client names, as fragmented MP4 for Media Source Extensions."""
         choice = VideoChoice()
         await serve(socket, lambda: send_videos(engine, watchers, choice, socket), choice.read)
-
-    @api.websocket("/sources/{id:path}/live.mp4")
-    async def video(id: str, socket: WebSocket) -> None:  # noqa: A002
-        """The source's own video as fragmented MP4, for Media Source Extensions."""
-        try:
-            stream = VideoStream(engine, watchers, id)
-        except RequestRejected as error:
-            await refuse(socket, error)
-            return
-        with closing(stream):
-            await serve(socket, lambda: send_video(engine, stream, socket))
 
     @api.websocket("/records")
     async def records(
@@ -90,7 +79,7 @@ async def serve(
         try:
             await send()
             await socket.close(1001)
-        except (WebSocketDisconnect, RuntimeError, OSError, TimeoutError):  # it left, or reads nothing
+        except* (WebSocketDisconnect, RuntimeError, OSError):  # it left, or reads nothing
             pass
         group.cancel_scope.cancel()
 

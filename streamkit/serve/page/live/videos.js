@@ -48,7 +48,7 @@ export class Videos {
   connect() {
     clearTimeout(this.again);
     if (this.closed || this.receivers.size === 0) return;
-    const socket = this.socket = new WebSocket(new URL("/api/v1/live", location.href.replace("http", "ws")));
+    const socket = this.socket = new WebSocket(new URL("/api/v1/videos", location.href.replace("http", "ws")));
     let opened = false;
     socket.binaryType = "arraybuffer";
     socket.onopen = () => {
