@@ -110,7 +110,7 @@ def _client(url: str, streams: int) -> None:
                 await asyncio.sleep(2.0)
 
     async def all_of_them() -> None:
-        await asyncio.gather(poll(), receive("live", {"sources": ids}), receive(records))
+        await asyncio.gather(poll(), receive("videos", {"sources": ids}), receive(records))
 
     with contextlib.suppress(websockets.ConnectionClosed):
         asyncio.run(all_of_them())
