@@ -114,7 +114,7 @@ class VideoStreams:
             del self._streams[source]
 
     def take(self, source: str) -> tuple[list[dict[str, Any]], bytes]:
-        """What the client is told of a source's video, and then its MP4."""
+        """What has come of a source's video: entries of the text message, and its MP4."""
         try:
             if source not in self._streams:
                 self._streams[source] = None
@@ -143,8 +143,8 @@ async def send_videos(engine: ServeEngine, watchers: Watchers, choice: VideoChoi
         while not engine.running.stopping:
             streams.choose(choice.sources)
             taken = [(source, *streams.take(source)) for source in choice.sources]
-            if told := [one for _, messages, _ in taken for one in messages]:
-                await send(socket, _text(told))
+            if entries := [one for _, found, _ in taken for one in found]:
+                await send(socket, _text(entries))
             if sizes := [(source, len(data)) for source, _, data in taken if data]:
                 header = orjson.dumps(sizes)
                 parts = [len(header).to_bytes(4, "big"), header, *(data for *_, data in taken)]
@@ -155,20 +155,20 @@ async def send_videos(engine: ServeEngine, watchers: Watchers, choice: VideoChoi
 
 
 def _parts(source: str, messages: list[LiveMessage]) -> tuple[list[dict[str, Any]], bytes]:
-    """Messages as they are sent: what clients are told, and then the MP4: initialization segment and fragments."""
-    told: list[dict[str, Any]] = []
+    """Messages as they are sent: entries of the text message, and MP4, initialization segment and fragments."""
+    entries: list[dict[str, Any]] = []
     data: list[bytes] = []
     for message in messages:
         if isinstance(message, LiveFragment):
             data.append(message.data)
         elif isinstance(message, LiveOffset):
-            told.append({"source": source, "offset": {"from_s": message.from_s, "offset_s": message.offset_s}})
+            entries.append({"source": source, "offset": {"from_s": message.from_s, "offset_s": message.offset_s}})
         elif message.error:
-            told.append({"source": source, "error": message.error})
+            entries.append({"source": source, "error": message.error})
         else:
-            told.append({"source": source, "start": _start(message)})
+            entries.append({"source": source, "start": _start(message)})
             data.append(message.init)
-    return told, b"".join(data)
+    return entries, b"".join(data)
 
 
 def _start(message: LiveStart) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class RecordQueue:
     def __init__(self, live: LiveReceiver) -> None:
         self._live = live
         self._lock = threading.Lock()
-        self._waiting: deque[_Results] = deque()
+        self._waiting: deque[_LiveResults] = deque()
         self._frames = self._lost = 0
         self._warn = LogOnce(logger.warning)
         live.attach_records(self)
@@ -50,7 +50,7 @@ class RecordQueue:
                     self._waiting, self._frames = deque(), 0
             return
         try:
-            results = _Results.of(batch, rows, failed)
+            results = _LiveResults.of(batch, rows, failed)
         except Exception as error:
             self._report(error)
             with self._lock:
@@ -82,7 +82,7 @@ class RecordQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class _Results:
+class _LiveResults:
     """What the records of some frames of a batch are made of, on the host and without pixels.
 
     Attributes:
@@ -94,7 +94,7 @@ class _Results:
     failed: list[Frame]
 
     @classmethod
-    def of(cls, batch: Batch, rows: list[int], failed: list[Frame]) -> _Results:
+    def of(cls, batch: Batch, rows: list[int], failed: list[Frame]) -> _LiveResults:
         """Those of the frames in `rows` and of `failed`."""
         tables = {name: _drawable(batch.table(name)) for name in batch.tables}
         own = Batch(batch.frames, tables=dict(tables))
