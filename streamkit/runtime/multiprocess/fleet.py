@@ -293,7 +293,7 @@ class WorkerFleet(MergedCounts, Controls):
         self._spare_limits, self._spares_at_s = dict(spare_limits), 0.0
         self._spare_deaths: dict[str, list[float]] = {device: [] for device in spare_limits}
         self._starting, self._closed = threading.RLock(), False
-        self._supervisor = Supervisor(WorkerHandle.overdue)
+        self._supervisor = Supervisor(self._overdue)
         self._path, self._set = path, set_
         self._aborted = False
         self._begun_s: float | None = None
@@ -672,10 +672,8 @@ class WorkerFleet(MergedCounts, Controls):
             self._restore_options(value)
         elif kind == "lost":
             worker.lost = value
-        elif kind == "hangs" and not worker.hangs:
-            if self._mps is not None and worker.child is not None:
-                self._mps.terminate_client(worker.child.pid)
-            worker.hangs = value
+        elif kind == "hangs":
+            worker.hangs = worker.hangs or value
         elif kind == "refused":
             self._refuse(worker, *value)
         elif kind == "end":
@@ -685,6 +683,13 @@ class WorkerFleet(MergedCounts, Controls):
             if worker.code is None:
                 how = worker.hangs or worker.lost or value
                 worker.failure = worker.killed or f"{worker.title} {how}"
+
+    def _overdue(self, worker: WorkerHandle, now_s: float) -> str | None:
+        """The reason to kill a process at this monotonic time; its work on the GPU is then terminated already."""
+        why = worker.overdue(now_s)
+        if why is not None and self._mps is not None:
+            self._mps.terminate_client(worker.child.pid)
+        return why
 
     def _restore_options(self, number: int) -> None:
         """Restore the options that a stage has rejected, unless they were changed again."""

@@ -126,7 +126,10 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         device = choose(job.device)
         pin_process(device, *job.part)
         pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery, early, trace)
-        with PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report):
+        with (
+            PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report),
+            PeriodicTimer(_REPORT_EVERY_S, pipeline.check_device),
+        ):
             try:
                 code = pipeline.run()
             except BaseException as error:
@@ -217,6 +220,7 @@ class WorkerPipeline(PipelineRun):
             follow_sinks(self, gallery)
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
         self._early = early
+        self._check_began_s: float | None = None
         self._go = threading.Event()
         self._numbers = {one.id: one.number for one in job.sources}
         self._setting = 0
@@ -251,25 +255,35 @@ class WorkerPipeline(PipelineRun):
         return WorkerReport(report, finished, latency, states, numbers, self.sources.removed, self.queues(), facts)
 
     def send_report(self) -> None:
-        """Send the counts so far to the parent, which kills a process without reports; check the GPU."""
+        """Send the counts so far to the parent, which kills a process without reports, and whether its GPU hangs."""
         with contextlib.suppress(RuntimeError):  # a counter was added during the copy; sent next time
             self._link.send("report", self.worker_report())
-        if self.ready:
-            self._check_device()
+        began_s = self._check_began_s
+        if began_s is not None:
+            self._report_stuck(time.monotonic() - began_s)
 
-    def _check_device(self) -> None:
+    def check_device(self) -> None:
         """Tell the parent if the GPU does not finish its work; end the process if it has lost its GPU.
 
-        A kernel that never ends does not keep this process from reporting. The parent ends it: the GPU work of a
-        client of MPS must be terminated before its process is.
+        A kernel that never ends does not keep this process from reporting, but CUDA's queue fills up behind it. Then
+        a thread waits in a CUDA call with the driver's lock, and so does this check: it has a thread of its own. The
+        parent ends the process: the GPU work of a client of MPS must be terminated before its process is.
         """
-        limit_s, now_s = self.graph.config.watchdog_s, time.monotonic()
+        if not self.ready:
+            return
+        now_s = self._check_began_s = time.monotonic()
         try:
             stuck_s = max((one.stuck_s(now_s) for one in self._lane_devices), default=0.0)
         except Exception as error:
             if lost_device(error) is not None:
                 self.fail(error)
             return
+        finally:
+            self._check_began_s = None
+        self._report_stuck(stuck_s)
+
+    def _report_stuck(self, stuck_s: float) -> None:
+        limit_s = self.graph.config.watchdog_s
         if stuck_s > limit_s:
             self._link.send("hangs", f"has not finished work on its GPU for {limit_s:g} s (watchdog) and was killed")
 

@@ -365,6 +365,20 @@ def test_a_worker_whose_gpu_work_does_not_end_is_killed_after_that_work(
     ]  # fmt: skip
 
 
+def test_the_gpu_work_of_a_silent_worker_is_terminated_before_it_is_killed(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(WorkerHandle, "overdue", lambda worker, now_s: "hangs" if worker.number == 0 else None)
+    monkeypatch.setattr(Process, "kill", lambda process: (done.append("killed"), process.die()))
+    played.begin = lambda made: made.say("ready")
+    played.fleet._mps = SimpleNamespace(  # type: ignore[assignment]
+        terminate_client=done.append, environment={}, close=lambda: None
+    )
+    assert played.fleet.run() == 0
+    assert done == [70_000, "killed"]
+
+
 def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: Played) -> None:
     def begin(made: Process) -> None:
         made.say("ready")

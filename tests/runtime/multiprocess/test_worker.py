@@ -120,7 +120,7 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     here, there = Pipe(duplex=False)
     link.waiting.put(("go", None))
     begun(link, job_of(path, limit=3, part=(1, 2)), there)
-    assert (every, pinned) == ([0.5], [("cpu", 1, 2)])
+    assert (every, pinned) == ([0.5, 0.5], [("cpu", 1, 2)])
     assert link.kinds("report") == ["ready", "end"]
     assert link.sent[-1] == ("end", 0)
     (kind, report) = link.sent[-2]
@@ -393,14 +393,39 @@ def test_work_that_the_gpu_does_not_finish_is_told_once_the_process_runs(made: A
         SimpleNamespace(stuck_s=lambda now_s: 0.0),
         SimpleNamespace(stuck_s=lambda now_s: stuck_s[0]),
     ]
-    running.send_report()
-    assert link.kinds() == ["report"]  # the network may be tuned
+    running.check_device()
+    assert link.sent == []  # the network may be tuned
     running.ready = True
-    running.send_report()
-    assert link.sent[2:] == [("hangs", "has not finished work on its GPU for 30 s (watchdog) and was killed")]
+    running.check_device()
+    hangs = ("hangs", "has not finished work on its GPU for 30 s (watchdog) and was killed")
+    assert link.sent == [hangs]
     stuck_s[0] = 30.0
+    running.check_device()
     running.send_report()
-    assert link.kinds("report") == ["hangs"]
+    assert link.kinds() == ["hangs", "report"]
+
+
+def test_a_check_of_the_gpu_that_does_not_return_is_told_with_the_reports(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, link = made
+    now_s = [100.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    told: list[str] = []
+
+    def blocked(_: float) -> float:
+        for later_s in (130.0, 130.5):
+            now_s[0] = later_s
+            running.send_report()
+            told.append(link.kinds()[-1])
+        return 0.0
+
+    running.ready, running._lane_devices = True, [SimpleNamespace(stuck_s=blocked)]
+    running.check_device()
+    assert told == ["report", "hangs"]
+    now_s[0] = 200.0
+    running.send_report()
+    assert link.kinds() == ["report", "report", "hangs", "report"]
 
 
 def test_a_process_without_work_ends_too_if_it_has_lost_its_gpu(made: Any) -> None:
@@ -413,6 +438,6 @@ def test_a_process_without_work_ends_too_if_it_has_lost_its_gpu(made: Any) -> No
     failed: list[BaseException] = []
     running.ready, running.fail = True, failed.append
     running._lane_devices = [SimpleNamespace(stuck_s=lost)]
-    running.send_report()
-    running.send_report()
+    running.check_device()
+    running.check_device()
     assert [str(error) for error in failed] == ["cudaErrorMpsClientTerminated: the client was terminated"]
