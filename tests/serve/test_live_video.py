@@ -249,8 +249,15 @@ def test_too_many_viewers_are_refused(root, tmp_path):
             assert one.client.get("/api/v1/sources/loop/live.mjpg").status_code == 429
             with videos(one, "other") as second:
                 assert second.watch("other", lambda found: found.errors).errors == [why]
+                second.choose()
+                first.choose()
+                one.until(lambda: one.engine.gallery.live.viewers == 1)
+                time.sleep(0.2)
+                second.choose("other")
+                second.watch("other", lambda found: found.fragments)
         one.until(lambda: one.engine.gallery.live.viewers == 0)
-        with videos(one, "other") as opened:
+        with videos(one, "loop", "other") as opened:
+            opened.watch("loop", lambda found: found.fragments)
             opened.watch("other", lambda found: found.fragments)
 
 
