@@ -8,7 +8,7 @@ The pipeline only writes records, so that the server reads and decodes, and hard
 
 Chromium decodes the videos on the same cores, which slows the server too. Three options tell this from the cost of the
 live view. With `--sockets`, a client asks for what the page asks for and decodes nothing. With `--apart`, the server
-has the first core for itself. With `--unwatched`, a second server does the same work, and nobody watches it.
+has the first core for itself. With `--unwatched`, a second server does the same work without a viewer.
 
 Needs Chromium and the extras `serve` and `test`.
 """
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--sockets", action="store_true", help="no browser: a client that decodes nothing")
     parser.add_argument("--apart", action="store_true", help="the server on the first core, the client on the others")
-    parser.add_argument("--unwatched", action="store_true", help="also measure a second server, which nobody watches")
+    parser.add_argument("--unwatched", action="store_true", help="also measure a second server, without a viewer")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     others = set(range(1, os.cpu_count() or 1))
