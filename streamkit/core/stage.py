@@ -64,6 +64,7 @@ class RuntimeContext:
         spans: records spans in the timeline of a run with `--profile`.
         executor: a source's executor for work that can run ahead of its turn.
         future: the class for work that need not be complete when the first frame arrives.
+        live: whether many live sources wait until the networks are tuned, seconds for each size of a run.
         on_packet: called by a source that `reads_packets` with each `av.Packet` first; may change bytes in place.
         packet_buffer: where a source that `reads_packets` puts each packet; None if nothing reads packets.
         report_status: called by a source with its state (connecting, running, reconnecting, paused, ended, failed), the
@@ -77,6 +78,7 @@ class RuntimeContext:
     spans: Spans = field(default_factory=Spans)
     executor: OrderedExecutor = field(default_factory=OrderedExecutor)
     future: type[Future[Any]] = Future
+    live: bool = False
     on_packet: Callable[[Any], None] | None = None
     packet_buffer: PacketBuffer | None = None
     report_status: Callable[[str, str | None, str], None] = lambda state, cause, message: None
