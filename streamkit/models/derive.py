@@ -532,7 +532,7 @@ class _Derivation:
             inputs = listed({name: _sizes(one) for name, one in self.info.inputs.items()})
             return (
                 f"its inputs are {inputs}, and no family has a value for {', '.join(more)} beside the images; export "
-                "it with the images as the only input"
+                "it with the images as the only input, or write a card with text if it takes texts"
             )
         among = self.among or tuple(FAMILIES)
         task = f" of {self.facts['task'].origin}" if "task" in self.facts else ""

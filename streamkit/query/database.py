@@ -136,9 +136,7 @@ class Database:
             ConfigError: the query is wrong, or the data set has no tracks with embeddings.
         """
         if not self.fetch("SELECT 1 FROM duckdb_tables() WHERE table_name = 'tracks'"):
-            raise ConfigError(
-                "this data set has embeddings, but no tracks: put embed below a tracker; run batch again"
-            )
+            raise ConfigError("this data set has embeddings, but no tracks: put embed below a tracker; run batch again")
         lengths = self.fetch("SELECT DISTINCT len(embedding) FROM tracks")
         if any(length != len(vector) for (length,) in lengths):
             raise ConfigError(f"the data set has vectors of {lengths[0][0]} values, and the card makes {len(vector)}")

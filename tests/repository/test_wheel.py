@@ -80,7 +80,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 def test_the_wheel_has_the_shipped_files_and_is_small(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         files = {one.filename: one for one in packed.infolist() if not one.filename.startswith("streamkit/docs_site/")}
-    wanted = [name for name in listed("models", "samples") if name.endswith((".yaml", ".onnx", ".mp4"))]
+    wanted = [name for name in listed("models", "samples") if name.endswith((".yaml", ".onnx", ".mp4", ".json"))]
     assert {"models/demo.yaml", "models/demo.onnx", "samples/street.mp4"} <= set(wanted)
     shipped = {name: one.file_size for name, one in files.items() if name.startswith("streamkit/shipped/")}
     assert sorted(shipped) == sorted(f"streamkit/shipped/{name}" for name in wanted)
