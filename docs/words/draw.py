@@ -22,7 +22,7 @@ from streamkit.query.likeness import vector_of
 FOLDER = Path(__file__).resolve().parent
 STREET = "samples/street.mp4"
 FRAME = 210
-SEARCHES = ("red car", "white van", "person in blue")
+SEARCHES = ("red van", "white car", "person in green")
 SHOWN, SIDE, ROOM, BAND = 5, 120, 8, 26
 PIPELINE = """
 stages:
