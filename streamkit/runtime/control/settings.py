@@ -30,6 +30,8 @@ def changeable(graph: Graph, id_: str) -> dict[str, Any]:
 def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Node, dict[str, Any]]]:
     """Validate new option values of a stage as values in the YAML are; return them by node.
 
+    An option that several parts of a composite have, such as `prompts`, changes in all of them.
+
     Raises:
         ConfigError: lists every problem.
     """
@@ -41,6 +43,8 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
             problems.append(Problem(id_, 0, 0, f"{name} cannot change while the pipeline runs{may}"))
     found: list[tuple[Node, dict[str, Any]]] = []
     validate = OptionValidator(graph.config.folder, problems, graph.config.registry.families)
+    if (whole := nodes[0].table) in graph.aliases:
+        nodes = nodes_of(graph, whole)
     for node in nodes:
         given = {name: value for name, value in values.items() if name in node.type.spec.changeable}
         new = validate.some(node.type, tree(given, id_))

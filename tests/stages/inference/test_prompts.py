@@ -25,7 +25,8 @@ def test_prompts_change_without_a_lost_frame():
     with going(running) as codes:
         until(lambda: len(seen) > 4)
         assert running.changeable("detect")["prompts"] == ["person", "red car"]
-        running.set("detect", {"prompts": ["van", "person"]})
+        running.set("detect.infer", {"prompts": ["van", "person"]})
+        assert running.changeable("detect.postprocess")["prompts"] == ["van", "person"]
         until(lambda: {"van"} & set(seen[-1][1].label))
         since = len(seen)
         until(lambda: len(seen) > since + 4)
@@ -36,9 +37,11 @@ def test_prompts_change_without_a_lost_frame():
     assert source["frames"] == len(seen)
     assert "frames failed" not in report["counts"]
     detected = [[name for name, new in zip(t.label, predicted(t), strict=True) if not new] for _, t in seen]
-    changed = next(i for i, names in enumerate(detected) if "van" in names)
-    assert {name for names in detected[:changed] for name in names} <= {"person", "red car"}
-    assert {name for names in detected[changed:] for name in names} <= {"person", "van"}
+    assert all(set(names) <= {"person", "red car"} or set(names) <= {"person", "van"} for names in detected)
+    first = next(i for i, names in enumerate(detected) if "van" in names)
+    last = max((i for i, names in enumerate(detected) if "red car" in names), default=0)
+    assert last < first + 12  # each core has an instance, which switches by itself
+    assert first > 4
     # a class keeps its number, which the tracker compares
     assert seen[0][1].labels == ("person", "red car")
     assert seen[-1][1].labels == ("person", "red car", "van")
