@@ -83,7 +83,7 @@ def test_how_a_video_is_drawn_counts_where_videos_are_made(tmp_path):
 
 def model_of_my_own(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
-    for file in (ROOT / "models").glob("demo*"):
+    for file in (ROOT / "models").glob("demo.*"):
         (folder / file.name.replace("demo.yaml", "mine.yaml")).write_bytes(file.read_bytes())
     return PLAIN.replace("model: demo", "model: mine")
 

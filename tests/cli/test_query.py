@@ -140,7 +140,7 @@ def moved(part, **values):
         (("query", "--where", "count_of('cra') > 1"), "there is no label 'cra' in this data set; did you mean 'car'?"),
         (("query", "SELECT 1", "--where", "true"), "give a SELECT or --where, not both; a SELECT has its own WHERE"),
         (("query", "--draw", "--where", "true"), "--draw needs --pictures FOLDER"),
-        (("query", "--out", "a.csv"), "give a SELECT or --where: without them the tables are shown"),
+        (("query", "--out", "a.csv"), "give a SELECT, --where or --like: without them the tables are shown"),
         (("query", "SELECT 1", "--out", "a.txt"), "--out a.txt: give --format csv, json or parquet, or a file with"),
         (("query", "SELECT 1", "--format", "parquet"), "--format parquet needs a file: add --out FILE.parquet"),
         (("query", "SELECT 1", "--format", "table", "--out", "a.csv"), "--out a.csv: a table is for the terminal"),
