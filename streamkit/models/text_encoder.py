@@ -71,7 +71,7 @@ def token_inputs(inputs: Sequence[TensorInfo], what: str) -> TokenInputs:
 
 def tokenizers() -> Any:
     """Return the module `tokenizers`. Raises MissingPackage."""
-    with needs("tokenizers", "text", "the prompts of a network"):
+    with needs("tokenizers", "text", "a text for a network"):
         import tokenizers
     return tokenizers
 

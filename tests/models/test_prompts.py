@@ -171,7 +171,7 @@ def test_without_the_package_the_message_says_how_to_install_it(monkeypatch):
 
     stage = Infer(model=load_card(find_card("demo-words")), prompts=["car"])
     with pytest.raises(
-        MissingPackage, match=r"prompts of a network needs the package tokenizers; install it with: .*text"
+        MissingPackage, match=r"a text for a network needs the package tokenizers; install it with: .*text"
     ):
         stage.probe()
 
