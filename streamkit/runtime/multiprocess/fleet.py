@@ -94,7 +94,7 @@ process is ready there is no limit: TensorRT builds its engines then, for minute
 _SPARE_AFTER_S = 10.0
 """Time after sources have moved to a spare process until the next one starts: they run again by then, and it tunes its
 networks beside them."""
-_NVDEC_SESSIONS = 256
+_NVDEC_SESSIONS = 270
 """Number of NVDEC sessions of all processes beyond which none are made ahead: an H200 refused the 287th."""
 _SESSIONS_AFTER_S = 5.0
 """Time without a change of the sessions in use until others are made ahead: they would delay sources that start."""
@@ -187,6 +187,11 @@ class WorkerHandle(SupervisedWorker):
     def takes_sources(self) -> bool:
         """Whether it runs and is no spare process."""
         return self.runs and not self.spare
+
+    @property
+    def unexpected(self) -> bool:
+        """See `SupervisedWorker.unexpected`: it has not reported its end."""
+        return self.code is None
 
     def overdue(self, now_s: float) -> str | None:
         """The reason to kill it at this monotonic time; see `Supervisor`."""
