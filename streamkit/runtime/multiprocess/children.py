@@ -151,9 +151,14 @@ _children: WeakSet[Child] = WeakSet()
 _dying: list[_Process] = []
 
 
-def reap_dying() -> None:
-    """Let the system forget children that were left while they were dying and have exited meanwhile."""
-    _dying[:] = [process for process in _dying if process.poll() is None]
+def reap_dying(within_s: float = 0.0) -> None:
+    """Let the system forget children that were left while dying and have exited; wait so long for those that have not."""
+    until_s = time.monotonic() + within_s
+    while True:
+        _dying[:] = [process for process in _dying if process.poll() is None]
+        if not _dying or time.monotonic() >= until_s:
+            return
+        time.sleep(0.05)
 
 
 def kill_all() -> None:
@@ -222,10 +227,9 @@ class Child:
         return "died, and the system still frees its memory" if code is None else exit_text(code)
 
     def leave_dying(self) -> None:
-        """Give up a child that is dying; the next calls of this method and of `reap_dying` look whether it has exited."""
+        """Give up a child that is dying; `reap_dying` looks later whether it has exited."""
         _dying.append(self._process)
         self._control.close()
-        reap_dying()
 
     def send(self, kind: str, value: Any = None) -> None:
         """Send an order. Does nothing if the child has exited."""

@@ -45,6 +45,7 @@ from streamkit.runtime.multiprocess.children import (
     SupervisedWorker,
     Supervisor,
     error_of,
+    reap_dying,
     signals_held_back,
 )
 from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources, RestartedSource
@@ -826,8 +827,9 @@ class WorkerFleet(MergedCounts, Controls):
                 new.append(self._add_worker(worker.device))
         except OSError as error:
             self.fail(_not_started(error))
-        if self._mps is not None:
-            self._mps.restart()  # while the processes import packages
+        if self._mps is not None:  # while the new processes import packages
+            reap_dying(_AT_ONCE_S)  # the daemon waits for its clients
+            self._mps.restart()
         for worker in new:
             self._begin(worker)
 
