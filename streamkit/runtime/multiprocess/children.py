@@ -152,7 +152,7 @@ _dying: list[_Process] = []
 
 
 def reap_dying(within_s: float = 0.0) -> None:
-    """Let the system forget children that were left while dying and have exited; wait so long for those that have not."""
+    """Let the system forget children that were left while dying and have exited; wait so long for the others."""
     until_s = time.monotonic() + within_s
     while True:
         _dying[:] = [process for process in _dying if process.poll() is None]

@@ -81,7 +81,7 @@ from streamkit.runtime.preview.stage import follow_stages, preview_graph
 
 logger = logging.getLogger(__name__)
 
-_POLL_S, _AT_ONCE_S = 0.1, 0.5
+_POLL_S, _AT_ONCE_S, _DYING_S = 0.1, 0.5, 5.0
 _GRACE_S = 10.0
 """Time for a process to exit after the order to drop everything, or after it reports its end."""
 _INCIDENT_S, _GPU_INCIDENT_S = 0.5, 1.5
@@ -401,6 +401,7 @@ class WorkerFleet(MergedCounts, Controls):
             self._end_now()
             self._stages.abort()
             if self._mps is not None:
+                reap_dying(_DYING_S)
                 self._mps.close()
         if self.fatal is not None:
             raise self.fatal
@@ -828,7 +829,7 @@ class WorkerFleet(MergedCounts, Controls):
         except OSError as error:
             self.fail(_not_started(error))
         if self._mps is not None:  # while the new processes import packages
-            reap_dying(_AT_ONCE_S)  # the daemon waits for its clients
+            reap_dying(_DYING_S)  # the daemon waits for its clients
             self._mps.restart()
         for worker in new:
             self._begin(worker)
