@@ -26,7 +26,7 @@ Examples:
 @SQL
 @WHERE
 @click.option("--format", "form", type=click.Choice(["coco", "yolo", "cvat", "label-studio"]), required=True,
-              help="coco: annotations.json; yolo: labels/ and data.yaml; cvat: annotations.xml; "
+              help="coco: annotations/; yolo: labels/ and data.yaml; cvat: annotations.xml; "
                    "label-studio: tasks.json and label_config.xml")  # fmt: skip
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="FOLDER", help="a new folder"

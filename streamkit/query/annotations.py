@@ -33,7 +33,7 @@ class AnnotationWriter(Protocol):
 
 
 class CocoAnnotations:
-    """`annotations.json`: COCO's instances, with masks, keypoints and rotated boxes as polygons.
+    """`annotations/instances_default.json`: COCO's instances, with masks, keypoints and rotated boxes as polygons.
 
     Args:
         folder: the export's folder.
@@ -41,7 +41,7 @@ class CocoAnnotations:
     """
 
     def __init__(self, folder: Path, labels: Sequence[str]) -> None:
-        self._path, self._instances = folder / "annotations.json", CocoInstances(labels)
+        self._path, self._instances = folder / "annotations" / "instances_default.json", CocoInstances(labels)
         self._images: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
 
@@ -50,7 +50,7 @@ class CocoAnnotations:
         frame, number = selected.frame, len(self._images) + 1
         self._images.append(
             {
-                "id": number, "file_name": f"{IMAGES}/{image}", "width": frame.width, "height": frame.height,
+                "id": number, "file_name": image, "width": frame.width, "height": frame.height,
                 "video": selected.video, "frame_id": frame.index, "pts_s": round(frame.pts_s, 6), **frame.facts,
             }
         )  # fmt: skip
@@ -61,6 +61,7 @@ class CocoAnnotations:
         whole = {
             "images": self._images, "annotations": self._annotations, "categories": self._instances.categories(),
         }  # fmt: skip
+        self._path.parent.mkdir()
         self._path.write_bytes(orjson.dumps(whole) + b"\n")
 
 

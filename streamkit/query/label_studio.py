@@ -109,7 +109,7 @@ class LabelStudioAnnotations:
                 for name, (x, y, sure) in zip(names, points_of(points[row].astype(np.float64)).tolist(), strict=True):
                     if sure > 0:  # not NaN
                         self._points.setdefault(name)
-                        place = {"x": x / size[0] * 100, "y": y / size[1] * 100, "width": _SIZE}
+                        place = {"x": x / frame.width * 100, "y": y / frame.height * 100, "width": _SIZE}
                         yield region("keypointlabels", "keypoint", [name], sure, **place)
 
     def _point_names(self, selected: SelectedFrame, count: int) -> list[str]:

@@ -144,7 +144,7 @@ class Collect(FilesSink):
                 "after their source and time"
             )
         if all(getattr(self, reason) is None for reason in REASONS):
-            raise ValueError(f"collect needs a reason: set one of {', '.join(REASONS)}, such as low_score: [0.3, 0.5]")
+            raise ValueError(f"set at least one reason: {', '.join(REASONS)}, such as low_score: [0.3, 0.5]")
         if self.low_score is not None and not self.low_score[0] < self.low_score[1]:
             low, high = self.low_score
             raise ValueError(f"low_score must be [lowest, highest], got [{low:g}, {high:g}]")
