@@ -133,7 +133,11 @@ def test_events_are_a_reason_with_and_without_an_object():
 
 def test_random_frames_come_at_a_mean_rate_and_are_the_same_each_time():
     def taken(folder):
-        given = [frame for source in ("a", "b") for frame in frames(3000, source, pixels=True, step_s=1.0)]
+        given = [
+            frame
+            for source in ("a", "b")
+            for frame in frames(300, source, width=32, height=32, pixels=True, step_s=10.0)
+        ]
         found = collect(given, random=Rate(60, "h"), duplicates="keep", path=folder)[2]
         return [(one["source"], one["frame"]) for one in found]
 
