@@ -27,6 +27,7 @@ from streamkit.io.outputs import AtomicFile, fsync_folders, writing
 
 SCHEMA = "streamkit/collected/1"
 LINES, CLASSES, IMAGES = "collected.jsonl", "classes.json", "images"
+_KEYS = {"image", "width", "height", "source", "frame", "pts_s", "collected", "reason", "objects"}
 
 
 class NewLines(NamedTuple):
@@ -35,10 +36,12 @@ class NewLines(NamedTuple):
     Attributes:
         lines: the new lines.
         restarted: whether the file was replaced or shortened; then these are all lines.
+        unreadable: the number of further lines that are none of images.
     """
 
     lines: list[dict[str, Any]]
     restarted: bool
+    unreadable: int
 
 
 def is_collected(folder: Path) -> bool:
@@ -94,7 +97,8 @@ class CollectedFolder:
         try:
             with writing(self.path / LINES):
                 new = self._new_lines()
-            yield NewLines(new, restarted)
+            found = [line for line in new if line is not None]
+            yield NewLines(found, restarted, len(new) - len(found))
         finally:
             if self._handle is not None:
                 with contextlib.suppress(OSError):
@@ -154,7 +158,7 @@ class CollectedFolder:
             now = os.fstat(handle)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(now, os.stat(self.path / LINES)):
-                    if now.st_size < self._offset:  # somebody has shortened it
+                    if now.st_size < self._offset:  # another program has shortened it
                         self._offset, restarted = 0, True
                     return restarted
             (self.path / IMAGES).mkdir(parents=True, exist_ok=True)
@@ -167,7 +171,7 @@ class CollectedFolder:
         self._offset, self._kept_classes = 0, {}
         return self._handle
 
-    def _new_lines(self) -> list[dict[str, Any]]:
+    def _new_lines(self) -> list[dict[str, Any] | None]:
         """The lines that this process has not read; a line without its end, as a crash leaves it, is removed."""
         assert self._handle is not None
         size, data = os.fstat(self._handle).st_size, b""
@@ -177,7 +181,7 @@ class CollectedFolder:
         if whole < len(data):
             os.ftruncate(self._handle, self._offset + whole)
         self._offset += whole
-        return [line for line in map(_parsed, data[:whole].splitlines()) if line is not None]
+        return [_parsed(line) for line in data[:whole].splitlines()]
 
     def _append(self, line: bytes) -> None:
         assert self._handle is not None
@@ -215,7 +219,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         found = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA or not found.keys() >= _KEYS:
         return None
     folder, _, name = str(found.get("image")).partition("/")
     return found if folder == IMAGES and name and "/" not in name else None

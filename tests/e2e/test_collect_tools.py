@@ -18,6 +18,11 @@ from streamkit.query.collected import CollectedImages, export_collected
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]  # the tools' own warnings
 
 
+def installed(module):
+    """A module of a tool; skips where the tool is not installed, which no extra does."""
+    return pytest.importorskip(module, reason=f"{module.partition('.')[0].replace('_', '-')} is not installed")
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """The lines; the working folder has `collected` and all exports of both detectors."""
@@ -47,7 +52,7 @@ def same_boxes(found, objects):
 
 @pytest.mark.parametrize("form", ["coco", "yolo", "cvat"])
 def test_datumaro_reads_boxes(made, form):
-    datumaro = pytest.importorskip("datumaro")
+    datumaro = installed("datumaro")
     found = datumaro.Dataset.import_from(f"{form}-detect", form)
     names = [one.name for one in found.categories()[datumaro.AnnotationType.label]]
     assert {one.id for one in found} == set(made)
@@ -59,7 +64,7 @@ def test_datumaro_reads_boxes(made, form):
 
 @pytest.mark.parametrize("form", ["coco", "cvat"])
 def test_datumaro_reads_masks_and_keypoints(made, form):
-    datumaro = pytest.importorskip("datumaro")
+    datumaro = installed("datumaro")
     found = datumaro.Dataset.import_from(f"{form}-seg", form)
     names = [one.name for one in found.categories()[datumaro.AnnotationType.label]]
     for item in found:
@@ -92,7 +97,7 @@ def of_fiftyone(detections):
 
 
 def test_fiftyone_reads_coco(made):
-    coco = pytest.importorskip("fiftyone.utils.coco")
+    coco = installed("fiftyone.utils.coco")
     place = {"data_path": "images", "labels_path": "annotations/instances_default.json"}
     importer, count = coco.COCODetectionDatasetImporter(dataset_dir="coco-detect", label_types="detections", **place), 0
     with importer:
@@ -121,7 +126,7 @@ def test_fiftyone_reads_coco(made):
 
 
 def test_fiftyone_reads_yolo_and_cvat(made):
-    yolo, cvat = pytest.importorskip("fiftyone.utils.yolo"), pytest.importorskip("fiftyone.utils.cvat")
+    yolo, cvat = installed("fiftyone.utils.yolo"), installed("fiftyone.utils.cvat")
     importer = yolo.YOLOv5DatasetImporter(dataset_dir="yolo-detect", yaml_path="data.yaml", split="train")
     with importer:
         found = {Path(path).stem: label for path, _, label in importer}
@@ -149,7 +154,7 @@ def test_fiftyone_reads_yolo_and_cvat(made):
 
 
 def test_label_studio_accepts_tasks_and_predictions(made):
-    interface = pytest.importorskip("label_studio_sdk.label_interface").LabelInterface
+    interface = installed("label_studio_sdk.label_interface").LabelInterface
     for of in ("detect", "seg"):
         config = interface(Path(f"label-studio-{of}/label_config.xml").read_text())
         config.validate()
@@ -164,7 +169,7 @@ def test_label_studio_accepts_tasks_and_predictions(made):
 
 
 def test_label_studio_converts_accepted_predictions_to_coco(made):
-    converter = pytest.importorskip("label_studio_sdk.converter").Converter
+    converter = installed("label_studio_sdk.converter").Converter
     tasks = json.loads(Path("label-studio-detect/tasks.json").read_text())
     for number, task in enumerate(tasks):
         task["id"], task["annotations"] = number, [{**task.pop("predictions")[0], "id": number, "completed_by": 1}]
@@ -195,7 +200,7 @@ def test_label_studio_converts_accepted_predictions_to_coco(made):
 
 
 def test_fiftyone_reads_the_regions_of_label_studio(made):
-    labelstudio = pytest.importorskip("fiftyone.utils.labelstudio")
+    labelstudio = installed("fiftyone.utils.labelstudio")
     for task in json.loads(Path("label-studio-detect/tasks.json").read_text()):
         name = Path(task["data"]["image"]).stem
         regions = [labelstudio.import_label_studio_annotation(one) for one in task["predictions"][0]["result"]]

@@ -20,9 +20,15 @@ def opened(path):
     return made
 
 
-def put(folder, name, **line):
+ABOUT = {
+    "width": 8, "height": 8, "source": "gate", "frame": 0, "pts_s": 0.0, "collected": "2026-11-20T00:00:00.000Z",
+    "reason": "random", "objects": [],
+}  # fmt: skip
+
+
+def put(folder, name):
     with folder.locked() as new:
-        folder.add(folder.path / "images" / f"{name}.jpg", b"\xff\xd8" + name.encode() * 1000, line)
+        folder.add(folder.path / "images" / f"{name}.jpg", b"\xff\xd8" + name.encode() * 1000, ABOUT)
     return [one["image"] for one in new.lines]
 
 
@@ -115,8 +121,9 @@ def test_classes_keep_their_places(tmp_path):
     }
 
 
-WRITER = """
+WRITER = f"""
 import sys
+ABOUT = {ABOUT}
 from pathlib import Path
 from streamkit.io.collected_folder import CollectedFolder
 folder = CollectedFolder(Path(sys.argv[1]))
@@ -124,7 +131,8 @@ folder.open()
 print("open", flush=True)
 for i in range(100000):
     with folder.locked():
-        folder.add(folder.path / "images" / f"{sys.argv[2]}-{i}.jpg", b"x" * 50_000, {"pad": "y" * 20_000})
+        image = folder.path / "images" / f"{{sys.argv[2]}}-{{i}}.jpg"
+        folder.add(image, b"x" * 50_000, {{**ABOUT, "pad": "y" * 20_000}})
 """
 
 

@@ -1,6 +1,5 @@
 """Runs `collect` on frames, and reads what it has written."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import cv2
 import numpy as np
 
 from streamkit.core.data import Skeleton
+from streamkit.io.collected_folder import read_lines
 from streamkit.ops import rle
 from streamkit.stages.video.collect import Collect
 from streamkit.testing.kit import detections, frames, run_stage
@@ -22,7 +22,7 @@ def collect(given, batch=4, **options):
 
 def lines(folder="collected"):
     """The lines, each of an image that opens."""
-    found = [json.loads(line) for line in (Path(folder) / "collected.jsonl").read_text().splitlines()]
+    found = [line for _, line in read_lines(Path(folder)) if line is not None]
     for one in found:
         height, width = cv2.imread(str(Path(folder) / one["image"])).shape[:2]
         assert (width, height) == (one["width"], one["height"])

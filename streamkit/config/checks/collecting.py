@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from streamkit.config.checks.objects import detected_classes, detectors, no_stage, unknown_labels
+from streamkit.config.checks.objects import collects, detected_classes, detectors, no_stage, unknown_labels
 from streamkit.config.plan import Graph, Node
 from streamkit.core.errors import Problem
 from streamkit.core.units import Of
@@ -12,7 +12,7 @@ from streamkit.core.units import Of
 def check_collect(graph: Graph, problems: list[Problem]) -> None:
     """Refuse detectors that cannot be compared, and objects without a detector; tell the stage the models' names."""
     for node in graph.nodes.values():
-        if node.type.name != "collect" or not node.type.spec.built_in:
+        if not collects(node):
             continue
         found = {one.table: one for one in detectors(graph, node)}
         node.options["models"] = {name: card.name for name, one in found.items() if (card := one.options.get("model"))}

@@ -39,14 +39,22 @@ def check_gaps(graph: Graph) -> None:
     for node in graph.nodes.values():
         if (every := frame_interval(node)) < 2:
             continue
-        ends = [one for one in graph.ends if node in above(graph, one) and not trackers(graph, node, one)]
-        ends = [one for one in ends if one.type.name != "collect"]  # it leaves out what a detector has not seen
+        ends = [
+            one
+            for one in graph.ends
+            if node in above(graph, one) and not trackers(graph, node, one) and not collects(one)
+        ]
         if ends:
             text = (
                 f"{node.table}.every: {every} leaves all other frames without objects at {ends[0].table}; put "
                 "`track: {}` between the two, which predicts objects on these frames"
             )
             graph.config.warnings.append(node.problem(text, "every"))
+
+
+def collects(node: Node) -> bool:
+    """Whether a stage is `collect`, which leaves out frames that a detector has not seen."""
+    return node.type.name == "collect" and node.type.spec.built_in
 
 
 def above(graph: Graph, node: Node) -> list[Node]:

@@ -18,7 +18,7 @@ from streamkit.core.errors import OutputError
 from streamkit.core.records import record, wall_clock
 from streamkit.core.stage import Score, Seconds, stage
 from streamkit.core.units import OF_FORMS, Of, Rate, Unit
-from streamkit.io.collected_folder import IMAGES, CollectedFolder
+from streamkit.io.collected_folder import IMAGES, LINES, CollectedFolder, NewLines
 from streamkit.io.retention import FileRetention
 from streamkit.io.still_images import CropRequest, JpegQuality, cut_out, jpegs, parts_of, whole
 from streamkit.ops.cut import to_host
@@ -95,7 +95,7 @@ class Collect(FilesSink):
     valid at any time, also after a crash, and several processes share it and its budget.
     """
 
-    path: Annotated[str, "the folder; a new one, or one that `collect` has written before."] = "collected"
+    path: Annotated[str, "the folder; a new one, or one that `collect` has written before."]
     low_score: Annotated[
         tuple[Score, Score] | None, "objects with a score in this range, such as [0.3, 0.5]; see `of`."
     ] = None
@@ -177,7 +177,7 @@ class Collect(FilesSink):
         template = f"{self.path}/{IMAGES}/{{source}}_{{time}}_{{kind}}.jpg"
         self.begin_files(FileRetention(template, None, None, self.context.counters, self.files))
         with self._folder.locked() as new:
-            self._known.add(new.lines)
+            self._learn(new)
 
     def write(self, frame: Frame) -> None:
         """Collect the frame or its objects, if there is a reason."""
@@ -263,6 +263,15 @@ class Collect(FilesSink):
 
     # ----------------------------------------------------------------------------------------------------- images
 
+    def _learn(self, new: NewLines) -> None:
+        """Take what is in the folder, or what others have added."""
+        if new.restarted:
+            self._known = KnownImages()
+        self._known.add(new.lines)
+        if new.unreadable:
+            self.context.counters.add("unreadable lines", new.unreadable)
+            self._warn(f"{self.context.id}: {self.path}/{LINES} has lines that are none of collect; they are left out")
+
     def _is_over_budget(self) -> bool:
         return self.at_most is not None and self._known.used(self.at_most, time.time()) >= self.at_most.count
 
@@ -270,9 +279,7 @@ class Collect(FilesSink):
         """Write an image and its line, unless it is a duplicate or the budget is used up; raise OutputError."""
         hashes = self._hashes(frame, candidate)
         with self._folder.locked() as new:
-            if new.restarted:
-                self._known = KnownImages()
-            self._known.add(new.lines)
+            self._learn(new)
             if self._is_over_budget():
                 self._count(OVER, candidate)
                 return

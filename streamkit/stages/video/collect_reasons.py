@@ -10,10 +10,10 @@ from typing import NamedTuple, Required
 
 import numpy as np
 
-from streamkit.analytics.disagreement import disagreements
 from streamkit.core.data import Event, Frame
 from streamkit.core.detections import Detections
 from streamkit.core.units import Of, OptionGroup, Rate, Score
+from streamkit.ops.disagreement import disagreements
 from streamkit.stages.inference.select_objects import members
 from streamkit.stages.video.known_images import KnownImages
 

@@ -43,10 +43,10 @@ NO_VECTORS = "5:12: collect reads embedding, which no earlier stage writes; put 
 )
 def test_mistakes_are_told_with_their_place(root, options, told):
     with pytest.raises(ConfigError) as error:
-        built(root, f"collect: {{{options}}}")
+        built(root, f"collect: {{{options}, path: out}}")
     assert told in str(error.value)
 
 
 def test_the_stage_knows_the_models_of_its_objects(root):
-    graph = built(root, "collect: {disagreement: {between: [detect.car, cars]}}")
+    graph = built(root, "collect: {path: out, disagreement: {between: [detect.car, cars]}}")
     assert graph.nodes["collect"].options["models"] == {"detect": "demo", "cars": "demo"}

@@ -295,6 +295,14 @@ def test_an_image_that_was_begun_is_removed_at_the_next_start():
     assert not part.exists()
 
 
+def test_lines_that_people_have_damaged_are_left_out_and_counted():
+    collect(scene(0.4), low_score=(0.3, 0.5))
+    with Path("collected/collected.jsonl").open("a") as file:
+        file.write('note to myself\n{"schema": "streamkit/collected/1", "image": "images/a.jpg"}\n')
+    counts = collect(scene(0.4, first=5), low_score=(0.3, 0.5), at_most=Rate(2, "day"))[1]
+    assert counts == {"unreadable lines": 2, "images collected: low_score": 1}
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -308,7 +316,7 @@ def test_an_image_that_was_begun_is_removed_at_the_next_start():
 )
 def test_options_that_cannot_work_are_refused(options, told):
     with pytest.raises(ValueError, match=told):
-        Collect(**options)
+        Collect(**{"path": "collected", **options})
 
 
 @pytest.mark.gpu

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamkit.analytics.disagreement import disagreements
+from streamkit.ops.disagreement import disagreements
 from streamkit.testing.kit import detections
 
 LABELS = ("car", "person")
