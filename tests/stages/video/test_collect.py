@@ -120,6 +120,18 @@ def test_what_is_collected_for_another_reason_is_not_novel():
     assert [one["reasons"] for one in made] == [["low_score", "novelty"]]
 
 
+def test_vectors_that_are_close_to_each_other_are_kept_once():
+    (frame,) = scene(0.9)
+    boxes, vectors = (
+        [[40, 40, 160, 200], [200, 40, 300, 200]] * 2,
+        [unit(1, 0), unit(1, 0.01), unit(0, 1), unit(0.01, 1)],
+    )
+    frame.tables = {"detect": detections(boxes, label=["person"] * 4, embedding=np.array(vectors))}
+    (line,) = collect([frame], novelty=0.2)[2]
+    assert ["vector" in one for one in line["objects"]] == [True, False, True, False]
+    assert ["reasons" in one for one in line["objects"]] == [True] * 4
+
+
 def test_events_are_a_reason_with_and_without_an_object():
     given = scene(0.9, 0.9, 0.9, track_id=[7, 7, 7])
     happen(given[0])
@@ -218,6 +230,17 @@ def test_frames_that_look_alike_are_collected_once():
     for frame in given:
         happen(frame, track=None)
     assert reasons(collect(given, when="door.crossed")[2]) == [(0, "when"), (1, "when")]
+
+
+def test_an_object_is_not_compared_with_whole_frames():
+    first, second = scene(0.9)[0], scene(0.4)[0]
+    happen(first, track=None)
+    second.pts_s, second.index = 10.0, 1
+    second.tables = {"detect": detections([[0, 0, 320, 240]], [0.4], label=["car"])}
+    assert reasons(collect([first, second], when="door.crossed", low_score=(0.3, 0.5))[2]) == [
+        (0, "when"),
+        (1, "low_score"),
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------- budget
