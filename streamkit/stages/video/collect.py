@@ -68,7 +68,7 @@ class _Candidate(NamedTuple):
 
     @property
     def subjects(self) -> list[Subject]:
-        """The objects for which it is collected, without those of random frames."""
+        """The objects for which it is collected, each once."""
         return list(dict.fromkeys(one for some in self.reasons.values() for one in some))
 
 
@@ -189,6 +189,9 @@ class Collect(FilesSink):
         reasons = self._reasons(frame, chosen)
         if not reasons:
             return
+        if frame.damaged:  # what the decoder conceals looks like a hard case
+            self.context.counters.add("damaged frames left out")
+            return
         self._hits_s |= {(frame.source, reason): frame.pts_s for reason in reasons}
         for candidate in self._candidates(frame, reasons):
             if self._is_over_budget():
@@ -245,6 +248,8 @@ class Collect(FilesSink):
             return
         by_subject: dict[Subject, dict[str, list[Subject]]] = {}
         for reason, subjects in reasons.items():
+            if reason == "when" and not subjects:
+                self.context.counters.add("events without an object")
             for one in self._drawn_object(frame) if reason == "random" else subjects:
                 by_subject.setdefault(one, {})[reason] = [one]
         for one, mine in by_subject.items():
@@ -307,20 +312,24 @@ class Collect(FilesSink):
         return path
 
     def _hashes(self, frame: Frame, candidate: _Candidate) -> dict[Subject | None, int]:
-        """The hash of each object for which the image is collected; without one, under None, that of the image."""
+        """The hash of each object for which the image is collected; under None that of the image.
+
+        That is there if there is no such object, or if a reason has none: a random frame is not its weak objects.
+        """
         parts: dict[Subject | None, CropRequest] = {}
         for one in candidate.subjects:
             box = frame.tables[one.stage].xyxy[one.row : one.row + 1]
             if (part := parts_of(frame, box)[0]) is not None:
                 parts[one] = part
-        parts = parts or {None: candidate.part}
+        if not parts or not all(candidate.reasons.values()):
+            parts[None] = candidate.part
         stills = cut_out(list(parts.values()), _HASHED)
         surfaces = to_host([still.surface for still in stills])
         hashes = [perceptual_hash(surface, still.size) for surface, still in zip(surfaces, stills, strict=True)]
         return dict(zip(parts, hashes, strict=True))
 
     def _is_duplicate(self, frame: Frame, candidate: _Candidate, hashes: Mapping[Subject | None, int]) -> bool:
-        """Whether all objects for which the image is collected look like known ones; without one, the image."""
+        """Whether everything for which the image is collected looks like something known."""
         source = frame.source if self.duplicates == "source" else None
         return all(
             self._known.has_hash(hash_, one is not None, source, self.hash_bits)

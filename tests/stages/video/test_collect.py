@@ -141,6 +141,9 @@ def test_events_are_a_reason_with_and_without_an_object():
     assert reasons(made) == [(0, "when"), (1, "when")]
     assert made[0]["objects"][0]["reasons"] == ["when"]
     assert "hash" in made[1]
+    _, counts, made = collect(given, when="door.crossed", capture="object", path="objects")
+    assert reasons(made) == [(0, "when")]
+    assert counts == {"images collected: when": 1, "events without an object": 1}
 
 
 def test_random_frames_come_at_a_mean_rate_and_are_the_same_each_time():
@@ -243,6 +246,16 @@ def test_an_object_is_not_compared_with_whole_frames():
     ]
 
 
+def test_a_random_frame_is_compared_as_a_frame_even_with_a_weak_object():
+    given = parked([1, 1])
+    given[1].surface = Surface(from_rgb(np.rot90(spots(5, 240, 320)).copy(), Color()), Color())
+    given[1].surface.data[60:200, 120:200] = given[0].surface.data[60:200, 120:200]
+    options = {"low_score": (0.3, 0.5), "path": "one"}
+    assert reasons(collect(given, **options)[2]) == [(0, "low_score")], "the object is known"
+    made = collect(given, **{**options, "path": "two"}, random=Rate(1e6, "s"))[2]
+    assert [one["reasons"] for one in made] == [["low_score"], ["low_score", "random"]]
+
+
 # ---------------------------------------------------------------------------------------------------------- budget
 
 
@@ -279,6 +292,14 @@ def test_two_stages_of_one_folder_share_its_budget_and_know_each_others_images()
 
 
 # --------------------------------------------------------------------------------------------------------- trouble
+
+
+def test_a_damaged_frame_is_no_hard_case():
+    given = scene(0.4, 0.9, 0.4)
+    given[0].damaged = given[1].damaged = True
+    _, counts, made = collect(given, low_score=(0.3, 0.5), every=0.0)
+    assert reasons(made) == [(2, "low_score")]
+    assert counts == {"damaged frames left out": 1, "images collected: low_score": 1}
 
 
 def test_a_failed_frame_is_never_collected():
