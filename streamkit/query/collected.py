@@ -174,15 +174,15 @@ def _selected(lines: Sequence[Mapping[str, Any]], condition: str) -> set[str]:
     from streamkit.io.parquet_file import arrow
     from streamkit.query.index import duckdb
 
-    pa = arrow()
+    duck, pa = duckdb(), arrow()  # the extra of the first has both
     columns = {name: pa.array([line.get(name) for line in lines], pa.string()) for name in _TEXT}
     columns |= {name: pa.array([line[name] for line in lines], pa.float64()) for name in _NUMBERS}
     columns["objects"] = pa.array([len(line["objects"]) for line in lines], pa.int32())
-    with duckdb().connect(config={"enable_external_access": "false"}) as database:
+    with duck.connect(config={"enable_external_access": "false"}) as database:
         database.register("images", pa.table(columns))
         try:
             rows = database.execute(f"SELECT image FROM images WHERE (\n{condition}\n)").fetchall()
-        except duckdb().Error as error:
+        except duck.Error as error:
             text = " ".join(str(error).partition("\n\nLINE ")[0].split())
             known = ", ".join(columns)
             raise ConfigError(f"--where is wrong: {text}; the columns are {known}") from error
