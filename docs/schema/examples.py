@@ -40,6 +40,7 @@ stages:
   heatmap: {from: track, path: "out/{source}-heat.png", every: 1s}
   rule: {from: track, when: "count(car) > 1"}
   snapshot: {from: crossing, when: crossing.crossed, after: 200ms, path: "out/{source}/{time}_{label}.jpg"}
+  collect: {from: crossing, when: crossing.crossed, path: out/collected}
   record: {from: crossing, when: crossing.crossed, before: 1s, after: 500ms, path: "out/{source}/{time}-{kind}.mp4"}
   scene: {stage: classify, model: color, from: decode}
 """
@@ -77,6 +78,7 @@ EXAMPLES: dict[str, tuple[str, str, str, str]] = {
     "raised": (STREET, "rule", "events", "event.raised"),
     "cleared": (STREET, "rule", "events", "event.cleared"),
     "saved": (STREET, "snapshot", "events", "event.saved"),
+    "collected": (STREET, "collect", "events", "event.collected"),
     "clip": (STREET, "record", "events", "clip"),
     "recorded": (STREET, "record", "events", "event.recorded"),
     "crop": (STREET, "detect", "crops", "crop"),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from streamkit.config.checks.collecting import check_collect
 from streamkit.config.checks.hiding import check_hidden
 from streamkit.config.checks.objects import check_gaps, check_labels, check_of
 from streamkit.config.checks.parts import parts_before, parts_of
@@ -40,6 +41,7 @@ def build(config: Config) -> Graph:
         check_gaps(graph)
         check_shape_sources(graph)
         check_hidden(graph, problems)
+        check_collect(graph, problems)
         for node in graph.nodes.values():
             node.in_place = node.type.spec.draws_in_place and _sole_reader(graph, node)
     check_rules(graph, problems)

@@ -238,6 +238,15 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         7,
     ),
     EventKind(
+        "collected",
+        "collect",
+        "An image has been collected for labelling.",
+        {"path": "the file", "reason": "when, disagreement, low_score, novelty or random"},
+        {"path": "collected/images/gate_000004.000s_low_score.jpg", "reason": "low_score", "label": "person"},
+        {"label": "class of the object for which it was collected, if it is one"},
+        7,
+    ),
+    EventKind(
         "manual",
         "record",
         "A clip is requested by the API or the page.",

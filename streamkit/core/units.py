@@ -199,3 +199,50 @@ class Of:
         parts = {"stage": {"type": "string"}, "labels": {"type": "array", "items": {"type": "string"}, "minItems": 1}}
         whole = {"type": "object", "properties": parts, "required": ["stage"], "additionalProperties": False}
         return {"anyOf": [{"type": "string"}, whole]}
+
+
+_PERIODS = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
+_RATE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*/\s*([a-z]+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A number of things in a period: `500/day` or `6/h` in YAML.
+
+    Attributes:
+        count: the number, above 0.
+        per: the period: s, min, h or day.
+    """
+
+    count: float
+    per: str
+
+    @property
+    def period_s(self) -> float:
+        """The length of the period in seconds."""
+        return _PERIODS[self.per]
+
+    @staticmethod
+    def read(value: Any) -> Rate:
+        """Read a value of the YAML; raise ValueError if it is invalid."""
+        if isinstance(value, Rate):
+            return value
+        found = _RATE.fullmatch(value) if isinstance(value, str) else None
+        if found is None or found[2] not in _PERIODS or not float(found[1]) > 0:
+            periods = ", ".join(_PERIODS)
+            raise ValueError(f"must be a number and a period ({periods}), such as 500/day or 6/h, got {value!r}")
+        return Rate(float(found[1]), found[2])
+
+    def __str__(self) -> str:
+        return f"{self.count:g}/{self.per}"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        text = core_schema.to_string_ser_schema()
+        return core_schema.no_info_plain_validator_function(cls.read, serialization=text)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        return {"type": "string", "pattern": rf"^\s*[0-9]+(\.[0-9]+)?\s*/\s*({'|'.join(_PERIODS)})\s*$"}

@@ -64,7 +64,8 @@ ABOVE = {
     "detections": "detect: {model: demo}",
     "track_id": "detect: {model: demo}\n  simple_track: {}",
 }
-WHEN = {"snapshot": "door.crossed", "rule": "present(car)"}  # stages that must be told of events, and what makes those
+# Stages that must be told of events, and what makes those.
+WHEN = {"snapshot": "door.crossed", "collect": "door.crossed", "rule": "present(car)"}
 DOOR = "detect: {model: demo}\n  simple_track: {}\n  door: {stage: line_counter, line: [[0, 0], [9, 9]]}"
 
 
