@@ -151,6 +151,45 @@ Point = tuple[float, float]
 """x, y in source pixels."""
 
 
+_RATE = re.compile(r"\s*([0-9]{1,5})\s*/\s*(s|min|h|d)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A number of things in a period, at most: `20/min` in YAML.
+
+    Attributes:
+        count: the number, 1 to 10,000.
+        period_s: the period in seconds.
+    """
+
+    count: int
+    period_s: float
+
+    @staticmethod
+    def read(value: Any) -> Rate:
+        """Read a value of the YAML; raise ValueError if it is invalid."""
+        if isinstance(value, Rate):
+            return value
+        match = _RATE.fullmatch(value) if isinstance(value, str) else None
+        if match is None or not 1 <= int(match[1]) <= 10_000:
+            raise ValueError(f"must be 1 to 10000 in a second, minute, hour or day, as in 20/min, got {value!r}")
+        return Rate(int(match[1]), _DURATION[match[2]])
+
+    def __str__(self) -> str:
+        return f"{self.count}/{next(name for name, size in _DURATION.items() if size == self.period_s)}"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(cls.read)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        return {"type": "string", "pattern": r"^\s*[0-9]{1,5}\s*/\s*(s|min|h|d)\s*$"}
+
+
 OF_FORMS = "as detect, detect.person or {stage: detect, labels: [person, car]}"
 """How `Of` is written, for the help of options."""
 

@@ -22,12 +22,14 @@ from streamkit.core.stage import Context, PacketBuffer, RuntimeContext, Source
 from streamkit.core.tasks import Future
 from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.execution.background import ThreadedBackground
 from streamkit.runtime.execution.channel import Aborted, Outlet
 from streamkit.runtime.execution.device import LaneDevice, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import configure_process, heap_trimmer, pin_to_shared_cores
 from streamkit.runtime.execution.lane import LaneThread, connect, partition
+from streamkit.runtime.execution.late_results import has_late_results, wait_for_results
 from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.execution.runners import runner
@@ -136,6 +138,7 @@ class PipelineRun(Controls):
             graph.sources, self._batcher, self._make, limit=limit,
             parallel_files=parallel_files or files_at_once(device), read=self._source_read, fail=self.fail,
             spans=self._spans, keep_running=keep_running, realtime=realtime, live_may_come=live_may_come,
+            wait_for_results=self._wait_for_results if has_late_results(graph) else None,
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
@@ -295,6 +298,9 @@ class PipelineRun(Controls):
         made.context = Context(config.id, self.device, self._sizes, 1, state.counters, self._stage_log, runtime)
         return made
 
+    def _wait_for_results(self, source: str, state: SourceState, over: Callable[[], bool]) -> None:
+        wait_for_results(self._runners, source, state, lambda: over() or self.stopping or self.fatal is not None)
+
     def _packet_buffer(self, config: SourceConfig) -> PacketBuffer | None:
         ring = ring_for(self.graph, config)
         if self._live_receiver is None or not config.type.spec.reads_packets:
@@ -353,7 +359,10 @@ class PipelineRun(Controls):
     def _context(self, id_: str) -> Context:
         # tuning next to live sources drops their frames
         future = Future if self._live > QUICK_SOURCES else self.future_type
-        runtime = RuntimeContext(spans=self._spans(), future=future, addresses=self.addresses, streams=self.streams)
+        runtime = RuntimeContext(
+            spans=self._spans(), future=future, background=ThreadedBackground, addresses=self.addresses,
+            streams=self.streams,
+        )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)
 
