@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 
@@ -31,6 +30,8 @@ class Call:
 
     @property
     def images(self) -> list[np.ndarray]:
+        import cv2
+
         found = []
         for part in self.body["messages"][0]["content"][1:]:
             kind, _, data = part["image_url"]["url"].partition(",")

@@ -20,6 +20,7 @@ from streamkit.stages.inference.ask.questions import Outcome, Question
 logger = logging.getLogger(__name__)
 
 ANSWERED = "questions answered"
+ENDED = "questions given up: their source ended"
 NO_BUDGET = "questions dropped: budget used up"
 FAILED = "questions failed"
 REFUSED = "answers refused"
@@ -89,11 +90,11 @@ class Asker:
                 counts[f"{CALLS_FAILED}: {error.cause}"] += 1
                 if error.not_understood and self._falls_back():
                     continue
-                if not error.retry or attempt >= attempts or over():
+                if not over() and (not error.retry or attempt >= attempts):
                     self._give_up(error, attempt, counts)
                     return None
                 if not _wait(min(max(wait_s, error.wait_s), self._retry.max_wait_s), over):
-                    self._give_up(error, attempt, counts)
+                    counts[ENDED] += 1
                     return None
             attempt, wait_s = attempt + 1, 2 * wait_s
             counts[RETRIES] += 1
@@ -136,8 +137,8 @@ class Asker:
 def _wait(seconds: float, over: Over) -> bool:
     """Wait, with jitter so that questions do not retry in step; return False if the run ends."""
     until_s = time.monotonic() + seconds * random.uniform(0.5, 1.0)
-    while (left_s := until_s - time.monotonic()) > 0:
-        if over():
-            return False
+    while not over():
+        if (left_s := until_s - time.monotonic()) <= 0:
+            return True
         time.sleep(min(left_s, _POLL_S))
-    return True
+    return False

@@ -25,7 +25,7 @@ from streamkit.ops.cut import to_host
 from streamkit.rules.language import RuleField
 from streamkit.stages.inference.apply_results import with_attributes
 from streamkit.stages.inference.ask.answer_schema import AnswerSchema
-from streamkit.stages.inference.ask.asker import Asker
+from streamkit.stages.inference.ask.asker import ENDED, Asker
 from streamkit.stages.inference.ask.call_budget import CallBudget
 from streamkit.stages.inference.ask.endpoint import ChatEndpoint, check_url
 from streamkit.stages.inference.ask.questions import AskedTrack, Outcome, Question, QuestionBook
@@ -44,7 +44,6 @@ UNSEEN, NO_OBJECT, NO_PIXELS = (
     for why in ("the object was not seen", "the event has no object", "the frame has no pixels")
 )
 NO_FRAME = "answers without an event: their source ended"
-NOT_ASKED = "questions given up: their source ended"
 _ABANDON_S = 1.0
 
 
@@ -137,15 +136,15 @@ class Ask(StreamStage):
 
     def probe(self) -> None:
         """Check that httpx is installed."""
-        self._endpoint().close()
+        self.make_endpoint().close()
 
     def open(self) -> None:
         """Start the background work."""
         context, retry = self.context, Retry(max_wait_s=self.max_backoff, attempts=self.attempts)
         budget = CallBudget(self.at_most, Path("spool", context.id or self.name, "calls"))
-        self.endpoint = self._endpoint()
+        self._endpoint = self.make_endpoint()
         asker = Asker(
-            context.id, self.endpoint, self.prompt, self._schema, budget, retry, self.max_size, self.quality
+            context.id, self._endpoint, self.prompt, self._schema, budget, retry, self.max_size, self.quality
         )  # fmt: skip
         made = context.runtime.background(asker, self.parallel, self.queue, context.id)
         self._background: Background[Question, Outcome] = made
@@ -187,16 +186,16 @@ class Ask(StreamStage):
         state.ended = True
         self._closed.discard(source)
         self._waiting -= len(state.collecting)
-        self._count(NOT_ASKED, len(state.collecting))
+        self._count(ENDED, len(state.collecting))
         self._count(NO_FRAME, sum(one.answer is not None for one in state.outcomes))
 
     def close(self) -> None:
         """End the background work; count what was given up."""
         self._background.close(0.0)
-        self.endpoint.close()  # ends the calls
+        self._endpoint.close()  # ends the calls
         self._background.close(_ABANDON_S)
         self._collect()
-        self._count(NOT_ASKED, len(self._background.unfinished()))
+        self._count(ENDED, len(self._background.unfinished()))
 
     # ------------------------------------------------------------------------------------------------- the questions
 
@@ -398,7 +397,8 @@ class Ask(StreamStage):
         """The attributes that a stage with these options writes, for rules and tables."""
         return AnswerSchema(options["answer"]).fields()
 
-    def _endpoint(self) -> ChatEndpoint:
+    def make_endpoint(self) -> ChatEndpoint:
+        """Create the client of the endpoint. Raises MissingPackage."""
         return ChatEndpoint(self.url, self.model, self._key, self.parameters, self.timeout)
 
     def _count(self, name: str, n: int = 1) -> None:
