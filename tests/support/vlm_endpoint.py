@@ -1,8 +1,11 @@
 """An OpenAI-compatible endpoint for tests, over HTTP: it keeps what it is sent, and answers as it is told, or lies."""
 
 import base64
+import contextlib
 import http.server
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -60,6 +63,9 @@ class Endpoint(http.server.ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/v1"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Be silent about clients that leave early."""
+
     def take(self, call: Call) -> tuple[int, bytes, dict[str, str]]:
         with self._lock:
             number = len(self.calls)
@@ -115,3 +121,26 @@ def vlm() -> Iterator[Endpoint]:
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@contextlib.contextmanager
+def apart(delay_s: float, fails_every: int) -> Iterator[str]:
+    """An endpoint in a process of its own, so that it takes no time from the pipeline; yields its address."""
+    command = [sys.executable, __file__, str(delay_s), str(fails_every)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.kill()
+
+
+def main() -> None:
+    """Serve until killed."""
+    server, fails_every = Endpoint(), int(sys.argv[2])
+    server.delay_s = float(sys.argv[1])
+    server.answers = lambda call, number: 503 if number % fails_every == 0 else {"injured": False, "why": "walks"}
+    print(server.url, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
