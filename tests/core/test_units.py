@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds, seconds, size_bytes, wall_clock
+from streamkit.core.units import Bytes, Count, Pixels, Point, Rate, Score, Seconds, seconds, size_bytes, wall_clock
 
 
 @pytest.mark.parametrize(
@@ -154,3 +154,19 @@ def test_the_schema_says_unit_and_bounds():
     assert re.match(pattern, "100MB")
     assert re.match(pattern, "2GiB")
     assert re.match(pattern, "5B")
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "period_s"), [("20/min", 20, 60), (" 5 / s", 5, 1), ("10000/d", 10_000, 86_400)]
+)
+def test_a_rate(text, count, period_s):
+    found = TypeAdapter(Rate).validate_python(text)
+    assert (found.count, found.period_s) == (count, period_s)
+    assert str(found) == text.replace(" ", "")
+    assert Rate.read(found) is found
+
+
+@pytest.mark.parametrize("value", ["20", 20, "0/min", "10001/s", "20/week", "20/m", "-1/s", "1.5/s", None, "/s"])
+def test_what_is_no_rate(value):
+    with pytest.raises(ValueError, match=r"^must be 1 to 10000 in a second, minute, hour or day, as in 20/min, got "):
+        Rate.read(value)
