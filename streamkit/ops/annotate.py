@@ -243,8 +243,8 @@ def _attributes(found: Mapping[str, Any] | None) -> str:
     An attribute without a score is an answer: it is shown with its name, or not at all if it is long.
     """
     every = (found or {}).items()
-    labels = [one["label"].split(",")[0] for _, one in every if one["score"] is not None]
-    answers = [f"{name}: {one['label']}" for name, one in every if one["score"] is None]
+    labels = [one["label"].split(",")[0] for _, one in every if one.get("score", 1.0) is not None]
+    answers = [f"{name}: {one['label']}" for name, one in every if one.get("score", 1.0) is None]
     short = ", ".join(text for text in answers if len(text) <= _MAX_ANSWER)
     return " ".join([*labels, short] if short else labels)
 

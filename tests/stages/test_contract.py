@@ -67,11 +67,8 @@ ABOVE = {
     "detections": "detect: {model: demo}",
     "track_id": "detect: {model: demo}\n  simple_track: {}",
 }
-WHEN = {
-    "snapshot": "door.crossed",
-    "ask": "door.crossed",
-    "rule": "present(car)",
-}  # stages that must be told of events, and what makes those
+# stages that must be told of events, and what makes those
+WHEN = {"snapshot": "door.crossed", "ask": "door.crossed", "rule": "present(car)"}
 DOOR = "detect: {model: demo}\n  simple_track: {}\n  door: {stage: line_counter, line: [[0, 0], [9, 9]]}"
 
 

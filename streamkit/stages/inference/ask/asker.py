@@ -15,7 +15,7 @@ from streamkit.io.still_images import jpegs
 from streamkit.stages.inference.ask.answer_schema import AnswerError, AnswerSchema
 from streamkit.stages.inference.ask.call_budget import CallBudget
 from streamkit.stages.inference.ask.endpoint import CallError, ChatEndpoint, Reply
-from streamkit.stages.inference.ask.questions import Outcome, Question
+from streamkit.stages.inference.ask.questions import Question, QuestionOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Asker:
         self._fell_back = False
         self._warn, self._info = LogOnce(logger.warning), LogOnce(logger.info)
 
-    def __call__(self, question: Question, over: Over) -> Outcome:
+    def __call__(self, question: Question, over: Over) -> QuestionOutcome:
         """Ask a question; whatever happens is in the outcome."""
         counts: Counter[str] = Counter()
         answer = None
@@ -74,7 +74,7 @@ class Asker:
             counts[f"{FAILED}: image"] += 1
             self._warn(f"{self._id}: {error}")
         question.images = []
-        return Outcome(question, answer, counts, time.monotonic() - question.created_s)
+        return QuestionOutcome(question, answer, counts, time.monotonic() - question.created_s)
 
     def _replied(self, images: list[bytes], counts: Counter[str], over: Over) -> Reply | None:
         """Call until there is a reply; None if the question is given up."""

@@ -70,7 +70,7 @@ class Question:
 
 
 @dataclass(slots=True, eq=False)
-class Outcome:
+class QuestionOutcome:
     """What came of a question.
 
     Attributes:
@@ -123,6 +123,6 @@ class QuestionBook:
     collecting: list[Question] = field(default_factory=list)
     open: set[tuple[Any, ...]] = field(default_factory=set)
     tracks: TrackCache = field(default_factory=TrackCache)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[QuestionOutcome] = field(default_factory=list)
     frame_attributes: dict[str, Any] = field(default_factory=dict)
     ended: bool = False

@@ -28,7 +28,7 @@ from streamkit.stages.inference.ask.answer_schema import AnswerSchema
 from streamkit.stages.inference.ask.asker import ENDED, Asker
 from streamkit.stages.inference.ask.call_budget import CallBudget
 from streamkit.stages.inference.ask.endpoint import ChatEndpoint, check_url
-from streamkit.stages.inference.ask.questions import AskedTrack, Outcome, Question, QuestionBook
+from streamkit.stages.inference.ask.questions import AskedTrack, Question, QuestionBook, QuestionOutcome
 from streamkit.stages.inference.select_objects import members
 from streamkit.stages.video.best_view import ObjectView, cut_views, measure, views_of
 
@@ -147,7 +147,7 @@ class Ask(StreamStage):
             context.id, self._endpoint, self.prompt, self._schema, budget, retry, self.max_size, self.quality
         )  # fmt: skip
         made = context.runtime.background(asker, self.parallel, self.queue, context.id)
-        self._background: Background[Question, Outcome] = made
+        self._background: Background[Question, QuestionOutcome] = made
         self._warn, self._waiting = LogOnce(logger.warning), 0
         self._closed: set[str] = set()
 
@@ -296,7 +296,7 @@ class Ask(StreamStage):
         if self.ask_again is not None and not 0 <= now_s - known.answered_s < self.ask_again:
             return False
         self._count(CACHED)
-        book.outcomes.append(Outcome(question, known.answer, Counter(), cached=True))
+        book.outcomes.append(QuestionOutcome(question, known.answer, Counter(), cached=True))
         return True
 
     def _due(self, frame: Frame, book: QuestionBook) -> list[Question]:
@@ -360,7 +360,7 @@ class Ask(StreamStage):
         if book.frame_attributes:
             frame.facts["attributes"] = {**frame.facts.get("attributes", {}), **book.frame_attributes}
 
-    def _event_data(self, one: Outcome) -> dict[str, Any]:
+    def _event_data(self, one: QuestionOutcome) -> dict[str, Any]:
         question, event = one.question, one.question.event
         data: dict[str, Any] = {"answer": one.answer, "prompt": self.prompt}
         if question.label is not None:

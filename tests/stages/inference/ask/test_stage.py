@@ -38,12 +38,13 @@ def middle(image):
     return np.median(image[height // 3 : 2 * height // 3, width // 3 : 2 * width // 3], axis=(0, 1))
 
 
-def test_the_best_view_after_an_event_is_sent_once_and_the_answer_stays_with_the_track(vlm):
+@pytest.mark.parametrize("batch", [1, 5])
+def test_the_best_view_after_an_event_is_sent_once_and_the_answer_stays_with_the_track(vlm, batch):
     given = scene(
         [(SMALL, RED, True), (SMALL, BLUE, True), (LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)]
     )
     happen(given[1])
-    found, counts = ask(vlm, given, batch=1, after=2.0, pad=0.0)
+    found, counts = ask(vlm, given, batch=batch, after=2.0, pad=0.0)
     (call,) = vlm.calls
     (image,) = call.images
     assert image.shape == (140, 80, 3)
