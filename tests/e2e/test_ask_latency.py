@@ -16,7 +16,7 @@ stages:
   collect: {{}}
 """
 ASK = 'ask: {{url: "{url}", model: eye, when: rule, prompt: "?", answer: {{injured: bool, why: str}}, after: 1s}}'
-ROUNDS, FRAMES = 8, 250
+ROUNDS, FRAMES = 6, 200
 
 
 @pytest.mark.long

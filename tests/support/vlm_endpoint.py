@@ -129,8 +129,10 @@ def apart(delay_s: float, fails_every: int) -> Iterator[str]:
     command = [sys.executable, __file__, str(delay_s), str(fails_every)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.kill()
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
 
 
 def main() -> None:
