@@ -306,3 +306,19 @@ def test_pixels_are_those_of_the_frame(vlm):
     sent = vlm.calls[0].images[0].astype(int)
     assert sent.shape == (80, 80, 3)
     assert np.abs(sent - rgb[40:120, 80:160]).mean() < 6
+
+
+@pytest.mark.gpu
+def test_from_a_device_come_the_same_images_in_one_copy(vlm):
+    import cupy
+
+    given = scene([(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)])
+    happen(given[0])
+    ask(vlm, given, after=2.0)
+    for frame in given:
+        frame.surface = Surface(cupy.asarray(frame.surface.data), frame.surface.color)
+    found, counts = ask(vlm, given, after=2.0)
+    host, device = (call.images[0] for call in vlm.calls)
+    assert (host == device).all()
+    assert counts["ask images to host"] == 1
+    assert len(answered(found)) == 1
