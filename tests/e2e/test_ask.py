@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Event
 from streamkit.core.errors import ConfigError
 from streamkit.core.sentences import sentence
+from streamkit.runtime.execution.device import choose
+from streamkit.runtime.pipeline import PipelineRun
 from streamkit.testing.kit import run_nodes
 
 STREET = """
@@ -101,6 +104,18 @@ def test_an_endpoint_that_hangs_holds_up_nothing(run_pipeline, vlm):
         "ask: 4 questions wait for an answer; further ones are dropped and counted"
     ]
     vlm.delay_s = 0.0
+
+
+@pytest.mark.parametrize("per_source", [False, True])
+def test_the_last_frames_do_not_wait_for_a_full_batch(vlm, root, per_source):
+    text = STREET.format(url=vlm.url, more="").replace("  collect: {}\n", "  jsonl: {path: all.jsonl}\n")
+    begun_s = time.monotonic()
+    running = PipelineRun(build(read_text(text, folder=root)), choose("cpu"), limit=90, per_source=per_source)
+    assert running.run() == 0
+    assert time.monotonic() - begun_s < 15, "of the 60 s that an answer may take"
+    lines = [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()]
+    assert [line["frame"] for line in lines] == list(range(90))
+    assert sum(event["kind"] == "answered" for line in lines for event in line["events"]) == len(vlm.calls) > 3
 
 
 # ------------------------------------------------------------------------------------------------------------- privacy

@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from streamkit.config.plan import SourceConfig
@@ -146,7 +145,7 @@ class SourceReader:
             if self._over or self.paused:
                 return self._over
         spans, packets = self._spans(), made.context.runtime.packet_buffer
-        last = self._last_frames(made, spans.call("wait for the batcher", inlet.put, waiting=True))
+        last = self._last_frames(made, inlet, spans.call("wait for the batcher", inlet.put, waiting=True))
         opened_s = time.monotonic()
         made.open()
         try:
@@ -191,17 +190,20 @@ class SourceReader:
             made.close()
         return self._over or not self._stopped_by_pause
 
-    def _last_frames(self, source: Source, put: Callable[[Frame], None]) -> LastFrames:
+    def _last_frames(self, source: Source, inlet: Inlet, put: Callable[[Frame], None]) -> LastFrames:
         """What passes the frames on and counts them."""
-        state, wait = self.state, self._wait_for_results
+        state, wait_for_results = self.state, self._wait_for_results
 
         def count(frame: Frame) -> None:
             put(frame)
             state.frames += 1
 
-        if wait is None or source.unbounded:
-            return LastFrames(count, None)
-        return LastFrames(count, partial(wait, self.config.id, state, lambda: self._over))
+        def wait() -> None:
+            assert wait_for_results is not None
+            inlet.flush()
+            wait_for_results(self.config.id, state, lambda: self._over)
+
+        return LastFrames(count, None if wait_for_results is None or source.unbounded else wait)
 
     def _hold(self, frame: Frame) -> bool:
         """Hold a frame until the pause is over; return False if the source must be closed instead."""

@@ -57,8 +57,6 @@ def test_a_torn_file_is_an_empty_one_and_one_that_cannot_be_written_is_told(tmp_
     (tmp_path / "file").write_text("in the way")
     budget = CallBudget(Rate(2, 60.0), tmp_path / "file" / "calls")
     assert [budget.take() for _ in range(3)] == [True, True, False], "it still holds in this process"
-    assert (
-        logged == [f"{tmp_path}/file/calls: File exists; the budget of calls holds for this process only"]
-        or "the budget of calls holds for this process only" in logged[0]
-    )
+    assert logged[0].startswith(f"{tmp_path}/file/calls: ")
+    assert logged[0].endswith("; the budget of calls holds for this process only")
     assert len(logged) == 1
