@@ -106,6 +106,15 @@ def test_an_endpoint_that_hangs_holds_up_nothing(run_pipeline, vlm):
     vlm.delay_s = 0.0
 
 
+def test_calls_side_by_side_find_out_that_the_server_does_not_know_the_form(run_pipeline, vlm):
+    vlm.delay_s, vlm.knows_response_format = 0.05, False
+    outcome = run_pipeline(STREET.format(url=vlm.url, more="parallel: 2"), limit=120)
+    answered = len(events(outcome, "ask"))
+    assert answered == outcome.report["counts"]["questions answered"] > 5
+    assert answered < len(vlm.calls) <= answered + 2
+    assert sum("response_format" in call.body for call in vlm.calls) == len(vlm.calls) - answered
+
+
 @pytest.mark.parametrize("per_source", [False, True])
 def test_the_last_frames_do_not_wait_for_a_full_batch(vlm, root, per_source):
     text = STREET.format(url=vlm.url, more="").replace("  collect: {}\n", "  jsonl: {path: all.jsonl}\n")

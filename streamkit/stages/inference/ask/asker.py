@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from streamkit.core.logs import LogOnce
 from streamkit.core.retry import Retry
@@ -53,8 +54,7 @@ class Asker:
         self._id, self._endpoint, self._schema, self._budget, self._retry = id_, endpoint, schema, budget, retry
         self._prompt, self._form = prompt.strip(), schema.json_schema()
         self._max_size, self._quality = max_size, quality
-        self._structured = self._untried = True
-        self._fell_back = False
+        self._knows_form: bool | None = None  # whether the server knows response_format; None until a call succeeds
         self._warn, self._info = LogOnce(logger.warning), LogOnce(logger.info)
 
     def __call__(self, question: Question, over: Over) -> QuestionOutcome:
@@ -79,16 +79,18 @@ class Asker:
     def _replied(self, images: list[bytes], counts: Counter[str], over: Over) -> Reply | None:
         """Call until there is a reply; None if the question is given up."""
         attempt, attempts, wait_s = 1, self._retry.attempts or 1, _FIRST_WAIT_S
+        form = None if self._knows_form is False else self._form
         while True:
             if not self._budget.take():
                 counts[NO_BUDGET] += 1
                 self._warn(f"{self._id}: the budget of calls is used up; further questions are dropped and counted")
                 return None
             try:
-                return self._called(images, counts)
+                return self._called(images, form, counts)
             except CallError as error:
                 counts[f"{CALLS_FAILED}: {error.cause}"] += 1
-                if error.not_understood and self._falls_back():
+                if error.not_understood and self._knows_form is None and form is not None:
+                    form = None
                     continue
                 if not over() and (not error.retry or attempt >= attempts):
                     self._give_up(error, attempt, counts)
@@ -99,34 +101,32 @@ class Asker:
             attempt, wait_s = attempt + 1, 2 * wait_s
             counts[RETRIES] += 1
 
-    def _called(self, images: list[bytes], counts: Counter[str]) -> Reply:
+    def _called(self, images: list[bytes], form: dict[str, Any] | None, counts: Counter[str]) -> Reply:
         """Make one call, and count it. Raises CallError."""
         counts[CALLS] += 1
-        structured, begun_s = self._structured, time.monotonic()
+        begun_s = time.monotonic()
         try:
-            reply = self._endpoint.ask(self._text(len(images)), images, self._form if structured else None)
+            reply = self._endpoint.ask(self._text(len(images)), images, form)
+        except CallError as error:
+            if error.not_understood and form is None and self._knows_form is None:
+                self._knows_form = True  # it fails without it as well, so that it was not the cause
+            raise
         finally:
             counts[MILLISECONDS] += round(1000 * (time.monotonic() - begun_s))
         counts[f"{TOKENS}: prompt"] += reply.prompt_tokens
         counts[f"{TOKENS}: completion"] += reply.completion_tokens
-        if not structured and not self._fell_back:
-            self._fell_back = True
-            self._info(
-                f"{self._id}: {self._endpoint.where} does not know response_format; the form of the answer is in the "
-                "prompt only"
-            )
-        self._untried = False
+        if self._knows_form is None:
+            self._knows_form = form is not None
+            if form is None:
+                self._info(
+                    f"{self._id}: {self._endpoint.where} does not know response_format; the form of the answer is in "
+                    "the prompt only"
+                )
         return reply
 
     def _text(self, images: int) -> str:
         strip = f"The {images} images show moments that follow each other.\n\n" if images > 1 else ""
         return f"{self._prompt}\n\n{strip}{self._schema.instruction()}"
-
-    def _falls_back(self) -> bool:
-        """Whether to call once more without `response_format`: if no call has succeeded, it may be unknown there."""
-        falls_back, self._untried = self._untried and self._structured, False
-        self._structured = not falls_back  # if the call fails without it as well, it was not the cause
-        return falls_back
 
     def _give_up(self, error: CallError, attempts: int, counts: Counter[str]) -> None:
         counts[f"{FAILED}: {error.cause}"] += 1
