@@ -59,6 +59,7 @@ def _work(spec: KillSpec) -> Iterator[dict[str, Any]]:
 def _kill_one(pipeline: Any, spec: KillSpec, stopped: Stopped) -> dict[str, Any]:
     _wait(lambda: all(state.frames for state in pipeline.states.values()), spec.start_s, stopped, "all sources")
     time.sleep(spec.warmup_s)
+    _wait_for_sessions(pipeline, spec.start_s, stopped)
     steady = _Others(pipeline, pipeline.states)
     time.sleep(max(2.0, spec.warmup_s))
     before_ms, _ = steady.since()
@@ -110,6 +111,20 @@ class _Others:
         now.counts = now.counts - self._before[0].counts
         p95 = now.summary()["p95_ms"] if now.counts.any() else None
         return p95, dropped - self._before[1]
+
+
+def _wait_for_sessions(pipeline: Any, limit_s: float, stopped: Stopped) -> None:
+    """Wait until a spare process on a GPU has made its NVDEC sessions: until it makes no more for three seconds."""
+    if pipeline.device.kind == "cpu":
+        return
+    begun_s = changed_s = time.monotonic()
+    made = 0
+    while not stopped() and time.monotonic() < begun_s + limit_s:
+        if pipeline.sessions_ahead != made:
+            made, changed_s = pipeline.sessions_ahead, time.monotonic()
+        if time.monotonic() - changed_s > (3.0 if made else 12.0):
+            return
+        time.sleep(_LOOK_S)
 
 
 def _wait(done: Any, limit_s: float, stopped: Stopped, what: str) -> None:

@@ -1,11 +1,16 @@
 """What the live view costs the server: its CPU time without and with the page open, in turns.
 
-usage: python benchmarks/live_page.py URI [URI ...] [--streams 16] [--seconds 20] [--pairs 3] [--sockets] [--json FILE]
+usage: python benchmarks/live_page.py URI [URI ...] [--streams 16] [--seconds 20] [--pairs 3] [--sockets] [--apart]
+       [--unwatched] [--json FILE]
 
 Each URI is a file, which plays at its own rate without end, or a camera; they are used in turn, up to `streams`.
-The pipeline only writes records, so that the server reads and decodes, and hardly more. Chromium decodes the videos on
-the same cores, which slows the server too; with `--sockets`, a client asks for what the page asks for and decodes
-nothing. Needs Chromium and the extras `serve` and `test`.
+The pipeline only writes records, so that the server reads and decodes, and hardly more.
+
+Chromium decodes the videos on the same cores, which slows the server too. Three options tell this from the cost of the
+live view. With `--sockets`, a client asks for what the page asks for and decodes nothing. With `--apart`, the server
+has the first core for itself. With `--unwatched`, a second server does the same work without a viewer.
+
+Needs Chromium and the extras `serve` and `test`.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import contextlib
 import itertools
 import json
 import multiprocessing
+import os
 import shutil
 import statistics
 import subprocess
@@ -23,6 +29,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +52,49 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--sockets", action="store_true", help="no browser: a client that decodes nothing")
+    parser.add_argument("--apart", action="store_true", help="the server on the first core, the client on the others")
+    parser.add_argument("--unwatched", action="store_true", help="also measure a second server, without a viewer")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "pipeline.yaml"
-        path.write_text(_pipeline(given.uris, given.streams, folder))
-        command = [sys.executable, str(RUN), "serve", str(path), "--port", "0", "--token", TOKEN]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-            try:
-                pairs = (_by_client if given.sockets else _by_browser)(server, given)
-            finally:
-                server.terminate()
-    more = [with_page - without for without, with_page in pairs]
-    for without, with_page in pairs:
-        print(f"without the page {without:6.1%} of a core, with it {with_page:6.1%}")
-    print(f"{given.streams} streams: {statistics.median(more):.1%} of a core more")
+    others = set(range(1, os.cpu_count() or 1))
+    if given.apart and not others:
+        parser.error("--apart needs two cores, and this machine has one")
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as open_:
+        if given.apart:
+            os.sched_setaffinity(0, {0})
+        servers = [open_.enter_context(_server(Path(folder) / name, given)) for name in _names(given)]
+        urls = [_started(server) for server in servers]
+        if given.apart:
+            os.sched_setaffinity(0, others)
+        pairs = (_by_client if given.sockets else _by_browser)(urls[0], [one.pid for one in servers], given)
+    for place, name in enumerate(_names(given)):
+        own = [(without[place], with_page[place]) for without, with_page in pairs]
+        for without, with_page in own:
+            print(f"{name}: without the page {without:6.1%} of a core, with it {with_page:6.1%}")
+        more = statistics.median(with_page - without for without, with_page in own)
+        print(f"{name}, {given.streams} streams: {more:.1%} of a core more")
     if given.json:
         found = {"streams": given.streams, "seconds": given.seconds, "pairs": pairs}
         given.json.write_text(json.dumps(found, indent=1))
+
+
+def _names(given: argparse.Namespace) -> list[str]:
+    return ["watched", "unwatched"][: 1 + given.unwatched]
+
+
+@contextlib.contextmanager
+def _server(folder: Path, given: argparse.Namespace) -> Iterator[subprocess.Popen[str]]:
+    """A server with files of its own."""
+    folder.mkdir()
+    path = folder / "pipeline.yaml"
+    path.write_text(_pipeline(given.uris, given.streams, str(folder)))
+    ways = ["--port", "0", "--token", TOKEN, "--data", str(folder / "data")]
+    command = [sys.executable, str(RUN), "serve", str(path), *ways]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            yield server
+        finally:
+            server.terminate()
 
 
 def _pipeline(uris: list[str], streams: int, folder: str) -> str:
@@ -74,14 +106,14 @@ def _pipeline(uris: list[str], streams: int, folder: str) -> str:
     return "\n".join([*lines, "stages:", f'  jsonl: {{path: "{folder}/{{source}}.jsonl"}}', ""])
 
 
-def _by_client(server: subprocess.Popen[str], given: argparse.Namespace) -> list[tuple[float, float]]:
-    url, pairs = _started(server), []
+def _by_client(url: str, pids: list[int], given: argparse.Namespace) -> list[tuple[list[float], list[float]]]:
+    pairs = []
     for _ in range(given.pairs):
-        without = _cpu(server.pid, given.seconds)
+        without = _cpu(pids, given.seconds)
         client = multiprocessing.Process(target=_client, args=(url, given.streams), daemon=True)
         client.start()
         time.sleep(3.0)
-        pairs.append((without, _cpu(server.pid, given.seconds)))
+        pairs.append((without, _cpu(pids, given.seconds)))
         client.terminate()
         client.join()
         time.sleep(4.0)  # the server makes video for 3 s after the last request
@@ -89,15 +121,16 @@ def _by_client(server: subprocess.Popen[str], given: argparse.Namespace) -> list
 
 
 def _client(url: str, streams: int) -> None:
-    """What the live view asks for: a video of each source, all records, and the state once a second."""
+    """What the live view asks for: a video of each source, all records, and the state every two seconds."""
     headers = {"authorization": f"Bearer {TOKEN}"}
     ids = [f"camera{number}" for number in range(streams)]
-    places = [f"sources/{one}/live.mp4" for one in ids]
-    places.append("records?batch=true&" + "&".join(f"source={one}" for one in ids))
+    records = "records?batch=true&" + "&".join(f"source={one}" for one in ids)
 
-    async def receive(place: str) -> None:
+    async def receive(place: str, asked: dict[str, list[str]] | None = None) -> None:
         address = f"{url.replace('http', 'ws')}api/v1/{place}"
         async with websockets.connect(address, max_size=None, compression=None, additional_headers=headers) as socket:
+            if asked is not None:
+                await socket.send(json.dumps(asked))
             async for _ in socket:
                 pass
 
@@ -106,10 +139,10 @@ def _client(url: str, streams: int) -> None:
             while True:
                 for place in ("status", "sources"):
                     await http.get(f"{url}api/v1/{place}")
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(2.0)
 
     async def all_of_them() -> None:
-        await asyncio.gather(poll(), *map(receive, places))
+        await asyncio.gather(poll(), receive("videos", {"sources": ids}), receive(records))
 
     with contextlib.suppress(websockets.ConnectionClosed):
         asyncio.run(all_of_them())
@@ -121,26 +154,25 @@ def _started(server: subprocess.Popen[str]) -> str:
     return url
 
 
-def _by_browser(server: subprocess.Popen[str], given: argparse.Namespace) -> list[tuple[float, float]]:
-    url = _started(server)
+def _by_browser(url: str, pids: list[int], given: argparse.Namespace) -> list[tuple[list[float], list[float]]]:
     chromium = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
     pairs = []
     with sync_playwright() as runner:
         browser = runner.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for _ in range(given.pairs):
-            without = _cpu(server.pid, given.seconds)
+            without = _cpu(pids, given.seconds)
             page = browser.new_page(viewport={"width": 1400, "height": 900})
             page.goto(f"{url}#token={TOKEN}")
             page.locator("#sign-out").wait_for()
             page.goto(f"{url}#/live")
             _until(lambda page=page: page.evaluate(_SHOWN) == given.streams, "all videos to play", page)
             frames = sum(page.evaluate(_FRAMES))
-            with_page = _cpu(server.pid, given.seconds)
+            with_page = _cpu(pids, given.seconds)
             shown = (sum(page.evaluate(_FRAMES)) - frames) / given.seconds
             print(f"{shown:.0f} frames/s in the page", file=sys.stderr)
             pairs.append((without, with_page))
             page.close()
-            time.sleep(2.0)
+            time.sleep(4.0)  # the server makes video for 3 s after the last request
         browser.close()
     dropped = {one["id"]: one["dropped"] for one in _get(url, "api/v1/sources") if sum(one["dropped"].values())}
     print(f"dropped: {dropped or 'none'}", file=sys.stderr)
@@ -169,11 +201,11 @@ def _until(true: Any, what: str, page: Page | None = None) -> None:
         page.wait_for_timeout(250) if page else time.sleep(0.25)
 
 
-def _cpu(pid: int, seconds: float) -> float:
-    """The share of a core that a process and its children use over some seconds."""
-    begun_s, before = time.monotonic(), _used_s(pid)
+def _cpu(pids: list[int], seconds: float) -> list[float]:
+    """The share of a core that each of these processes, with its children, uses over some seconds."""
+    begun_s, before = time.monotonic(), list(map(_used_s, pids))
     time.sleep(seconds)
-    return (_used_s(pid) - before) / (time.monotonic() - begun_s)
+    return [(_used_s(pid) - used_s) / (time.monotonic() - begun_s) for pid, used_s in zip(pids, before, strict=True)]
 
 
 def _used_s(pid: int) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes requests on to the node that can answer them: live video, records, images, clips, connection tests, metrics.
+"""Passes requests on to the node that can answer them: images, clips, connection tests, metrics.
 
 Everything else of the API is answered by the head from the nodes' reports. The head has checked the client's token,
 host and role before; a node wants a token of its own.
@@ -7,32 +7,27 @@ host and role before; a node wants a token of its own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streamkit.cluster.cluster_run import NodeView
+from streamkit.cluster.forward_sockets import add_sockets
 from streamkit.cluster.ray_nodes import NodeHandle
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.event_models import EventView
 from streamkit.serve.guard import API
 from streamkit.serve.routes.common import OPERATOR, VIEWER, reply
-from streamkit.serve.routes.live import refuse
-from streamkit.serve.store.event_table import StoredEvent
 
 _ANSWER_S = 30.0
-_POLL_S, _EVENTS_EVERY_S = 0.5, 0.25
-_MAX_EVENTS = 200
+_POLL_S = 0.5
 _ASKED = ("range", "if-range", "content-type", "accept")
 _ANSWERED = ("content-type", "content-length", "content-range", "content-disposition", "accept-ranges", "cache-control",
              "x-frame", "retry-after")  # fmt: skip
@@ -152,7 +147,7 @@ def add_forwarding(app: FastAPI, api: APIRouter, engine: ServeEngine) -> None:
 
     _add_sources(api, forwarder)
     _add_events(api, forwarder)
-    _add_records(api, forwarder)
+    add_sockets(api, engine)
     _add_metrics(app, forwarder)
 
 
@@ -174,75 +169,11 @@ def _add_sources(api: APIRouter, forwarder: Forwarder) -> None:
         node = forwarder.running.node_of(known) if isinstance(known, str) else None
         return await forwarder.pass_on(request, node or forwarder.any_node(), _path(request.scope))
 
-    @api.websocket("/sources/{id:path}/live.mp4")
-    async def video(id: str, socket: WebSocket) -> None:  # noqa: A002
-        try:
-            await _pass_socket(socket, forwarder.owner(id), _path(socket.scope))
-        except RequestRejected as error:
-            await refuse(socket, error)
-
 
 def _path(scope: Scope) -> str:
     """The path of a request as it was sent, with what is quoted in it."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return urlsplit(raw.decode("latin-1")).path
-
-
-async def _pass_socket(socket: WebSocket, node: NodeHandle, path: str) -> None:
-    """Pass the messages of a node's WebSocket on, until it or the client leaves."""
-    from websockets.asyncio.client import connect
-    from websockets.exceptions import InvalidStatus, WebSocketException
-
-    try:
-        async with _connected(connect, node, path) as found:
-            await socket.accept()
-            await _pump(socket, found)
-    except InvalidStatus as error:
-        raise RequestRejected(error.response.status_code, _error_text(bytes(error.response.body or b""))) from None
-    except (OSError, TimeoutError, WebSocketException):
-        raise RequestRejected(503, f"node {node.node.name} does not answer; its sources move if it is lost") from None
-
-
-def _error_text(body: bytes) -> str:
-    """The reason in a node's answer."""
-    try:
-        return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError):
-        return "the node rejects the request"
-
-
-def _connected(connect: Any, node: NodeHandle, path: str) -> Any:
-    return connect(
-        node.url.replace("http", "ws", 1) + path, additional_headers={"authorization": f"Bearer {node.token}"},
-        max_size=None, compression=None, proxy=None, open_timeout=_ANSWER_S,
-    )  # fmt: skip
-
-
-async def _pump(socket: WebSocket, found: Any) -> None:
-    from websockets.exceptions import ConnectionClosed
-
-    async def leaves() -> None:
-        while (await socket.receive())["type"] != "websocket.disconnect":
-            pass
-        group.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(leaves)
-        try:
-            async for message in found:
-                await (socket.send_text(message) if isinstance(message, str) else socket.send_bytes(message))
-            await socket.close(1001)
-        except (ConnectionClosed, WebSocketDisconnect, RuntimeError, OSError):  # the node is lost, or the client left
-            with anyio.move_on_after(_POLL_S):
-                await _close(socket)
-        group.cancel_scope.cancel()
-
-
-async def _close(socket: WebSocket) -> None:
-    try:
-        await socket.close(1001)
-    except (RuntimeError, OSError, WebSocketDisconnect):
-        return
 
 
 # -------------------------------------------------------------------------------------------------------------- events
@@ -283,99 +214,6 @@ async def _event_file(forwarder: Forwarder, request: Request, number: int, name:
         await file.close()
         raise RequestRejected(404, f"event {number} has no {name}, or node {where} has removed it")
     return file
-
-
-# ------------------------------------------------------------------------------------------------------------- records
-
-
-def _add_records(api: APIRouter, forwarder: Forwarder) -> None:
-    @api.websocket("/records")
-    async def records(
-        socket: WebSocket, source: Annotated[list[str] | None, Query()] = None, batch: bool = False
-    ) -> None:
-        try:
-            for id_ in source or ():
-                forwarder.engine.state(id_)
-        except RequestRejected as error:
-            await refuse(socket, error)
-            return
-        await socket.accept()
-        try:
-            await _send_records(forwarder, socket, source, batch)
-        except* (WebSocketDisconnect, RuntimeError, OSError):
-            pass
-
-
-async def _send_records(forwarder: Forwarder, socket: WebSocket, sources: list[str] | None, batch: bool) -> None:
-    """Send the records of all nodes, and the events as the head numbers them.
-
-    Each node has a task, which follows its sources as they come and go.
-    """
-    running, followed = forwarder.running, set[NodeHandle]()
-
-    async def follow(node: NodeHandle) -> None:
-        try:
-            await _records_of(forwarder, socket, node, sources, batch)
-        finally:
-            followed.discard(node)
-
-    async with anyio.create_task_group() as group:
-
-        async def leaves() -> None:
-            while (await socket.receive())["type"] != "websocket.disconnect":
-                pass
-            group.cancel_scope.cancel()
-
-        group.start_soon(leaves)
-        group.start_soon(_send_events, forwarder, socket, sources)
-        while not running.stopping:
-            for node in running.ready_nodes():
-                if node not in followed and _wanted_of(running, node, sources):
-                    followed.add(node)
-                    group.start_soon(follow, node)
-            await anyio.sleep(_POLL_S)
-        group.cancel_scope.cancel()
-
-
-def _wanted_of(running: Any, node: NodeHandle, sources: list[str] | None) -> list[str]:
-    """The sources of a node that a client wants."""
-    return [id_ for id_ in running.sources.of(node) if sources is None or id_ in sources]
-
-
-async def _records_of(
-    forwarder: Forwarder, socket: WebSocket, node: NodeHandle, sources: list[str] | None, batch: bool
-) -> None:
-    """Send the records of a node's sources until it leaves, or other sources of it are wanted."""
-    from urllib.parse import urlencode
-
-    from websockets.asyncio.client import connect
-    from websockets.exceptions import WebSocketException
-
-    wanted = _wanted_of(forwarder.running, node, sources)
-    asked = urlencode([*(("source", id_) for id_ in wanted), ("batch", str(batch).lower())])
-    try:
-        async with _connected(connect, node, f"{API}/records?{asked}") as found:
-            while _wanted_of(forwarder.running, node, sources) == wanted:
-                with anyio.move_on_after(_POLL_S):
-                    while True:
-                        message = await found.recv()
-                        if not message.startswith('{"event":'):  # it has the node's own number
-                            await socket.send_text(message)
-    except (OSError, TimeoutError, WebSocketException):  # the node is lost, or does not have a source yet
-        await anyio.sleep(_POLL_S)
-
-
-async def _send_events(forwarder: Forwarder, socket: WebSocket, sources: list[str] | None) -> None:
-    """Send each new event."""
-    gallery = forwarder.engine.gallery
-    last = gallery.last_event
-    while True:
-        for one in reversed(gallery.events(_MAX_EVENTS, after=last)):
-            last = max(last, one.number)
-            if sources is None or one.event.source in sources:
-                view = reply({"event": EventView.of(StoredEvent.unwritten(one))})
-                await socket.send_text(bytes(view.body).decode())
-        await anyio.sleep(_EVENTS_EVERY_S)
 
 
 # ------------------------------------------------------------------------------------------------------------- metrics

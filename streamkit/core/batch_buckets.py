@@ -7,6 +7,11 @@ from collections.abc import Sequence
 
 from streamkit.core.data import Device
 
+FEW = 8
+"""Rows of a run for a network whose rows come few at a time.
+
+A classifier takes 0.4 ms for 1 crop, 0.8 for 8, 2.2 for 32.
+"""
 _OF_A_RUN = 0.15  # fixed cost of a run, as a share of the cost of the largest run
 
 

@@ -65,6 +65,7 @@ class RuntimeContext:
         executor: a source's executor for work that can run ahead of its turn.
         future: the class for work that need not be complete when the first frame arrives.
         background: the class for work for which the pipeline never waits, such as requests to a server.
+        live: whether many live sources wait until the networks are tuned, seconds for each size of a run.
         on_packet: called by a source that `reads_packets` with each `av.Packet` first; may change bytes in place.
         packet_buffer: where a source that `reads_packets` puts each packet; None if nothing reads packets.
         report_status: called by a source with its state (connecting, running, reconnecting, paused, ended, failed), the
@@ -79,6 +80,7 @@ class RuntimeContext:
     executor: OrderedExecutor = field(default_factory=OrderedExecutor)
     future: type[Future[Any]] = Future
     background: type[Background[Any, Any]] = Background
+    live: bool = False
     on_packet: Callable[[Any], None] | None = None
     packet_buffer: PacketBuffer | None = None
     report_status: Callable[[str, str | None, str], None] = lambda state, cause, message: None

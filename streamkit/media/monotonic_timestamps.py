@@ -60,15 +60,16 @@ class MonotonicTimestamps:
         """Whether no packet has arrived since the stream was opened."""
         return self._restarted
 
-    def times(self, pts: int | None, dts: int | None, *, keyframe: bool) -> tuple[int, int]:
+    def times(self, pts: int | None, dts: int | None, *, keyframe: bool, now_s: float | None = None) -> tuple[int, int]:
         """Presentation and decoding time of the next packet; decoding times rise and never exceed presentation times.
 
         Args:
             pts: presentation time from the container, in the stream's ticks.
             dts: decoding time, likewise.
             keyframe: whether decoding can start with the packet.
+            now_s: monotonic time of its arrival in seconds; None for now.
         """
-        now_s = time.monotonic()
+        now_s = time.monotonic() if now_s is None else now_s
         shown = None if pts is None else self._ticks(pts)
         decoded = None if dts is None else self._ticks(dts)
         self._derives_dts |= decoded is None

@@ -218,10 +218,16 @@ class NvDecoder:
         """Decode the first packet of a session, in which the driver creates the decoder of a new one."""
         with nv_sessions.creation_lock:
             self._session = self._new_session()
-            return list(self._session.Decode(data))
+            frames = list(self._session.Decode(data))
+        assert self._lease is not None
+        nv_sessions.begun(self._lease, data)
+        return frames
 
     def _new_session(self) -> Any:
         """Get the decoder of an idle or a new session."""
+        if self._lease is not None:  # it has failed
+            nv_sessions.discard(self._lease)
+            self._lease = None
         form = self._format
         assert form is not None  # a session begins with a keyframe, which sets it
         key = nv_sessions.SessionKey(
@@ -236,7 +242,9 @@ class NvDecoder:
         """Flush the session and keep it for another video, unless it failed."""
         session, failed = self._lease, self._session is None
         self._lease = self._session = None
-        if session is not None and not failed:
+        if session is not None and failed:
+            nv_sessions.discard(session)
+        elif session is not None:
             nv_sessions.release(session, self._end() if self._sent else None)
             nv_report.take()  # reports about discarded frames
             self._sent.clear()

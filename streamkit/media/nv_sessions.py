@@ -3,18 +3,22 @@
 
 A session is reused for a video that needs an identical one, including the parameter sets: they determine how many
 frames it must hold, and a session never updates that. Idle sessions are kept for up to a sixteenth of the device's
-memory; beyond that, those that have been idle longest are closed.
+memory; beyond that, those that have been idle longest are closed. A process that waits for sources of another one makes
+sessions ahead of them, from the first packets of the other's videos.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import threading
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from streamkit.media.nv_caps import CODECS
 
@@ -55,6 +59,20 @@ class NvdecSession:
         self.stream = None
 
 
+class SessionSample(NamedTuple):
+    """What is needed to make sessions ahead of the videos that use them.
+
+    Attributes:
+        key: properties of the sessions.
+        packet: the first packet of a video, a keyframe as NVDEC takes it.
+        number: number of sessions.
+    """
+
+    key: SessionKey
+    packet: bytes
+    number: int
+
+
 creation_lock = threading.Lock()
 """Held while a session is made and decodes its first packet, in which the driver creates the decoder: 45 ms.
 
@@ -63,6 +81,9 @@ other CUDA call, such as those that load a network.
 """
 
 _idle: deque[NvdecSession] = deque()  # in the order in which they became idle; its ends and `remove` are atomic
+_used: Counter[SessionKey] = Counter()  # sessions that are not idle
+_first_packets: dict[SessionKey, bytes] = {}
+_counting = threading.Lock()
 
 
 def acquire(key: SessionKey, nvc: Any) -> tuple[NvdecSession, bool]:
@@ -75,21 +96,91 @@ def acquire(key: SessionKey, nvc: Any) -> tuple[NvdecSession, bool]:
     Raises:
         Exception: of PyNvVideoCodec's own types; no session could be created.
     """
+    session, reused = _take(key), True
+    if session is None:
+        session, reused = _create(key, nvc), False
+    with _counting:
+        _used[key] += 1
+    return session, reused
+
+
+def _take(key: SessionKey) -> NvdecSession | None:
     for session in reversed(list(_idle)):
         if session.key == key:
             with suppress(ValueError):  # another thread took it
                 _idle.remove(session)
-                return session, True
-    return _create(key, nvc), False
+                return session
+    return None
 
 
 def release(session: NvdecSession, end: Any | None) -> None:
     """Keep a session for another video; close the longest idle ones if they take too much memory. Thread-safe.
 
     Args:
-        session: the session.
+        session: a session that was acquired.
         end: the empty packet, if the session holds frames that must be dropped.
     """
+    _uncount(session)
+    _keep(session, end)
+
+
+def discard(session: NvdecSession) -> None:
+    """Close a session that was acquired and has failed. Thread-safe."""
+    _uncount(session)
+    session.close()
+
+
+def begun(session: NvdecSession, packet: Any) -> None:
+    """Remember the first packet of a video, a `PacketData`, as the sample of its session. Thread-safe."""
+    if session.key not in _first_packets:
+        data = ctypes.string_at(packet.bsl_data, packet.bsl)
+        with _counting:
+            _first_packets[session.key] = data
+
+
+def samples() -> list[SessionSample]:
+    """The sessions in use, by their properties. Thread-safe."""
+    with _counting:
+        for key in _first_packets.keys() - _used.keys():
+            del _first_packets[key]
+        return [SessionSample(key, packet, _used[key]) for key, packet in _first_packets.items()]
+
+
+def make_ahead(sample: SessionSample, nvc: Any) -> bool:
+    """Make one idle session for a later video, unless as many are idle as the sample wants. Thread-safe.
+
+    Returns:
+        Whether one was made: otherwise there are enough, or it would exceed the memory of idle sessions.
+
+    Raises:
+        Exception: of PyNvVideoCodec's own types; no session could be created.
+    """
+    import cupy
+
+    key, idle = sample.key, _idle_on(sample.key.device)
+    if sum(one.key == key for one in idle) >= sample.number:
+        return False
+    if sum(one.key.size for one in idle) + key.size > _limit(key.device):
+        return False
+    buffer = np.frombuffer(sample.packet, np.uint8)
+    first, end = nvc.PacketData(), nvc.PacketData()
+    first.bsl_data, first.bsl, first.pts = buffer.ctypes.data, len(buffer), 1
+    end.bsl_data, end.bsl, end.pts = 0, 0, 0
+    with cupy.cuda.Device(key.device), creation_lock:
+        session = _create(key, nvc)
+        session.decoder.Decode(first)
+        _keep(session, end)
+    return True
+
+
+def _uncount(session: NvdecSession) -> None:
+    with _counting:
+        _used[session.key] -= 1
+        if not _used[session.key]:
+            del _used[session.key]
+
+
+def _keep(session: NvdecSession, end: Any | None) -> None:
     try:
         if end is not None:
             session.decoder.Decode(end)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import math
 import os
 import threading
 import time
@@ -39,7 +38,7 @@ from streamkit.runtime.execution.sizes import (
     cores,
     files_at_once,
     instances,
-    live_batch_sizes,
+    live_batch_size,
 )
 from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.batcher import LIVE_LATENCY_S, Batcher
@@ -127,8 +126,10 @@ class PipelineRun(Controls):
             self._live = max(self._live, expected_live, QUICK_SOURCES + 1)
         self._sizes = batch_sizes(config.batch.size, device)
         if device.kind == "cuda" and self._live > QUICK_SOURCES:
-            rate = math.inf if keep_running and live_may_come is not False else self._live * _LIVE_FPS
-            self._sizes = live_batch_sizes(self._sizes, rate * config.batch.max_wait)
+            expected = self._live * _LIVE_FPS * config.batch.max_wait
+            if keep_running and live_may_come is not False:
+                expected = max(expected, self._sizes[-1] / 2)
+            self._sizes = (live_batch_size(self._sizes[-1], expected),)
         latency_s = LIVE_LATENCY_S if config.batch.max_latency is None else config.batch.max_latency
         self._batcher = Batcher(
             self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, per_source=per_source,
@@ -357,10 +358,10 @@ class PipelineRun(Controls):
     # ------------------------------------------------------------------------------------------------- counting
 
     def _context(self, id_: str) -> Context:
-        # tuning next to live sources drops their frames
-        future = Future if self._live > QUICK_SOURCES else self.future_type
+        live = self._live > QUICK_SOURCES
+        future = Future if live else self.future_type  # tuning next to live sources drops their frames
         runtime = RuntimeContext(
-            spans=self._spans(), future=future, background=ThreadedBackground, addresses=self.addresses,
+            spans=self._spans(), future=future, background=ThreadedBackground, live=live, addresses=self.addresses,
             streams=self.streams,
         )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()

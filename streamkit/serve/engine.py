@@ -232,15 +232,18 @@ class ServeEngine:
 
     def check_video(self, id_: str) -> None:
         """Check that a source's own video may be shown and that it has one. Raises RequestRejected."""
-        source = self.source(id_)
+        self.state(id_)
         if hides := self.hides():
             raise RequestRejected(
                 403,
                 f"the camera's own video shows what {', '.join(hides)} hides: watch live.mjpg, or remove blur and "
                 f"pixelate from {hides[0]}",
             )
-        if not source.packets:
-            raise RequestRejected(409, f"{id_} is a {source.kind}, which has no video of its own: watch live.mjpg")
+        config = self._configured(id_)
+        if config is None or not config.type.spec.reads_packets:
+            raise RequestRejected(
+                409, f"{id_} is a {self.source(id_).kind}, which has no video of its own: watch live.mjpg"
+            )
 
     def _configured(self, id_: str) -> SourceConfig | None:
         return next((source for source in list(self.graph.sources) if source.id == id_), None)

@@ -7,23 +7,25 @@ A client that reads nothing for a while is left; what it is slow to read is drop
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 import anyio
 import orjson
+from starlette.websockets import WebSocketDisconnect
 
 from streamkit.runtime.preview.live import LiveFragment, LiveMessage, LiveOffset, LiveStart
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.event_models import EventView
+from streamkit.serve.live import Watchers
 from streamkit.serve.store.event_table import StoredEvent
 
 _REQUEST_EVERY_S = 1.0
 _SEND_EVERY_S = 0.1
 """What arrives meanwhile is sent together: the cost is that of a message, not of its frames."""
 
-_MAX_EVENTS = 200
+_MAX_EVENTS, _MAX_VIDEOS = 200, 256
 _PATIENCE_S = 30.0
 
 
@@ -37,48 +39,136 @@ class TextAndBytes(Protocol):
         """Send a binary message."""
 
 
-async def send_video(engine: ServeEngine, source: str, socket: TextAndBytes) -> None:
-    """Send a source's video until it is removed or may not be shown any more.
+class VideoChoice:
+    """The sources whose videos a client has asked for.
 
-    Text messages are JSON: `start` comes before an initialization segment, `offset` whenever the mapping from media
-    time to `pts_s` changes, `error` if there is no video. Binary messages are MP4.
+    Attributes:
+        sources: their ids.
     """
-    hub, asked_s = engine.gallery.live, 0.0
-    with hub.view(source) as viewer:
+
+    def __init__(self) -> None:
+        self.sources: tuple[str, ...] = ()
+
+    def read(self, message: str) -> None:
+        """Take a message of the client. Raises ValueError if it is not as documented."""
+        try:
+            given = orjson.loads(message)["sources"]
+        except (ValueError, KeyError, TypeError, IndexError):
+            given = None
+        if not isinstance(given, list) or len(given) > _MAX_VIDEOS or not all(isinstance(one, str) for one in given):
+            raise ValueError(f'send {{"sources": ["ID", ...]}} with at most {_MAX_VIDEOS} sources')
+        self.sources = tuple(dict.fromkeys(given))
+
+
+class VideoStream:
+    """The video of one source for one client. It counts as a live stream until `close`.
+
+    Args:
+        engine: the pipeline.
+        watchers: counts live streams.
+        source: the source's id.
+
+    Raises:
+        RequestRejected: the source has no video, something is hidden, or the limit of live streams is reached.
+    """
+
+    def __init__(self, engine: ServeEngine, watchers: Watchers, source: str) -> None:
+        self._engine, self._source, self._hub = engine, source, engine.gallery.live
+        engine.check_video(source)
+        self._checked_s = time.monotonic()
+        self._open = ExitStack()
+        watchers.admit()
+        self._open.callback(watchers.release)
+        self._viewer = self._open.enter_context(self._hub.view(source))
+
+    def take(self) -> list[LiveMessage]:
+        """What has come; a `LiveStart` is its first message. Raises RequestRejected if it may not be shown any more."""
+        if time.monotonic() >= self._checked_s + _REQUEST_EVERY_S:
+            self._checked_s = time.monotonic()
+            self._engine.check_video(self._source)  # an option may hide something now
+            self._hub.request(self._source)
+        self._hub.gather(self._source)
+        return self._viewer.take()[0]
+
+    def close(self) -> None:
+        """End it."""
+        self._open.close()
+
+
+class VideoStreams:
+    """The videos that a client has chosen. A source that is refused is tried again once it was left out of the choice.
+
+    Args:
+        engine: the pipeline.
+        watchers: counts live streams.
+    """
+
+    def __init__(self, engine: ServeEngine, watchers: Watchers) -> None:
+        self._engine, self._watchers = engine, watchers
+        self._streams: dict[str, VideoStream | None] = {}  # None: refused
+
+    def choose(self, sources: tuple[str, ...]) -> None:
+        """Close the videos of all other sources."""
+        for source in self._streams.keys() - sources:
+            self._close(source)
+            del self._streams[source]
+
+    def take(self, source: str) -> tuple[list[dict[str, Any]], bytes]:
+        """What has come of a source's video: entries of the text message, and its MP4."""
+        try:
+            if source not in self._streams:
+                self._streams[source] = None
+                self._streams[source] = VideoStream(self._engine, self._watchers, source)
+            stream = self._streams[source]
+            return ([], b"") if stream is None else _parts(source, stream.take())
+        except RequestRejected as error:
+            self._close(source)
+            return [{"source": source, "error": error.text}], b""
+
+    def close(self) -> None:
+        """Close all of them."""
+        for source in self._streams:
+            self._close(source)
+
+    def _close(self, source: str) -> None:
+        stream, self._streams[source] = self._streams[source], None
+        if stream is not None:
+            stream.close()
+
+
+async def send_videos(engine: ServeEngine, watchers: Watchers, choice: VideoChoice, socket: TextAndBytes) -> None:
+    """Send the chosen videos: in each turn at most one text and one binary message for all of them."""
+    streams = VideoStreams(engine, watchers)
+    try:
         while not engine.running.stopping:
-            if time.monotonic() >= asked_s + _REQUEST_EVERY_S:
-                asked_s = time.monotonic()
-                try:
-                    engine.check_video(source)  # an option may hide something now
-                except RequestRejected as error:
-                    await _send(socket, orjson.dumps({"error": error.text}).decode())
-                    return
-                hub.request(source)
-            messages, _ = viewer.take()
-            for part in _parts(messages):
-                await _send(socket, part)
+            streams.choose(choice.sources)
+            taken = [(source, *streams.take(source)) for source in choice.sources]
+            if entries := [one for _, found, _ in taken for one in found]:
+                await send(socket, _text(entries))
+            if sizes := [(source, len(data)) for source, _, data in taken if data]:
+                header = orjson.dumps(sizes)
+                parts = [len(header).to_bytes(4, "big"), header, *(data for *_, data in taken)]
+                await send(socket, b"".join(parts))
             await _next_turn()
+    finally:
+        streams.close()
 
 
-def _parts(messages: list[LiveMessage]) -> Iterator[str | bytes]:
-    """The messages as sent: fragments that follow each other are one."""
-    fragments: list[bytes] = []
+def _parts(source: str, messages: list[LiveMessage]) -> tuple[list[dict[str, Any]], bytes]:
+    """Messages as they are sent: entries of the text message, and MP4, initialization segment and fragments."""
+    entries: list[dict[str, Any]] = []
+    data: list[bytes] = []
     for message in messages:
         if isinstance(message, LiveFragment):
-            fragments.append(message.data)
-            continue
-        if fragments:
-            yield b"".join(fragments)
-            fragments = []
-        if isinstance(message, LiveOffset):
-            yield _text({"offset": {"from_s": message.from_s, "offset_s": message.offset_s}})
+            data.append(message.data)
+        elif isinstance(message, LiveOffset):
+            entries.append({"source": source, "offset": {"from_s": message.from_s, "offset_s": message.offset_s}})
         elif message.error:
-            yield _text({"error": message.error})
+            entries.append({"source": source, "error": message.error})
         else:
-            yield _text({"start": _start(message)})
-            yield message.init
-    if fragments:
-        yield b"".join(fragments)
+            entries.append({"source": source, "start": _start(message)})
+            data.append(message.init)
+    return entries, b"".join(data)
 
 
 def _start(message: LiveStart) -> dict[str, Any]:
@@ -106,14 +196,15 @@ async def send_records(
                 for id_ in list(engine.running.states):
                     if sources is None or id_ in sources:
                         hub.request_records(id_)
+            hub.gather_records()
             _, records = viewer.take()
             for one in [b"[%b]" % b",".join(records)] if batch and records else records:
-                await _send(socket, one.decode())
+                await send(socket, one.decode())
             if gallery.last_event > last_event:
                 for event in reversed(gallery.events(_MAX_EVENTS, after=last_event)):
                     last_event = max(last_event, event.number)
                     if sources is None or event.event.source in sources:
-                        await _send(socket, _text({"event": EventView.of(StoredEvent.unwritten(event))}))
+                        await send(socket, _text({"event": EventView.of(StoredEvent.unwritten(event))}))
             await _next_turn()
 
 
@@ -127,10 +218,10 @@ def _text(value: Any) -> str:
     return orjson.dumps(value, default=str, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS).decode()
 
 
-async def _send(socket: TextAndBytes, part: str | bytes) -> None:
-    """Send one message. Raises TimeoutError if the client has not read for too long."""
-    with anyio.fail_after(_PATIENCE_S):
-        if isinstance(part, str):
-            await socket.send_text(part)
-        else:
-            await socket.send_bytes(part)
+async def send(socket: TextAndBytes, part: str | bytes) -> None:
+    """Send one message. Raises WebSocketDisconnect if the client has left, or has not read for too long."""
+    try:
+        with anyio.fail_after(_PATIENCE_S):
+            await (socket.send_text(part) if isinstance(part, str) else socket.send_bytes(part))
+    except TimeoutError:
+        raise WebSocketDisconnect(1008, f"the client has not read for {_PATIENCE_S:g} s") from None

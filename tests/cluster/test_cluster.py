@@ -160,27 +160,41 @@ def test_images_live_video_records_and_metrics_come_from_the_nodes(head):
     metrics = head.client.get("/metrics").text
     for name, ids in head.nodes().items():
         assert all(f'streamkit_frames_total{{node="{name}",source="{id_}"}}' in metrics for id_ in ids)
-    video, records = asyncio.run(_live(str(head.client.base_url).replace("http", "ws").rstrip("/")))
-    assert video[0]["start"]["mime"].startswith("video/mp4")
-    assert video[1][4:8] == b"ftyp"
+    data, errors, records = asyncio.run(_live(str(head.client.base_url).replace("http", "ws").rstrip("/")))
+    assert {source: one[4:8] for source, one in data.items()} == dict.fromkeys(("one", "two", "three", "four"), b"ftyp")
+    assert errors == {"none": "there is no source 'none'"}
     assert {one["source"] for one in records} == {"one", "two", "three", "four"}
     missing = head.client.post("/api/v1/sources/test", json={"id": "x", "uri": "rtsp://127.0.0.1:9/x"}).json()
     assert missing["cause"] == "refused"
 
 
-async def _live(url: str) -> tuple[list[Any], list[dict[str, Any]]]:
-    """The first messages of a video, and the records of a moment."""
+async def _live(url: str) -> tuple[dict[str, bytes], dict[str, str], list[dict[str, Any]]]:
+    """The videos of four sources until each has come, why others are refused, and records of all."""
     from websockets.asyncio.client import connect
 
-    async with asyncio.timeout(20):
-        async with connect(f"{url}/api/v1/sources/one/live.mp4", additional_headers=TOKEN, max_size=None) as socket:
-            video = [json.loads(await socket.recv()), await socket.recv()]
-        records: list[dict[str, Any]] = []
-        async with connect(f"{url}/api/v1/records?batch=true", additional_headers=TOKEN, max_size=None) as socket:
-            while len({one["source"] for one in records}) < 4:
-                found = json.loads(await socket.recv())
-                records += found if isinstance(found, list) else []
-    return video, records
+    data: dict[str, bytes] = {}
+    errors: dict[str, str] = {}
+    records: list[dict[str, Any]] = []
+    async with (
+        asyncio.timeout(60),
+        connect(f"{url}/api/v1/videos", additional_headers=TOKEN, max_size=None) as videos,
+        connect(f"{url}/api/v1/records?batch=true", additional_headers=TOKEN, max_size=None) as socket,
+    ):
+        await videos.send(json.dumps({"sources": ["one", "none"]}))
+        while len({one["source"] for one in records}) < 4:
+            found = json.loads(await socket.recv())
+            records += found if isinstance(found, list) else []
+        await videos.send(json.dumps({"sources": ["one", "two", "three", "four", "none"]}))
+        while len(data) < 4:
+            message = await videos.recv()
+            if isinstance(message, str):
+                errors |= {one["source"]: one["error"] for one in json.loads(message) if "error" in one}
+                continue
+            begin = 4 + int.from_bytes(message[:4], "big")
+            for source, size in json.loads(message[4:begin]):
+                data[source] = data.get(source, b"") + message[begin : begin + size]
+                begin += size
+    return data, errors, records
 
 
 def test_cameras_of_a_killed_node_run_on_the_other_and_those_that_come_on_the_next(head, ray_nodes):

@@ -29,6 +29,8 @@ def fake(monkeypatch):
     monkeypatch.setattr("streamkit.ops.cuda.driver._calls", lambda: None)
     nv_caps.capabilities.cache_clear()
     nv_sessions.clear()
+    monkeypatch.setattr(nv_sessions, "_used", nv_sessions.Counter())
+    monkeypatch.setattr(nv_sessions, "_first_packets", {})
     fake_gpu._Session.made = 0
     yield fake_gpu
     nv_caps.capabilities.cache_clear()
@@ -188,6 +190,24 @@ def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):
         counts.append(counted)
     made, reused = {"decoders made": 1}, {"decoders reused": 1}
     assert counts == [made, reused, made, reused, reused]
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+def test_a_session_made_ahead_from_one_video_decodes_another(fake, tmp_path, codec):
+    one = write(tmp_path / "one.mp4", frames=20, options={"bf": "2"}, codec=codec)
+    other = write(tmp_path / "other.mp4", frames=20, options={"bf": "2"}, first=7, codec=codec)
+    reader = VideoReader(str(one), GPU, SurfacePool(GPU), Counters())
+    frames = reader.frames()
+    next(frames)
+    (sample,) = nv_sessions.samples()
+    assert sample.number == 1
+    frames.close()
+    reader.close()
+    nv_sessions.clear()
+    assert nv_sessions.make_ahead(sample, fake.nvc)
+    device, counted, _, _ = read(other, GPU)
+    same(device, read(other, CPU)[0])
+    assert counted == {"decoders reused": 1}
     assert fake._Session.made == 2
 
 

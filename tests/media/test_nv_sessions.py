@@ -1,11 +1,25 @@
+import ctypes
+import sys
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
+from support import fake_gpu
 
 from streamkit.media import nv_sessions
-from streamkit.media.nv_sessions import NvdecSession, SessionKey, acquire, clear, release
+from streamkit.media.nv_sessions import (
+    NvdecSession,
+    SessionKey,
+    SessionSample,
+    acquire,
+    begun,
+    clear,
+    discard,
+    make_ahead,
+    release,
+    samples,
+)
 
 HD = SessionKey(0, "h264", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
 
@@ -110,3 +124,52 @@ def test_threads_never_get_the_same_one(idle):
     assert twice == []
     assert len(nv_sessions._idle) <= 3
     assert all(session.decoder is not None for session in nv_sessions._idle)
+
+
+@pytest.fixture
+def none_used(idle, monkeypatch):
+    monkeypatch.setattr(nv_sessions, "_used", nv_sessions.Counter())
+    monkeypatch.setattr(nv_sessions, "_first_packets", {})
+    return idle
+
+
+def packet_of(data):
+    packet = fake_gpu.PacketData()
+    buffer = bytearray(data)
+    packet.keeps = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+    packet.bsl_data, packet.bsl = ctypes.addressof(packet.keeps), len(data)
+    return packet
+
+
+def test_the_sessions_in_use_are_known_with_the_first_packet_of_their_kind(none_used):
+    one, two, other = (acquire(key, None)[0] for key in (HD, HD, HD._replace(codec="hevc")))
+    for session, data in ((one, b"first"), (two, b"second"), (other, b"hevc")):
+        begun(session, packet_of(data))
+    assert samples() == [SessionSample(HD, b"first", 2), SessionSample(other.key, b"hevc", 1)]
+    release(one, None)
+    discard(other)
+    assert samples() == [SessionSample(HD, b"first", 1)]
+    release(two, None)
+    assert samples() == []
+    again, used = acquire(HD, None)
+    assert used
+    begun(again, packet_of(b"third"))
+    assert samples() == [SessionSample(HD, b"third", 1)]
+
+
+def test_a_session_that_failed_is_not_kept_and_not_counted(none_used):
+    session, _ = acquire(HD, None)
+    discard(session)
+    assert session.decoder is None
+    assert acquire(HD, None)[0] is not session
+
+
+def test_sessions_are_made_ahead_until_as_many_are_idle_or_their_memory_is_full(none_used, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", fake_gpu.cupy)
+    sample = SessionSample(HD, b"key frame", 2)
+    assert [make_ahead(sample, fake_gpu.nvc) for _ in range(3)] == [True, True, False]
+    assert [session.decoder.ends for session in nv_sessions._idle] == [2, 2]  # the keyframe and the end
+    hevc = SessionSample(HD._replace(codec="hevc"), b"key frame", 5)
+    assert [make_ahead(hevc, fake_gpu.nvc) for _ in range(2)] == [True, False]  # room for three
+    assert samples() == []  # nobody uses them
+    assert acquire(HD, None)[1]

@@ -197,7 +197,7 @@ def test_every_request_is_on_the_page_with_its_role_and_parameters(pages, docume
         count += 1
     assert count > 40
     assert page.count("\n### `") == count
-    assert "/api/v1/sources/{id}/live.mp4" in page
+    assert "/api/v1/videos" in page
     for name in document["components"]["schemas"]:
         assert f"\n## {name}\n" in pages["reference/http-bodies.md"]
 

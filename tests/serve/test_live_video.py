@@ -2,17 +2,19 @@
 
 import json
 import time
+from contextlib import suppress
 
 import anyio
 import httpx
 import pytest
 from support import coded
-from support.live_clients import left_of_box, received, socket, watch
+from support.live_clients import left_of_box, received, socket, videos
 from support.servers import TOKEN, served
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from streamkit.runtime.preview.live import MAX_WAITING, LiveFragment, LiveStart
-from streamkit.serve.live_sockets import send_video
+from streamkit.serve.live import Watchers
+from streamkit.serve.live_sockets import VideoChoice, send_videos
 from streamkit.serve.token import COOKIE
 
 LOOP = 20  # frames
@@ -55,31 +57,55 @@ def record_at(records, pts_s):
 
 
 @pytest.mark.alone  # a busy machine drops frames, which have no record
-@pytest.mark.parametrize("source", ["loop", "other"])
-def test_each_frame_of_the_video_is_the_one_of_its_record_over_loops(server, source):
-    with socket(server, f"records?source={source}") as records, socket(server, f"sources/{source}/live.mp4") as video:
-        watched = watch(video, lambda one: one.fragments > 4 * LOOP)
+def test_each_frame_of_the_videos_is_the_one_of_its_record_over_loops(server):
+    with socket(server, "records") as records, videos(server, "loop", "other") as both:
+        for source in ("loop", "other"):
+            both.watch(source, lambda one: one.fragments > 4 * LOOP)
         found = [one for one in received(records, 2.0) if "schema" in one]
-    (start,) = watched.starts
-    assert start["mime"].startswith('video/mp4; codecs="avc1.')
-    assert (start["width"], start["height"]) == (coded.WIDTH, coded.HEIGHT)
-    pairs = [(record_at(found, pts_s), image) for pts_s, _, image in watched.pictures() if pts_s is not None]
-    known = [(record, image) for record, image in pairs if record is not None]
-    assert len(known) > 3 * LOOP
-    for record, image in known:
-        assert record["source"] == source
-        assert record["frame"] % LOOP == coded.number_of(image)
-        assert abs(record["objects"][0]["box"][0] - left_of_box(image)) <= 1
-    frames = [record["frame"] for record, _ in known]
-    assert frames == list(range(frames[0], frames[0] + len(frames))), "none is missing"
+    for source, watched in both.of.items():
+        (start,) = watched.starts
+        assert start["mime"].startswith('video/mp4; codecs="avc1.')
+        assert (start["width"], start["height"]) == (coded.WIDTH, coded.HEIGHT)
+        own = [one for one in found if one["source"] == source]
+        pairs = [(record_at(own, pts_s), image) for pts_s, _, image in watched.pictures() if pts_s is not None]
+        known = [(record, image) for record, image in pairs if record is not None]
+        assert len(known) > 3 * LOOP
+        for record, image in known:
+            assert record["frame"] % LOOP == coded.number_of(image)
+            assert abs(record["objects"][0]["box"][0] - left_of_box(image)) <= 1
+        frames = [record["frame"] for record, _ in known]
+        assert frames == list(range(frames[0], frames[0] + len(frames))), "none is missing"
+
+
+def test_a_video_goes_on_while_others_come_and_go(server):
+    live = server.engine.gallery.live
+    with videos(server, "loop") as opened:
+        loop = opened.watch("loop", lambda one: one.fragments > 5)
+        opened.choose("loop", "other")
+        other = opened.watch("other", lambda one: one.fragments > 5)
+        assert live.viewers == 2
+        opened.choose("loop")
+        server.until(lambda: live.viewers == 1)
+        messages, before = opened.messages, loop.fragments
+        begun_s = time.monotonic()
+        opened.watch("loop", lambda one: one.fragments > before + 25)
+        most = 11 * (time.monotonic() - begun_s) + 5
+        assert opened.messages - messages <= most, "one message for what comes together"
+        assert len(loop.starts) == 1
+        media_s = [time for _, time, _ in loop.pictures()]
+        assert media_s == sorted(set(media_s))
+        assert len(other.starts) == 1
+        opened.choose("other")
+        opened.watch("other", lambda one: len(one.starts) == 2 and one.fragments > 5)
+    server.until(lambda: live.viewers == 0)
 
 
 def test_a_second_viewer_begins_at_once_and_shares_the_video(server):
-    with socket(server, "sources/loop/live.mp4") as first:
-        before = watch(first, lambda one: one.fragments > 15)
+    with videos(server, "loop") as first:
+        before = first.watch("loop", lambda one: one.fragments > 15)
         begun_s = time.monotonic()
-        with socket(server, "sources/loop/live.mp4") as second:
-            later = watch(second, lambda one: one.fragments > 5)
+        with videos(server, "loop") as second:
+            later = second.watch("loop", lambda one: one.fragments > 5)
             assert time.monotonic() - begun_s < 1.5
         assert later.pictures()[0][1] > 0, "it does not begin at the first frame of the other"
         assert len(before.starts) == len(later.starts) == 1
@@ -134,7 +160,7 @@ def test_nothing_is_made_while_no_client_is_there(server, monkeypatch):
     monkeypatch.setattr(live, "put_records", lambda *given: made.append(given))
     time.sleep(1)
     assert made == []
-    with socket(server, "records?source=loop"), socket(server, "sources/loop/live.mp4"):
+    with socket(server, "records?source=loop"), videos(server, "loop"):
         server.until(lambda: len(made) > 10)
 
 
@@ -148,7 +174,7 @@ def refusal(server, path, headers=None):
     return answer.status_code, json.loads(answer.body)["error"] if answer.body else ""
 
 
-@pytest.mark.parametrize("path", ["sources/loop/live.mp4", "records"])
+@pytest.mark.parametrize("path", ["videos", "records"])
 def test_without_the_token_nothing_is_sent(server, path):
     assert refusal(server, path, {}) == (403, "")
     assert refusal(server, path, {"Authorization": "Bearer wrong"}) == (403, "")
@@ -161,41 +187,89 @@ def test_another_page_may_not_open_it_with_the_browsers_cookie(server):
     own = server.url.strip("/")
     with socket(server, "records", {**cookie, "Origin": own}):
         pass
-    assert refusal(server, "sources/loop/live.mp4", {**cookie, "Origin": "http://elsewhere.example"}) == (403, "")
+    assert refusal(server, "videos", {**cookie, "Origin": "http://elsewhere.example"}) == (403, "")
 
 
-def test_what_is_not_there_is_refused_with_the_reason(server):
-    assert refusal(server, "sources/nobody/live.mp4") == (404, "there is no source 'nobody'")
-    assert refusal(server, "records?source=nobody") == (404, "there is no source 'nobody'")
+def test_a_session_that_ends_ends_its_videos(server):
+    with httpx.Client(base_url=server.url) as browser:
+        browser.post("/api/v1/session", json={"token": TOKEN})
+        own = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}", "Origin": server.url.strip("/")}
+        with videos(server, "loop", headers=own) as found:
+            found.watch("loop", lambda one: one.fragments)
+            browser.delete("/api/v1/session", headers={"Origin": own["Origin"]})
+            begun_s = time.monotonic()
+            with suppress(ConnectionClosed):
+                for _ in found.opened:  # what was under way
+                    assert time.monotonic() - begun_s < 1
+            assert found.opened.close_code == 1008
+
+
+@pytest.mark.parametrize(
+    "message", ["loop", "[]", '{"sources": "loop"}', '{"sources": [1]}', json.dumps({"sources": ["loop"] * 257})]
+)
+def test_a_message_that_chooses_no_sources_ends_the_connection_with_the_reason(server, message):
+    with socket(server, "videos") as opened:
+        opened.send(message)
+        with pytest.raises(ConnectionClosed) as raised:
+            opened.recv(timeout=5)
+    assert (raised.value.rcvd.code, raised.value.rcvd.reason) == (
+        1008, 'send {"sources": ["ID", ...]} with at most 256 sources',
+    )  # fmt: skip
+
+
+def test_a_source_that_is_refused_leaves_the_videos_of_others(server):
     server.client.post("/api/v1/sources", json={"id": "bars", "uri": "test://", "options": {"pace": 10}})
     try:
-        status, why = refusal(server, "sources/bars/live.mp4")
+        with videos(server, "nobody", "loop", "bars") as opened:
+            loop = opened.watch("loop", lambda one: one.fragments > 20)
+            assert {id_: one.errors for id_, one in opened.of.items() if one.errors} == {
+                "nobody": ["there is no source 'nobody'"],
+                "bars": ["bars is a test_pattern, which has no video of its own: watch live.mjpg"],
+            }
+            opened.choose("loop")
+            before = loop.fragments
+            opened.watch("loop", lambda one: one.fragments > before + 10)
+            opened.choose("loop", "nobody")
+            opened.watch("nobody", lambda one: len(one.errors) == 2)
     finally:
         server.client.delete("/api/v1/sources/bars")
-    assert (status, why) == (409, "bars is a test_pattern, which has no video of its own: watch live.mjpg")
+
+
+def test_records_of_a_source_that_is_not_there_are_refused(server):
+    assert refusal(server, "records?source=nobody") == (404, "there is no source 'nobody'")
 
 
 def test_too_many_viewers_are_refused(root, tmp_path):
     with served(text(tmp_path), root, viewers=2) as one:
         one.running("loop")
-        with socket(one, "sources/loop/live.mp4"), socket(one, "records"):
-            status, why = refusal(one, "sources/other/live.mp4")
+        with videos(one, "loop") as first, socket(one, "records"):
+            first.watch("loop", lambda found: found.fragments)
+            status, why = refusal(one, "records")
             assert (status, why.partition(";")[0]) == (429, "the maximum of 2 live streams is reached")
             assert one.client.get("/api/v1/sources/loop/live.mjpg").status_code == 429
+            with videos(one, "other") as second:
+                assert second.watch("other", lambda found: found.errors).errors == [why]
+                second.choose()
+                first.choose()
+                one.until(lambda: one.engine.gallery.live.viewers == 1)
+                time.sleep(0.2)
+                second.choose("other")
+                second.watch("other", lambda found: found.fragments)
         one.until(lambda: one.engine.gallery.live.viewers == 0)
-        with socket(one, "sources/other/live.mp4") as opened:
-            watch(opened, lambda found: found.fragments)
+        with videos(one, "loop", "other") as opened:
+            opened.watch("loop", lambda found: found.fragments)
+            opened.watch("other", lambda found: found.fragments)
 
 
 @pytest.mark.parametrize("option", ["blur: [box]", "pixelate: all"])
 def test_what_a_stage_hides_is_not_sent_as_video(root, tmp_path, option):
     with served(text(tmp_path) + f"  draw: {{{option}}}\n", root) as one:
         one.running("loop")
-        status, why = refusal(one, "sources/loop/live.mp4")
-        assert status == 403
-        assert why == (
-            "the camera's own video shows what draw hides: watch live.mjpg, or remove blur and pixelate from draw"
-        )
+        with videos(one, "loop") as opened:
+            assert opened.watch("loop", lambda found: found.errors).errors == [
+                "the camera's own video shows what draw hides: watch live.mjpg, or remove blur and pixelate from draw"
+            ]
+            assert not received(opened.opened, 1.0), "nothing else comes"
         assert one.open.get("/api/v1/status").json()["hides"] == ["draw"]
         with socket(one, "records?source=loop") as records:
             assert received(records, 3.0)
@@ -204,17 +278,14 @@ def test_what_a_stage_hides_is_not_sent_as_video(root, tmp_path, option):
 def test_video_ends_when_the_source_is_removed_and_when_something_is_hidden(root, tmp_path, monkeypatch):
     with served(text(tmp_path), root) as one:
         one.running("loop")
-        with socket(one, "sources/other/live.mp4") as opened:
-            watch(opened, lambda found: found.fragments)
+        with videos(one, "loop", "other") as opened:
+            opened.watch("other", lambda found: found.fragments)
             one.client.delete("/api/v1/sources/other")
-            watched = watch(opened, lambda found: found.errors)
-            assert watched.errors == ["there is no source 'other'"]
-            with pytest.raises(ConnectionClosed):
-                opened.recv(timeout=5)
-        with socket(one, "sources/loop/live.mp4") as opened:
-            watch(opened, lambda found: found.fragments)
+            assert opened.watch("other", lambda found: found.errors).errors == ["there is no source 'other'"]
+            opened.watch("loop", lambda found: found.fragments)
             monkeypatch.setattr(one.engine, "hides", lambda: ["draw"])
-            assert "draw hides" in watch(opened, lambda found: found.errors).errors[0]
+            assert "draw hides" in opened.watch("loop", lambda found: found.errors).errors[0]
+            assert not received(opened.opened, 1.0), "nothing else comes"
 
 
 # -------------------------------------------------------------------------------------------------- cameras and clients
@@ -226,13 +297,13 @@ def test_a_camera_that_comes_back_goes_on_and_another_size_starts_again(root, rt
     coded.clip(tmp_path / "wide.mp4", 250, size=(400, 240))
     camera = rtsp({"gate": tmp_path / "gate.mp4"})
     sources = f"  cam: {{{{uri: '{camera.url('gate')}', timeout: 3s}}}}\n"
-    with served(text(tmp_path, sources), root) as one, socket(one, "sources/cam/live.mp4") as video:
-        watched = watch(video, lambda found: found.fragments > 30, 60)
+    with served(text(tmp_path, sources), root) as one, videos(one, "cam") as opened:
+        watched = opened.watch("cam", lambda found: found.fragments > 30, 60)
         camera.restart()
         one.until(lambda: one.source("cam")["state"] == "reconnecting")
         one.until(lambda: one.source("cam")["state"] == "running", 60)
         before = watched.fragments
-        watch(video, lambda found: found.fragments > before + 40, 60, watched)
+        opened.watch("cam", lambda found: found.fragments > before + 40, 60)
         assert len(watched.starts) == 1
         times = [media_s for _, media_s, _ in watched.pictures()]
         assert times == sorted(set(times))
@@ -245,26 +316,26 @@ def test_a_camera_that_comes_back_goes_on_and_another_size_starts_again(root, rt
             pictures = found.pictures() if found.fragments % 10 == 0 else []
             return [image for pts_s, _, image in pictures if pts_s and record_at([record], pts_s)]
 
-        (same,) = matching(watch(video, matching, 60, watched))
+        (same,) = matching(opened.watch("cam", matching, 60))
         assert abs(record["objects"][0]["box"][0] - left_of_box(same)) <= 1
         camera.swap("gate", tmp_path / "wide.mp4")
-        watch(video, lambda found: len(found.starts) > 1 and found.fragments > 10, 60, watched)
+        opened.watch("cam", lambda found: len(found.starts) > 1 and found.fragments > 10, 60)
         assert [(start["width"], start["height"]) for start in watched.starts] == [(320, 240), (400, 240)]
         assert watched.pictures()[0][2].shape == (240, 400, 3)
 
 
 class Slow:
-    """A WebSocket whose client reads nothing until `reads` is set."""
+    """A WebSocket whose client reads no video until `reads` is set."""
 
     def __init__(self):
         self.reads, self.got = anyio.Event(), []
 
     async def send_bytes(self, data):
-        self.got.append(data)
+        self.got.append(data[4 + int.from_bytes(data[:4], "big") :])
         await self.reads.wait()
 
     async def send_text(self, data):
-        self.got.append(data)
+        pass
 
 
 def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
@@ -272,28 +343,28 @@ def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
     live, engine = server.engine.gallery.live, server.engine
 
     async def work():
-        slow = Slow()
+        slow, choice = Slow(), VideoChoice()
+        choice.read('{"sources": ["gone"]}')
         async with anyio.create_task_group() as group:
-            group.start_soon(send_video, engine, "gone", slow)
+            group.start_soon(send_videos, engine, Watchers(engine), choice, slow)
             await anyio.sleep(0.05)
             generation = live.viewed("gone")
-            live.put("gone", LiveStart(generation, "avc1.42c01e", 64, 48, b"init"))
-            while len(slow.got) < 2:  # from then on, nothing is read
+            live.put("gone", [LiveStart(generation, "avc1.42c01e", 64, 48, b"init")])
+            while not slow.got:  # from then on, nothing is read
                 await anyio.sleep(0.01)
             for number in range(10 * MAX_WAITING):
-                live.put("gone", LiveFragment(b"%d," % number, number % 50 == 0))
+                live.put("gone", [LiveFragment(b"%d," % number, number % 50 == 0)])
                 await anyio.sleep(0)
             slow.reads.set()
             await anyio.sleep(0.2)
             group.cancel_scope.cancel()
         return slow.got
 
-    state = engine.running.states["loop"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "check_video", lambda id_: state)
+        patch.setattr(engine, "check_video", lambda id_: None)
         got = anyio.run(work)
-    assert got[1] == b"init"
-    numbers = [int(one) for one in b"".join(got[2:]).split(b",") if one]
+    assert got[0] == b"init"
+    numbers = [int(one) for one in b"".join(got[1:]).split(b",") if one]
     assert numbers[0] % 50 == 0
     assert len(numbers) <= MAX_WAITING
     assert numbers[-1] == 10 * MAX_WAITING - 1

@@ -3,7 +3,7 @@
 import io
 import json
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import av
@@ -19,11 +19,13 @@ SIGNED_IN = {"Authorization": f"Bearer {TOKEN}"}
 @contextmanager
 def socket(server, path, headers=None):
     url = server.url.replace("http", "ws", 1) + f"api/v1/{path}"
-    with connect(url, additional_headers=SIGNED_IN if headers is None else headers, max_size=None) as opened:
+    headers = SIGNED_IN if headers is None else headers
+    # whoever has not read everything hears nothing of the server's answer to the closing
+    with connect(url, additional_headers=headers, max_size=None, close_timeout=0.5) as opened:
         yield opened
 
 
-@dataclass
+@dataclass(repr=False)
 class Watched:
     """What came of a video: from its last start on."""
 
@@ -33,12 +35,14 @@ class Watched:
     fragments: int = 0
     errors: list[str] = field(default_factory=list)
 
-    def take(self, message):
-        if isinstance(message, bytes):
-            self.data += message
-            self.fragments += message.count(b"moof")
-            return
-        message = json.loads(message)
+    def __repr__(self):
+        return f"{self.starts}, {self.fragments} fragments, {self.errors}"
+
+    def take(self, data):
+        self.data += data
+        self.fragments += data.count(b"moof")
+
+    def tell(self, message):
         if "start" in message:
             self.starts.append(message["start"])
             offset = message["start"]["offset_s"]
@@ -64,16 +68,49 @@ class Watched:
         return [number_of(image) for *_, image in self.pictures()]
 
 
-def watch(opened, until, seconds=30.0, watched=None):
-    """Read a video until `until(watched)`."""
-    watched, end = watched or Watched(), time.monotonic() + seconds
-    while not until(watched):
-        assert time.monotonic() < end, f"not within {seconds} s: {watched.starts}, {watched.fragments} fragments"
-        try:
-            watched.take(opened.recv(timeout=1))
-        except TimeoutError:
-            continue
-    return watched
+class Videos:
+    """The videos of sources over one WebSocket.
+
+    Attributes:
+        of: what came of each source that was ever chosen.
+        messages: number of messages that came.
+    """
+
+    def __init__(self, opened, *sources):
+        self.opened, self.of, self.messages = opened, {}, 0
+        self.choose(*sources)
+
+    def choose(self, *sources):
+        self.of |= {source: Watched() for source in sources if source not in self.of}
+        self.opened.send(json.dumps({"sources": sources}))
+
+    def take(self, message):
+        self.messages += 1
+        if isinstance(message, str):
+            for one in json.loads(message):
+                self.of[one.pop("source")].tell(one)
+            return
+        begin = 4 + int.from_bytes(message[:4], "big")
+        for source, size in json.loads(message[4:begin]):
+            self.of[source].take(message[begin : begin + size])
+            begin += size
+        assert begin == len(message)
+
+    def watch(self, source, until, seconds=30.0):
+        """Read until the video of `source` is as `until(watched)` says; return it."""
+        watched, end = self.of[source], time.monotonic() + seconds
+        while not until(watched):
+            assert time.monotonic() < end, f"not within {seconds} s: {source}: {watched}"
+            with suppress(TimeoutError):
+                self.take(self.opened.recv(timeout=1))
+        return watched
+
+
+@contextmanager
+def videos(server, *sources, headers=None):
+    """The videos of sources of a server."""
+    with socket(server, "videos", headers) as opened:
+        yield Videos(opened, *sources)
 
 
 def received(opened, seconds=0.3):

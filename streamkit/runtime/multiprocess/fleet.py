@@ -33,6 +33,7 @@ from streamkit.core.errors import OutputError, StageError, StreamkitError, descr
 from streamkit.core.logs import stage_log, worker_log
 from streamkit.core.stage import Context, RuntimeContext, Sink
 from streamkit.core.tracing import Spans
+from streamkit.media.nv_sessions import SessionKey, SessionSample
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.execution.device import choose
@@ -93,6 +94,10 @@ process is ready there is no limit: TensorRT builds its engines then, for minute
 _SPARE_AFTER_S = 10.0
 """Time after sources have moved to a spare process until the next one starts: they run again by then, and it tunes its
 networks beside them."""
+_NVDEC_SESSIONS = 256
+"""Number of NVDEC sessions of all processes beyond which none are made ahead: an H200 refused the 287th."""
+_SESSIONS_AFTER_S = 5.0
+"""Time without a change of the sessions in use until others are made ahead: they would delay sources that start."""
 _MAX_SPARE_DEATHS = 3
 """If so many spare processes of a device have died within ten minutes, no further one starts."""
 _SPARE_DEATHS_WITHIN_S = 600.0
@@ -123,6 +128,8 @@ class WorkerHandle(SupervisedWorker):
         additional: whether the run goes on if it cannot start: it was started as a spare, or for an added source.
         spare: whether it is kept ready for sources of a process that dies, and has none of its own.
         expected_live: number of live sources that a spare process may get at once.
+        sessions: the NVDEC sessions that its sources use.
+        made_ahead: how many a spare process has made ahead.
     """
 
     device: str
@@ -143,6 +150,8 @@ class WorkerHandle(SupervisedWorker):
     additional: bool = False
     spare: bool = False
     expected_live: int = 0
+    sessions: dict[SessionKey, SessionSample] = field(default_factory=dict)
+    made_ahead: int = 0
     guard: threading.RLock = field(default_factory=threading.RLock)  # a signal may interrupt the main thread in `send`
 
     @property
@@ -186,6 +195,21 @@ class WorkerHandle(SupervisedWorker):
         if self.ready and self.silent_s > SILENT_S:
             return f"{self.title} has not reported for {SILENT_S:g} s and was killed"
         return f"{self.title} {self.hangs}" if self.hangs else None
+
+
+def _largest_needs(by_process: Sequence[Mapping[SessionKey, SessionSample]], most: int) -> list[SessionSample]:
+    """What the sources of any one of these processes need, `most` sessions at most, the most frequent kind first."""
+    needs: dict[SessionKey, SessionSample] = {}
+    for sessions in by_process:
+        for key, one in sessions.items():
+            needs[key] = max(needs.get(key, one), one, key=lambda sample: sample.number)
+    wanted = []
+    for one in sorted(needs.values(), key=lambda sample: (-sample.number, sample.key)):
+        number = min(one.number, most)
+        most -= number
+        if number > 0:
+            wanted.append(one._replace(number=number))
+    return wanted
 
 
 def prepare(
@@ -293,7 +317,8 @@ class WorkerFleet(MergedCounts, Controls):
         self._spare_limits, self._spares_at_s = dict(spare_limits), 0.0
         self._spare_deaths: dict[str, list[float]] = {device: [] for device in spare_limits}
         self._starting, self._closed = threading.RLock(), False
-        self._supervisor = Supervisor(WorkerHandle.overdue)
+        self._sessions_at_s = math.inf
+        self._supervisor = Supervisor(self._overdue)
         self._path, self._set = path, set_
         self._aborted = False
         self._begun_s: float | None = None
@@ -479,6 +504,28 @@ class WorkerFleet(MergedCounts, Controls):
                     self._keep_none(device, f"it cannot be started: {describe(error)}")
         return started
 
+    def _keep_sessions_ready(self) -> None:
+        """Let spare processes make the NVDEC sessions that sources of another process would need.
+
+        Otherwise 67 sources wait up to 17 s: the driver makes sessions one after the other, 0.1 to 0.3 s each beside
+        others that decode.
+        """
+        if not self.ready or time.monotonic() < self._sessions_at_s:
+            return
+        self._sessions_at_s = math.inf
+        for spare in [one for one in self._workers if one.spare and one.ready and one.runs]:
+            others = [one for one in self._workers if one.device == spare.device and one.takes_sources]
+            free = _NVDEC_SESSIONS - sum(one.number for worker in others for one in worker.sessions.values())
+            spare.send(
+                "make_sessions",
+                _largest_needs([worker.sessions for worker in others], min(spare.expected_live, free)),
+            )
+
+    @property
+    def sessions_ahead(self) -> int:
+        """Number of NVDEC sessions that spare processes have made for sources that they may get."""
+        return sum(worker.made_ahead for worker in self._workers if worker.spare and worker.runs)
+
     def _keep_none(self, device: str, why: str) -> None:
         """Keep no spare process on a device any more."""
         self._spare_limits[device] = 0
@@ -636,6 +683,7 @@ class WorkerFleet(MergedCounts, Controls):
             wait_s = _GPU_INCIDENT_S if any(worker.lost for worker in self._dead) else _INCIDENT_S
             if self._dead and (ending or (self.ready and time.monotonic() >= self._died_at_s + wait_s)):
                 self._recover(ending)
+            self._keep_sessions_ready()
             if self._spare_is_due():
                 for worker in self._start_spares():
                     self._begin(worker)
@@ -656,6 +704,7 @@ class WorkerFleet(MergedCounts, Controls):
             logger.warning(value)
         elif kind == "ready":
             worker.ready = True
+            self._sessions_at_s = time.monotonic() + _SESSIONS_AFTER_S
             if self.ready:
                 worker.send("go")
         elif kind == "fatal" and worker.additional and not worker.ready:
@@ -666,16 +715,20 @@ class WorkerFleet(MergedCounts, Controls):
             worker.latest = value
             if not worker.spare:
                 self.sources.update(worker, value)
+        elif kind == "sessions":
+            packets = {key: one.packet for key, one in worker.sessions.items()}
+            worker.sessions = {one.key: one._replace(packet=one.packet or packets[one.key]) for one in value}
+            self._sessions_at_s = time.monotonic() + _SESSIONS_AFTER_S
+        elif kind == "session":
+            worker.made_ahead += 1
         elif kind == "trace" and self._trace is not None:
             self._trace.receive(worker.name, value)
         elif kind == "set_refused":
             self._restore_options(value)
         elif kind == "lost":
             worker.lost = value
-        elif kind == "hangs" and not worker.hangs:
-            if self._mps is not None and worker.child is not None:
-                self._mps.terminate_client(worker.child.pid)
-            worker.hangs = value
+        elif kind == "hangs":
+            worker.hangs = worker.hangs or value
         elif kind == "refused":
             self._refuse(worker, *value)
         elif kind == "end":
@@ -685,6 +738,13 @@ class WorkerFleet(MergedCounts, Controls):
             if worker.code is None:
                 how = worker.hangs or worker.lost or value
                 worker.failure = worker.killed or f"{worker.title} {how}"
+
+    def _overdue(self, worker: WorkerHandle, now_s: float) -> str | None:
+        """The reason to kill a process at this monotonic time; its work on the GPU is then terminated already."""
+        why = worker.overdue(now_s)
+        if why is not None and self._mps is not None:
+            self._mps.terminate_client(worker.child.pid)
+        return why
 
     def _restore_options(self, number: int) -> None:
         """Restore the options that a stage has rejected, unless they were changed again."""

@@ -55,16 +55,17 @@ EMITTER_US = 45.0
 """More lock time per frame with an emitter: MQTT took the lock's free share from 44 to 22 % at 4,745 H.264 frames/s.
 Measured before emitters took a batch's lines at once, and kept: on a CPU the cost has halved since, but not for
 `batch: 1` and for records of objects; see docs/emitters-performance.md."""
-MODEL_US = 20.0
-"""The same for each model after the first. With 204 HEVC cameras, a tracker and two classifiers, four processes dropped
-nothing."""
+MODEL_US = 3.0
+"""The same for each model after the first. With 230 HEVC cameras, a tracker and two classifiers of tracks, three
+processes dropped 8 % of the frames, four none in two runs, and five 0.1 % in three: each process more costs GPU time,
+which is what these cameras need most."""
 TRACKING_US = 2.0
 """The same for a stage that processes a whole batch in one call: `track` and `zone` together cost 1.6 us."""
 DRAWING_US = 30.0
 """The same for a stage that draws or encodes frames, and for a stage that is called for each frame. An estimate: some
 ten calls."""
 
-LIVE_LOCK, FILES_LOCK = 0.23, 0.50
+LIVE_LOCK, FILES_LOCK = 0.27, 0.50
 """The share of the time that a process may hold the lock. Cameras need the lower one for their latency: 100 H.264
 cameras at 30 frames/s in one process hold it 34 % of the time by the figures above, and dropped frames in one of two
 runs. 200 HEVC cameras in three processes, 28 % each, dropped none on one host and 6 % on another with slower cores.

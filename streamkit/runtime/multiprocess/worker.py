@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import threading
 import time
@@ -27,6 +28,8 @@ from streamkit.config.pipeline_config import read, read_source
 from streamkit.config.plan import Config, Graph, Node
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
+from streamkit.media import nv_sessions
+from streamkit.media.nv_caps import nv_module
 from streamkit.runtime.execution.device import choose, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.execution.host import pin_process
@@ -46,7 +49,10 @@ from streamkit.runtime.preview.live import LiveWish
 from streamkit.runtime.preview.remote import RemoteGallery
 from streamkit.runtime.preview.stage import follow_sinks, preview_graph
 
+logger = logging.getLogger(__name__)
+
 _REPORT_EVERY_S = 0.5
+_SESSION_EVERY_S = 0.1
 _UNREAD = "schema", "device", "latency", "sources"
 """Parts of a report that the parent makes of its own values, or of the histograms and states that come beside it."""
 
@@ -126,7 +132,10 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         device = choose(job.device)
         pin_process(device, *job.part)
         pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery, early, trace)
-        with PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report):
+        with (
+            PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report),
+            PeriodicTimer(_REPORT_EVERY_S, pipeline.check_device),
+        ):
             try:
                 code = pipeline.run()
             except BaseException as error:
@@ -217,6 +226,9 @@ class WorkerPipeline(PipelineRun):
             follow_sinks(self, gallery)
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
         self._early = early
+        self._check_began_s: float | None = None
+        self._sessions: dict[Any, int] = {}  # the NVDEC sessions in use, as last sent
+        self._has_sources = threading.Event()
         self._go = threading.Event()
         self._numbers = {one.id: one.number for one in job.sources}
         self._setting = 0
@@ -251,25 +263,47 @@ class WorkerPipeline(PipelineRun):
         return WorkerReport(report, finished, latency, states, numbers, self.sources.removed, self.queues(), facts)
 
     def send_report(self) -> None:
-        """Send the counts so far to the parent, which kills a process without reports; check the GPU."""
+        """Send the counts so far to the parent, which kills a process without reports, and whether its GPU hangs."""
         with contextlib.suppress(RuntimeError):  # a counter was added during the copy; sent next time
             self._link.send("report", self.worker_report())
-        if self.ready:
-            self._check_device()
+        self._report_sessions()
+        began_s = self._check_began_s
+        if began_s is not None:
+            self._report_stuck(time.monotonic() - began_s)
 
-    def _check_device(self) -> None:
+    def _report_sessions(self) -> None:
+        """Send which NVDEC sessions are in use, for a spare process, if that has changed."""
+        found = nv_sessions.samples()
+        numbers = {sample.key: sample.number for sample in found}
+        if numbers != self._sessions:
+            known = self._sessions
+            self._sessions = numbers
+            self._link.send(
+                "sessions", [one._replace(packet=b"") if one.key in known else one for one in found]
+            )  # fmt: skip
+
+    def check_device(self) -> None:
         """Tell the parent if the GPU does not finish its work; end the process if it has lost its GPU.
 
-        A kernel that never ends does not keep this process from reporting. The parent ends it: the GPU work of a
-        client of MPS must be terminated before its process is.
+        A kernel that never ends does not keep this process from reporting, but CUDA's queue fills up behind it. Then
+        a thread waits in a CUDA call with the driver's lock, and so does this check: it has a thread of its own. The
+        parent ends the process: the GPU work of a client of MPS must be terminated before its process is.
         """
-        limit_s, now_s = self.graph.config.watchdog_s, time.monotonic()
+        if not self.ready:
+            return
+        now_s = self._check_began_s = time.monotonic()
         try:
             stuck_s = max((one.stuck_s(now_s) for one in self._lane_devices), default=0.0)
         except Exception as error:
             if lost_device(error) is not None:
                 self.fail(error)
             return
+        finally:
+            self._check_began_s = None
+        self._report_stuck(stuck_s)
+
+    def _report_stuck(self, stuck_s: float) -> None:
+        limit_s = self.graph.config.watchdog_s
         if stuck_s > limit_s:
             self._link.send("hangs", f"has not finished work on its GPU for {limit_s:g} s (watchdog) and was killed")
 
@@ -297,6 +331,7 @@ class WorkerPipeline(PipelineRun):
             "pause": lambda value: self.pause(*value),
             "set": lambda value: self._set_ordered(*value),
             "trigger": lambda value: self._trigger_stage(*value),
+            "make_sessions": self._sessions_ordered,
             "finish": lambda _: self.sources.stop(),
             "stop": lambda _: self.stop(),
             "abort": lambda _: self.fail(StreamkitError("another process of the run failed")),
@@ -313,8 +348,27 @@ class WorkerPipeline(PipelineRun):
             if order in ("go", "abort"):
                 self._go.set()
 
+    def _sessions_ordered(self, wanted: Sequence[nv_sessions.SessionSample]) -> None:
+        start("sessions", partial(self._make_sessions, wanted))
+
+    def _make_sessions(self, wanted: Sequence[nv_sessions.SessionSample]) -> None:
+        """In a spare process, make NVDEC sessions ahead of sources that it may get.
+
+        The driver makes those of all processes one after the other, so other sources wait meanwhile: slowly, one by
+        one, and no further ones once this process has sources.
+        """
+        nvc = nv_module()
+        try:
+            for sample in wanted if not isinstance(nvc, str) else ():
+                while not self._has_sources.wait(_SESSION_EVERY_S) and nv_sessions.make_ahead(sample, nvc):
+                    self._link.send("session")
+        except Exception as error:  # PyNvVideoCodec's types differ by version: the GPU has no room for more sessions
+            logger.info(f"the spare process keeps no decoders ready: {describe(error)}")
+            nv_sessions.clear()
+
     def _add_ordered(self, order: SourceOrder) -> None:
         assert order.entry is not None
+        self._has_sources.set()
         source = _source(self.graph.config, order)
         self._numbers[source.id] = order.number
         self.add(source, order.after, order.paused)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live video and records for viewers: which are wanted, and the queues in which they wait for each viewer.
 
-A source's own packets are muxed where they are read (`packet_tap.py`) and shared by all its viewers. The threads of
-sources and of the preview put; the server's coroutines take. A slow viewer loses what waits for it, and delays no
+A source's own packets wait where they are read (`packet_tap.py`), and results where the preview gets them
+(`record_queue.py`). The server's coroutines make video and records of them, which all viewers share. Doing so for all
+sources at once costs a fraction of what it costs frame by frame. A slow viewer loses what waits for it, and delays no
 other one.
 """
 
@@ -14,7 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakValueDictionary, ref
 
 WANTED_FOR_S = 3.0
 """Seconds for which video and records of a source are still made after the last request."""
@@ -24,6 +26,8 @@ MAX_WAITING, MAX_WAITING_BYTES = 64, 8_000_000
 
 _MAX_RECORDS = 1000  # that wait for one viewer
 _MAX_GOP_BYTES = 16_000_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,28 @@ class LiveWish(NamedTuple):
     records_until_s: float = 0.0
 
 
+class PacketQueue(Protocol):
+    """The packets of a source that wait until video is made of them: a `PacketTap`."""
+
+    def make_video(self) -> tuple[list[LiveMessage], int]:
+        """Make video of the packets that have come; return it, and how many were dropped as too many waited."""
+
+
+class ResultQueue(Protocol):
+    """The results of frames that wait until records are made of them: a `RecordQueue`."""
+
+    def make_records(self) -> tuple[list[tuple[str, bytes]], int]:
+        """Make records of the results that have come, as JSON, each with its source; and how many are lost."""
+
+
 class LiveReceiver(Protocol):
-    """Receives video and records: a `LiveHub`, or a `RemoteLive` in a worker process."""
+    """Makes video and records for viewers: a `LiveHub`, or a `RemoteLive` in a worker process."""
+
+    def attach(self, source: str, packets: PacketQueue) -> None:
+        """Make the video of `source` of these packets from now on; the caller keeps them alive."""
+
+    def attach_records(self, results: ResultQueue) -> None:
+        """Make records of these results too; the caller keeps them alive."""
 
     def viewed(self, source: str) -> int:
         """The generation of the wish for video of `source`; 0 while there is none. Cheap."""
@@ -91,18 +115,36 @@ class LiveReceiver(Protocol):
     def heard(self, source: str) -> bool:
         """Whether records of `source` are wanted. Cheap."""
 
-    def put(self, source: str, message: LiveMessage) -> None:
-        """Take the next message of a source's video."""
-
-    def put_records(self, records: Sequence[tuple[str, bytes]]) -> None:
-        """Take records as JSON, each with its source."""
-
 
 class LiveDemand:
-    """What is wanted of each source, as last ordered."""
+    """What is wanted of each source, as last ordered, and the packets and results that it is made of."""
 
     def __init__(self) -> None:
         self._wishes: dict[str, LiveWish] = {}
+        self._packets: WeakValueDictionary[str, PacketQueue] = WeakValueDictionary()
+        self._results: tuple[ref[ResultQueue], ...] = ()
+
+    def attach(self, source: str, packets: PacketQueue) -> None:
+        """See `LiveReceiver.attach`."""
+        self._packets[source] = packets
+
+    def make_video(self, source: str) -> tuple[list[LiveMessage], int]:
+        """See `PacketQueue.make_video`."""
+        packets = self._packets.get(source)
+        return ([], 0) if packets is None else packets.make_video()
+
+    def attach_records(self, results: ResultQueue) -> None:
+        """See `LiveReceiver.attach_records`."""
+        self._results = (*(one for one in self._results if one() is not None), ref(results))
+
+    def make_records(self) -> tuple[list[tuple[str, bytes]], int]:
+        """See `ResultQueue.make_records`."""
+        made: list[tuple[str, bytes]] = []
+        lost = 0
+        for results in filter(None, [one() for one in self._results]):
+            more, more_lost = results.make_records()
+            made, lost = made + more, lost + more_lost
+        return made, lost
 
     def order(self, source: str, wish: LiveWish) -> None:
         """Set what is wanted of a source."""
@@ -123,21 +165,25 @@ class LiveDemand:
         self._wishes.pop(source, None)
 
 
-class FragmentQueue:
+class FragmentQueue(Generic[T]):
     """Messages of a video that wait for one reader. When there are too many, those before the newest keyframe go.
 
+    Args:
+        kind: the class of messages that are dropped, with `data` and `keyframe`; all others are kept.
+
     Attributes:
-        lost: number of fragments that were dropped.
+        lost: number of messages that were dropped.
     """
 
-    def __init__(self) -> None:
-        self._waiting: deque[LiveMessage] = deque()
+    def __init__(self, kind: type[Any] = LiveFragment) -> None:
+        self._kind = kind
+        self._waiting: deque[T] = deque()
         self._fragments = self._bytes = self.lost = 0
         self._skipping = False
 
-    def put(self, message: LiveMessage) -> None:
+    def put(self, message: T) -> None:
         """Add a message."""
-        if isinstance(message, LiveFragment):
+        if isinstance(message, self._kind):
             if self._fragments >= MAX_WAITING or self._bytes > MAX_WAITING_BYTES:
                 self._shorten()
             self._skipping &= not message.keyframe
@@ -153,7 +199,7 @@ class FragmentQueue:
 
     def _shorten(self) -> None:
         """Drop the fragments before the newest keyframe; if that is the first of them, drop all until the next."""
-        fragments = [one for one in self._waiting if isinstance(one, LiveFragment)]
+        fragments: list[Any] = [one for one in self._waiting if isinstance(one, self._kind)]
         newest = max((place for place, one in enumerate(fragments) if one.keyframe), default=0)
         self._skipping, dropped = newest == 0, newest or len(fragments)
         gone = set(map(id, fragments[:dropped]))
@@ -161,7 +207,7 @@ class FragmentQueue:
         self.lost += dropped
         self._fragments, self._bytes = len(fragments) - dropped, sum(len(one.data) for one in fragments[dropped:])
 
-    def take(self) -> list[LiveMessage]:
+    def take(self) -> list[T]:
         """Remove and return all messages."""
         taken, self._waiting = list(self._waiting), deque()
         self._fragments = self._bytes = 0
@@ -184,7 +230,7 @@ class Viewer:
     def __init__(self, sources: frozenset[str] | None = None) -> None:
         self.sources = sources
         self._lock = threading.Lock()
-        self._video = FragmentQueue()
+        self._video: FragmentQueue[LiveMessage] = FragmentQueue()
         self._records: deque[bytes] = deque(maxlen=_MAX_RECORDS)
         self._lost_records = 0
 
@@ -260,7 +306,8 @@ class LiveHub(LiveDemand):
 
     Attributes:
         on_request: called with each source and what is wanted of it, for the process that reads it.
-        lost: fragments and records that viewers who have left lost because they were slow.
+        lost: packets and results that the server was too slow to make video and records of, and fragments and records
+            that viewers who have left lost because they were slow.
     """
 
     def __init__(self) -> None:
@@ -324,16 +371,33 @@ class LiveHub(LiveDemand):
         with self._lock:
             self._wish(source, records_until_s=time.monotonic() + WANTED_FOR_S)
 
-    def put(self, source: str, message: LiveMessage) -> None:
-        """See `LiveReceiver.put`."""
-        with self._lock:
-            channel = self._channels.get(source)
-            if channel is not None and channel.put(message):
-                for viewer in channel.viewers:
-                    viewer.put(message)
+    def gather(self, source: str) -> None:
+        """Make video of the packets of `source` that have come, for all its viewers; call it before they take."""
+        messages, lost = self.make_video(source)
+        if messages or lost:
+            self.put(source, messages, lost)
 
-    def put_records(self, records: Sequence[tuple[str, bytes]]) -> None:
-        """See `LiveReceiver.put_records`."""
+    def put(self, source: str, messages: Sequence[LiveMessage], lost: int = 0) -> None:
+        """Add the next messages of a source's video, and to the number of lost packets."""
+        with self._lock:
+            self.lost += lost
+            channel = self._channels.get(source)
+            if channel is None:
+                return
+            kept = [message for message in messages if channel.put(message)]
+            for viewer in channel.viewers:
+                viewer.put(*kept)
+
+    def gather_records(self) -> None:
+        """Make records of the results that have come, for all listeners; call it before they take."""
+        records, lost = self.make_records()
+        if records or lost:
+            self.put_records(records, lost)
+
+    def put_records(self, records: Sequence[tuple[str, bytes]], lost: int = 0) -> None:
+        """Add the next records, as JSON, each with its source, and to the number of lost ones."""
+        with self._lock:
+            self.lost += lost
         for viewer in self._listeners:
             if own := [record for source, record in records if viewer.sources is None or source in viewer.sources]:
                 viewer.put_records(own)

@@ -5,25 +5,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from streamkit.runtime.execution.future import start
-from streamkit.runtime.preview.live import FragmentQueue, LiveDemand, LiveHub, LiveMessage, LiveWish
+from streamkit.runtime.preview.live import LiveDemand, LiveHub, LiveWish
 
 LIVE = "live"
-"""Kind of the messages. Value: (source, message) pairs of video, and (source, JSON) pairs of records."""
+"""Kind of the messages. Value: (source, messages, lost packets) of each video, (source, JSON) pairs of records, and the
+number of lost records."""
 
-_MAX_RECORDS = 2000
-_GATHER_S = 0.02
+_TURN_S = 0.05
 """What arrives meanwhile is one message: its cost for both processes is that of a message, not of its frames."""
 
 
 class RemoteLive(LiveDemand):
-    """The hub of a worker process: it sends video and records to the parent, from its own thread.
+    """The hub of a worker process: it makes video and records and sends them to the parent, from its own thread.
 
-    While the parent receives nothing, video is dropped up to a keyframe, as for a slow viewer.
+    While the parent receives nothing, packets and results wait where they are, up to a limit.
 
     Args:
         send: sends a message of a kind to the parent, such as `ParentConnection.send`; it may wait.
@@ -32,28 +31,19 @@ class RemoteLive(LiveDemand):
     def __init__(self, send: Callable[[str, Any], None]) -> None:
         super().__init__()
         self._send = send
-        self._videos: dict[str, FragmentQueue] = {}
-        self._records: deque[tuple[str, bytes]] = deque(maxlen=_MAX_RECORDS)
         self._changed, self._closed = threading.Condition(), False
         self._thread = start("live", self._deliver)
 
-    def put(self, source: str, message: LiveMessage) -> None:
-        """See `LiveReceiver.put`."""
+    def order(self, source: str, wish: LiveWish) -> None:
+        """See `LiveDemand.order`."""
         with self._changed:
-            self._videos.setdefault(source, FragmentQueue()).put(message)
-            self._changed.notify()
-
-    def put_records(self, records: Sequence[tuple[str, bytes]]) -> None:
-        """See `LiveReceiver.put_records`."""
-        with self._changed:
-            self._records.extend(records)
+            super().order(source, wish)
             self._changed.notify()
 
     def forget(self, source: str) -> None:
         """Forget a removed source."""
-        super().forget(source)
         with self._changed:
-            self._videos.pop(source, None)
+            super().forget(source)
 
     def close(self) -> None:
         """End the thread; what waits is dropped."""
@@ -62,17 +52,23 @@ class RemoteLive(LiveDemand):
             self._changed.notify()
         self._thread.join()
 
+    def _wanted(self) -> bool:
+        now_s = time.monotonic()
+        return any(now_s < max(one.video_until_s, one.records_until_s) for one in self._wishes.values())
+
     def _deliver(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._records or any(map(len, self._videos.values())))
+                self._changed.wait_for(lambda: self._closed or self._wanted())
                 if self._closed:
                     return
-                video = [(source, one) for source, queue in self._videos.items() for one in queue.take()]
-                records = list(self._records)
-                self._records.clear()
-            self._send(LIVE, (video, records))
-            time.sleep(_GATHER_S)
+                sources = [source for source in self._wishes if self.viewed(source)]
+            video = [(source, *self.make_video(source)) for source in sources]
+            video = [(source, made, dropped) for source, made, dropped in video if made or dropped]
+            records, lost = self.make_records()
+            if video or records or lost:
+                self._send(LIVE, (video, records, lost))
+            time.sleep(_TURN_S)
 
 
 class LiveRelay:
@@ -92,9 +88,9 @@ class LiveRelay:
         """Process a message of a worker if it is of a `RemoteLive`; return whether it is."""
         if kind != LIVE:
             return False
-        video, records = value
-        for source, message in video:
-            self._hub.put(source, message)
-        if records:
-            self._hub.put_records(records)
+        video, records, lost = value
+        for source, messages, dropped in video:
+            self._hub.put(source, messages, dropped)
+        if records or lost:
+            self._hub.put_records(records, lost)
         return True

@@ -18,15 +18,15 @@ import numpy as np
 from streamkit.config.checks.hiding import frame_ancestors, hiding
 from streamkit.config.graph import build
 from streamkit.config.plan import DECODE, Config, Graph, Node, RunOptions, StageConfig, stages_above
-from streamkit.core.data import Batch, Detections, Event, Frame, array_module
+from streamkit.core.data import Batch, Event, Frame, array_module
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
-from streamkit.core.records import as_json, batch_lines, frame_record
 from streamkit.core.stage import BatchStage, Sink
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.io.still_images import jpeg
 from streamkit.runtime.execution.graph_outputs import FrameListener
 from streamkit.runtime.preview.demand import PreviewReceiver
+from streamkit.runtime.preview.record_queue import RecordQueue
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +69,11 @@ class Preview(BatchStage, name="preview"):
         self._warn = LogOnce(logger.warning)
 
     def open(self) -> None:
-        """Prepare the glyphs for drawing."""
+        """Prepare the glyphs for drawing, and the records for viewers."""
         from streamkit.ops.glyphs import Atlas
 
         self._atlas = Atlas()
+        self._records = RecordQueue(self.gallery.live)
 
     def process(self, batch: Batch) -> Batch:
         """Pass the batch on unchanged; an error while making an image never affects a frame."""
@@ -98,22 +99,8 @@ class Preview(BatchStage, name="preview"):
             gallery.add_events(frame.time_s or time.time(), self._stage_events(frame), made.get(row))
         for frame in batch.failed:
             gallery.add_events(frame.time_s or time.time(), self._stage_events(frame), None)
-        self._send_records(batch)
+        self._records.put(batch)
         return batch
-
-    def _send_records(self, batch: Batch) -> None:
-        live = self.gallery.live
-        rows = [row for row, frame in enumerate(batch.frames) if live.heard(frame.source)]
-        failed = [frame for frame in batch.failed if live.heard(frame.source)]
-        if not rows and not failed:
-            return
-        try:
-            made = live_records(batch, rows, failed)
-        except Exception as error:
-            self.context.counters.add("live records failed")
-            self._warn(f"preview: a record for the web page cannot be made: {describe(error)}")
-            return
-        live.put_records(made)
 
     def _stage_events(self, frame: Frame) -> list[Event]:
         return [event for event in frame.events if event.stage not in self.sinks]
@@ -148,44 +135,6 @@ class Preview(BatchStage, name="preview"):
             own = [table[table.batch_row == row] for table in tables]
             made[row] = jpeg(draw_small(image[0], own, (frame.width, frame.height), self._atlas), _QUALITY)
         return made
-
-
-def live_records(batch: Batch, rows: list[int], failed: list[Frame]) -> list[tuple[str, bytes]]:
-    """Records of frames as JSON for viewers, each with its source.
-
-    They have `shapes`, the lines and zones shown on the frame, and `skipped`, the detectors that did not search it:
-    their objects of the frame before are still the latest.
-
-    Args:
-        batch: the batch.
-        rows: the rows of frames in `batch.frames`.
-        failed: frames of `batch.failed`; their records have no objects.
-    """
-    made: list[tuple[str, bytes]] = []
-    if rows:
-        own = Batch(batch.frames, tables={name: _drawable(batch.table(name)) for name in batch.tables})
-        own = own if len(rows) == len(batch.frames) else own.take(rows)
-        made = [
-            (frame.source, _with_shapes(frame, text[:-1]))
-            for frame, text in zip(own.frames, batch_lines(own), strict=True)
-        ]
-    return made + [(frame.source, _with_shapes(frame, as_json(frame_record(frame, [])))) for frame in failed]
-
-
-def _drawable(table: Detections) -> Detections:
-    """The table with its embeddings kept out of records: they are long, and cannot be drawn."""
-    return table.with_columns(private=table.private | {"embedding"}) if "embedding" in table.extra else table
-
-
-def _with_shapes(frame: Frame, text: bytes) -> bytes:
-    """The JSON of a frame's record with `shapes` and `skipped`."""
-    shapes = [
-        {"name": name, "text": one.text, "closed": one.closed, "units": one.units, "points": one.points}
-        for name, one in frame.shown.items()
-        if one.class_id is None
-    ]
-    skipped = sorted(frame._state.skipped_detectors)
-    return b"%b,%b" % (text[:-1], as_json({"shapes": shapes, "skipped": skipped})[1:])
 
 
 def preview_graph(

@@ -3,16 +3,16 @@
 import { Trouble, get } from "./api.js";
 import { $, ago, number, say, text, why } from "./dom.js";
 import { showEvents } from "./events.js";
-import { begin as beginRouting, update } from "./router.js";
+import { begin as beginRouting, everyMs, update } from "./router.js";
 import { begin } from "./session.js";
 import { fill, t } from "./strings.js";
 import { showSources } from "./wall.js";
 
 /** @typedef {import("./types").Status} Status */
 
-const EVERY_MS = 1000, SLOWEST_MS = 5000;
+const SLOWEST_MS = 5000;
 
-let wait = EVERY_MS, last = -1, known = false, routed = false;
+let wait = everyMs(), last = -1, known = false, routed = false;
 /** @type {number | null} */
 let started = null; // when the server ceased to respond
 
@@ -88,7 +88,7 @@ async function tick() {
         $("away").hidden = true;
         document.body.classList.remove("gone");
       }
-      wait = EVERY_MS;
+      wait = everyMs();
     } catch (trouble) {
       away(trouble);
       wait = Math.min(SLOWEST_MS, wait * 1.5);

@@ -71,6 +71,9 @@ export function update(now) {
   opened?.update?.(now);
 }
 
+// How often the view that is open needs the state, in milliseconds.
+export const everyMs = () => opened?.everyMs ?? 1000;
+
 export function begin() {
   $("views").append(...VIEWS.map((view) => make("li", {}, make("a", { href: address(view.name), "data-view": view.name },
     icon(view.name), make("span", {}, view.title)))));

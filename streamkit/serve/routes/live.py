@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import anyio
@@ -14,7 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.live import Watchers
-from streamkit.serve.live_sockets import send_records, send_video
+from streamkit.serve.live_sockets import VideoChoice, send_records, send_videos
 from streamkit.serve.routes.common import error_reply
 
 _CLOSES_S = 0.1
@@ -23,15 +23,11 @@ _CLOSES_S = 0.1
 def add_live(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
     """Add the WebSockets of live video and records; OpenAPI does not describe WebSockets, docs/serving-live.md does."""
 
-    @api.websocket("/sources/{id:path}/live.mp4")
-    async def video(id: str, socket: WebSocket) -> None:  # noqa: A002
-        """The source's own video as fragmented MP4, for Media Source Extensions."""
-        try:
-            engine.check_video(id)
-            with _admitted(watchers):
-                await _serve(socket, lambda: send_video(engine, id, socket))
-        except RequestRejected as error:
-            await refuse(socket, error)
+    @api.websocket("/videos")
+    async def videos(socket: WebSocket) -> None:
+        """The videos of the sources that the client names, as fragmented MP4 for Media Source Extensions."""
+        choice = VideoChoice()
+        await serve(socket, lambda: send_videos(engine, watchers, choice, socket), choice.read)
 
     @api.websocket("/records")
     async def records(
@@ -43,7 +39,7 @@ def add_live(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
                 engine.state(id_)
             with _admitted(watchers):
                 ids = frozenset(source) if source else None
-                await _serve(socket, lambda: send_records(engine, ids, socket, batch=batch))
+                await serve(socket, lambda: send_records(engine, ids, socket, batch=batch))
         except RequestRejected as error:
             await refuse(socket, error)
 
@@ -57,25 +53,38 @@ def _admitted(watchers: Watchers) -> Iterator[None]:
         watchers.release()
 
 
-async def _serve(socket: WebSocket, send: Callable[[], Awaitable[Any]]) -> None:
-    """Accept a client, and send to it until `send` is done or the client leaves."""
+async def serve(
+    socket: WebSocket, send: Callable[[], Awaitable[Any]], received: Callable[[str], None] = lambda text: None
+) -> None:
+    """Accept a client, and send to it until `send` is done or the client leaves.
+
+    Args:
+        socket: the client.
+        send: sends to it.
+        received: called with each text that it sends; raises ValueError, with the reason, to close the connection.
+    """
     await socket.accept()
 
-    async def leaves() -> None:
-        while (await socket.receive())["type"] != "websocket.disconnect":
-            pass
+    async def receives() -> None:
+        while (message := await socket.receive())["type"] != "websocket.disconnect":
+            try:
+                received(message.get("text") or "")
+            except ValueError as error:
+                with suppress(WebSocketDisconnect, RuntimeError, OSError):
+                    await socket.close(1008, str(error))
+                break
         group.cancel_scope.cancel()
 
     async def sends() -> None:
         try:
             await send()
             await socket.close(1001)
-        except (WebSocketDisconnect, RuntimeError, OSError, TimeoutError):  # it left, or reads nothing
+        except* (WebSocketDisconnect, RuntimeError, OSError):  # it left, or reads nothing
             pass
         group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(leaves)
+        group.start_soon(receives)
         group.start_soon(sends)
 
 

@@ -49,7 +49,7 @@ class CropModelBase(Composite):
         else:
             select = CompositePart("select", SelectObjects, {"of": of, **pick_options(self, _SELECT)})
         fetch = CompositePart("postprocess", FetchVectors, {"model": self.model})
-        return network_parts(self, [select], [fetch, keep], ("batch",))
+        return network_parts(self, [select], [fetch, keep], ("batch",), few_rows=of is not None and self.every > 0)
 
 
 @stage("classify", reads="pixels", writes="attributes")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from streamkit.core.batch_buckets import sizes, steps
+from streamkit.core.batch_buckets import steps
 from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch
 from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
@@ -22,7 +22,7 @@ from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.onnxruntime_package import need_onnxruntime
 from streamkit.models.session import Session, on_this_stream
 from streamkit.models.tensorrt import EXPERIMENTAL
-from streamkit.stages.inference.preprocess import Preprocess
+from streamkit.stages.inference.preprocess import FewRows, Preprocess, run_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class Infer(BatchStage):
     threads: Threads = None
     cuda_graph: CudaGraph = False
     batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
+    few_rows: FewRows = False
 
     def probe(self) -> None:
         """Check that ONNX Runtime is installed."""
@@ -66,7 +67,7 @@ class Infer(BatchStage):
         """
         self._card = check_model(self.model)
         device, at_once = self.context.device, self.context.runtime.future.at_once
-        self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, device)
+        self._sizes = run_sizes(self.context, self.batch, self.few_rows)
         self._family = family_of(self._card)
         self._tuned: Future[Session] | None = None
         if "tensorrt" in self.providers:
@@ -172,8 +173,9 @@ class Infer(BatchStage):
 
 
 def network_parts(
-    stage: Any, select: list[CompositePart], results: list[CompositePart], shared: tuple[str, ...] = ()
-) -> list[CompositePart]:
+    stage: Any, select: list[CompositePart], results: list[CompositePart], shared: tuple[str, ...] = (),
+    few_rows: bool = False,
+) -> list[CompositePart]:  # fmt: skip
     """Return the parts of a composite: `select`, then `preprocess` and `infer` with its options, then `results`.
 
     Args:
@@ -181,11 +183,13 @@ def network_parts(
         select: the parts that choose what the network runs on.
         results: the parts that decode and apply the outputs.
         shared: further options of both `preprocess` and `infer`, such as `batch`.
+        few_rows: whether rows come few at a time, as the crops of tracks do.
     """
+    both = {**pick_options(stage, ("model", *shared)), **({"few_rows": True} if few_rows else {})}
     return [
         *select,
-        CompositePart("preprocess", Preprocess, pick_options(stage, ("model", *shared))),
-        CompositePart("infer", Infer, pick_options(stage, ("model", "providers", "threads", "cuda_graph", *shared))),
+        CompositePart("preprocess", Preprocess, both),
+        CompositePart("infer", Infer, {**both, **pick_options(stage, ("providers", "threads", "cuda_graph"))}),
         *results,
     ]
 

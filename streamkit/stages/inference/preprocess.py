@@ -7,12 +7,28 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from streamkit.core.batch_buckets import sizes, steps
+from streamkit.core.batch_buckets import FEW, sizes, steps
 from streamkit.core.crops import LazyRows
 from streamkit.core.data import Array, Batch, Frame
-from streamkit.core.stage import BatchStage, Count, stage
+from streamkit.core.stage import BatchStage, Context, Count, stage
 from streamkit.models.card_option import Model
 from streamkit.models.network import check_model
+
+FewRows = Annotated[bool, "rows come few at a time: many live sources then tune one small size of a run only."]
+
+
+def run_sizes(context: Context, largest: int | None, few_rows: bool) -> tuple[int, ...]:
+    """The sizes of a run of a network, ascending.
+
+    Args:
+        context: of the stage.
+        largest: maximum number of rows; None for the pipeline's batch.
+        few_rows: whether rows come few at a time, as the crops of tracks do.
+    """
+    device = context.device
+    if few_rows and device.kind == "cuda" and context.runtime.live:
+        return (min(FEW, largest or FEW),)
+    return context.batch_sizes if largest is None else sizes(largest, device)
 
 
 @stage("preprocess", reads="pixels", writes="tensor", warms_up=True)
@@ -25,11 +41,12 @@ class Preprocess(BatchStage):
 
     model: Annotated[Model, "the model card; its `input` describes the tensor."]
     batch: Annotated[Count | None, "rows of one run, for stages on parts of frames; by default the pipeline's."] = None
+    few_rows: FewRows = False
 
     def open(self) -> None:
         """Read the input's shape and type from the network's file."""
         self._spec = check_model(self.model).input
-        self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, self.context.device)
+        self._sizes = run_sizes(self.context, self.batch, self.few_rows)
 
     def process(self, batch: Batch) -> Batch:
         """Set `batch.tensor` and `batch.geometry`."""

@@ -86,3 +86,11 @@ def test_files_read_at_once_and_batches_ahead(monkeypatch):
     monkeypatch.setattr(sizes, "cores", lambda: 1)
     assert sizes.files_at_once(CPU) == 4
     assert (sizes.batches_ahead(CPU), sizes.batches_ahead(GPU)) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("largest", "expected", "size"),
+    [(64, 55.2, 56), (64, 48, 48), (64, 48.1, 56), (64, 61, 64), (64, 300, 64), (64, 0.5, 8), (50, 49, 50), (4, 3, 4)],
+)
+def test_a_batch_of_live_sources_is_padded_by_seven_rows_at_most(largest: int, expected: float, size: int) -> None:
+    assert sizes.live_batch_size(largest, expected) == size

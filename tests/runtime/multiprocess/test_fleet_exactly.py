@@ -18,6 +18,7 @@ from streamkit.core.data import Frame
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
 from streamkit.core.stage import Collecting, Sink, default_registry, stage
 from streamkit.core.tracing import Spans
+from streamkit.media.nv_sessions import SessionKey, SessionSample
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.multiprocess import fleet as module
 from streamkit.runtime.multiprocess.children import SupervisedWorker
@@ -363,6 +364,20 @@ def test_a_worker_whose_gpu_work_does_not_end_is_killed_after_that_work(
     assert played.logged[:2] == [
         failure, f"{failure}: its sources restart in another process (a, c); 0 frames are lost"
     ]  # fmt: skip
+
+
+def test_the_gpu_work_of_a_silent_worker_is_terminated_before_it_is_killed(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(WorkerHandle, "overdue", lambda worker, now_s: "hangs" if worker.number == 0 else None)
+    monkeypatch.setattr(Process, "kill", lambda process: (done.append("killed"), process.die()))
+    played.begin = lambda made: made.say("ready")
+    played.fleet._mps = SimpleNamespace(  # type: ignore[assignment]
+        terminate_client=done.append, environment={}, close=lambda: None
+    )
+    assert played.fleet.run() == 0
+    assert done == [70_000, "killed"]
 
 
 def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: Played) -> None:
@@ -867,3 +882,51 @@ def test_several_shares_are_a_fleet() -> None:
     assert isinstance(made, WorkerFleet)
     assert (made.limit, made._path, made._set) == (4, Path("p.yaml"), {"a": "1"})
     assert [(worker.device, made.sources.of(worker)) for worker in made._workers] == [("cpu", ["s0"]), ("cpu", ["s1"])]
+
+
+KEY = SessionKey(0, "hevc", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
+LARGE = KEY._replace(width=3840, height=2160)
+
+
+def test_a_spare_process_needs_what_any_one_process_uses() -> None:
+    by_process = [
+        {KEY: SessionSample(KEY, b"key frame", 5), LARGE: SessionSample(LARGE, b"large", 1)},
+        {KEY: SessionSample(KEY, b"key frame", 4), LARGE: SessionSample(LARGE, b"large", 2)},
+        {},
+    ]
+    wanted = [SessionSample(KEY, b"key frame", 5), SessionSample(LARGE, b"large", 2)]
+    assert module._largest_needs(by_process, 9) == wanted
+    assert module._largest_needs(by_process, 6) == [wanted[0], wanted[1]._replace(number=1)]
+    assert module._largest_needs(by_process, 5) == wanted[:1]
+    assert module._largest_needs(by_process, 0) == module._largest_needs(by_process, -9) == []
+
+
+def test_sessions_are_made_ahead_once_those_in_use_do_not_change(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet, now_s, sent = played.fleet, [100.0], []
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    spare = fleet._workers[0]
+    spare.spare, spare.expected_live, spare.ready, fleet.ready = True, 3, True, True
+    monkeypatch.setattr(WorkerHandle, "send", lambda worker, *order: sent.append((worker, *order)))
+    other = fleet._workers[1]
+    fleet._keep_sessions_ready()
+    assert sent == []
+    fleet._handle(other, "sessions", [SessionSample(KEY, b"key frame", 1)])
+    fleet._handle(other, "sessions", [SessionSample(KEY, b"", 4)])
+    now_s[0] += 4.9
+    fleet._keep_sessions_ready()
+    assert sent == []
+    now_s[0] += 0.2
+    fleet._keep_sessions_ready()
+    fleet._keep_sessions_ready()
+    assert sent == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 3)])]
+    fleet._handle(spare, "session", None)
+    assert fleet.sessions_ahead == 1
+    monkeypatch.setattr(module, "_NVDEC_SESSIONS", 6)
+    fleet._handle(other, "sessions", [SessionSample(KEY, b"", 5)])
+    now_s[0] += 5.1
+    fleet._keep_sessions_ready()
+    assert sent[1:] == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 1)])]
+    spare.spare = False
+    assert fleet.sessions_ahead == 0

@@ -13,6 +13,8 @@ import pytest
 
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
+from streamkit.media import nv_sessions
+from streamkit.media.nv_sessions import SessionKey, SessionSample
 from streamkit.runtime.multiprocess import worker as module
 from streamkit.runtime.multiprocess.children import ParentConnection
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink, unpack
@@ -84,6 +86,14 @@ def orders_of(*ids: str) -> tuple[SourceOrder, ...]:
     return tuple(SourceOrder(id_, number) for number, id_ in enumerate(ids, 1))
 
 
+@pytest.fixture(autouse=True)
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[SessionSample]:
+    """The NVDEC sessions in use, none at first."""
+    found: list[SessionSample] = []
+    monkeypatch.setattr(nv_sessions, "samples", lambda: list(found))
+    return found
+
+
 @pytest.fixture
 def made(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
     here, there = Pipe(duplex=False)
@@ -120,7 +130,7 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     here, there = Pipe(duplex=False)
     link.waiting.put(("go", None))
     begun(link, job_of(path, limit=3, part=(1, 2)), there)
-    assert (every, pinned) == ([0.5], [("cpu", 1, 2)])
+    assert (every, pinned) == ([0.5, 0.5], [("cpu", 1, 2)])
     assert link.kinds("report") == ["ready", "end"]
     assert link.sent[-1] == ("end", 0)
     (kind, report) = link.sent[-2]
@@ -393,14 +403,39 @@ def test_work_that_the_gpu_does_not_finish_is_told_once_the_process_runs(made: A
         SimpleNamespace(stuck_s=lambda now_s: 0.0),
         SimpleNamespace(stuck_s=lambda now_s: stuck_s[0]),
     ]
-    running.send_report()
-    assert link.kinds() == ["report"]  # the network may be tuned
+    running.check_device()
+    assert link.sent == []  # the network may be tuned
     running.ready = True
-    running.send_report()
-    assert link.sent[2:] == [("hangs", "has not finished work on its GPU for 30 s (watchdog) and was killed")]
+    running.check_device()
+    hangs = ("hangs", "has not finished work on its GPU for 30 s (watchdog) and was killed")
+    assert link.sent == [hangs]
     stuck_s[0] = 30.0
+    running.check_device()
     running.send_report()
-    assert link.kinds("report") == ["hangs"]
+    assert link.kinds() == ["hangs", "report"]
+
+
+def test_a_check_of_the_gpu_that_does_not_return_is_told_with_the_reports(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, link = made
+    now_s = [100.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    told: list[str] = []
+
+    def blocked(_: float) -> float:
+        for later_s in (130.0, 130.5):
+            now_s[0] = later_s
+            running.send_report()
+            told.append(link.kinds()[-1])
+        return 0.0
+
+    running.ready, running._lane_devices = True, [SimpleNamespace(stuck_s=blocked)]
+    running.check_device()
+    assert told == ["report", "hangs"]
+    now_s[0] = 200.0
+    running.send_report()
+    assert link.kinds() == ["report", "report", "hangs", "report"]
 
 
 def test_a_process_without_work_ends_too_if_it_has_lost_its_gpu(made: Any) -> None:
@@ -413,6 +448,67 @@ def test_a_process_without_work_ends_too_if_it_has_lost_its_gpu(made: Any) -> No
     failed: list[BaseException] = []
     running.ready, running.fail = True, failed.append
     running._lane_devices = [SimpleNamespace(stuck_s=lost)]
-    running.send_report()
-    running.send_report()
+    running.check_device()
+    running.check_device()
     assert [str(error) for error in failed] == ["cudaErrorMpsClientTerminated: the client was terminated"]
+
+
+KEY = SessionKey(0, "hevc", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
+
+
+def test_the_sessions_in_use_are_sent_when_they_change_and_each_packet_once(
+    made: Any, sessions: list[SessionSample]
+) -> None:
+    running, link = made
+    other = KEY._replace(codec="h264")
+    running.send_report()
+    sessions += [SessionSample(KEY, b"key frame", 1)]
+    running.send_report()
+    running.send_report()
+    sessions[:] = [SessionSample(KEY, b"key frame", 2), SessionSample(other, b"another", 1)]
+    running.send_report()
+    sessions.clear()
+    running.send_report()
+    assert [value for kind, value in link.sent if kind == "sessions"] == [
+        [SessionSample(KEY, b"key frame", 1)],
+        [SessionSample(KEY, b"", 2), SessionSample(other, b"another", 1)],
+        [],
+    ]
+
+
+def test_a_spare_process_makes_sessions_until_it_has_enough_or_gets_a_source(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, link = made
+    asked: list[bytes] = []
+
+    def make_ahead(sample: SessionSample, nvc: Any) -> bool:
+        asked.append(sample.packet)
+        if sample.packet == b"second" and len(asked) == 5:
+            running._has_sources.set()
+        return asked.count(sample.packet) <= sample.number
+
+    monkeypatch.setattr(module, "_SESSION_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "nv_module", object)
+    monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
+    running._make_sessions([SessionSample(KEY, b"first", 2), SessionSample(KEY, b"second", 9)])
+    assert asked == [b"first"] * 3 + [b"second"] * 2
+    assert link.kinds() == ["session"] * 4
+
+
+def test_a_gpu_without_room_for_sessions_keeps_none_ready(
+    made: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    running, link = made
+    cleared: list[bool] = []
+
+    def make_ahead(sample: SessionSample, nvc: Any) -> bool:
+        raise RuntimeError("cuvidCreateDecoder returned error 2")
+
+    monkeypatch.setattr(module, "_SESSION_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "nv_module", object)
+    monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
+    monkeypatch.setattr(nv_sessions, "clear", lambda: cleared.append(True))
+    running._make_sessions([SessionSample(KEY, b"first", 2)])
+    assert (cleared, link.sent) == ([True], [])
+    assert "the spare process keeps no decoders ready: " in caplog.text

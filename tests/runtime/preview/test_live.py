@@ -91,22 +91,22 @@ def test_each_viewer_begins_with_a_keyframe_and_gets_what_follows():
     with hub.view("gate") as first:
         generation = hub.viewed("gate")
         assert generation
-        hub.put("gate", fragment(0))
+        hub.put("gate", [fragment(0)])
         assert first.take() == ([], []), "nothing without a start"
-        hub.put("gate", start(generation))
+        hub.put("gate", [start(generation)])
         for number in range(10, 15):
-            hub.put("gate", fragment(number))
-        hub.put("gate", LiveOffset(0.2, 5.0))
+            hub.put("gate", [fragment(number)])
+        hub.put("gate", [LiveOffset(0.2, 5.0)])
         messages, _ = first.take()
         assert messages[0] == start(generation)
         assert numbers(messages) == [10, 11, 12, 13, 14]
         with hub.view("gate") as second:
             assert hub.viewed("gate") == generation, "the video goes on"
-            hub.put("gate", fragment(15))
+            hub.put("gate", [fragment(15)])
             messages, _ = second.take()
             assert messages[:2] == [start(generation), LiveOffset(0.2, 5.0)]
             assert numbers(messages) == [10, 11, 12, 13, 14, 15]
-        hub.put("gate", fragment(20))
+        hub.put("gate", [fragment(20)])
         with hub.view("gate") as third:
             messages, _ = third.take()
             assert messages[0] == start(generation, offset_s=5.0)
@@ -119,12 +119,12 @@ def test_who_comes_after_all_have_left_gets_a_new_video_and_nothing_of_the_old()
     hub = LiveHub()
     with hub.view("gate"):
         before = hub.viewed("gate")
-        hub.put("gate", start(before))
-    hub.put("gate", fragment(0))  # while it is still wanted
+        hub.put("gate", [start(before)])
+    hub.put("gate", [fragment(0)])  # while it is still wanted
     with hub.view("gate") as viewer:
         assert hub.viewed("gate") != before
-        hub.put("gate", fragment(10))
-        hub.put("gate", start(before))
+        hub.put("gate", [fragment(10)])
+        hub.put("gate", [start(before)])
         assert viewer.take() == ([], [])
 
 
@@ -133,11 +133,11 @@ def test_a_gop_that_is_too_large_is_not_kept_for_later_viewers(monkeypatch):
 
     hub = LiveHub()
     with hub.view("gate"):
-        hub.put("gate", start(hub.viewed("gate")))
+        hub.put("gate", [start(hub.viewed("gate"))])
         for number in range(100, 109):
-            hub.put("gate", fragment(number))
+            hub.put("gate", [fragment(number)])
         with hub.view("gate") as late:
-            hub.put("gate", fragment(110))
+            hub.put("gate", [fragment(110)])
             messages, _ = late.take()
             assert numbers(messages) == [110]
 
@@ -177,6 +177,21 @@ def test_listeners_get_the_records_of_their_sources_and_lose_the_oldest(monkeypa
 # ------------------------------------------------------------------------------------------------------ two processes
 
 
+class Packets:
+    """The packets of a source, of which each becomes a message; and results, of which each becomes a record."""
+
+    def __init__(self):
+        self.waiting, self.results = [], []
+
+    def make_video(self):
+        made, self.waiting = self.waiting, []
+        return made, 0
+
+    def make_records(self):
+        made, self.results = self.results, []
+        return made, 0
+
+
 class Parent:
     """The pipe to the parent, and the hub there; `hang` makes the parent receive nothing."""
 
@@ -184,6 +199,9 @@ class Parent:
         self.hub, self.hangs, self.waits = LiveHub(), False, False
         self.remote = RemoteLive(self.send)
         self.relay = LiveRelay(self.hub, self.remote.order)
+        self.packets = Packets()
+        self.remote.attach("gate", self.packets)
+        self.remote.attach_records(self.packets)
 
     def send(self, kind, value):
         while self.hangs:
@@ -210,37 +228,55 @@ def test_a_wish_reaches_the_worker_and_its_video_and_records_the_viewers():
         one.hub.request_records("gate")
         assert one.remote.heard("gate")
         assert one.remote.viewed("gate") == generation
-        one.remote.put("gate", start(generation))
-        one.remote.put("gate", fragment(0))
-        one.remote.put_records([("gate", b"{}")])
-        got = []
+        one.packets.waiting = [start(generation), fragment(0)]
+        one.packets.results = [("gate", b"{}")]
+        got, records = [], []
         until(lambda: got.extend(viewer.take()[0]) or len(got) == 2)
         assert got == [start(generation), fragment(0)]
-        assert listener.take()[1] == [b"{}"]
+        until(lambda: records.extend(listener.take()[1]) or records)
+        assert records == [b"{}"]
         one.remote.forget("gate")
         assert not one.remote.viewed("gate")
 
 
-def test_a_parent_that_hangs_delays_no_source_and_its_video_goes_on_with_a_keyframe():
+def test_a_parent_that_hangs_is_waited_for_and_packets_wait_where_they_are_read():
     with parent() as one, one.hub.view("gate") as viewer:
         one.hangs = True
-        one.remote.put("gate", start(one.hub.viewed("gate")))
+        one.packets.waiting = [start(one.hub.viewed("gate"))]
         until(lambda: one.waits)
-        begun_s = time.monotonic()
-        for number in range(1000, 1000 + 3 * MAX_WAITING):
-            one.remote.put("gate", fragment(number, 50))
-        assert time.monotonic() - begun_s < 1
+        one.packets.waiting = [fragment(number) for number in range(3)]
+        one.packets.results = [("gate", b"{}")]
+        time.sleep(0.2)
+        assert len(one.packets.waiting) == 3, "none is taken which cannot be sent"
+        assert one.packets.results
         one.hangs = False
-        got, end = [], time.monotonic() + 2
-        while time.monotonic() < end:
-            got += numbers(viewer.take()[0])
-            time.sleep(0.01)
-        assert got[0] % 50 == 0
-        assert len(got) <= MAX_WAITING
-        assert got[-1] == 1000 + 3 * MAX_WAITING - 1
+        got = []
+        until(lambda: got.extend(viewer.take()[0]) or len(got) == 4)
+        assert numbers(got) == [0, 1, 2]
+
+
+def test_nothing_is_made_once_nobody_wants_it_and_of_a_source_that_is_gone(monkeypatch):
+    monkeypatch.setattr(module, "WANTED_FOR_S", 0.3)
+    with parent() as one:
+        with one.hub.view("gate"):
+            one.packets.waiting = [fragment(0)]
+            until(lambda: not one.packets.waiting)
+        until(lambda: not one.remote.viewed("gate"))
+        time.sleep(0.1)
+        one.packets.waiting = [fragment(1)]
+        time.sleep(0.2)
+        assert one.packets.waiting
+        one.packets = None
+        assert one.remote.make_video("gate") == one.remote.make_records() == ([], 0)
+
+
+def test_packets_and_results_that_a_worker_dropped_are_counted():
+    hub = LiveHub()
+    LiveRelay(hub, lambda source, wish: None).handle(LIVE, ([("gate", [], 3)], [], 2))
+    assert hub.lost == 5
 
 
 def test_other_messages_are_left_to_others():
     relay = LiveRelay(LiveHub(), lambda source, wish: None)
     assert not relay.handle("report", None)
-    assert relay.handle(LIVE, ([], []))
+    assert relay.handle(LIVE, ([], [], 0))

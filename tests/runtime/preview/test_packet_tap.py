@@ -8,7 +8,7 @@ from support import clips, coded
 from support.messages import collect
 
 from streamkit.media.ring import PacketRing
-from streamkit.runtime.preview.live import LiveFragment, LiveOffset, LiveStart
+from streamkit.runtime.preview.live import MAX_WAITING, LiveFragment, LiveOffset, LiveStart
 from streamkit.runtime.preview.packet_tap import PacketTap
 
 
@@ -22,9 +22,14 @@ class Live:
         assert source == "gate"
         return self.generation
 
-    def put(self, source, message):
+    def attach(self, source, packets):
         assert source == "gate"
-        self.got.append(message)
+        self.packets = packets
+
+    def make_video(self):
+        made, lost = self.packets.make_video()
+        self.got += made
+        return lost
 
     def of(self, kind):
         return [one for one in self.got if isinstance(one, kind)]
@@ -46,19 +51,25 @@ def path_fixture(tmp_path):
 
 
 def play(tap, path, *, frames=40, shift_s=0.0, live=False, blank=0):
-    """Pass a clip's packets as its source does; the first `blank` have no times, as a camera's."""
+    """Pass a clip's packets as its source does; the first `blank` have no times, as a camera's.
+
+    Video is made every ten packets.
+    """
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         tap.begin(stream, live=live)
         for number, packet in enumerate(one for one in container.demux(stream) if one.size):
             if number == frames:
-                return
+                break
             pts_s = float(packet.pts * stream.time_base)
             if number < blank:
                 packet.pts = packet.dts = None
             tap.put(packet)
             tap.packet_ref(pts_s)
             tap.passed(pts_s + shift_s)
+            if number % 10 == 0:
+                tap._live.make_video()
+    tap._live.make_video()
 
 
 def test_without_a_viewer_nothing_is_made_or_kept(path):
@@ -66,9 +77,14 @@ def test_without_a_viewer_nothing_is_made_or_kept(path):
     tap = PacketTap("gate", live)
     play(tap, path)
     assert live.got == []
-    assert tap._muxer is None
-    assert not tap._media
-    assert not tap._early
+    assert not len(tap._waiting)
+    live.generation = 1
+    play(tap, path, frames=15)
+    assert live.of(LiveFragment)
+    live.generation = 0
+    play(tap, path, frames=1)
+    assert not len(tap._waiting)
+    assert tap._video._muxer is None
 
 
 def test_a_video_begins_with_the_next_keyframe_and_knows_the_times_of_records(path):
@@ -82,6 +98,7 @@ def test_a_video_begins_with_the_next_keyframe_and_knows_the_times_of_records(pa
             tap.put(packet)
             tap.packet_ref(number / 25)
             tap.passed(number / 25 + 100)
+            live.make_video()
     (start,) = live.of(LiveStart)
     assert (start.generation, start.width, start.height) == (1, coded.WIDTH, coded.HEIGHT)
     assert start.offset_s == pytest.approx(100 + 20 / 25, abs=1e-4)
@@ -117,6 +134,7 @@ def test_a_connection_begins_with_a_keyframe(path, tmp_path):
         tap.begin(stream, live=True)
         for packet in [one for one in container.demux(stream) if one.size][7:]:
             tap.put(packet)
+    live.make_video()
     assert [number for _, number in live.pictures()] == [*range(5), *range(10, 39)]
 
 
@@ -166,3 +184,44 @@ def test_a_ring_gets_the_packets_as_well(path):
     assert len(ring.packets(0, 99)) == 40
     assert tap.packet_ref(20 / 25) == (ring, 20)
     assert PacketTap("gate", live).packet_ref(1.0) is None
+
+
+def test_while_no_video_is_made_packets_wait_up_to_a_limit_and_go_on_with_a_keyframe(path):
+    live = Live(1)
+    tap = PacketTap("gate", live)
+    play(tap, path, frames=5)
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        packets = [one for one in container.demux(stream) if one.size]
+        for turn in range(20):
+            tap.begin(stream)
+            for number, packet in enumerate(packets):
+                tap.put(packet)
+                tap.packet_ref(number / 25)
+                tap.passed(number / 25 + turn + number)  # a clock that is never right
+        assert len(tap._waiting) <= 3 * MAX_WAITING
+        lost = live.make_video()
+    assert lost >= 20 * 40 - MAX_WAITING
+    shown = live.pictures()
+    assert [number for _, number in shown[:5]] == list(range(5))
+    assert shown[5][1] % 10 == 0
+    assert len(shown) <= 5 + MAX_WAITING
+    times = [time for time, _ in shown]
+    assert times == sorted(set(times))
+
+
+def test_a_clock_that_the_camera_sets_gives_the_times_of_records_anew(path):
+    live = Live(1)
+    tap = PacketTap("gate", live)
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        tap.begin(stream)
+        for number, packet in enumerate(one for one in container.demux(stream) if one.size):
+            back = round(5 / stream.time_base) if number < 20 else 0
+            packet.pts, packet.dts = packet.pts + back, packet.dts + back
+            pts_s = float(packet.pts * stream.time_base)
+            tap.put(packet)
+            tap.packet_ref(pts_s)
+            tap.passed(pts_s + 7)
+    live.make_video()
+    assert live.of(LiveOffset) == [LiveOffset(0.0, 12.0), LiveOffset(0.8, 7.0)]

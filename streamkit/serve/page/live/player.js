@@ -1,6 +1,4 @@
-// Plays a source's own video from its WebSocket, a little behind the newest frame, and recovers from what may happen.
-
-import { path } from "../api.js";
+// Plays a source's own video, a little behind the newest frame, and recovers from what may happen.
 
 const LEAST_S = 0.12; // how far the picture is behind the newest fragment; less stalls at each late packet
 const MOST_S = 1.0; // how far it may be behind so that the records of slow pipelines come first
@@ -13,58 +11,60 @@ const AGAIN_MS = 1000, REFUSED_MS = 15000;
 export class Player {
   /**
    * @param {string} id
+   * @param {import("./videos.js").Videos} videos
    * @param {HTMLVideoElement} video
    * @param {(state: PlayerState, reason: string) => void} changed called when the state changes
    */
-  constructor(id, video, changed) {
+  constructor(id, videos, video, changed) {
     this.id = id;
+    this.videos = videos;
     this.video = video;
     this.changed = changed;
     /** @type {PlayerState} */
     this.state = "waiting";
     this.lag_s = 0; // by how much records come after their frames
-    /** @type {{ from_s: number, offset_s: number }[]} */
+    /** @type {import("./videos.js").Offset[]} */
     this.offsets = [];
-    /** @type {WebSocket | null} */
-    this.socket = null;
     /** @type {SourceBuffer | null} */
     this.buffer = null;
-    /** @type {ArrayBuffer[]} */
+    /** @type {Uint8Array[]} */
     this.queue = [];
     this.closed = false;
     this.stalled = 0;
     this.timer = setInterval(() => this.keepUp(), 100);
-    this.connect();
+    videos.want(id, this);
   }
 
-  connect() {
-    const address = new URL(path(this.id, "/live.mp4"), location.href);
-    address.protocol = address.protocol.replace("http", "ws");
-    const socket = this.socket = new WebSocket(address);
-    let opened = false;
-    socket.binaryType = "arraybuffer";
-    socket.onopen = () => { opened = true; };
-    socket.onmessage = ({ data }) => {
-      if (typeof data === "string") this.told(JSON.parse(data));
-      else {
-        this.queue.push(data);
-        this.append();
-      }
-    };
-    socket.onclose = () => {
-      if (this.closed || this.socket !== socket) return;
-      if (!opened) this.set("refused");
-      this.again = setTimeout(() => this.connect(), this.state === "refused" ? REFUSED_MS : AGAIN_MS);
-    };
+  /** @param {Uint8Array} data */
+  take(data) {
+    this.queue.push(data);
+    this.append();
   }
 
-  /** @param {{ start?: { mime: string, offset_s: number | null }, offset?: { from_s: number, offset_s: number }, error?: string }} message */
+  /** @param {import("./videos.js").Told} message */
   told({ start, offset, error }) {
-    if (error) {
-      this.set("refused", error);
-      this.socket?.close();
-    } else if (start) this.start(start.mime, start.offset_s);
+    if (error) this.refuse(error);
+    else if (start) this.start(start.mime, start.offset_s);
     else if (offset) this.offsets.push(offset);
+  }
+
+  // The connection is lost, or could not be opened; it will be again.
+  /** @param {boolean} opened */
+  away(opened) {
+    if (!opened) this.set("refused");
+  }
+
+  /** @param {string} reason */
+  refuse(reason) {
+    this.set("refused", reason);
+    this.beginAgain(REFUSED_MS);
+  }
+
+  /** @param {number} wait_ms */
+  beginAgain(wait_ms) {
+    this.videos.drop(this.id);
+    clearTimeout(this.again);
+    this.again = setTimeout(() => this.videos.want(this.id, this), wait_ms);
   }
 
   /**
@@ -74,8 +74,7 @@ export class Player {
    */
   start(mime, offset_s) {
     if (!("MediaSource" in window) || !MediaSource.isTypeSupported(mime)) {
-      this.set("refused", mime);
-      this.socket?.close();
+      this.refuse(mime);
       return;
     }
     this.offsets = offset_s === null ? [] : [{ from_s: -1, offset_s }];
@@ -98,10 +97,10 @@ export class Player {
     const { buffer, queue } = this;
     if (!buffer || buffer.updating || queue.length === 0) return;
     const whole = queue.length === 1 ? queue[0] : new Uint8Array(queue.reduce((sum, one) => sum + one.byteLength, 0));
-    if (whole instanceof Uint8Array) {
+    if (queue.length > 1) {
       let at = 0;
       for (const one of queue) {
-        whole.set(new Uint8Array(one), at);
+        whole.set(one, at);
         at += one.byteLength;
       }
     }
@@ -156,7 +155,7 @@ export class Player {
   restart() {
     this.buffer = null;
     this.set("waiting");
-    this.socket?.close();
+    this.beginAgain(AGAIN_MS);
   }
 
   /**
@@ -173,7 +172,7 @@ export class Player {
     this.closed = true;
     clearInterval(this.timer);
     clearTimeout(this.again);
-    this.socket?.close();
+    this.videos.drop(this.id);
     this.video.removeAttribute("src");
     this.video.load();
   }

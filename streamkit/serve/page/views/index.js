@@ -1,13 +1,13 @@
 // The views of the page by name, in the order of the navigation. `home` is the part of index.html that is there at first.
 //
-// A view's module exports `open(root, params)`, which fills `root` and returns { update?(state), close?() }: `update` is
-// called with each new state of the pipeline, `close` when the user leaves the view. `params` are those after `?` in the
-// address, as in #/events?source=gate.
+// A view's module exports `open(root, params)`, which fills `root` and returns { update?(state), close?(), everyMs? }:
+// `update` is called with each new state of the pipeline, `close` when the user leaves the view; `everyMs` is how often it
+// needs the state, unless once a second. `params` are those after `?` in the address, as in #/events?source=gate.
 
 import { t } from "../strings.js";
 
 /** @typedef {{ status: import("../types").Status, sources: import("../types").SourceView[] }} State */
-/** @typedef {{ update?: (state: State) => void, close?: () => void }} Opened */
+/** @typedef {{ update?: (state: State) => void, close?: () => void, everyMs?: number }} Opened */
 /** @typedef {{ open: (root: HTMLElement, params: URLSearchParams) => Opened }} ViewModule */
 /** @typedef {{ name: string, title: string, load: null | (() => Promise<ViewModule>) }} View */
 

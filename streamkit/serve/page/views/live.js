@@ -5,6 +5,7 @@ import { Overlay } from "../live/overlay.js";
 import { Player } from "../live/player.js";
 import { Records } from "../live/records.js";
 import { Stills } from "../live/stills.js";
+import { Videos } from "../live/videos.js";
 import { address } from "../router.js";
 import { askToken, signedIn } from "../session.js";
 import { t } from "../strings.js";
@@ -112,7 +113,7 @@ class Cell {
   update(source, hides) {
     this.source = source;
     const live = source.state === "running";
-    if (signedIn && source.packets && hides.length === 0) this.player ??= new Player(this.id, this.video, (state, why) => this.changed(state, why));
+    if (signedIn && source.packets && hides.length === 0) this.player ??= new Player(this.id, this.view.videos, this.video, (state, why) => this.changed(state, why));
     else this.stop();
     if (hides.length) this.reason = t("live.imagesHidden", { stages: hides.join(", ") });
     else if (!source.packets) this.reason = t("live.imagesOnly", { reason: t("live.noPackets") });
@@ -181,6 +182,7 @@ class LiveView {
     this.hides = [];
     this.records = new Records((record) => this.cells.get(record.source)?.arrived(record));
     this.stills = new Stills();
+    this.videos = new Videos();
     this.grid = make("ul", { class: "cells", "aria-label": t("live.wall") });
     this.none = make("p", { class: "empty", hidden: true }, t("live.none"), " ", make("a", { href: address("home") }, t("live.add")));
     /** @type {HTMLElement} */
@@ -285,6 +287,7 @@ class LiveView {
     this.sight.disconnect();
     for (const cell of this.cells.values()) cell.close();
     this.cells.clear();
+    this.videos.close();
     this.records.close();
     this.stills.close();
   }
@@ -294,5 +297,7 @@ class LiveView {
 export function open(root) {
   if (!document.getElementById("live-style")) document.head.append(make("link", { id: "live-style", rel: "stylesheet", href: "/page/views/live.css" }));
   const view = new LiveView(root);
-  return { update: (/** @type {import("./index.js").State} */ state) => view.update(state), close: () => view.close() };
+  return {
+    update: (/** @type {import("./index.js").State} */ state) => view.update(state), close: () => view.close(), everyMs: 2000,
+  };
 }
