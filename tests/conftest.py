@@ -24,6 +24,7 @@ from support.together import (  # noqa: F401  hooks
     pytest_unconfigure,
     pytest_xdist_make_scheduler,
 )
+from support.vlm_endpoint import vlm  # noqa: F401  fixture
 
 from streamkit.cli import common, main
 from streamkit.config.graph import build

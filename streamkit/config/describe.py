@@ -56,7 +56,7 @@ _ALSO_SOURCE = (
 )
 _BASES: dict[Any, str] = {
     float: "number", int: "whole number", str: "text", bool: "true | false", Path: "path", Any: "anything",
-    object: "anything", datetime: "day and time, such as 2026-03-02T23:00:00+01:00", Rate: "rate, such as 500/day",
+    object: "anything", datetime: "day and time, such as 2026-03-02T23:00:00+01:00", Rate: "rate, such as 20/min",
 }  # fmt: skip
 
 

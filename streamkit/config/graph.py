@@ -163,10 +163,11 @@ def _order(nodes: dict[str, Node], problems: list[Problem]) -> dict[str, Node]:
 
 
 def _sole_reader(graph: Graph, node: Node) -> bool:
-    """Whether no other branch reads the surfaces that come to `node`, and no sink above keeps them."""
+    """Whether no other branch reads the surfaces that come to `node`, and no stage above keeps them."""
     while node.inputs != [DECODE]:
         above = graph.nodes[node.inputs[0]]
-        if len(node.inputs) > 1 or len(above.readers) > 1 or issubclass(above.type, Sink):
+        keeps = issubclass(above.type, Sink) or above.type.spec.late_results
+        if len(node.inputs) > 1 or len(above.readers) > 1 or keeps:
             return False
         if "pixels" in above.type.spec.writes and not ships(above.type):
             return False  # a plugin may give several frames the same surface

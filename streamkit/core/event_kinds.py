@@ -247,6 +247,29 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         7,
     ),
     EventKind(
+        "answered",
+        "ask",
+        "The answer to a question about a track or a frame has come.",
+        {
+            "answer": "the answer by name",
+            "prompt": "the question",
+            "of": "what it is about: stage, kind and frame of the event, and pts_s",
+        },
+        {
+            "answer": {"injured": True, "why": "lies on the floor and does not move"},
+            "prompt": "Is this person injured?",
+            "label": "person",
+            "latency_s": 3.1,
+            "of": {"stage": "rule", "kind": "raised", "frame": 41, "pts_s": 1.64},
+        },
+        {
+            "label": "class of the object",
+            "latency_s": "seconds from the event to the answer",
+            "cached": "true for the answer to an earlier question about the same track",
+        },
+        7,
+    ),
+    EventKind(
         "manual",
         "record",
         "A clip is requested by the API or the page.",

@@ -217,6 +217,12 @@ def _collected(event: Event, data: Data) -> str:
     return f"an image of {what} at {event.source} was collected for labelling: {_words(data['reason'])}"
 
 
+def _answered(event: Event, data: Data) -> str:
+    whom = "the frame" if event.track_id is None else _who(event)
+    told = "; ".join(f"{_words(name)}: {plain(value)}" for name, value in data["answer"].items())
+    return f'{whom} at {event.source}, asked "{data["prompt"].strip()}": {told}'
+
+
 def _reconnected(event: Event, data: Data) -> str:
     cause = f" ({_words(data['cause'])})" if data.get("cause") else ""
     return f"the source {event.source} is connected again after {span_text(data['away_s'])}{cause}"
@@ -240,7 +246,8 @@ _SENTENCES: dict[str, Sentence] = {
     "crossed": _crossed, "counted": _counted, "entered": _entered, "left": _left, "loitering": _loitering,
     "overcrowded": _overcrowded, "cleared": _cleared, "occupancy": _occupancy, "raised": _raised, "met": _met,
     "parted": _parted, "speeding": _speeding, "slowed": _slowed, "changed": _changed, "wrong_way": _wrong_way,
-    "manual": _manual, "recorded": _recorded, "saved": _saved, "collected": _collected, "reconnected": _reconnected,
+    "manual": _manual, "recorded": _recorded, "saved": _saved, "collected": _collected, "answered": _answered,
+    "reconnected": _reconnected,
     "restarted": _restarted,
 }  # fmt: skip
 

@@ -29,7 +29,7 @@ from streamkit.core.logs import stage_log
 from streamkit.core.options import Option, check_names, options, summary
 from streamkit.core.retry import Retry
 from streamkit.core.stage_spec import StageSpec, declare
-from streamkit.core.tasks import Future, OrderedExecutor
+from streamkit.core.tasks import Background, Future, OrderedExecutor
 from streamkit.core.tracing import Spans
 from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds
 
@@ -64,6 +64,7 @@ class RuntimeContext:
         spans: records spans in the timeline of a run with `--profile`.
         executor: a source's executor for work that can run ahead of its turn.
         future: the class for work that need not be complete when the first frame arrives.
+        background: the class for work for which the pipeline never waits, such as requests to a server.
         live: whether many live sources wait until the networks are tuned, seconds for each size of a run.
         on_packet: called by a source that `reads_packets` with each `av.Packet` first; may change bytes in place.
         packet_buffer: where a source that `reads_packets` puts each packet; None if nothing reads packets.
@@ -78,6 +79,7 @@ class RuntimeContext:
     spans: Spans = field(default_factory=Spans)
     executor: OrderedExecutor = field(default_factory=OrderedExecutor)
     future: type[Future[Any]] = Future
+    background: type[Background[Any, Any]] = Background
     live: bool = False
     on_packet: Callable[[Any], None] | None = None
     packet_buffer: PacketBuffer | None = None

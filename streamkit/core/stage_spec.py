@@ -46,6 +46,9 @@ class StageSpec:
             `FrameState.packet_ref`.
         may_drop: a sink with its own thread for each source. Frames that arrive while it is busy are dropped and
             counted; the pipeline never waits for it.
+        late_results: a stage whose results arrive after the frames they are about. The last frame of a file waits for
+            them: the runner polls its `settled(source)`, for at most `drain_timeout` seconds.
+        selects_events: the option `when` names events of stages above, as that of every sink does.
         on_demand: a sink whose method `trigger` starts an output on request.
         scope: `source` if the stage treats each source on its own, so that several processes may run it, each with a
             part of the sources; `pipeline` if it looks across sources, so that one process runs it, and all stages
@@ -77,6 +80,8 @@ class StageSpec:
     one_source: bool = False
     wants_packets: bool = False
     may_drop: bool = False
+    late_results: bool = False
+    selects_events: bool = False
     on_demand: bool = False
     scope: Literal["source", "pipeline"] | None = None
     built_in: bool = False

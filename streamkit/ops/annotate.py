@@ -24,6 +24,7 @@ from streamkit.ops.style import PALETTE, Style
 _OPAQUE = np.uint32(255 << 24)
 _OUTWARD = np.array([[-0.5], [0.5]])  # half a line lies outside the box
 _REGION, _SHAPE, _FILL, _MASK, _OUTLINE, _LINE, _DOT, _LABEL = range(8)  # from the bottom up
+_MAX_ANSWER = 32  # characters of an answer that is shown, with its name
 _ZONES = 5  # the palette's yellow: of lines and zones
 
 
@@ -237,8 +238,15 @@ def _texts(table: Detections, style: Style) -> list[list[str]]:
 
 
 def _attributes(found: Mapping[str, Any] | None) -> str:
-    """Return the labels of an object's attributes, each up to its first comma: class lists often have synonyms."""
-    return "" if not found else " ".join(one["label"].split(",")[0] for one in found.values())
+    """Return the labels of an object's attributes, each up to its first comma: class lists often have synonyms.
+
+    An attribute without a score is an answer: it is shown with its name, or not at all if it is long.
+    """
+    every = (found or {}).items()
+    labels = [one["label"].split(",")[0] for _, one in every if one.get("score", 1.0) is not None]
+    answers = [f"{name}: {one['label']}" for name, one in every if one.get("score", 1.0) is None]
+    short = ", ".join(text for text in answers if len(text) <= _MAX_ANSWER)
+    return " ".join([*labels, short] if short else labels)
 
 
 def separate_labels(labels: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:

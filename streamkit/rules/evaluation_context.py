@@ -252,9 +252,7 @@ class ContextBuilder:
         _, name, part = what
 
         def number(value: Any) -> float:
-            if not value or name not in value:
-                return np.nan
-            return value[name]["score"] if part == "score" else self.code.words[value[name][part]]
+            return self._number_of(value[name], part) if value and name in value else np.nan
 
         return table.extra("attributes", lambda values: np.array([number(one) for one in values], float), np.nan)
 
@@ -307,9 +305,13 @@ class ContextBuilder:
 
     def _attribute_number(self, frame: Frame, name: str, part: str) -> float:
         found = frame.facts.get("attributes", {}).get(name)
-        if found is None:
-            return np.nan
-        return float(found["score"]) if part == "score" else self.code.words[found["label"]]
+        return np.nan if found is None else self._number_of(found, part)
+
+    def _number_of(self, attribute: Mapping[str, Any], part: str) -> float:
+        """The number of a part of an attribute: its score, its label as a number, or the code of its label."""
+        if part == "score":
+            return np.nan if attribute["score"] is None else float(attribute["score"])
+        return float(attribute["label"]) if part == "number" else self.code.words[attribute["label"]]
 
     @staticmethod
     def _happened(what: Happening, frames: list[Frame]) -> Iterator[tuple[int, int | None, int]]:

@@ -50,6 +50,7 @@ class Scope:
         zones: by the id of their stage.
         events: the kinds of each stage's events; empty if unknown.
         attributes: the attributes of objects, and their possible values; likewise `facts` for whole frames.
+        numbers: the attributes whose labels are numbers.
         columns: further measurements of objects.
         ways: the directions, if a stage reports them.
         tracked: whether objects have tracks.
@@ -62,6 +63,7 @@ class Scope:
     events: dict[str, tuple[str, ...]] = field(default_factory=dict)
     attributes: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     facts: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    numbers: frozenset[str] = frozenset()
     columns: frozenset[str] = frozenset()
     ways: DirectionScope | None = None
     tracked: bool = True

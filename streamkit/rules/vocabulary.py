@@ -101,17 +101,19 @@ class DetectionVocabulary(Vocabulary):
         of_frame, first = known is self.above.facts, parts[0] if parts else ""
         if first not in known:
             whose, of = ("frames", "without") if of_frame else ("objects", "with")
-            way = f"; put a stage classify {of} of: above the rule"
+            way = f"; put a stage classify {of} of:, or ask, above the rule"
             raise checker.unknown(name.at, f"{whose} have no attribute {first!r}", first, known, way)
         if len(parts) > 2 or parts[1:] not in ((), ("label",), ("score",)):
             raise checker.wrong(name.at, f"an attribute has a label and a score; write {first}.label, not {name}")
         part = parts[1] if len(parts) > 1 else "label"
+        number = part == "score" or first in self.above.numbers
         key = f"{'frame' if of_frame else 'attributes'}.{first}" + (".score" if part == "score" else "")
+        part = "number" if number and part == "label" else part
         if of_frame:
             self.found.frames[key] = (first, part)
         else:
             self.found.objects[key] = ("attributes", first, part)
-        return Fact(key, RuleField(NUMBER) if part == "score" else RuleField(TEXT, known[first]), name.at, str(name))
+        return Fact(key, RuleField(NUMBER) if number else RuleField(TEXT, known[first]), name.at, str(name))
 
     def _label(self, label: str, at: int) -> Op:
         return Op("==", (self._object("label", TEXT, at, self.above.labels), Literal(label, at)), at)

@@ -42,12 +42,15 @@ MINIMAL = {
     "mail_from": "cameras@example.com",
     "to": "ops@example.com",
     "of": "detect",
+    "prompt": "'Is it red?'",
+    "answer": "{red: bool}",
 }
 # of the task that a stage is for
 CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning"}
 URLS = {
     "mqtt": "mqtt://h", "redis": "redis://h", "kafka": "kafka://h", "webhook": "http://127.0.0.1:1/x",
     "postgres": "postgres://h/x", "email": "smtp://h", "amqp": "amqp://h", "nats": "nats://h",
+    "ask": "http://127.0.0.1:1/v1",
 }  # fmt: skip
 PATHS = {
     "video": "out/x.mp4", "csv": "out/x.csv", "jsonl": "out/x.jsonl", "heatmap": "'out/{source}.png'",
@@ -65,7 +68,7 @@ ABOVE = {
     "track_id": "detect: {model: demo}\n  simple_track: {}",
 }
 # Stages that must be told of events, and what makes those.
-WHEN = {"snapshot": "door.crossed", "collect": "door.crossed", "rule": "present(car)"}
+WHEN = {"snapshot": "door.crossed", "collect": "door.crossed", "ask": "door.crossed", "rule": "present(car)"}
 DOOR = "detect: {model: demo}\n  simple_track: {}\n  door: {stage: line_counter, line: [[0, 0], [9, 9]]}"
 
 

@@ -10,12 +10,14 @@ from streamkit.core.units import Of
 
 
 def check_of(graph: Graph, problems: list[Problem]) -> None:
-    """Refuse an `of:` whose stage or label does not exist."""
+    """Refuse an `of:` whose stage or label does not exist; complete one that is a class of the only detector."""
     for node in graph.nodes.values():
         of = node.options.get("of")
         if not isinstance(of, Of):
             continue
         found = {one.table: one for one in detectors(graph, node)}
+        if of.stage not in found and (whole := _with_detector(of, found)) is not None:
+            of = node.options["of"] = whole
         if of.stage not in found:
             problems.append(node.problem(f"{node.table}.of: {no_stage(graph, of.stage, found)}", "of", "stage"))
             continue
@@ -99,6 +101,14 @@ def missing(found: list[Node], label: str) -> str | None:
         if label in one.labels:
             return f"{_not_kept(one, label)}; add it there"
     return f"no detector above finds {label!r}{did_you_mean(label, names, all_if_few=True)}"
+
+
+def _with_detector(of: Of, found: dict[str, Node]) -> Of | None:
+    """`detect.person` for `person`, if one detector stands above and finds that class; else None."""
+    if len(found) != 1 or of.labels:
+        return None
+    ((name, detector),) = found.items()
+    return Of(name, (of.stage,)) if of.stage in (detected_classes(detector) or ()) else None
 
 
 def no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:

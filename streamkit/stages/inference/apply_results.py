@@ -126,6 +126,13 @@ def _rows(values: list[Any], shape: tuple[int, ...]) -> np.ndarray:
     return column
 
 
+def with_attributes(table: Detections, values: list[Any]) -> Detections:
+    """Return the table with these attributes, one mapping or None per row, added to the present ones."""
+    if (before := table.extra.get("attributes")) is not None:
+        values = [{**old, **new} if old and new else new or old for old, new in zip(before, values, strict=True)]
+    return table.with_columns(attributes=_objects(values))
+
+
 @dataclass(slots=True)
 class Mean:
     """Running mean of the results of one track, or of one source's frames.
@@ -250,10 +257,8 @@ class ApplyAttributes(
     min_score: Score = 0.0
 
     def attach(self, table: Detections, values: list[Any]) -> Detections:
-        """See `ApplyDetails.attach`: adds to the present attributes."""
-        if (before := table.extra.get("attributes")) is not None:
-            values = [{**old, **new} if old and new else new or old for old, new in zip(before, values, strict=True)]
-        return table.with_columns(attributes=_objects(values))
+        """See `ApplyDetails.attach`."""
+        return with_attributes(table, values)
 
 
 @dataclass(eq=False)

@@ -77,7 +77,7 @@ def test_of_selects_the_objects():
 def test_only_what_a_network_has_seen_is_a_reason():
     given = scene(0.4, 0.4, 0.4, predicted=[True, False, False])
     given[1]._state.skipped_detectors = frozenset({"detect"})
-    assert reasons(collect(given, low_score=(0.3, 0.5), random=Rate(1e6, "s"))[2]) == [(2, "low_score")]
+    assert reasons(collect(given, low_score=(0.3, 0.5), random=Rate(10_000_000, "s"))[2]) == [(2, "low_score")]
 
 
 def test_a_source_is_left_alone_for_a_while_after_a_hit():
@@ -189,7 +189,7 @@ def test_each_object_is_an_image_of_its_own_with_what_is_in_it():
 def test_a_random_object_is_one_of_the_frame():
     given = scene(0.9, 0.9, 0.9)
     given[1].tables["detect"] = given[1].tables["detect"][[]]
-    made = collect(given, random=Rate(1e6, "s"), capture="object")[2]
+    made = collect(given, random=Rate(10_000_000, "s"), capture="object")[2]
     assert reasons(made) == [(2, "random")], "the first frame comes after no time"
     assert made[0]["objects"][0]["reasons"] == ["random"]
 
@@ -252,7 +252,7 @@ def test_a_random_frame_is_compared_as_a_frame_even_with_a_weak_object():
     given[1].surface.data[60:200, 120:200] = given[0].surface.data[60:200, 120:200]
     options = {"low_score": (0.3, 0.5), "path": "one"}
     assert reasons(collect(given, **options)[2]) == [(0, "low_score")], "the object is known"
-    made = collect(given, **{**options, "path": "two"}, random=Rate(1e6, "s"))[2]
+    made = collect(given, **{**options, "path": "two"}, random=Rate(10_000_000, "s"))[2]
     assert [one["reasons"] for one in made] == [["low_score"], ["low_score", "random"]]
 
 
@@ -304,7 +304,7 @@ def test_a_damaged_frame_is_no_hard_case():
 
 def test_a_failed_frame_is_never_collected():
     """It may have failed in the stage that hides."""
-    made = Collect("collected", (0.3, 0.5), random=Rate(1e6, "s"))
+    made = Collect("collected", (0.3, 0.5), random=Rate(10_000_000, "s"))
     made.context = type(made.context)()
     made.open()
     for error in ("draw raised", None):
