@@ -23,7 +23,7 @@ _OWN = {"pixels", "tensor", "outputs", "detections", "track_id", "events", "attr
 
 def above(graph: Graph, node: Node) -> Scope:
     """The scope of a rule in a stage: what the stages above it provide."""
-    found = Scope(tracked=False)
+    found = Scope(tracked=False, folder=graph.config.folder)
     labels: dict[str, None] | None = {}
     columns: set[str] = set()
     seen = stages_above(graph.nodes, node)
@@ -41,7 +41,7 @@ def above(graph: Graph, node: Node) -> Scope:
         if "attributes" in writes:
             card, name = one.options.get("model"), one.options.get("attribute") or one.table
             into = found.attributes if "of" in one.options else found.facts
-            into[name] = None if card is None else tuple(card.labels)
+            into[name] = None if card is None or card.task == "read" else tuple(card.labels)
         kinds = {"entered", "wrong_way"} & set(one.type.spec.emits)
         made: Any = one.type(**one.options) if kinds else None  # with the defaults of options that are not set
         if "entered" in kinds and hasattr(made, "polygon"):

@@ -90,6 +90,20 @@ FORMATS: dict[str, tuple[OutputFormat, ...]] = {
     ),
     "logits": (OutputFormat("(N, C)", "a value for each class, before the softmax"),),
     "probabilities": (OutputFormat("(N, C)", "a value for each class, after the softmax"),),
+    "ctc": (
+        OutputFormat(
+            "(N, T, C + 1) or (N, C + 1, T)",
+            "logits or probabilities of the blank and the C characters of the alphabet, for T columns. PP-OCR, CRNN, "
+            "LPRNet",
+        ),
+    ),
+    "slots": (
+        OutputFormat(
+            "(N, T, C + 1) or (N, T (C + 1))",
+            "logits or probabilities of the C characters of the alphabet and of the padding, for T characters. "
+            "fast-plate-ocr",
+        ),
+    ),
     "embedding": (OutputFormat("(N, D)", "a vector; it is scaled to length 1"),),
 }
 """By the family's name."""
