@@ -57,6 +57,7 @@ class PlateNet(nn.Module):
         return self.classes(columns + self.context(columns))
 
     def forward(self, images: Tensor) -> Tensor:
+        """The probabilities."""
         return self.logits(images).softmax(1).transpose(1, 2)
 
 

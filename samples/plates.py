@@ -37,7 +37,8 @@ def draw_plate(
         text: capital letters, digits, `-` and spaces.
         stroke: thickness of the strokes in units of the grid.
         spacing: space between two characters, in the same units.
-        background, ink: grey levels.
+        background: grey level.
+        ink: likewise, of text and border.
         margin: above and below the text, in the same units.
     """
     widths = [(2.0 if c == " " else 4.0 * _NARROW.get(c, 1.0)) for c in text]
@@ -70,6 +71,7 @@ class PlateTrack:
         rng: for its path, and for blur and noise of each frame.
         size: width and height of the picture.
         corners: of the newest frame, (4, 2) in pixels, from the text's upper left one, clockwise.
+        ends: (2, 2), the centre of the plate at the start and the end of its way.
     """
 
     text: str
@@ -77,6 +79,7 @@ class PlateTrack:
     rng: np.random.Generator
     size: tuple[int, int] = (320, 160)
     corners: np.ndarray = field(init=False)
+    ends: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         rng = self.rng
@@ -94,7 +97,7 @@ class PlateTrack:
             rng.uniform(-0.06, 0.06),
         )
         room = (np.array(self.size) / 2 - self._half).clip(2)
-        self._ends = np.array(self.size) / 2 + rng.uniform(-0.7, 0.7, (2, 2)) * room
+        self.ends = np.array(self.size) / 2 + rng.uniform(-0.7, 0.7, (2, 2)) * room
         self._ground = cv2.resize(rng.integers(40, 190, (6, 10), np.uint8), self.size, interpolation=cv2.INTER_CUBIC)
 
     def frame(self, share: float) -> np.ndarray:
@@ -104,7 +107,7 @@ class PlateTrack:
         shape = unit * self._half
         shape[:, 1] *= 1 + self._near * unit[:, 0]
         shape[:, 0] += self._lean * shape[:, 1]
-        center = self._ends[0] + (self._ends[1] - self._ends[0]) * share
+        center = self.ends[0] + (self.ends[1] - self.ends[0]) * share
         self.corners = shape @ np.array([[cos, sin], [-sin, cos]]) + center
         over = 4  # drawn finer and averaged, as a sensor does
         high, wide = self._plate.shape

@@ -67,7 +67,7 @@ class TextPattern:
         except (re.error, OverflowError, RecursionError) as error:
             names = ", ".join(NAMED)
             raise ValueError(
-                f"must be a name ({names}), a mask such as AA-9999, or a regular expression, got {self.given!r}: {error}"
+                f"must be a name ({names}), a mask such as AA-9999 or a regular expression, got {self.given!r}: {error}"
             ) from None
 
     def matches(self, text: str) -> bool:

@@ -71,7 +71,7 @@ class TextFamily(Family):
         values = output.reshape(len(output), -1, classes + 1) if output.ndim == 2 else output
         values = (values if axis == 2 else values.transpose(0, 2, 1)).astype(np.float32)
         sums = xp.abs(values.sum(axis=2) - 1)
-        given = (values.min() >= -1e-3) & (sums.max() < 1e-2)
+        given = (values.min() >= -1e-3) & (sums.max() < 0.05)
         shifted = xp.exp(values - values.max(axis=2, keepdims=True))
         values = xp.where(given, values, shifted / shifted.sum(axis=2, keepdims=True))
         blank %= classes + 1
@@ -119,8 +119,8 @@ class TextFamily(Family):
             raise ValueError(f"family {self.name} reads one output {form}; the network has {listed(outputs)}")
         sizes = " or ".join(str(size) for size in shape_of(found[0])[1:])
         raise ValueError(
-            f"family {self.name}: the network has {listed(outputs)}, so {sizes} classes, and the alphabet has {classes} "
-            f"characters, with the blank {wanted} classes; give the card the alphabet of this network"
+            f"family {self.name}: the network has {listed(outputs)}, so {sizes} classes, and the alphabet has "
+            f"{classes} characters, with the blank {wanted} classes; give the card the alphabet of this network"
         )
 
 

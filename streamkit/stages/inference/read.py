@@ -9,9 +9,9 @@ parts are apart in time, nor on the size of batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from streamkit.analytics.text_patterns import TextPattern, normalized
 from streamkit.analytics.text_votes import TextVotes, Vote
 from streamkit.core.crops import Crops
 from streamkit.core.data import Array, Batch, Detections, Frame
-from streamkit.core.stage import CompositePart, Count, Pixels, Score, Seconds, StreamStage, stage
+from streamkit.core.stage import CompositePart, Count, Pixels, Score, Seconds, stage
 from streamkit.core.units import OF_FORMS, Of, Unit
 from streamkit.io.still_images import CropRequest
 from streamkit.models.card import family_of
@@ -182,6 +182,18 @@ class FetchText(FetchVectors):
         return fetched
 
 
+class _Reading(NamedTuple):
+    """What was read of a crop: the text, the score of each character, and how good the view is."""
+
+    text: str
+    scores: Sequence[float]
+    weight: float
+
+    def alone(self) -> Vote:
+        """Return the outcome of a vote with this reading alone."""
+        return Vote(self.text, tuple(self.scores), 1)
+
+
 @dataclass(slots=True)
 class _SourceTracks(TrackCache):
     """The tracks of a source, with those whose text is sure."""
@@ -227,12 +239,12 @@ class _TrackText:
 class Read(TrackCaches):
     """Read the text on objects, such as number plates, and vote over the readings of each track.
 
-    The text becomes an attribute of the object. A track is read when it is new, then after `every`, twice `every` and so
-    on until the vote is sure, and for a better view. Each character is voted for, weighted by its score and by the area
-    and sharpness of the view.
+    The text becomes an attribute of the object. A track is read when it is new, then after `every`, twice `every` and
+    so on until the vote is sure, and for a better view. Each character is voted for, weighted by its score and by the
+    area and sharpness of the view.
 
-    `read` is emitted when a track's text is sure, and when it changes: it has `text`, `score`, `readings` (how many were
-    made), `label`, `attribute`, and `before` if the text was another one.
+    `read` is emitted when a track's text is sure, and when it changes: it has `text`, `score`, `readings` (how many
+    were voted over), `label`, `attribute`, and `before` if the text was another one.
     """
 
     model: Annotated[Model, "the model card, with task: read."]
@@ -240,9 +252,9 @@ class Read(TrackCaches):
     attribute: Annotated[str | None, "the attribute's name; by default the stage's id."] = None
     pattern: Annotated[
         _PatternOption,
-        "format of the text: the name of a country's plates such as de, fr or uk, `any` for letters and digits, a mask "
-        "such as AA-9999, or a regular expression. The text is then in capitals without spaces and hyphens, and a letter "
-        "that stands where the format has a digit becomes the digit that looks like it, and the reverse.",
+        "format of the text: a name such as de, fr or uk, `any` for letters and digits, a mask such as AA-9999, or "
+        "a regular expression. The text is then in capitals without spaces and hyphens; a "
+        "letter where the format has a digit becomes the digit that looks like it, and the reverse.",
     ] = None
     crop: Annotated[
         Literal["corners", "box"],
@@ -304,39 +316,46 @@ class Read(TrackCaches):
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Vote, add the attribute, emit events, and take the crops off the batch."""
-        crops, rows, table = batch.crops, batch.rows, batch.table(self.of.stage)
-        assert crops is not None
-        assert rows is not None
-        keys = zip(rows.tolist(), crops.row_id.tolist(), strict=True)
-        found = {key: i for i, key in enumerate(keys)}
-        results = crops.wait() if found else ()
-        quality = crops.quality
+        table = batch.table(self.of.stage)
+        readings = self._readings(batch)
         batch.crops = batch.rows = batch.geometry = None
-
         mine = np.flatnonzero(members(table, self.of))
-        views = np.prod(np.maximum(visible_sides(table, frame_sizes(batch, table)), 0), axis=1) * table.score
+        sides = np.maximum(visible_sides(table, frame_sizes(batch, table)), 0)
+        views, tracks = (np.prod(sides, axis=1) * table.score).tolist(), track_ids(table)
+        frames, ids = table.batch_row.tolist(), table.row_id.tolist()
         values: list[Any] = [None] * len(table)
-        tracks = track_ids(table)
+        state: Any
         for at, now_s, state in self.in_order(batch, states, table.batch_row[mine], self.track_ttl):
             row = int(mine[at])
-            crop = found.get((int(table.batch_row[row]), int(table.row_id[row])))
-            reading = None if crop is None else self._read(results[crop])
-            if tracks[row] < 0:
-                values[row] = None if reading is None else self._value(_alone(*reading))
+            reading, track = readings.get((frames[row], ids[row])), tracks[row]
+            if track < 0:
+                values[row] = None if reading is None else self._value(self._in_format(reading.alone()))
                 continue
-            known = state.get(tracks[row], now_s, self.track_ttl)
-            if reading is not None and crop is not None:
-                if known is None:
-                    known = state.known[tracks[row]] = _TrackText(-1.0, now_s)
-                    state.settled.discard(tracks[row])
-                weight = 1.0 if quality is None else float(quality[crop])
-                if self._count(state, tracks[row], known, reading, float(views[row]), weight):
-                    self._tell(batch.frames[int(table.batch_row[row])], table.label[row], tracks[row], known)
+            known = state.get(track, now_s, self.track_ttl)
+            if known is None and reading is not None:
+                known = state.known[track] = _TrackText(-1.0, now_s)
+                state.settled.discard(track)
+            if reading is not None and self._add(known, reading, views[row], track in state.settled):
+                state.settled.add(track)
+                if known.vote.text != known.told:
+                    self._tell(batch.frames[frames[row]], table.label[row], track, known)
             values[row] = None if known is None else self._value(known.vote)
         batch.tables[self.of.stage] = add_attributes(table, values)
         return batch
 
-    def _read(self, best: np.ndarray) -> tuple[str, list[float]]:
+    def _readings(self, batch: Batch) -> dict[tuple[int, int], _Reading]:
+        """Return what was read of each crop, by the frame's row and the object's `row_id`."""
+        crops, rows = batch.crops, batch.rows
+        assert crops is not None
+        assert rows is not None
+        if not len(crops):
+            return {}
+        weights = np.ones(len(crops)) if crops.quality is None else crops.quality
+        found = zip(crops.wait(), weights.tolist(), strict=True)
+        made = [_Reading(*self._text(best), weight) for best, weight in found]
+        return dict(zip(zip(rows.tolist(), crops.row_id.tolist(), strict=True), made, strict=True))
+
+    def _text(self, best: np.ndarray) -> tuple[str, Sequence[float]]:
         """Return the text of a crop and the score of each character; with a pattern, normalised and repaired."""
         text, scores = self._family.decode(best, self.model.labels, self.model.blank)
         if self.pattern is None:
@@ -345,28 +364,21 @@ class Read(TrackCaches):
         made, each = normalized(text, scores)
         return self.pattern.repaired(made, each) or made, each
 
-    def _count(
-        self, state: Any, track: int, known: _TrackText, reading: tuple[str, list[float]], view: float, weight: float
-    ) -> bool:
-        """Count a reading; return whether the text has become sure, or another sure one."""
-        better = known.quality < 0 or view > self.requery_ratio * known.quality
-        if better:
+    def _add(self, known: _TrackText, reading: _Reading, view: float, settled: bool) -> bool:
+        """Count a reading; return whether the text is sure with it."""
+        if known.quality < 0 or view > self.requery_ratio * known.quality:
             known.quality = view
-        elif track in state.settled:
+        elif settled:
             self.context.counters.add(IGNORED)
             return False
-        text, scores = reading
-        if text:
-            if self.pattern is not None and not self.pattern.matches(text):
+        if reading.text:
+            weight = reading.weight
+            if self.pattern is not None and not self.pattern.matches(reading.text):
                 self.context.counters.add(OTHER_FORMAT)
                 weight *= _OTHER_FORMAT_WEIGHT
-            known.votes.add(text, scores, weight)
-        known.vote = self._in_format(known.votes.result())
-        vote = known.vote
-        if not vote.text or vote.score < self.sure or (vote.agreeing < 2 and vote.score < _SURE_AT_ONCE):
-            return False
-        state.settled.add(track)
-        return vote.text != known.told
+            known.votes.add(reading.text, reading.scores, weight)
+        vote = known.vote = self._in_format(known.votes.result())
+        return vote.score >= (self.sure if vote.agreeing > 1 else max(self.sure, _SURE_AT_ONCE))
 
     def _in_format(self, vote: Vote) -> Vote:
         """Return a vote in the pattern's format; one that is not has score 0."""
@@ -376,15 +388,12 @@ class Read(TrackCaches):
         return Vote("", (), 0) if text is None else vote._replace(text=text)
 
     def _tell(self, frame: Frame, label: str | None, track: int, known: _TrackText) -> None:
-        data: dict[str, Any] = {
-            "text": known.vote.text,
-            "score": round(known.vote.score, 4),
-            "readings": len(known.votes),
-        }
-        data |= {"attribute": self._name, **({} if label is None else {"label": label})}
-        if known.told is not None:
-            data["before"] = known.told
-        known.told = known.vote.text
+        """Emit the event."""
+        text, score = known.vote.text, round(known.vote.score, 4)
+        data: dict[str, Any] = {"text": text, "score": score, "readings": len(known.votes), "attribute": self._name}
+        data |= {} if label is None else {"label": label}
+        data |= {} if known.told is None else {"before": known.told}
+        known.told = text
         frame.emit("read", track, **data)
 
     def _value(self, vote: Vote) -> dict[str, Any] | None:
@@ -395,8 +404,3 @@ class Read(TrackCaches):
 
 
 _SELECT = ("of", "every", "track_ttl", "pad", "min_size", "requery_ratio", "untracked", "crop")
-
-
-def _alone(text: str, scores: list[float]) -> Vote:
-    """Return the outcome of a single reading."""
-    return Vote(text, tuple(scores), 1)
