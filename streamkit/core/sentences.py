@@ -177,7 +177,7 @@ def _parted(event: Event, data: Data) -> str:
 
 def _read(event: Event, data: Data) -> str:
     before = f', read as "{data["before"]}" before' if "before" in data else ""
-    return f'{_who(event)} at {event.source} reads "{data["text"]}"{before}'
+    return f'{_who(event)} at {event.source} reads "{data["value"]}"{before}'
 
 
 def _speeding(event: Event, data: Data) -> str:

@@ -73,8 +73,8 @@ def test_facts_of_frames_and_data_of_events(known):
     assert told('frame.sign in file("known.txt")', known.parent, given) == [[], ["raised"], ["cleared"]]
     given = film(None, None)
     given[1]._state.stage = "plate"
-    given[1].emit("read", 7, text="BAB1234")
-    done = told('event(plate.read, text in file("known.txt"))', known.parent, given)
+    given[1].emit("read", 7, value="BAB1234")
+    done = told('event(plate.read, value in file("known.txt"))', known.parent, given)
     assert done == [[], ["read", "raised"]]
     (known.parent / "sources.txt").write_text("test")
     assert told('source in file("sources.txt")', known.parent, film(None)) == [["raised"]]
@@ -106,7 +106,7 @@ def test_the_file_is_read_again_when_it_changes(known, monkeypatch, caplog):
         ('"B" in file("known.txt")', "column 1: only a name that stands for a text can be in a file"),
         ("plate in file(known)", "column 10: file takes the path of a text file in quotes"),
         ('file("known.txt")', "column 1: file is allowed after in only, as in plate in file"),
-        ('event(plate.read, text in file("none.txt"))', "there is no file none.txt"),
+        ('event(plate.read, value in file("none.txt"))', "there is no file none.txt"),
     ],
 )
 def test_mistakes(known, when, told):

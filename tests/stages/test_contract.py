@@ -44,7 +44,7 @@ MINIMAL = {
     "of": "detect",
 }
 # of the task that a stage is for
-CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning"}
+CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning", "read": "plates"}
 URLS = {
     "mqtt": "mqtt://h", "redis": "redis://h", "kafka": "kafka://h", "webhook": "http://127.0.0.1:1/x",
     "postgres": "postgres://h/x", "email": "smtp://h", "amqp": "amqp://h", "nats": "nats://h",

@@ -2,9 +2,9 @@
 """`read`: the text on objects, such as number plates, voted over the readings of each track.
 
 The chain is that of `streamkit/core/crops.py`, with its own first and last part. `select` reads a track when it is new,
-then at intervals that double, and for a better view. `read` votes; once a vote is sure, `select` skips the readings at
-intervals, and `read` ignores those that were under way. Which readings count therefore does not depend on how far the
-parts are apart in time, nor on the size of batches.
+then at intervals that double; a better view starts such a series anew. `read` votes; once a vote is sure, `select`
+skips the other readings of the series, and `read` ignores those that were under way. Which readings count therefore
+does not depend on how far the parts are apart in time, nor on the size of batches.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _SURE_AT_ONCE = 0.98
 _OTHER_FORMAT_WEIGHT = 0.25
 _MIN_POINT_SCORE = 0.3
 
-Settled = dict[str, set[int]]
-"""By source, the tracks whose text is sure: shared by the first and the last part of the chain."""
+Settled = dict[str, set[tuple[int, int]]]
+"""By source, the tracks whose text is sure, each with the series of readings: shared by both ends of the chain."""
 
 
 def _pattern(value: Any) -> TextPattern:
@@ -75,12 +75,14 @@ class ReadingTimes:
         interval_s: how long after that the one behind it.
         quality: area x score of the view that was read first, or for being better.
         seen_s: when the track was last seen.
+        series: number of better views so far.
     """
 
     due_s: float
     interval_s: float
     quality: float
     seen_s: float
+    series: int = 0
 
 
 @dataclass(eq=False)
@@ -89,7 +91,7 @@ class SelectText(SelectObjects):
 
     Attributes:
         crop: `corners` straightens objects whose detector gives four corners.
-        settled: the tracks whose text is sure.
+        settled: the tracks whose text is sure; see `Settled`.
     """
 
     crop: Literal["corners", "box"] = "corners"
@@ -117,14 +119,15 @@ class SelectText(SelectObjects):
 
     def is_due(self, state: Any, track: int, known: Any, now_s: float, quality: float) -> bool:
         """See `SelectObjects.is_due`; the times are the same whether the text is sure or not."""
-        due = now_s >= known.due_s
-        if due:
-            known.due_s = now_s + known.interval_s
-            known.interval_s = min(2 * known.interval_s, _LONGEST_INTERVAL * self.every)
         if quality > self.requery_ratio * known.quality:
-            known.quality = quality
+            known.due_s, known.interval_s = now_s + self.every, 2 * self.every
+            known.quality, known.series = quality, known.series + 1
             return True
-        return due and track not in state.settled
+        if now_s < known.due_s:
+            return False
+        known.due_s = now_s + known.interval_s
+        known.interval_s = min(2 * known.interval_s, _LONGEST_INTERVAL * self.every)
+        return (track, known.series) not in state.settled
 
     def _corners(self, batch: Batch, rows: np.ndarray, crops: Crops) -> np.ndarray | None:
         """Return (m, 4, 2) the corners of each object, NaN for one without; None if the detector gives none."""
@@ -198,16 +201,20 @@ class _Reading(NamedTuple):
 class _SourceTracks(TrackCache):
     """The tracks of a source, with those whose text is sure."""
 
-    settled: set[int] = field(default_factory=set)
+    settled: set[tuple[int, int]] = field(default_factory=set)
 
 
 class _SourceTexts(_SourceTracks):
     """The same for the part that votes, which keeps the set free of tracks that are gone."""
 
+    def forget(self, track: int) -> None:
+        """Begin a track anew."""
+        self.settled.difference_update([pair for pair in self.settled if pair[0] == track])
+
     def sweep(self, now_s: float, track_ttl: float) -> None:
         """See `TrackCache.sweep`."""
         super().sweep(now_s, track_ttl)
-        self.settled.intersection_update(self.known)
+        self.settled.difference_update([pair for pair in self.settled if pair[0] not in self.known])
 
 
 @dataclass(slots=True)
@@ -215,15 +222,16 @@ class _TrackText:
     """What is read of a track.
 
     Attributes:
-        quality: as in `ReadingTimes`.
+        quality: as in `ReadingTimes`; likewise `series`.
         seen_s: when the track was last seen.
         votes: the readings.
-        vote: their outcome.
+        vote: their outcome; after an event, the last that was sure.
         told: the text of the last event; None before the first.
     """
 
     quality: float
     seen_s: float
+    series: int = 0
     votes: TextVotes = field(default_factory=TextVotes)
     vote: Vote = field(default_factory=lambda: Vote("", (), 0))
     told: str | None = None
@@ -231,7 +239,7 @@ class _TrackText:
 
 @stage(
     "read",
-    reads=("pixels", "detections", "results"),
+    reads=("pixels", "detections"),
     writes=("attributes", "events"),
     emits=("read",),
     changeable=("min_score", "sure", "track_ttl"),
@@ -243,7 +251,7 @@ class Read(TrackCaches):
     so on until the vote is sure, and for a better view. Each character is voted for, weighted by its score and by the
     area and sharpness of the view.
 
-    `read` is emitted when a track's text is sure, and when it changes: it has `text`, `score`, `readings` (how many
+    `read` is emitted when a track's text is sure, and when it changes: it has `value`, `score`, `readings` (how many
     were voted over), `label`, `attribute`, and `before` if the text was another one.
     """
 
@@ -333,10 +341,10 @@ class Read(TrackCaches):
                 continue
             known = state.get(track, now_s, self.track_ttl)
             if known is None and reading is not None:
-                known = state.known[track] = _TrackText(-1.0, now_s)
-                state.settled.discard(track)
-            if reading is not None and self._add(known, reading, views[row], track in state.settled):
-                state.settled.add(track)
+                known = state.known[track] = _TrackText(views[row], now_s)
+                state.forget(track)
+            if reading is not None and self._add(reading, state.settled, track, known, views[row]):
+                state.settled.add((track, known.series))
                 if known.vote.text != known.told:
                     self._tell(batch.frames[frames[row]], table.label[row], track, known)
             values[row] = None if known is None else self._value(known.vote)
@@ -364,12 +372,21 @@ class Read(TrackCaches):
         made, each = normalized(text, scores)
         return self.pattern.repaired(made, each) or made, each
 
-    def _add(self, known: _TrackText, reading: _Reading, view: float, settled: bool) -> bool:
-        """Count a reading; return whether the text is sure with it."""
-        if known.quality < 0 or view > self.requery_ratio * known.quality:
-            known.quality = view
-        elif settled:
-            self.context.counters.add(IGNORED)
+    def _counts(self, settled: set[tuple[int, int]], track: int, known: _TrackText, view: float) -> bool:
+        """Whether a reading counts: it is of a better view, which starts a series, or the series is not sure yet."""
+        if view > self.requery_ratio * known.quality:
+            known.quality, known.series = view, known.series + 1
+            return True
+        if (track, known.series) not in settled:
+            return True
+        self.context.counters.add(IGNORED)
+        return False
+
+    def _add(
+        self, reading: _Reading, settled: set[tuple[int, int]], track: int, known: _TrackText, view: float
+    ) -> bool:
+        """Add a reading if it counts; return whether the text is sure with it."""
+        if not self._counts(settled, track, known, view):
             return False
         if reading.text:
             weight = reading.weight
@@ -377,8 +394,11 @@ class Read(TrackCaches):
                 self.context.counters.add(OTHER_FORMAT)
                 weight *= _OTHER_FORMAT_WEIGHT
             known.votes.add(reading.text, reading.scores, weight)
-        vote = known.vote = self._in_format(known.votes.result())
-        return vote.score >= (self.sure if vote.agreeing > 1 else max(self.sure, _SURE_AT_ONCE))
+        vote = self._in_format(known.votes.result())
+        sure = vote.score >= (self.sure if vote.agreeing > 1 else max(self.sure, _SURE_AT_ONCE))
+        if sure or known.told in (None, vote.text):
+            known.vote = vote
+        return sure
 
     def _in_format(self, vote: Vote) -> Vote:
         """Return a vote in the pattern's format; one that is not has score 0."""
@@ -390,7 +410,7 @@ class Read(TrackCaches):
     def _tell(self, frame: Frame, label: str | None, track: int, known: _TrackText) -> None:
         """Emit the event."""
         text, score = known.vote.text, round(known.vote.score, 4)
-        data: dict[str, Any] = {"text": text, "score": score, "readings": len(known.votes), "attribute": self._name}
+        data: dict[str, Any] = {"value": text, "score": score, "readings": len(known.votes), "attribute": self._name}
         data |= {} if label is None else {"label": label}
         data |= {} if known.told is None else {"before": known.told}
         known.told = text
