@@ -1,5 +1,7 @@
 """Votes over readings: by character, weighted, with missing characters."""
 
+import math
+
 import pytest
 
 from streamkit.analytics.text_votes import TextVotes
@@ -28,6 +30,11 @@ def test_votes_are_weighted_by_score_and_view():
     assert result(("AB12", 0.9, 1.0), ("XB12", 0.9, 5.0), ("AB12", 0.9, 1.0)).text == "XB12"
 
 
+def test_two_weak_votes_are_less_than_a_strong_one_but_several_add_up():
+    assert result(("A", 0.99, 1.0), ("B", 0.7, 1.0), ("B", 0.7, 1.0)).text == "A"
+    assert result(("A", 0.99, 1.0), *[("B", 0.7, 1.0)] * 4).text == "B"
+
+
 def test_missing_and_additional_characters_do_not_shift_the_others():
     assert result(("AB1234", 0.8, 1.0), ("AB134", 0.9, 1.0), ("AB1234", 0.8, 1.0)).text == "AB1234"
     assert result(("AB134", 0.9, 1.0), ("AB1234", 0.8, 1.0), ("AB1234", 0.8, 1.0)).text == "AB1234"
@@ -37,8 +44,9 @@ def test_missing_and_additional_characters_do_not_shift_the_others():
 def test_the_score_is_that_of_the_least_certain_character():
     vote = result(("AB12", 0.8, 1.0), ("AB17", 0.4, 1.0))
     assert vote.text == "AB12"
-    assert vote.scores == pytest.approx((0.6, 0.6, 0.6, 0.4))
-    assert vote.score == pytest.approx(0.4)
+    against, pro = math.log(1 - 0.4), math.log(1 - 0.8)
+    assert vote.scores == pytest.approx((0.6, 0.6, 0.6, 0.8 * pro / (pro + against)))
+    assert vote.score == pytest.approx(0.6)
     assert vote.agreeing == 1
 
 

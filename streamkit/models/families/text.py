@@ -57,8 +57,7 @@ class TextFamily(Family):
     def best(self, outputs: Outputs, classes: int, blank: int, allowed: Sequence[int] | None = None) -> Array:
         """Return (N, T, 2) float32 on the outputs' device: the best class of each place, and its probability.
 
-        Probabilities and logits are told apart by their values: where those of all places are from 0 to 1 and their
-        sums are 1, they are probabilities.
+        Values from 0 to 1 whose sum is 1 at every place are probabilities; others are logits.
 
         Args:
             outputs: the network's outputs.

@@ -2,7 +2,7 @@
 """`read`: the text on objects, such as number plates, voted over the readings of each track.
 
 The chain is that of `streamkit/core/crops.py`, with its own first and last part. `select` reads a track when it is new,
-then at intervals that double; a better view starts such a series anew. `read` votes; once a vote is sure, `select`
+then at intervals that double; a better view starts a new series. `read` votes; once a vote is sure, `select`
 skips the other readings of the series, and `read` ignores those that were under way. Which readings count therefore
 does not depend on how far the parts are apart in time, nor on the size of batches.
 """
@@ -208,7 +208,7 @@ class _SourceTexts(_SourceTracks):
     """The same for the part that votes, which keeps the set free of tracks that are gone."""
 
     def forget(self, track: int) -> None:
-        """Begin a track anew."""
+        """Begin a track that has the number of an earlier one."""
         self.settled.difference_update([pair for pair in self.settled if pair[0] == track])
 
     def sweep(self, now_s: float, track_ttl: float) -> None:
