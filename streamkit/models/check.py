@@ -353,8 +353,7 @@ def _texts(one: _Results) -> list[tuple[bool, float]]:
     """Return whether both sides read the same text, and the largest difference of a character's probability."""
     card, classes = one.card, len(one.card.labels)
     sides = [fetch([one.reads.best(one.outputs, classes, card.blank)])()[0][0]]
-    answers = {name: value[None] for name, value in one.answers.items()}
-    sides.append(one.reads.best(answers, classes, card.blank)[0])
+    sides.append(one.reads.best(one.answers, classes, card.blank)[0])
     ours, theirs = (one.reads.decode(best, card.labels, card.blank) for best in sides)
     pairs = zip(ours.scores, theirs.scores, strict=False)
     return [(ours.text == theirs.text, max((abs(a - b) for a, b in pairs), default=0.0))]

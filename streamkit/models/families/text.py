@@ -109,9 +109,9 @@ class TextFamily(Family):
             if len(shape) == 2:
                 if isinstance(shape[1], int) and shape[1] % wanted == 0 and shape[1] > wanted:
                     return 2, value
-            elif fits(shape[2], wanted):
+            elif fits(shape[2], wanted) and not (self.repeats and shape[1] == wanted != shape[2]):
                 return 2, value
-            elif self.repeats and fits(shape[1], wanted):
+            elif self.repeats and shape[1] == wanted:
                 return 1, value
         form = "(N, T, C), the scores of C classes at T places"
         if not found:

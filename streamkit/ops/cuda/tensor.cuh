@@ -31,13 +31,13 @@ __device__ __forceinline__ void normalize(const Spec& spec, const float3& rgb, f
 
 // Write a pixel of one row of the batch, `tensor`.
 __device__ __forceinline__ void write(const Spec& spec, int x, int y, const float value[3], OUT* tensor) {
-    const size_t area = (size_t)spec.width * spec.height, pixel = (size_t)y * spec.width + x;
+    const size_t pixel = (size_t)y * spec.width + x;
 #if NHWC
     OUT* to = tensor + pixel * 3;
     const size_t next = 1;
 #else
     OUT* to = tensor + pixel;
-    const size_t next = area;
+    const size_t next = (size_t)spec.width * spec.height;
 #endif
     store(to, value[0]);
     store(to + next, value[1]);
