@@ -68,19 +68,16 @@ class TextFamily(Family):
         axis, output = self._places(outputs, classes)
         xp = array_module(output)
         values = output.reshape(len(output), -1, classes + 1) if output.ndim == 2 else output
-        values = (values if axis == 2 else values.transpose(0, 2, 1)).astype(np.float32)
-        sums = xp.abs(values.sum(axis=2) - 1)
-        given = (values.min() >= -1e-3) & (sums.max() < 0.05)
-        shifted = xp.exp(values - values.max(axis=2, keepdims=True))
-        values = xp.where(given, values, shifted / shifted.sum(axis=2, keepdims=True))
-        blank %= classes + 1
-        kept = np.arange(classes + 1)
+        values = (values if axis == 2 else values.transpose(0, 2, 1)).astype(np.float32, copy=False)
+        some, kept = values, None
         if allowed is not None:
-            kept = np.sort(np.append([i + (i >= blank) for i in allowed], blank))
-            values = values[:, :, xp.asarray(kept)]
-        best = values.argmax(axis=2)
-        scores = xp.take_along_axis(values, best[:, :, None], axis=2)[:, :, 0]
-        return xp.stack([xp.asarray(kept)[best].astype(np.float32), scores], axis=2)
+            blank %= classes + 1
+            kept = xp.asarray(np.sort(np.append([i + (i >= blank) for i in allowed], blank).astype(np.int64)))
+            some = values[:, :, kept]
+        best = some.argmax(axis=2)
+        picked = xp.take_along_axis(some, best[:, :, None], axis=2)
+        best = best if kept is None else kept[best]
+        return xp.stack([best.astype(np.float32), _probabilities(values, picked, xp)[:, :, 0]], axis=2)
 
     def decode(self, best: np.ndarray, alphabet: Sequence[str], blank: int) -> Reading:
         """Return the text of one image, (T, 2) of `best` on the host."""
@@ -121,6 +118,16 @@ class TextFamily(Family):
             f"family {self.name}: the network has {listed(outputs)}, so {sizes} classes, and the alphabet has "
             f"{classes} characters, with the blank {wanted} classes; give the card the alphabet of this network"
         )
+
+
+def _probabilities(values: Array, picked: Array, xp: Any) -> Array:
+    """Return the probabilities of picked values, (N, T, 1), of all values (N, T, C) of each place."""
+    given = (values.min() >= -1e-3) & (abs(values.sum(axis=2) - 1).max() < 0.05)
+    if xp is np and given:
+        return picked
+    peak = values.max(axis=2, keepdims=True)
+    soft = xp.exp(picked - peak) / xp.exp(values - peak).sum(axis=2, keepdims=True)
+    return xp.where(given, picked, soft)
 
 
 FAMILIES = (TextFamily("ctc", repeats=True), TextFamily("slots", repeats=False))

@@ -2,9 +2,9 @@
 """`read`: the text on objects, such as number plates, voted over the readings of each track.
 
 The chain is that of `streamkit/core/crops.py`, with its own first and last part. `select` reads a track when it is new,
-then at intervals that double; a better view starts a new series. `read` votes; once a vote is sure, `select`
-skips the other readings of the series, and `read` ignores those that were under way. Which readings count therefore
-does not depend on how far the parts are apart in time, nor on the size of batches.
+then at intervals that double; a better view starts a new series. `read` votes; once a vote is sure, `select` skips the
+other readings of the series, and `read` ignores those that were under way. Which readings count therefore does not
+depend on how far the parts are apart in time, nor on the size of batches.
 """
 
 from __future__ import annotations
@@ -49,8 +49,17 @@ _SURE_AT_ONCE = 0.98
 _OTHER_FORMAT_WEIGHT = 0.25
 _MIN_POINT_SCORE = 0.3
 
-Settled = dict[str, set[tuple[int, int]]]
-"""By source, the tracks whose text is sure, each with the series of readings: shared by both ends of the chain."""
+
+class SureTracks(dict[str, set[tuple[int, int]]]):
+    """By source, the tracks whose text is sure, each with the series of readings; shared by both ends of the chain.
+
+    All are equal: it is no option, by whose value a pipeline would differ from another one.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SureTracks)
 
 
 def _pattern(value: Any) -> TextPattern:
@@ -86,20 +95,24 @@ class ReadingTimes:
 
 
 @dataclass(eq=False)
-class SelectText(SelectObjects):
+class SelectText(
+    SelectObjects,
+    changeable=("every", "pad", "min_size"),
+    device_copy="the rectangles to cut go from host to device and their sharpness back, small copies a batch",
+):
     """Choose the objects to read, with their corners and the quality of each view.
 
     Attributes:
         crop: `corners` straightens objects whose detector gives four corners.
-        settled: the tracks whose text is sure; see `Settled`.
+        sure_tracks: the tracks that need no further reading.
     """
 
     crop: Literal["corners", "box"] = "corners"
-    settled: Settled = field(default_factory=dict, metadata={"wired": True})
+    sure_tracks: SureTracks = field(default_factory=SureTracks, metadata={"wired": True})
 
     def new_state(self, source: str) -> TrackCache:
         """See `TrackCaches.new_state`."""
-        return _SourceTracks(settled=self.settled.setdefault(source, set()))
+        return _SourceTracks(sure=self.sure_tracks.setdefault(source, set()))
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """See `SelectObjects.process`."""
@@ -127,7 +140,7 @@ class SelectText(SelectObjects):
             return False
         known.due_s = now_s + known.interval_s
         known.interval_s = min(2 * known.interval_s, _LONGEST_INTERVAL * self.every)
-        return (track, known.series) not in state.settled
+        return (track, known.series) not in state.sure
 
     def _corners(self, batch: Batch, rows: np.ndarray, crops: Crops) -> np.ndarray | None:
         """Return (m, 4, 2) the corners of each object, NaN for one without; None if the detector gives none."""
@@ -174,11 +187,16 @@ class FetchText(FetchVectors):
 
     ascii_only: bool = False
 
+    def open(self) -> None:
+        """Find the network's family, and the characters that may be read."""
+        super().open()
+        labels = self.model.labels
+        self._allowed = [i for i, one in enumerate(labels) if one.isascii()] if self.ascii_only else None
+
     def select(self, outputs: Mapping[str, Array]) -> Array:
         """See `FetchVectors.select`."""
-        labels = self.model.labels
-        allowed = [i for i, one in enumerate(labels) if one.isascii()] if self.ascii_only else None
-        return self._family.best(outputs, len(labels), self.model.blank, allowed)  # type: ignore[no-any-return]
+        found: Array = self._family.best(outputs, len(self.model.labels), self.model.blank, self._allowed)
+        return found
 
     def finish(self, fetched: np.ndarray) -> np.ndarray:
         """Return them unchanged."""
@@ -201,7 +219,7 @@ class _Reading(NamedTuple):
 class _SourceTracks(TrackCache):
     """The tracks of a source, with those whose text is sure."""
 
-    settled: set[tuple[int, int]] = field(default_factory=set)
+    sure: set[tuple[int, int]] = field(default_factory=set)
 
 
 class _SourceTexts(_SourceTracks):
@@ -209,12 +227,12 @@ class _SourceTexts(_SourceTracks):
 
     def forget(self, track: int) -> None:
         """Begin a track that has the number of an earlier one."""
-        self.settled.difference_update([pair for pair in self.settled if pair[0] == track])
+        self.sure.difference_update([pair for pair in self.sure if pair[0] == track])
 
     def sweep(self, now_s: float, track_ttl: float) -> None:
         """See `TrackCache.sweep`."""
         super().sweep(now_s, track_ttl)
-        self.settled.difference_update([pair for pair in self.settled if pair[0] not in self.known])
+        self.sure.difference_update([pair for pair in self.sure if pair[0] not in self.known])
 
 
 @dataclass(slots=True)
@@ -242,7 +260,7 @@ class _TrackText:
     reads=("pixels", "detections"),
     writes=("attributes", "events"),
     emits=("read",),
-    changeable=("min_score", "sure", "track_ttl"),
+    changeable=("min_score", "sure"),
 )
 class Read(TrackCaches):
     """Read the text on objects, such as number plates, and vote over the readings of each track.
@@ -261,8 +279,8 @@ class Read(TrackCaches):
     pattern: Annotated[
         _PatternOption,
         "format of the text: a name such as de, fr or uk, `any` for letters and digits, a mask such as AA-9999, or "
-        "a regular expression. The text is then in capitals without spaces and hyphens; a "
-        "letter where the format has a digit becomes the digit that looks like it, and the reverse.",
+        "a regular expression. The text is then in capitals without spaces and hyphens; a letter where the format has "
+        "a digit becomes the digit that looks like it, and the reverse.",
     ] = None
     crop: Annotated[
         Literal["corners", "box"],
@@ -282,7 +300,7 @@ class Read(TrackCaches):
     providers: Providers = ()
     threads: Threads = None
     cuda_graph: CudaGraph = False
-    settled: Settled = field(default_factory=dict, metadata={"wired": True})
+    sure_tracks: SureTracks = field(default_factory=SureTracks, metadata={"wired": True})
 
     def __post_init__(self) -> None:
         """Check the card's task and `requery_ratio`."""
@@ -293,13 +311,13 @@ class Read(TrackCaches):
     @staticmethod
     def parts_before(options: dict[str, Any]) -> list[CompositePart]:
         """Return the parts that cut the objects out and run the network; they share the set of sure tracks."""
-        settled = options["settled"] = {}
+        shared = options["sure_tracks"] = SureTracks()
         given = Read(**options)
         select = {name: getattr(given, name) for name in _SELECT}
         fetch = {"model": given.model, "ascii_only": given.pattern is not None and given.pattern.given.isascii()}
         return network_parts(
             given,
-            [CompositePart("select", SelectText, {**select, "settled": settled})],
+            [CompositePart("select", SelectText, {**select, "sure_tracks": shared})],
             [CompositePart("postprocess", FetchText, fetch)],
             ("batch",),
         )
@@ -316,11 +334,11 @@ class Read(TrackCaches):
 
     def new_state(self, source: str) -> TrackCache:
         """See `TrackCaches.new_state`."""
-        return _SourceTexts(settled=self.settled.setdefault(source, set()))
+        return _SourceTexts(sure=self.sure_tracks.setdefault(source, set()))
 
     def end(self, source: str, state: Any) -> None:
         """Forget the source's tracks."""
-        state.settled.clear()
+        state.sure.clear()
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Vote, add the attribute, emit events, and take the crops off the batch."""
@@ -343,8 +361,8 @@ class Read(TrackCaches):
             if known is None and reading is not None:
                 known = state.known[track] = _TrackText(views[row], now_s)
                 state.forget(track)
-            if reading is not None and self._add(reading, state.settled, track, known, views[row]):
-                state.settled.add((track, known.series))
+            if reading is not None and self._add(reading, state.sure, track, known, views[row]):
+                state.sure.add((track, known.series))
                 if known.vote.text != known.told:
                     self._tell(batch.frames[frames[row]], table.label[row], track, known)
             values[row] = None if known is None else self._value(known.vote)
@@ -372,21 +390,19 @@ class Read(TrackCaches):
         made, each = normalized(text, scores)
         return self.pattern.repaired(made, each) or made, each
 
-    def _counts(self, settled: set[tuple[int, int]], track: int, known: _TrackText, view: float) -> bool:
+    def _counts(self, sure: set[tuple[int, int]], track: int, known: _TrackText, view: float) -> bool:
         """Whether a reading counts: it is of a better view, which starts a series, or the series is not sure yet."""
         if view > self.requery_ratio * known.quality:
             known.quality, known.series = view, known.series + 1
             return True
-        if (track, known.series) not in settled:
+        if (track, known.series) not in sure:
             return True
         self.context.counters.add(IGNORED)
         return False
 
-    def _add(
-        self, reading: _Reading, settled: set[tuple[int, int]], track: int, known: _TrackText, view: float
-    ) -> bool:
+    def _add(self, reading: _Reading, sure: set[tuple[int, int]], track: int, known: _TrackText, view: float) -> bool:
         """Add a reading if it counts; return whether the text is sure with it."""
-        if not self._counts(settled, track, known, view):
+        if not self._counts(sure, track, known, view):
             return False
         if reading.text:
             weight = reading.weight
@@ -395,10 +411,11 @@ class Read(TrackCaches):
                 weight *= _OTHER_FORMAT_WEIGHT
             known.votes.add(reading.text, reading.scores, weight)
         vote = self._in_format(known.votes.result())
-        sure = vote.score >= (self.sure if vote.agreeing > 1 else max(self.sure, _SURE_AT_ONCE))
-        if sure or known.told in (None, vote.text):
+        least = self.sure if vote.agreeing > 1 else max(self.sure, _SURE_AT_ONCE)
+        is_sure = bool(vote.text) and vote.score >= least
+        if is_sure or known.told in (None, vote.text):
             known.vote = vote
-        return sure
+        return is_sure
 
     def _in_format(self, vote: Vote) -> Vote:
         """Return a vote in the pattern's format; one that is not has score 0."""

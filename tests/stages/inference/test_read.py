@@ -11,6 +11,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.records import record
 from streamkit.core.units import Of
 from streamkit.models.card import find_card, load_card
+from streamkit.runtime.reload import alike
 from streamkit.stages.inference.read import Read, corners_of
 from streamkit.testing.kit import detections, frames, run_stage
 
@@ -233,3 +234,11 @@ def test_the_gpu_reads_what_the_cpu_reads(run_pipeline, root):
                 assert first["score"] == pytest.approx(second["score"], abs=0.02)
                 found += 1
     assert found > 200
+
+
+def test_an_edit_of_a_live_option_needs_no_new_pipeline():
+    before, after = (
+        build(read_text(ABOVE + f"{{stage: read, of: detect, model: plates, sure: {sure}}}")) for sure in (0.5, 0.9)
+    )
+    before.nodes["plate"].options["sure_tracks"]["a"] = {(1, 0)}
+    assert alike(before, after)
