@@ -38,6 +38,7 @@ def test_two_weak_votes_are_less_than_a_strong_one_but_several_add_up():
 def test_missing_and_additional_characters_do_not_shift_the_others():
     assert result(("AB1234", 0.8, 1.0), ("AB134", 0.9, 1.0), ("AB1234", 0.8, 1.0)).text == "AB1234"
     assert result(("AB134", 0.9, 1.0), ("AB1234", 0.8, 1.0), ("AB1234", 0.8, 1.0)).text == "AB1234"
+    assert result(("AB1234", 0.9, 1.0), ("AB12X34", 0.5, 1.0)).text == "AB1234"
     assert result(("AB12334", 0.9, 1.0), ("AB1234", 0.8, 1.0), ("AB1234", 0.8, 1.0)).text == "AB1234"
 
 

@@ -1,5 +1,7 @@
 """Straightened quadrilaterals: against OpenCV on RGB, corners in any order, mixed rows, and the device's values."""
 
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
@@ -64,11 +66,15 @@ def test_rows_without_corners_are_cut_by_their_rect():
 
 def test_with_antialias_a_pixel_is_the_mean_of_what_it_covers():
     rgb = np.zeros((80, 128, 3), np.uint8)
-    rgb[:, ::2] = 255
+    rgb[:, ::3] = 255
     corners = np.array([[[0, 0], [128, 0], [128, 80], [0, 80]]], np.float64)
     spec = InputSpec((16, 10), "stretch", layout="nhwc", antialias=True)
     made, _ = preprocess([surface(rgb)], [(128, 80)], spec, rects=[(0, 0, 128, 80)], corners=corners)
-    assert np.abs(made - 127.5).max() < 12
+    assert np.abs(made - 85).max() < 20
+    single, _ = preprocess(
+        [surface(rgb)], [(128, 80)], replace(spec, antialias=False), rects=[(0, 0, 128, 80)], corners=corners
+    )
+    assert np.abs(single - 85).max() > 40
 
 
 def test_a_letterbox_keeps_the_shape_of_the_quadrilateral():
