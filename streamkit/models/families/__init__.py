@@ -17,8 +17,8 @@ __all__ = [
 ]  # fmt: skip
 
 _ALL: tuple[Family, ...] = (
-    *yolo.FAMILIES, *detr.FAMILIES, ssd.Ssd(), yunet.Yunet(), movenet.Movenet(), semantic.Semantic(), *vectors.FAMILIES,
-    *text.FAMILIES,
+    *yolo.FAMILIES, *detr.FAMILIES, ssd.Ssd(), yunet.Yunet(), movenet.Movenet(), semantic.Semantic(), *text.FAMILIES,
+    *vectors.FAMILIES,
 )  # fmt: skip
 FAMILIES = {one.name: one for one in _ALL}
 """Every family, by its name in a card."""
