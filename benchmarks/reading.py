@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 
 from samples.plates import PlateTrack, random_text
-from streamkit.analytics.text_patterns import TextPattern
 from streamkit.core.data import Frame
 from streamkit.core.units import Of
 from streamkit.models.derive import open_model
 from streamkit.stages.inference import read
 from streamkit.testing.kit import detections, frames, run_stage
 
-PATTERN = TextPattern("A{1,3} A{1,2} 9{1,4}")
+PATTERN = "A{1,3} A{1,2} 9{1,4}"
 SECONDS = 2.0
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
+from streamkit.core.text import did_you_mean
+
 NAMED: Mapping[str, str] = {
     "any": r"[A-Z0-9]{2,12}",
     "at": r"[A-Z]{1,2}(?:[0-9]{1,5}[A-Z]{1,3}|[A-Z]{1,5}[0-9]{1,4})",
@@ -60,6 +62,8 @@ class TextPattern:
             text = NAMED[self.given]
         elif _MASK.fullmatch(self.given):
             text = "".join(_OF_MASK[one] + many for one, many in _PART_OF_MASK.findall(self.given))
+        elif self.given.isalpha() and self.given.islower():
+            raise ValueError(f"names no known format: {self.given!r}{did_you_mean(self.given, NAMED, all_if_few=True)}")
         else:
             text = self.given
         try:

@@ -310,7 +310,7 @@ def _in_file(left: Any, call: Call, folder: Path, checker: TypeChecker) -> InFil
     """Resolve whether a text is in a file: beside the YAML if it is there, else in the working directory."""
     made = checker.of(left)
     if not isinstance(made, Fact) or kind_of(made) not in (TEXT, UNKNOWN):
-        text = f"only a name that stands for a text can be in a file, such as plate; {words(made)} is none"
+        text = f"only a name that stands for a text can be in a file, such as plate; {words(left)} is none"
         raise checker.wrong(left.at, text)
     given = call.args[0] if len(call.args) == 1 else None
     if not isinstance(given, Literal) or not isinstance(given.value, str):

@@ -54,6 +54,11 @@ def test_an_invalid_pattern_is_refused(given):
         TextPattern(given)
 
 
+def test_a_misspelt_name_is_no_expression():
+    with pytest.raises(ValueError, match="names no known format: 'contaner'; did you mean 'container'"):
+        TextPattern("contaner")
+
+
 def test_only_letters_and_digits_stay_in_capitals():
     assert normalized(("b", "-", "ab", " ", "1"), (0.9, 0.8, 0.7, 0.6, 0.5)) == ("BAB1", [0.9, 0.7, 0.7, 0.5])
 

@@ -62,17 +62,11 @@ class SureTracks(dict[str, set[tuple[int, int]]]):
         return isinstance(other, SureTracks)
 
 
-def _pattern(value: Any) -> TextPattern:
-    if isinstance(value, TextPattern):
-        return value
+def _valid_pattern(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(
-            f"must be text: a name such as de, a mask such as AA-9999, or a regular expression, got {value!r}"
-        )
-    return TextPattern(value)
-
-
-_PatternOption = Annotated[Any, Unit("text pattern", _pattern, schema={"type": "string"})]
+        what = "a name such as de, a mask such as AA-9999, or a regular expression"
+        raise ValueError(f"must be text: {what}, got {value!r}")
+    return TextPattern(value).given
 
 
 @dataclass(slots=True)
@@ -277,7 +271,8 @@ class Read(TrackCaches):
     of: Annotated[Of, f"which objects, {OF_FORMS}."]
     attribute: Annotated[str | None, "the attribute's name; by default the stage's id."] = None
     pattern: Annotated[
-        _PatternOption,
+        str | None,
+        Unit("format", _valid_pattern, pattern=".+", schema={"type": "string"}),
         "format of the text: a name such as de, fr or uk, `any` for letters and digits, a mask such as AA-9999, or "
         "a regular expression. The text is then in capitals without spaces and hyphens; a letter where the format has "
         "a digit becomes the digit that looks like it, and the reverse.",
@@ -305,6 +300,7 @@ class Read(TrackCaches):
     def __post_init__(self) -> None:
         """Check the card's task and `requery_ratio`."""
         check_task(self)
+        self._format = None if self.pattern is None else TextPattern(self.pattern)
         if not self.requery_ratio >= 1:
             raise ValueError(f"requery_ratio must be 1 or more, got {self.requery_ratio:g}")
 
@@ -314,7 +310,7 @@ class Read(TrackCaches):
         shared = options["sure_tracks"] = SureTracks()
         given = Read(**options)
         select = {name: getattr(given, name) for name in _SELECT}
-        fetch = {"model": given.model, "ascii_only": given.pattern is not None and given.pattern.given.isascii()}
+        fetch = {"model": given.model, "ascii_only": given.pattern is not None and given.pattern.isascii()}
         return network_parts(
             given,
             [CompositePart("select", SelectText, {**select, "sure_tracks": shared})],
@@ -384,11 +380,11 @@ class Read(TrackCaches):
     def _text(self, best: np.ndarray) -> tuple[str, Sequence[float]]:
         """Return the text of a crop and the score of each character; with a pattern, normalised and repaired."""
         text, scores = self._family.decode(best, self.model.labels, self.model.blank)
-        if self.pattern is None:
+        if self._format is None:
             pairs = [(letter, score) for part, score in zip(text, scores, strict=True) for letter in part]
             return "".join(letter for letter, _ in pairs), [score for _, score in pairs]
         made, each = normalized(text, scores)
-        return self.pattern.repaired(made, each) or made, each
+        return self._format.repaired(made, each) or made, each
 
     def _counts(self, sure: set[tuple[int, int]], track: int, known: _TrackText, view: float) -> bool:
         """Whether a reading counts: it is of a better view, which starts a series, or the series is not sure yet."""
@@ -406,7 +402,7 @@ class Read(TrackCaches):
             return False
         if reading.text:
             weight = reading.weight
-            if self.pattern is not None and not self.pattern.matches(reading.text):
+            if self._format is not None and not self._format.matches(reading.text):
                 self.context.counters.add(OTHER_FORMAT)
                 weight *= _OTHER_FORMAT_WEIGHT
             known.votes.add(reading.text, reading.scores, weight)
@@ -419,9 +415,9 @@ class Read(TrackCaches):
 
     def _in_format(self, vote: Vote) -> Vote:
         """Return a vote in the pattern's format; one that is not has score 0."""
-        if self.pattern is None:
+        if self._format is None:
             return vote
-        text = self.pattern.repaired(vote.text, vote.scores)
+        text = self._format.repaired(vote.text, vote.scores)
         return Vote("", (), 0) if text is None else vote._replace(text=text)
 
     def _tell(self, frame: Frame, label: str | None, track: int, known: _TrackText) -> None:

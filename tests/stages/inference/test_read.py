@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from benchmarks.reading import film, score
-from streamkit.analytics.text_patterns import TextPattern
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.errors import ConfigError
@@ -16,7 +15,7 @@ from streamkit.stages.inference.read import Read, corners_of
 from streamkit.testing.kit import detections, frames, run_stage
 
 PLATES = load_card(find_card("plates"))
-PATTERN = TextPattern("A{1,3} A{1,2} 9{1,4}")
+PATTERN = "A{1,3} A{1,2} 9{1,4}"
 
 
 class Scripted(Read):
@@ -134,10 +133,10 @@ def test_a_track_that_is_gone_is_read_anew():
 
 
 def test_texts_in_another_format_give_nothing():
-    done = run([("WXYY", 0.99)] * 20, pattern=TextPattern("AA-99"))
+    done = run([("WXYY", 0.99)] * 20, pattern="AA-99")
     assert told(done) == []
     assert texts(done) == [None] * 20
-    assert texts(run([("A812", 0.99)] * 20, pattern=TextPattern("AA-99"))) == ["AB12"] * 20
+    assert texts(run([("A812", 0.99)] * 20, pattern="AA-99")) == ["AB12"] * 20
 
 
 def test_without_a_tracker_each_object_is_read_on_each_frame():
