@@ -212,8 +212,10 @@ def alphabet(value: Any, info: Any) -> tuple[str, ...]:
     if isinstance(value, list):
         found = tuple(map(str, value))
     else:
-        name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        require(isinstance(name, str) and name, value, "the characters, a list of them, or a file with one per line")
+        if isinstance(value, (int, float)):
+            raise ValueError("must be text: put quotes around it")
+        require(isinstance(value, str) and value, value, "the characters, a list of them, or a file with one per line")
+        name: str = value
         file = info.context.folder / name
         if not file.is_file():
             if len(name) > 4 and Path(name).suffix in (".txt", ".keys"):
@@ -221,7 +223,7 @@ def alphabet(value: Any, info: Any) -> tuple[str, ...]:
             found = tuple(name)
         else:
             try:
-                found = tuple(file.read_text(encoding="utf-8").splitlines())
+                found = tuple(file.read_text(encoding="utf-8").rstrip("\r\n").splitlines())
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"file {file} cannot be read: {error}") from None
     twice = [one for one, n in Counter(found).items() if n > 1]

@@ -235,17 +235,21 @@ def derive(
         kind = f"there is no file {file}"
         raise ModelError(f"{kind}{near or '; give the path of an ONNX file, relative to the YAML'}")
     info = inspect(file)
-    if "character" in info.metadata or family in _READERS:
-        return _reader(file, info, size)
+    if family in _READERS or ("character" in info.metadata and not family):
+        return _reader(file, info, size, family, labels)
     return _Derivation(file, info, assume, families or {}).run(family, labels, size)
 
 
-def _reader(file: Path, info: ModelInfo, size: tuple[int, int] | None) -> DerivedCard:
+def _reader(file: Path, info: ModelInfo, size: tuple[int, int] | None, family: str, labels: str) -> DerivedCard:
     """Derive the card of PP-OCR's recognisers, which name their characters in the file: line by line, and a space."""
-    if "character" not in info.metadata:
+    text = ""
+    if "character" not in info.metadata or family == "slots":
         text = (
             "a network that reads text needs its alphabet, which its file does not name; write a card with task: read"
         )
+    elif labels:
+        text = "--labels is for classes, and the file names its characters; leave --labels out"
+    if text:
         raise Underivable([Problem(str(file), 0, 0, text)])
     characters = info.metadata["character"].splitlines()
     classes = next(iter(info.outputs.values())).dims[-1]

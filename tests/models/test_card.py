@@ -312,8 +312,8 @@ def test_a_card_of_a_reader(tmp_path):
     card = load_card(write(tmp_path, READER))
     assert card.labels == tuple("0123AB")
     assert card.blank == -1
-    (tmp_path / "keys.txt").write_text("0\n1\n \nÄ\n", encoding="utf-8")
-    for alphabet, expected in (("keys.txt", ("0", "1", " ", "Ä")), ("[0, a]", ("0", "a")), ("12", ("1", "2"))):
+    (tmp_path / "keys.txt").write_text("0\n1\n \nÄ\n\n", encoding="utf-8")
+    for alphabet, expected in (("keys.txt", ("0", "1", " ", "Ä")), ("[0, a]", ("0", "a")), ('"12"', ("1", "2"))):
         text = READER.replace('"0123AB"', alphabet)
         assert load_card(write(tmp_path, text)).labels == expected
 
@@ -324,6 +324,7 @@ def test_a_card_of_a_reader(tmp_path):
         ('alphabet: "0123AB"\n', "", "the key 'alphabet' is missing"),
         ('"0123AB"', '"0123A0"', "alphabet must have each character once, got '0' twice"),
         ('"0123AB"', "keys.txt", "alphabet there is no file"),
+        ('"0123AB"', "0123456789", "alphabet must be text: put quotes around it"),
         ("blank: -1", "blank: last", "blank must be a whole number such as 0, or -1 for the last, got 'last'"),
         ("blank: -1", "labels: [a]", "labels are for classes; the task read has an alphabet"),
         (

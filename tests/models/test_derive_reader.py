@@ -78,3 +78,8 @@ def test_other_readers_need_a_card(tmp_path):
         ModelError, match="needs its alphabet, which its file does not name; write a card with task: read"
     ):
         derive(recogniser(tmp_path, None, 5), family="ctc")
+
+
+def test_labels_are_refused(tmp_path):
+    with pytest.raises(ModelError, match="--labels is for classes, and the file names its characters"):
+        derive(recogniser(tmp_path, "a\nb", 3), labels="coco")
