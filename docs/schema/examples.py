@@ -44,6 +44,14 @@ stages:
   record: {from: crossing, when: crossing.crossed, before: 1s, after: 500ms, path: "out/{source}/{time}-{kind}.mp4"}
   scene: {stage: classify, model: color, from: decode}
 """
+PLATES = """
+device: cpu
+sources: {plates: samples/plates.mp4}
+stages:
+  detections: {path: samples/plates.truth.jsonl}
+  track: {}
+  plate: {stage: read, model: plates, of: detections.plate, pattern: de}
+"""
 REAL = """
 device: cpu
 sources: {gate: {uri: DATA/videos/one-by-one-person-detection.mp4, start: 10s}}
@@ -70,6 +78,7 @@ EXAMPLES: dict[str, tuple[str, str, str, str]] = {
     "loitering": (STREET, "zone", "events", "event.loitering"),
     "overcrowded": (STREET, "zone", "events", "event.overcrowded"),
     "occupancy": (STREET, "zone", "events", "event.occupancy"),
+    "read": (PLATES, "plate", "events", "event.read"),
     "speeding": (STREET, "speed", "events", "event.speeding"),
     "changed": (STREET, "direction", "events", "event.changed"),
     "met": (STREET, "proximity", "events", "event.met"),
@@ -138,7 +147,7 @@ def complete() -> dict[str, dict[str, Any]]:
         try:
             os.chdir(folder)
             (folder / "samples").symlink_to(ROOT / "samples")
-            runs = {STREET: records(folder, STREET, 75)}
+            runs = {STREET: records(folder, STREET, 75), PLATES: records(folder, PLATES, 10)}
             if DATA.is_dir():
                 for card in ("movenet", "seg", "deeplab"):
                     card_of(card, DATA, folder)

@@ -138,6 +138,20 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         _ZONE,
     ),
     EventKind(
+        "read",
+        "read",
+        "The text of a track is sure, or another one than before is.",
+        {
+            "value": "the text",
+            "score": "score of its least certain character, 0 to 1",
+            "readings": "number of readings that were voted over",
+            "attribute": "name of the attribute that has the text",
+        },
+        {"value": "BAB1234", "score": 0.9412, "readings": 3, "attribute": "plate", "label": "car"},
+        {**_LABEL, "before": "the previous text, if there was one"},
+        7,
+    ),
+    EventKind(
         "speeding",
         "speed",
         "A track becomes faster than the option `limit_kmh`.",

@@ -175,6 +175,11 @@ def _parted(event: Event, data: Data) -> str:
     return f"{_pair(event, data)} parted at {event.source} after {span_text(data['together_s'])}"
 
 
+def _read(event: Event, data: Data) -> str:
+    before = f', read as "{data["before"]}" before' if "before" in data else ""
+    return f'{_who(event)} at {event.source} reads "{data["value"]}"{before}'
+
+
 def _speeding(event: Event, data: Data) -> str:
     speed, limit = f"{data['speed_kmh']:.0f} km/h", f"{data['limit_kmh']:g} km/h"
     return f"{_who(event)} moves at {speed} at {event.source}, above the limit of {limit}"
@@ -245,9 +250,9 @@ def _generic(event: Event, data: Data) -> str:
 _SENTENCES: dict[str, Sentence] = {
     "crossed": _crossed, "counted": _counted, "entered": _entered, "left": _left, "loitering": _loitering,
     "overcrowded": _overcrowded, "cleared": _cleared, "occupancy": _occupancy, "raised": _raised, "met": _met,
-    "parted": _parted, "speeding": _speeding, "slowed": _slowed, "changed": _changed, "wrong_way": _wrong_way,
-    "manual": _manual, "recorded": _recorded, "saved": _saved, "collected": _collected, "answered": _answered,
-    "reconnected": _reconnected,
+    "parted": _parted, "read": _read, "speeding": _speeding, "slowed": _slowed, "changed": _changed,
+    "wrong_way": _wrong_way, "manual": _manual, "recorded": _recorded, "saved": _saved, "collected": _collected,
+    "answered": _answered, "reconnected": _reconnected,
     "restarted": _restarted,
 }  # fmt: skip
 

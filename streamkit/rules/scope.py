@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamkit.analytics.per_source_steps import PositionOptions
@@ -56,6 +57,7 @@ class Scope:
         tracked: whether objects have tracks.
         stages: the ids of all stages above.
         detectors: the ids of the stages that find objects.
+        folder: the YAML's folder, for files that rules name.
     """
 
     labels: tuple[str, ...] | None = None
@@ -69,6 +71,7 @@ class Scope:
     tracked: bool = True
     stages: tuple[str, ...] = ()
     detectors: tuple[str, ...] = ()
+    folder: Path = Path()
 
 
 OBJECT: dict[str, str] = {
@@ -109,7 +112,7 @@ class Facts:
         counts: conditions whose objects are counted per frame.
         members: areas whose tracks are counted, and the class; None for all classes.
         happened: events that are counted per frame.
-        frames: facts of whole frames: `source`, or (attribute, part).
+        frames: facts of whole frames: `source`, or (attribute, part). An `InFile` is a fact of either.
     """
 
     objects: dict[str, Any] = field(default_factory=dict)

@@ -229,7 +229,11 @@ stages:
         ("detect.person", "man", r"10:9: ask\.of: there is no stage 'man'; objects come from detect"),
         ("of: detect.person", "key_env: EYE_KEY", r"ask: key_env: the environment variable EYE_KEY is not set; set it"),
         ("of: detect.person", "key: sk-123", r"10:5: ask has no option 'key'; did you mean 'key_env'\?"),
-        ("of: detect.person", "at_most: 20", r"10:14: ask\.at_most must be 1 to 10000 in a .* as in 20/min, got 20"),
+        (
+            "of: detect.person",
+            "at_most: 20",
+            r"10:14: ask\.at_most must be 1 to 10000 in a .* such as 20/min or 500/day, got 20",
+        ),
         ("  track: {}\n", "", r"ask reads track_id, which no earlier stage writes; put a tracker above it"),
     ],
 )

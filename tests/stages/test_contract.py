@@ -46,7 +46,7 @@ MINIMAL = {
     "answer": "{red: bool}",
 }
 # of the task that a stage is for
-CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning"}
+CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning", "read": "plates"}
 URLS = {
     "mqtt": "mqtt://h", "redis": "redis://h", "kafka": "kafka://h", "webhook": "http://127.0.0.1:1/x",
     "postgres": "postgres://h/x", "email": "smtp://h", "amqp": "amqp://h", "nats": "nats://h",

@@ -24,7 +24,7 @@ _OWN = {"pixels", "tensor", "outputs", "detections", "track_id", "events", "attr
 
 def above(graph: Graph, node: Node) -> Scope:
     """The scope of a rule in a stage: what the stages above it provide."""
-    found = Scope(tracked=False)
+    found = Scope(tracked=False, folder=graph.config.folder)
     labels: dict[str, None] | None = {}
     columns: set[str] = set()
     seen = stages_above(graph.nodes, node)
@@ -60,7 +60,7 @@ def _add_attributes(found: Scope, node: Node) -> None:
     if fields is None:
         card, name = node.options.get("model"), node.options.get("attribute") or node.table
         into = found.attributes if "of" in node.options else found.facts
-        into[name] = None if card is None else tuple(card.labels)
+        into[name] = None if card is None or card.task == "read" else tuple(card.labels)
         return
     into = found.facts if node.options.get("capture") == "frame" else found.attributes
     for name, one in fields(node.options).items():

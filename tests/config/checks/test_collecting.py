@@ -19,7 +19,7 @@ def built(root, last):
 
 
 BETWEEN = "collect.disagreement.between"
-RATE = "must be a number and a period (s, min, h, day), such as 500/day or 6/h, got"
+RATE = "must be 1 to 10000 in a period (s, min, h, day), such as 20/min or 500/day, got"
 NO_VECTORS = "5:12: collect reads embedding, which no earlier stage writes; put embed above it"
 
 

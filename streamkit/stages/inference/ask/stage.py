@@ -23,7 +23,7 @@ from streamkit.core.units import OF_FORMS, Of, Rate
 from streamkit.io.still_images import JpegQuality, StillImage, on_device, whole
 from streamkit.ops.cut import to_host
 from streamkit.rules.language import RuleField
-from streamkit.stages.inference.apply_results import with_attributes
+from streamkit.stages.inference.apply_results import add_attributes
 from streamkit.stages.inference.ask.answer_schema import AnswerSchema
 from streamkit.stages.inference.ask.asker import ENDED, Asker
 from streamkit.stages.inference.ask.call_budget import CallBudget
@@ -384,7 +384,7 @@ class Ask(StreamStage):
             known = books[frame.source].tracks.get(track, frame.pts_s, self.track_ttl) if asked else None
             values.append(None if known is None or frame.index < known.index else known.attributes)
         if any(values):
-            batch.tables[name] = with_attributes(table, values)
+            batch.tables[name] = add_attributes(table, values)
 
     def _of(self, name: str, table: Detections) -> np.ndarray:
         assert self.of is not None
