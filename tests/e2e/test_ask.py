@@ -232,7 +232,7 @@ stages:
         (
             "of: detect.person",
             "at_most: 20",
-            r"10:14: ask\.at_most must be 1 to 10000 in a .* such as 20/min or 500/day, got 20",
+            r"10:14: ask\.at_most must be 1 to 10000 in a .*, got 20",
         ),
         ("  track: {}\n", "", r"ask reads track_id, which no earlier stage writes; put a tracker above it"),
     ],

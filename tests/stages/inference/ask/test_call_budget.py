@@ -35,7 +35,7 @@ def test_threads_and_processes_share_a_budget(tmp_path):
     code = (
         "import sys; from pathlib import Path; from streamkit.core.units import Rate; "
         "from streamkit.stages.inference.ask.call_budget import CallBudget; "
-        "made = CallBudget(Rate(50, "h"), Path(sys.argv[1])); print(sum(made.take() for _ in range(30)))"
+        "made = CallBudget(Rate(50, 'h'), Path(sys.argv[1])); print(sum(made.take() for _ in range(30)))"
     )
     others = [subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     budget, taken = CallBudget(Rate(50, "h"), path), []
