@@ -55,7 +55,9 @@ def record_at(records, pts_s):
 
 
 @pytest.mark.alone  # a busy machine drops frames, which have no record
-@pytest.mark.parametrize("source", ["loop", "other"])
+@pytest.mark.parametrize(
+    ("server", "source"), [(1, "loop"), (2, "other")], indirect=["server"], ids=["one process", "two processes"]
+)
 def test_each_frame_of_the_video_is_the_one_of_its_record_over_loops(server, source):
     with socket(server, f"records?source={source}") as records, socket(server, f"sources/{source}/live.mp4") as video:
         watched = watch(video, lambda one: one.fragments > 4 * LOOP)

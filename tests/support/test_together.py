@@ -45,7 +45,7 @@ def test_what_runs_alone_overlaps_with_nothing(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"test_{name}.py").write_text(TESTS)
     (tmp_path / "test_three.py").write_text("")  # the processes collect from different ones on
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  alone: no other runs\n  together(name): in one process\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  alone: no others\n  together(name): one process\n")
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TMPDIR": str(tmp_path)}
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # others take seconds to load, in each of three processes
     plugins = [word for name in ("xdist", "pytest_timeout", "together") for word in ("-p", name)]
