@@ -179,9 +179,10 @@ class PipelineRun(Controls):
             self._trace.start(self._lanes, self._batcher)
         begun = self._begun_s = time.perf_counter()
         threads = [thread for lane in self._lanes for thread in lane.threads]
+        freezes = self._live and not gc.get_freeze_count()  # an application that froze its objects keeps them frozen
         with PeriodicTimer(_MONITOR_S, self._monitor), self.alarms.evaluating():
             if self.fatal is None:
-                if self._live:  # a full collection takes 0.1 s with everything loaded, and drops live frames
+                if freezes:  # a full collection takes 0.1 s with everything loaded, and drops live frames
                     gc.collect()
                     gc.freeze()
                 self._start_sources()
@@ -192,7 +193,7 @@ class PipelineRun(Controls):
             self._wait(threads)
         self.seconds = time.perf_counter() - begun
         self.sources.account()
-        if self._live:
+        if freezes:
             gc.unfreeze()
         if isinstance(self.fatal, StreamkitError):
             raise self.fatal
@@ -327,7 +328,7 @@ class PipelineRun(Controls):
                 outlet.put(batch)
                 del batch
         except Aborted:
-            pass
+            gc.unfreeze()
         except BaseException as error:
             self.fail(error)
         finally:
