@@ -84,6 +84,12 @@ def random_look(kind: str, rng: np.random.Generator, style: int | None = None) -
     return Look(kind, size, colours, int(rng.integers(4)), phase)
 
 
+def unlike(one: Look, other: Look) -> float:
+    """How different two objects of a class look: the distance of the colours that cover most of them."""
+    shown = 1 if one.kind == "car" else 2
+    return float(np.linalg.norm(np.array(one.colours[:shown]) - np.array(other.colours[:shown])))
+
+
 def sprite(look: Look, travelled: float, turn: float = 0.0) -> list[Part]:
     """The parts of an object after `travelled` metres; `turn` 0 is seen from the side, 1 walks away, -1 to us."""
     if look.kind == "car":
