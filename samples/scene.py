@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from samples.sprites import CLASSES, Look, Part, random_look, sprite, unlike
+from samples.sprites import CLASSES, Look, Part, distinct_look, random_look, sprite
 
 BLOCK_S = 16.0
 NEAR = 1.0  # metres before the camera: nothing nearer is drawn
@@ -170,9 +170,8 @@ def views(
     rng = np.random.default_rng([seed, 1 << 21])
     actors: list[Actor] = []
     for actor in scene.actors:
-        others = [a.look for a in actors if a.look.kind == actor.look.kind]
-        looks = [random_look(actor.look.kind, rng, actor.look.style) for _ in range(60)]
-        actors.append(Actor(max(looks, key=lambda one: min((unlike(one, o) for o in others), default=0)), actor.ground, actor.id))
+        others = [one.look for one in actors if one.look.kind == actor.look.kind]
+        actors.append(Actor(distinct_look(actor.look, others, rng), actor.ground, actor.id))
     here = replace(scene, actors=actors)
     across = replace(
         scene.camera, lift=float(rng.uniform(4.8, 5.6)), x=scene.zebra + float(rng.uniform(-3, 3)), z=23.5,

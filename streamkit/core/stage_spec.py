@@ -47,6 +47,8 @@ class StageSpec:
         may_drop: a sink with its own thread for each source. Frames that arrive while it is busy are dropped and
             counted; the pipeline never waits for it.
         on_demand: a sink whose method `trigger` starts an output on request.
+        names_sources: the stage has options that name sources: its method `named_sources` yields them, and `check`
+            rejects names that no source has.
         scope: `source` if the stage treats each source on its own, so that several processes may run it, each with a
             part of the sources; `pipeline` if it looks across sources, so that one process runs it, and all stages
             below it, for all sources. See `scope_of` for the default.
@@ -78,6 +80,7 @@ class StageSpec:
     wants_packets: bool = False
     may_drop: bool = False
     on_demand: bool = False
+    names_sources: bool = False
     scope: Literal["source", "pipeline"] | None = None
     built_in: bool = False
 

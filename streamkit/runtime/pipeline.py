@@ -353,7 +353,10 @@ class PipelineRun(Controls):
     def _context(self, id_: str) -> Context:
         # tuning next to live sources drops their frames
         future = Future if self._live > QUICK_SOURCES else self.future_type
-        runtime = RuntimeContext(spans=self._spans(), future=future, addresses=self.addresses, streams=self.streams)
+        runtime = RuntimeContext(
+            spans=self._spans(), future=future, addresses=self.addresses, streams=self.streams,
+            stage_state=self.stage_state(id_),
+        )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)
 
