@@ -65,13 +65,16 @@ def _restore_one(matcher: IdentityMatcher, value: bytes, labels: Labels) -> None
     known = orjson.loads(head)
     path = [Stay(**stay) for stay in known["path"]]
     one = Identity(int(known["number"]), str(known["label"]), path, known["last"] and Stay(**known["last"]))
+    numbers = {name: -np.inf if known[name] is None else float(known[name]) for name in _NUMBERS}
+    xy = [np.nan if number is None else float(number) for number in known["xy"]]
+    seen_at = {matcher.camera(source): float(at_s) for source, at_s in known["seen_at"].items()}
+    vector, silent = np.frombuffer(rest, np.float32), bool(known["silent"])
     gallery, label = matcher.gallery, labels.number(one.label)
     if label < 0:
         return  # the option labels leaves its class out now
-    row = gallery.add(one, label, np.frombuffer(rest, np.float32))
-    for name in _NUMBERS:
-        gallery[name][row] = -np.inf if known[name] is None else known[name]
-    gallery["xy"][row] = [np.nan if number is None else number for number in known["xy"]]
-    gallery["silent"][row], gallery["changed"][row] = known["silent"], False
-    for source, at_s in known["seen_at"].items():
-        gallery.seen_at[row, matcher.camera(source)] = at_s
+    row = gallery.add(one, label, vector)
+    for name, number in numbers.items():
+        gallery[name][row] = number
+    gallery["xy"][row], gallery["silent"][row], gallery["changed"][row] = xy, silent, False
+    for camera, at_s in seen_at.items():
+        gallery.seen_at[row, camera] = at_s

@@ -208,7 +208,7 @@ def test_seen_and_left_tell_the_path():
         seen("gate", {1: (0, 100, 100)}, seconds=4.0), seen("yard", {3: (0, 50, 50)}, 10.0, seconds=5.0),
         seen("yard", {}, 15.0, seconds=10.0),
     )  # fmt: skip
-    done = run_stage(Identify(left_after=6.0), given)
+    done = run_stage(Identify(left_after=7.0), given)
     first, second = events(done, "seen")
     assert first == ("gate", 1, {"identity": 1, "label": "person", "new": True})
     assert second[:2] == ("yard", 3)
