@@ -512,18 +512,19 @@ class IdentityMatcher:
 
     def _leave(self, row: int) -> None:
         one = self.gallery.identities[row]
-        if not one.path:
-            return
         self._close(row)
-        path = [
-            {"source": stay.source, "from_s": round(stay.from_s, 3), "to_s": round(stay.to_s, 3)} for stay in one.path
-        ]
-        last = max(one.path, key=lambda stay: stay.to_s)
-        stayed_s = round(last.to_s - one.path[0].from_s, 3)
-        data = {"identity": one.number, "label": one.label, "path": path, "stayed_s": stayed_s}
-        self._done.events.append(IdentityEvent("left", last.source, None, None, data))
-        one.path, one.last = [], last
-        self.gallery["changed"][row] = True
+        stays = [stay for stay in one.path if stay.announced]  # others were too short
+        if stays:
+            last = max(stays, key=lambda stay: stay.to_s)
+            path = [
+                {"source": stay.source, "from_s": round(stay.from_s, 3), "to_s": round(stay.to_s, 3)} for stay in stays
+            ]
+            stayed_s = round(last.to_s - stays[0].from_s, 3)
+            data = {"identity": one.number, "label": one.label, "path": path, "stayed_s": stayed_s}
+            self._done.events.append(IdentityEvent("left", last.source, None, None, data))
+            one.last = last
+        self.gallery["changed"][row] |= bool(one.path)
+        one.path = []
 
     def _forget_oldest(self) -> bool:
         """Forget the identity that was not seen for longest, unless a track has it."""

@@ -22,8 +22,8 @@ stages:
   detections: {path: "boxes-{source}.jsonl"}
   track: {}
   look: {stage: embed, model: stripes, of: detections, every: 200ms, min_size: 10}
-  place: {stage: identify, from: look, min_similarity: 0.73, left_after: 5s, planes: PLANES}
-  look_only: {stage: identify, from: look, min_similarity: 0.73}
+  place: {stage: identify, from: look, left_after: 5s, planes: PLANES}
+  look_only: {stage: identify, from: look}
   with_planes: {stage: jsonl, from: place, path: "planes-{source}.jsonl"}
   without: {stage: jsonl, from: look_only, path: "look-{source}.jsonl"}
 """

@@ -55,7 +55,7 @@ PATHS = {
 }  # fmt: skip
 WORDS = {
     "pixels", "tensor", "outputs", "detections", "track_id", "events", "speed_kmh", "heading_deg", "attributes",
-    "embedding", "mask", "keypoints",
+    "embedding", "mask", "keypoints", "identity",
 }  # fmt: skip
 # What must stand above a stage, so that what it reads is there.
 ABOVE = {
@@ -63,6 +63,7 @@ ABOVE = {
     "outputs": "preprocess: {model: demo}\n  infer: {model: demo}",
     "detections": "detect: {model: demo}",
     "track_id": "detect: {model: demo}\n  simple_track: {}",
+    "embedding": "look: {stage: embed, model: stripes, of: detect}",
 }
 WHEN = {"snapshot": "door.crossed", "rule": "present(car)"}  # stages that must be told of events, and what makes those
 DOOR = "detect: {model: demo}\n  simple_track: {}\n  door: {stage: line_counter, line: [[0, 0], [9, 9]]}"

@@ -56,7 +56,7 @@ class CameraPlane(OptionGroup, total=False):
     names_sources=True,
 )
 class Identify(TrackAnalytics):
-    """Give an object the same number on all cameras, by its appearance, the time, and its place on the ground.
+    """Give an object the same number on all cameras, by its look, the time and its place.
 
     Each tracked object gets the column `identity`: a number from 1 that is never reused. Put it below `track` and
     `embed`. Two tracks of one camera at the same time never have one identity.
@@ -69,7 +69,7 @@ class Identify(TrackAnalytics):
 
     min_similarity: Annotated[
         Score, "minimum cosine similarity of two embeddings of one object; it depends on the network."
-    ] = 0.8
+    ] = 0.7
     confirm: Annotated[Seconds, "how long a track is seen before it gets an identity."] = 0.3
     travel: Annotated[
         dict[str, dict[str, Seconds]],

@@ -228,6 +228,13 @@ def test_seen_and_left_tell_the_path():
     ]
 
 
+def test_a_glimpse_is_no_event():
+    given = merged(seen("a", {1: (0, 100, 100)}, seconds=0.8), seen("a", {}, 0.8, seconds=10.0))
+    done = run_stage(Identify(left_after=5.0), given)
+    assert identities(done) == {("a", 1): 1}
+    assert [event for frame in done for event in frame.events] == []
+
+
 def test_who_has_left_and_comes_back_is_not_new():
     given = merged(
         seen("a", {1: (0, 100, 100)}), seen("a", {}, 2.0, seconds=10.0), seen("a", {2: (0, 100, 100)}, 12.0)
