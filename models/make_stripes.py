@@ -2,12 +2,12 @@
 
     python models/make_stripes.py
 
-Input `images` (N, 3, 32, 16) f32, RGB, 0..255. Output (N, 256) f32: for each of 64 colours, the square root of its share
-in each of four stripes, from the head to the feet. The colours are a grid over RGB. A pixel belongs to a colour the more,
-the nearer it is to it, by a softmax over squared distances of logarithms: (brightness, red - green, blue - yellow). So
-the light of a camera, which multiplies all of a picture, changes the brightness only, which counts less. Pixels in the
-middle column count most, because the sides of a crop show what is behind. The cosine of two outputs is the mean over the
-stripes of the Bhattacharyya coefficient of their colours.
+Input `images` (N, 3, 32, 16) f32, RGB, 0..255. Output (N, 256) f32: for each of 64 colours, the square root of its
+share in each of four stripes, from the head to the feet. The colours are a grid over RGB. A pixel belongs to a colour
+the more, the nearer it is to it, by a softmax over squared distances of logarithms: (brightness, red - green, blue -
+yellow). So the light of a camera, which multiplies all of a picture, changes the brightness only, which counts less.
+Pixels in the middle column count most, because the sides of a crop show what is behind. The cosine of two outputs is
+the mean over the stripes of the Bhattacharyya coefficient of their colours.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     python samples/draw_street.py --seed 8 --out my.mp4 --truth my.truth.jsonl --seconds 20 --size 1280x720
     python samples/draw_street.py --views --out samples/crossing.mp4    # crossing-north and crossing-south ship
 
-With `--views`, two cameras that face each other across the street film the same scene. Each gets a film, a truth in which
-an object has the same `id` as in the other one, and NAME.ground.txt, the homography from its picture to the ground in
-metres, three rows of three numbers.
+With `--views`, two cameras that face each other across the street film the same scene. Each gets a film, a truth in
+which an object has the same `id` as in the other one, and NAME.ground.txt, the homography from its picture to the
+ground in metres, three rows of three numbers.
 
 The truth has one line a frame:
 

@@ -276,7 +276,6 @@ def _houses(quad, big: Camera, scene: Scene, rng: np.random.Generator) -> None:
 
 def _trees_and_lamps(scene: Scene, rng: np.random.Generator) -> list[tuple[float, Patch]]:
     """What stands in the way: (distance, patch) of every tree and lamp post."""
-
     still: list[tuple[float, Patch]] = []
 
     def put(parts: list[Part], x: float, z: float) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,9 +73,9 @@ class Gallery(Columns):
             old, self.vectors = self.vectors, np.zeros((self.rows, max(length, self.vectors.shape[1])), np.float32)
             self.vectors[: old.shape[0], : old.shape[1]] = old
         if self.seen_at.shape != (self.rows, max(cameras, self.seen_at.shape[1])):
-            old = self.seen_at
-            self.seen_at = np.full((self.rows, max(cameras, old.shape[1])), -np.inf)
-            self.seen_at[: old.shape[0], : old.shape[1]] = old
+            before = self.seen_at
+            self.seen_at = np.full((self.rows, max(cameras, before.shape[1])), -np.inf)
+            self.seen_at[: before.shape[0], : before.shape[1]] = before
 
     def add(self, identity: Identity, label: int, vector: np.ndarray) -> int:
         """Add an identity; return its row. The vector, (d,), has length 1 or is 0."""
@@ -140,14 +141,15 @@ class Gallery(Columns):
         self["silent"][kept] |= self["silent"][other]
         self["changed"][kept] = True
 
-    def unseen(self, now_s: float, for_s: float) -> list[int]:
+    def unseen(self, now_s: float, for_s: float) -> Iterable[int]:
         """Return the rows of identities that no camera has seen for longer than `for_s`."""
         return np.flatnonzero((self["label"][: self.top] >= 0) & (now_s - self["seen_s"][: self.top] > for_s)).tolist()
 
     def oldest(self, n: int) -> list[int]:
         """Return the rows of the n identities that were not seen for longest."""
         used = np.flatnonzero(self["label"] >= 0)
-        return used[np.argsort(self["seen_s"][used], kind="stable")[:n]].tolist()
+        found: list[int] = used[np.argsort(self["seen_s"][used], kind="stable")[:n]].tolist()
+        return found
 
 
 def unit(vectors: np.ndarray) -> Any:

@@ -30,6 +30,7 @@ _LOOSE = 0.25  # objects at one place may be less similar by this
 _PARTED = 2.0  # times `distance`: objects of one identity that are further apart are two
 _PARTED_SAMPLES = 5
 _FAR = 4.0  # times `distance`: last positions that are further apart need not be compared
+_TOGETHER_S = 0.08  # how long a track waits for others that are due
 _TINY = 1e-6
 _STAY = 0.05  # a track stays with its identity unless another one is more similar by this
 _DAY_S = 86_400.0
@@ -139,11 +140,11 @@ class IdentityMatcher:
         self.gallery, self.now_s = Gallery(), -np.inf
         self._options, self._assign = options, assign
         self._cameras: dict[str, int] = {}
+        never = np.float64(-np.inf)
         self._tracks = TrackStore(
             identity=np.int64(-1), founder=np.bool_(False), camera=np.int64(-1), label=np.int64(-1),
-            first_s=np.float64(0), joined_s=np.float64(0), checked_s=np.float64(-np.inf), checks=np.int64(0), parted_s=np.float64(-np.inf),
-            learned_s=np.float64(-np.inf), vector=np.zeros(0, np.float32), vector_s=np.float64(-np.inf),
-            **GROUND_COLUMNS,
+            first_s=np.float64(0), joined_s=np.float64(0), checked_s=never, checks=np.int64(0), parted_s=never,
+            learned_s=never, vector=np.zeros(0, np.float32), vector_s=never, **GROUND_COLUMNS,
         )  # fmt: skip
         self._swept_s = -np.inf
         self._expected_s: float | None = None  # of a restored gallery: the time that its clock would show now
@@ -255,13 +256,13 @@ class IdentityMatcher:
         """Match the tracks whose turn it is, camera by camera."""
         tracks, options = self._tracks, self._options
         undecided = tracks["identity"][rows] < 0
-        old_enough = now_s - tracks["first_s"][rows] >= options.confirm_s
         known = (tracks["vector_s"][rows] > -np.inf) | (tracks["xy_s"][rows] == now_s)
         young = ~undecided & (tracks["checks"][rows] <= _CHECKS)
-        young &= now_s - tracks["checked_s"][rows] >= _AGAIN_S * 2.0 ** (tracks["checks"][rows] - 1)
-        chosen = np.flatnonzero((undecided & old_enough & known) | young)
-        if not len(chosen):
-            return
+        again_s = tracks["checked_s"][rows] + _AGAIN_S * 2.0 ** (tracks["checks"][rows] - 1)
+        waits_s = now_s - np.where(undecided, tracks["first_s"][rows] + options.confirm_s, again_s)
+        chosen = np.flatnonzero((waits_s >= 0) & ((undecided & known) | young))
+        if len(chosen) < _AT_ONCE and not (waits_s[chosen] >= _TOGETHER_S).any():
+            return  # several are compared with the whole gallery at little more than the cost of one
         chosen = chosen[np.argsort(young[chosen], kind="stable")][:_AT_ONCE]  # those without an identity come first
         mine = rows[chosen]
         tracks["checked_s"][mine] = now_s[chosen]
@@ -307,7 +308,8 @@ class IdentityMatcher:
         """The other young tracks of the camera of these that have joined an identity."""
         tracks, mine = self._tracks, rows[0]
         young = tracks["alive"] & (tracks["camera"] == tracks["camera"][mine]) & ~tracks["founder"]
-        young &= (tracks["identity"] >= 0) & (tracks["checks"] <= _CHECKS) & (tracks["seen_s"] == tracks["seen_s"][mine])
+        young &= (tracks["identity"] >= 0) & (tracks["checks"] <= _CHECKS)
+        young &= tracks["seen_s"] == tracks["seen_s"][mine]
         return np.setdiff1d(np.flatnonzero(young), rows)
 
     def _own(self, row: int, vector: np.ndarray) -> float:

@@ -251,7 +251,8 @@ _SENTENCES: dict[str, Sentence] = {
     "crossed": _crossed, "counted": _counted, "entered": _entered, "left": _left, "loitering": _loitering,
     "overcrowded": _overcrowded, "cleared": _cleared, "occupancy": _occupancy, "raised": _raised, "met": _met,
     "parted": _parted, "speeding": _speeding, "slowed": _slowed, "changed": _changed, "wrong_way": _wrong_way,
-    "manual": _manual, "seen": _seen, "recorded": _recorded, "saved": _saved, "reconnected": _reconnected, "restarted": _restarted,
+    "manual": _manual, "recorded": _recorded, "saved": _saved, "reconnected": _reconnected, "restarted": _restarted,
+    "seen": _seen,
 }  # fmt: skip
 
 KINDS = frozenset(_SENTENCES)

@@ -70,7 +70,7 @@ class Identify(TrackAnalytics):
     min_similarity: Annotated[
         Score, "minimum cosine similarity of two embeddings of one object; it depends on the network."
     ] = 0.7
-    confirm: Annotated[Seconds, "how long a track is seen before it gets an identity."] = 0.3
+    confirm: Annotated[Seconds, "how long a track is seen before it gets an identity."] = 0.25
     travel: Annotated[
         dict[str, dict[str, Seconds]],
         "the shortest time from camera to camera, in both directions, {gate: {hall: 5s}}; an object that one of them "
@@ -219,8 +219,8 @@ class Identify(TrackAnalytics):
             if source in self._planes:
                 xy[begin:end] = self._planes[source].metres(step.xy[begin:end])
         return Sighting(
-            sources, step.slot, now_s, step.back | restarted, step.frame, step.track, self._names.__getitem__, step.label,
-            xy, self._vectors[step.row],
+            sources, step.slot, now_s, step.back | restarted, step.frame, step.track, self._names.__getitem__,
+            step.label, xy, self._vectors[step.row],
         )  # fmt: skip
 
     def _times(self, step: SourceStep) -> tuple[np.ndarray, np.ndarray]:

@@ -181,9 +181,7 @@ def test_cameras_that_are_not_in_step_are_compared_at_the_same_time():
         given = seen(source, {1: (0, 0, 100)}, seconds=3.0)
         for frame in given:
             x = 10 * 20 * frame.pts_s
-            frame.detections = frame.detections.with_columns(
-                xyxy=np.array([[x - 5, 70, x + 5, 100]], np.float32)
-            )
+            frame.detections = frame.detections.with_columns(xyxy=np.array([[x - 5, 70, x + 5, 100]], np.float32))
         return [(frame.pts_s + late_s, frame) for frame in given]
 
     given = [f for _, f in sorted([*driving("a", 0.0), *driving("b", 1.0)], key=lambda one: one[0])]
@@ -333,7 +331,7 @@ FOUR = "[[0, 0], [9, 0], [9, 9], [0, 9]]"
             LOOK + "  identify: {planes: {north: {file: samples/street.truth.jsonl}}}",
             "must hold three rows of three numbers",
         ),
-        (LOOK + "  identify: {forget: 10s}", "track_ttl, left_after and forget must be in ascending order, got 2 s, 60 s"),
+        (LOOK + "  identify: {forget: 10s}", "left_after and forget must be in ascending order, got 2 s, 60 s"),
         (LOOK + "  identify: {distance: 0}", "distance must be more than 0 m, got 0"),
     ],
 )  # fmt: skip
@@ -385,11 +383,11 @@ def test_a_batch_of_64_sources_costs_two_milliseconds_beside_a_gallery_of_ten_th
         matcher.gallery.add(Identity(n, "person"), label, look)
     matcher.gallery["seen_s"][:] = 0
     spent = []
-    for batch in itertools.islice(crowded(64, 10, 256), 250):
+    for batch in itertools.islice(crowded(64, 10, 256), 500):
         begun = time.perf_counter()
         stage.process(batch, states)
         spent.append(time.perf_counter() - begun)
-    assert len(matcher.gallery) > 9_700
-    spent = np.array(spent[100:]) * 1e3
+    assert len(matcher.gallery) > 9_600
+    spent = np.array(spent[350:]) * 1e3  # the first tracks are all new
     print(f"{np.median(spent):.2f} ms a batch, mean {spent.mean():.2f} ms, 95 % within {np.quantile(spent, 0.95):.2f}")
     assert np.median(spent) < 2.0
