@@ -27,47 +27,53 @@ def sighting(labels, now_s, looks, source="a"):
     )  # fmt: skip
 
 
+def step(one, labels, now_s, looks, source="a"):
+    """Two frames: tracks wait a little for others that are to be matched."""
+    one.step(sighting(labels, now_s - 0.1, looks, source))
+    return one.step(sighting(labels, now_s, looks, source))
+
+
 def test_only_changes_are_stored_and_the_gallery_comes_back():
     labels, first = Labels(), matcher()
-    first.step(sighting(labels, 10.0, [0, 1]))
+    step(first, labels, 10.0, [0, 1])
     stored = as_state(first, labels)
     assert sorted(stored) == ["1", "2", "clock"]
     assert sorted(as_state(first, labels)) == ["clock"]
-    first.step(sighting(labels, 10.5, [0]))
+    step(first, labels, 10.5, [0])
     stored |= as_state(first, labels)
     again, names = matcher(), Labels()
     names.number("car")  # numbers of classes may differ
     restore(again, {key: value for key, value in stored.items() if value is not None}, names)
     assert len(again.gallery) == 2
-    done = again.step(sighting(names, 0.0, [1, 2, 0]))
+    done = step(again, names, 0.0, [1, 2, 0])
     assert done.identity.tolist() == [2, 3, 1]
     assert again.gallery["seen_s"][:3].tolist() == [0.0] * 3
 
 
 def test_times_go_on_with_the_new_clock():
     labels, first = Labels(), matcher()
-    first.step(sighting(labels, 100.0, [0]))
-    first.step(sighting(labels, 107.0, [1], "b"))
+    step(first, labels, 100.0, [0])
+    step(first, labels, 107.0, [1], "b")
     stored = {key: value for key, value in as_state(first, labels).items() if value is not None}
     again = matcher()
     restore(again, stored, labels)
-    again.step(sighting(labels, 3.0, [2]))
+    step(again, labels, 3.0, [2])
     seen_s = dict(zip((1, 2), again.gallery["seen_s"][:2].tolist(), strict=True))
     assert seen_s == {1: pytest.approx(-4.0, abs=0.5), 2: pytest.approx(3.0, abs=0.5)}
 
     live = matcher()
     wall_s = time.time()
-    live.step(sighting(labels, wall_s - 2.0, [0]))
+    step(live, labels, wall_s - 2.0, [0])
     stored = {key: value for key, value in as_state(live, labels).items() if value is not None}
     again = matcher()
     restore(again, stored, labels)
-    again.step(sighting(labels, wall_s + 30.0, [2]))
+    step(again, labels, wall_s + 30.0, [2])
     assert again.gallery["seen_s"][0] == pytest.approx(wall_s - 2.0)
 
 
 def test_removed_identities_are_removed_and_broken_ones_left_out():
     labels, first = Labels(), matcher()
-    first.step(sighting(labels, 0.0, [0]))
+    step(first, labels, 0.0, [0])
     as_state(first, labels)
     first.end(0)
     first.gallery.remove(0)

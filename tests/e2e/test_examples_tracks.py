@@ -114,7 +114,7 @@ def test_tracks_go_on_between_the_frames_that_the_network_sees(folder):
 
 
 def test_identify(folder):
-    run("examples/identify.yaml", folder, "--limit", "40")
+    run("examples/identify.yaml", folder, "--limit", "30")
     by_camera = {one: records(folder / "out" / f"{one}-identities.jsonl") for one in ("north", "south")}
     ids = {
         one: {item["identity"] for record in found for item in record["objects"] if "identity" in item}
@@ -126,4 +126,4 @@ def test_identify(folder):
     assert {event["data"]["label"] for event in told} <= {"person", "car"}
     raised = [event["data"] for found in by_camera.values() for _, event in events_of(found, "raised")]
     assert raised, "a rule about an identity"
-    assert len(pictures(folder / "out" / "south-identities.mp4")[0]) == 40
+    assert len(pictures(folder / "out" / "south-identities.mp4")[0]) == 30
