@@ -15,7 +15,7 @@ _VIEWS = 20.0  # views of an identity; a further one counts as the last of so ma
 
 
 @dataclass(slots=True)
-class Stay:
+class CameraStay:
     """A time that an identity was at one camera, in seconds of the common clock; whether an event has told of it."""
 
     source: str
@@ -25,7 +25,7 @@ class Stay:
 
 
 @dataclass(slots=True)
-class Identity:
+class IdentityEntry:
     """One identity.
 
     Attributes:
@@ -37,11 +37,11 @@ class Identity:
 
     number: int
     label: str
-    path: list[Stay] = field(default_factory=list)
-    last: Stay | None = None
+    path: list[CameraStay] = field(default_factory=list)
+    last: CameraStay | None = None
 
 
-class Gallery(Columns):
+class IdentityGallery(Columns):
     """Identities, a row for each.
 
     Attributes:
@@ -57,7 +57,7 @@ class Gallery(Columns):
             0, number=np.int64(-1), label=np.int64(-1), seen_s=np.float64(-np.inf), views=np.float64(0),
             xy=np.full(2, np.nan), xy_s=np.float64(-np.inf), silent=np.bool_(False), changed=np.bool_(False),
         )  # fmt: skip
-        self.identities: dict[int, Identity] = {}
+        self.identities: dict[int, IdentityEntry] = {}
         self.vectors = np.zeros((0, 0), np.float32)
         self.seen_at = np.zeros((0, 0))
         self.last_number = self.top = 0
@@ -77,7 +77,7 @@ class Gallery(Columns):
             self.seen_at = np.full((self.rows, max(cameras, before.shape[1])), -np.inf)
             self.seen_at[: before.shape[0], : before.shape[1]] = before
 
-    def add(self, identity: Identity, label: int, vector: np.ndarray) -> int:
+    def add(self, identity: IdentityEntry, label: int, vector: np.ndarray) -> int:
         """Add an identity; return its row. The vector, (d,), has length 1 or is 0."""
         row = self._slots.take()
         self.top = max(self.top, row + 1)
@@ -92,7 +92,7 @@ class Gallery(Columns):
         self.last_number = max(self.last_number, identity.number)
         return row
 
-    def remove(self, row: int) -> Identity:
+    def remove(self, row: int) -> IdentityEntry:
         """Remove an identity, and return it."""
         self["label"][row] = -1
         self.vectors[row] = 0

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives the tracks of several cameras one identity per object, by appearance, time, and place on the ground.
 
-Each track is matched once it is known for long enough: the tracks of one camera are assigned to the identities of the
-gallery in one assignment, and a track that fits none founds a new one. While nobody else has joined its identity, a
-young track is matched again, because its vector improves; if it fits another identity then, the two are merged.
+A track is matched when it is known for long enough: the tracks of one camera are assigned to the identities of the
+gallery in one assignment, and a track that fits none founds a new identity. While a track is young, it is matched again,
+because its vector improves: it may move to an identity that fits better, and an identity that it founded is merged into
+the one that it fits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.analytics.ground_paths import GROUND_COLUMNS, extend_paths, path_distance
-from streamkit.analytics.identity_gallery import Gallery, Identity, Stay, unit
+from streamkit.analytics.identity_gallery import IdentityGallery, IdentityEntry, CameraStay, unit
 from streamkit.analytics.track_store import TrackStore
 
 _SMOOTHING_S = 2.0  # after this time, a vector of a track weighs 1/e
@@ -122,7 +123,7 @@ class _Turn:
         similarity: (m, k) float32 with each row of the gallery; with room for those that these tracks found.
     """
 
-    def __init__(self, rows: np.ndarray, frame: np.ndarray, vectors: np.ndarray, gallery: Gallery) -> None:
+    def __init__(self, rows: np.ndarray, frame: np.ndarray, vectors: np.ndarray, gallery: IdentityGallery) -> None:
         self.rows, self.frame, self.vectors = rows, frame, vectors
         gallery.fit(vectors.shape[1], 0)
         self.similarity = np.concatenate([gallery.similarity(vectors), np.zeros((len(rows), len(rows)), np.float32)])
@@ -137,7 +138,7 @@ class IdentityMatcher:
     """
 
     def __init__(self, options: MatchOptions, assign: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.gallery, self.now_s = Gallery(), -np.inf
+        self.gallery, self.now_s = IdentityGallery(), -np.inf
         self._options, self._assign = options, assign
         self._cameras: dict[str, int] = {}
         never = np.float64(-np.inf)
@@ -170,7 +171,7 @@ class IdentityMatcher:
         self._tracks.end(slot)
 
     def camera(self, source: str) -> int:
-        """The number of a source's column in `Gallery.seen_at`."""
+        """The number of a source's column in `IdentityGallery.seen_at`."""
         found = self._cameras.setdefault(source, len(self._cameras))
         self.gallery.fit(0, len(self._cameras))
         return found
@@ -413,7 +414,9 @@ class IdentityMatcher:
         while len(gallery) >= self._options.max_identities and self._forget_oldest():
             self._count("forgotten, limit")
         number = gallery.last_number + 1
-        made = gallery.add(Identity(number, seen.label(int(tracks["label"][row]))), int(tracks["label"][row]), vector)
+        made = gallery.add(
+            IdentityEntry(number, seen.label(int(tracks["label"][row]))), int(tracks["label"][row]), vector
+        )
         gallery.fit(len(vector), len(self._cameras))
         tracks["founder"][row] = True
         self._enter(row, made, now_s)
@@ -445,7 +448,7 @@ class IdentityMatcher:
         self._close(identity)
         last = next((stay for stay in reversed(one.path) if stay.source == source), None)
         if last is None or (one.path[-1] is not last and now_s - last.to_s > self._options.track_ttl_s):
-            one.path.append(Stay(source, float(tracks["first_s"][row]), now_s))
+            one.path.append(CameraStay(source, float(tracks["first_s"][row]), now_s))
             gallery["silent"][identity] = True
 
     def _close(self, identity: int) -> None:
@@ -492,7 +495,7 @@ class IdentityMatcher:
             gallery["silent"][row] = not all(stay.announced for stay in path)
 
     @staticmethod
-    def _arrival(one: Identity, place: int) -> dict[str, Any]:
+    def _arrival(one: IdentityEntry, place: int) -> dict[str, Any]:
         """The data of `seen`: who comes, and from where."""
         here, data = one.path[place], dict[str, Any](identity=one.number, label=one.label)
         before = next((stay for stay in reversed(one.path[:place]) if stay.source != here.source), one.last)

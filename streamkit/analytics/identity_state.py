@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from streamkit.analytics.identity_gallery import Identity, Stay
+from streamkit.analytics.identity_gallery import IdentityEntry, CameraStay
 from streamkit.analytics.identity_matcher import IdentityMatcher
 from streamkit.analytics.per_source_steps import Labels
 
@@ -63,8 +63,8 @@ def restore(matcher: IdentityMatcher, stored: Mapping[str, bytes], labels: Label
 def _restore_one(matcher: IdentityMatcher, value: bytes, labels: Labels) -> None:
     head, _, rest = value.partition(b"\n")
     known = orjson.loads(head)
-    path = [Stay(**stay) for stay in known["path"]]
-    one = Identity(int(known["number"]), str(known["label"]), path, known["last"] and Stay(**known["last"]))
+    path = [CameraStay(**stay) for stay in known["path"]]
+    one = IdentityEntry(int(known["number"]), str(known["label"]), path, known["last"] and CameraStay(**known["last"]))
     numbers = {name: -np.inf if known[name] is None else float(known[name]) for name in _NUMBERS}
     xy = [np.nan if number is None else float(number) for number in known["xy"]]
     seen_at = {matcher.camera(source): float(at_s) for source, at_s in known["seen_at"].items()}

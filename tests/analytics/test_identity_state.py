@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.messages import collect
 
-from streamkit.analytics.identity_gallery import Gallery, Identity, Stay, unit
+from streamkit.analytics.identity_gallery import IdentityGallery, IdentityEntry, CameraStay, unit
 from streamkit.analytics.identity_matcher import IdentityMatcher, MatchOptions, Sighting
 from streamkit.analytics.identity_state import as_state, restore
 from streamkit.analytics.per_source_steps import Labels
@@ -89,14 +89,16 @@ def test_removed_identities_are_removed_and_broken_ones_left_out():
 
 
 def added(gallery, number, vector, seen_s=0.0):
-    row = gallery.add(Identity(number, "person", [Stay("a", seen_s, seen_s)]), 0, np.asarray(vector, np.float32))
+    row = gallery.add(
+        IdentityEntry(number, "person", [CameraStay("a", seen_s, seen_s)]), 0, np.asarray(vector, np.float32)
+    )
     gallery.fit(0, 2)
     gallery.see(np.array([row]), np.array([0]), np.array([seen_s]), np.full((1, 2), np.nan))
     return row
 
 
 def test_an_identity_is_the_mean_of_its_views():
-    gallery = Gallery()
+    gallery = IdentityGallery()
     row = added(gallery, 1, [1, 0, 0])
     gallery.learn(np.array([row]), np.array([[0, 1, 0]], np.float32))
     np.testing.assert_allclose(gallery.vectors[row], [0.5**0.5, 0.5**0.5, 0], atol=1e-6)
@@ -110,7 +112,7 @@ def test_an_identity_is_the_mean_of_its_views():
 
 
 def test_free_rows_are_like_nobody_and_are_used_again():
-    gallery = Gallery()
+    gallery = IdentityGallery()
     rows = [added(gallery, n, np.eye(4)[n - 1], float(n)) for n in (1, 2, 3)]
     gallery.remove(rows[1])
     assert gallery.similarity(np.eye(4, dtype=np.float32)[1:2])[:, 0].tolist() == [0, 0, 0]

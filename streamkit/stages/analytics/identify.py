@@ -224,7 +224,7 @@ class Identify(TrackAnalytics):
         )  # fmt: skip
 
     def _times(self, step: SourceStep) -> tuple[np.ndarray, np.ndarray]:
-        """Return the common time of each frame, and whether its source has begun anew.
+        """Return the common time of each frame, and whether its source starts again.
 
         It is the wall clock for live sources. For others it is the presentation time, which goes on where a source
         repeats.

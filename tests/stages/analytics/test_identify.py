@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.configs import problems as problems_of
 
-from streamkit.analytics.identity_gallery import Identity, unit
+from streamkit.analytics.identity_gallery import IdentityEntry, unit
 from streamkit.core.data import Batch, Detections, Frame
 from streamkit.core.sentences import sentence
 from streamkit.stages.analytics.identify import Identify
@@ -380,7 +380,7 @@ def test_a_batch_of_64_sources_costs_two_milliseconds_beside_a_gallery_of_ten_th
     states = {f"cam{n}": stage.new_state(f"cam{n}") for n in range(64)}
     matcher, label = stage._matcher(""), stage._names.number("person")
     for n, look in enumerate(unit(RNG.normal(size=(9_000, 256)).astype(np.float32)), 1):
-        matcher.gallery.add(Identity(n, "person"), label, look)
+        matcher.gallery.add(IdentityEntry(n, "person"), label, look)
     matcher.gallery["seen_s"][:] = 0
     spent = []
     for batch in itertools.islice(crowded(64, 10, 256), 500):
