@@ -2,9 +2,9 @@
 """Gives the tracks of several cameras one identity per object, by appearance, time, and place on the ground.
 
 A track is matched when it is known for long enough: the tracks of one camera are assigned to the identities of the
-gallery in one assignment, and a track that fits none founds a new identity. While a track is young, it is matched again,
-because its vector improves: it may move to an identity that fits better, and an identity that it founded is merged into
-the one that it fits.
+gallery in one assignment, and a track that fits none founds a new identity. While a track is young, it is matched
+again, because its vector improves: it may move to an identity that fits better, and an identity that it founded is
+merged into the one that it fits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.analytics.ground_paths import GROUND_COLUMNS, extend_paths, path_distance
-from streamkit.analytics.identity_gallery import IdentityGallery, IdentityEntry, CameraStay, unit
+from streamkit.analytics.identity_gallery import CameraStay, IdentityEntry, IdentityGallery, unit
 from streamkit.analytics.track_store import TrackStore
 
 _SMOOTHING_S = 2.0  # after this time, a vector of a track weighs 1/e

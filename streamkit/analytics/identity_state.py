@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from streamkit.analytics.identity_gallery import IdentityEntry, CameraStay
+from streamkit.analytics.identity_gallery import CameraStay, IdentityEntry
 from streamkit.analytics.identity_matcher import IdentityMatcher
 from streamkit.analytics.per_source_steps import Labels
 

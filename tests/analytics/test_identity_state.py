@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.messages import collect
 
-from streamkit.analytics.identity_gallery import IdentityGallery, IdentityEntry, CameraStay, unit
+from streamkit.analytics.identity_gallery import CameraStay, IdentityEntry, IdentityGallery, unit
 from streamkit.analytics.identity_matcher import IdentityMatcher, MatchOptions, Sighting
 from streamkit.analytics.identity_state import as_state, restore
 from streamkit.analytics.per_source_steps import Labels
