@@ -16,7 +16,7 @@ _ENOUGH = 2  # common samples
 GROUND_COLUMNS = {
     "xy": np.full(2, np.nan),  # last position, metres; NaN without a plane
     "xy_s": np.float64(-np.inf),  # time of that position
-    "path": np.full((SAMPLES, 2), np.nan, np.float32),  # ring buffer
+    "path": np.full((SAMPLES, 2), np.nan),  # ring buffer
     "sample": np.full(SAMPLES, -1, np.int64),  # the number of each sample in the ring buffer: its time is n x SAMPLE_S
 }
 """Columns of a `TrackStore` whose tracks have paths."""

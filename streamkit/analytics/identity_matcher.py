@@ -293,17 +293,14 @@ class IdentityMatcher:
             alike[place, np.searchsorted(candidates, own[place])] = self._own(int(rows[place]), vectors[place])
         taken = self._assign(self._gains(rows, candidates, alike, now_s)) if len(candidates) else np.full(len(rows), -1)
         found = np.where(taken >= 0, candidates[taken], -1) if len(candidates) else taken
-        for place, row in enumerate(rows.tolist()):
-            mine = int(own[place])
-            if joined[place] and (found[place] == mine or (found[place] < 0 and mine not in found)):
-                continue  # nothing fits better
-            if joined[place]:
-                self._leave_track(row)
-            if found[place] >= 0:
-                self._join(row, int(found[place]), now_s)
-            elif mine < 0 or joined[place]:
-                made = self._found(seen, row, vectors[place], now_s)
-                turn.similarity[made] = turn.vectors @ vectors[place]
+        keeps = joined & ((found == own) | ((found < 0) & ~np.isin(own, found)))  # nothing fits better
+        for row in rows[joined & ~keeps].tolist():
+            self._leave_track(row)
+        for place in np.flatnonzero((found >= 0) & ~keeps).tolist():
+            self._join(int(rows[place]), int(found[place]), now_s)
+        for place in np.flatnonzero((found < 0) & (tracks["identity"][rows] < 0)).tolist():
+            made = self._found(seen, int(rows[place]), vectors[place], now_s)  # may forget an identity
+            turn.similarity[made] = turn.vectors @ vectors[place]
 
     def _companions(self, rows: np.ndarray) -> np.ndarray:
         """The other young tracks of the camera of these that have joined an identity."""
@@ -413,10 +410,8 @@ class IdentityMatcher:
         gallery, tracks = self.gallery, self._tracks
         while len(gallery) >= self._options.max_identities and self._forget_oldest():
             self._count("forgotten, limit")
-        number = gallery.last_number + 1
-        made = gallery.add(
-            IdentityEntry(number, seen.label(int(tracks["label"][row]))), int(tracks["label"][row]), vector
-        )
+        label = int(tracks["label"][row])
+        made = gallery.add(IdentityEntry(gallery.last_number + 1, seen.label(label)), label, vector)
         gallery.fit(len(vector), len(self._cameras))
         tracks["founder"][row] = True
         self._enter(row, made, now_s)

@@ -147,6 +147,7 @@ class Identify(TrackAnalytics):
         self._matchers: dict[str, IdentityMatcher] = {}
         self._sources: dict[int, str] = {}
         self._clock = Columns(pts_s=np.float64(-np.inf), offset_s=np.float64(0), ordinal=np.int64(-1))
+        self._clocks_seen: set[bool] = set()
         self._waiting: list[IdentityEvent] = []
         self._state = None if self.per_source else self.context.runtime.stage_state
         self._saved_s = -np.inf
@@ -165,6 +166,7 @@ class Identify(TrackAnalytics):
         source = self._sources.pop(slot)
         if self.per_source:
             self._matchers.pop(source, None)
+            self._waiting = [event for event in self._waiting if event.source != source]
         elif "" in self._matchers:
             self._matchers[""].end(slot)
 
@@ -235,6 +237,12 @@ class Identify(TrackAnalytics):
         clock["offset_s"][slot[step.back]] += (clock["pts_s"][slot] - step.pts_s)[step.back]
         clock["pts_s"][slot], clock["ordinal"][slot] = step.pts_s, ordinal
         live = np.array([np.nan if frame.time_s is None else frame.time_s for frame in step.frames], np.float64)
+        self._clocks_seen |= set(np.isnan(live).tolist())
+        if len(self._clocks_seen) > 1 and not self.per_source:
+            self.context.log(
+                f"{self.context.id} sees live sources and files: they have no common time, so do not mix them, or set "
+                "per_source: true"
+            )
         return np.where(np.isnan(live), step.pts_s + clock["offset_s"][slot], live), restarted
 
     def _match(self, key: str, seen: Sighting, step: SourceStep) -> np.ndarray:

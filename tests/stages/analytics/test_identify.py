@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 from support.configs import problems as problems_of
+from support.messages import collect
 
 from streamkit.analytics.identity_gallery import IdentityEntry, unit
 from streamkit.core.data import Batch, Detections, Frame
@@ -279,6 +280,24 @@ def test_per_source_the_other_sources_change_nothing():
     found = identities(run_stage(Identify(per_source=True), merged(one, other), batch=5))
     assert {key: value for key, value in found.items() if key[0] == "a"} == alone
     assert {found["b", 1], found["b", 2]} == {1, 2}
+
+
+def test_per_source_nobody_leaves_on_the_frames_of_another_source():
+    one = merged(seen("a", {1: (0, 100, 100)}, seconds=3.0), seen("a", {}, 3.0, seconds=5.0))
+    other = seen("b", {1: (0, 100, 100)}, 8.1, seconds=9.0)
+    done = run_stage(Identify(per_source=True, left_after=4.0), [*one, *other], batch=1)
+    assert [source for source, _, _ in events(done, "left")] == ["a"]
+    cut = run_stage(Identify(per_source=True, left_after=4.0), [*one[:60], *other], batch=1)
+    assert events(cut, "left") == []
+
+
+def test_live_sources_and_files_have_no_common_time():
+    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 100, 100)}))
+    for frame in given:
+        frame.time_s = 1.7e9 + frame.pts_s if frame.source == "a" else None
+    logged = collect()
+    run_stage(Identify(), given)
+    assert any("they have no common time" in text for text in logged)
 
 
 def test_a_source_that_another_process_reads_begins_with_new_tracks():
