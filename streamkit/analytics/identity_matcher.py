@@ -315,7 +315,7 @@ class IdentityMatcher:
         tracks = self._tracks
         others = np.flatnonzero(tracks["alive"] & (tracks["identity"] == tracks["identity"][row]))
         others = others[(others != row) & (tracks["vector_s"][others] > -np.inf)]
-        return float((unit(tracks["vector"][others]) @ vector).max(initial=-1.0)) + _STAY if len(others) else 1.0
+        return _STAY + (float((unit(tracks["vector"][others]) @ vector).max()) if len(others) else 1.0)
 
     def _leave_track(self, row: int) -> None:
         """Take the identity from a track, and its stay from the identity."""

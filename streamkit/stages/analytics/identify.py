@@ -166,7 +166,6 @@ class Identify(TrackAnalytics):
         source = self._sources.pop(slot)
         if self.per_source:
             self._matchers.pop(source, None)
-            self._waiting = [event for event in self._waiting if event.source != source]
         elif "" in self._matchers:
             self._matchers[""].end(slot)
 

@@ -87,12 +87,13 @@ def test_two_tracks_of_a_camera_never_share_an_identity():
 
 
 def test_a_lost_track_that_comes_back_beside_its_successor_loses_the_identity():
-    first = seen("a", {1: (0, 100, 100)}, seconds=1.0)
-    second = seen("a", {2: (0, 100, 100)}, 1.0, seconds=1.0)
-    both = seen("a", {1: (0, 100, 100), 2: (0, 200, 100)}, 2.0, seconds=2.0)
+    first = seen("a", {1: (0, 100, 100)}, seconds=9.0)
+    second = seen("a", {2: (0, 100, 100)}, 9.0, seconds=1.0)
+    both = seen("a", {1: (0, 100, 100), 2: (0, 200, 100)}, 10.0, seconds=4.0)
     done = run_stage(Identify(), merged(first, second, both), batch=1)
+    assert {int(one) for frame in done[95:100] for one in frame.detections.extra["identity"]} == {1}
     found = identities(done)
-    assert found["a", 1] != found["a", 2]
+    assert found == {("a", 1): 1, ("a", 2): 2}
     for frame in done:
         mine = [one for one in frame.detections.extra["identity"].tolist() if one >= 0]
         assert len(set(mine)) == len(mine)
@@ -127,6 +128,17 @@ def test_a_better_match_that_comes_later_wins():
     )
     found = identities(run_stage(Identify(), given, batch=1))
     assert found["a", 2] == found["b", 1] != found["a", 1]
+
+
+def test_two_numbers_of_one_object_are_merged_when_it_is_seen_better():
+    worse = seen("b", {1: (1, 50, 50)}, seconds=0.5)
+    better = seen("b", {1: (0, 50, 50)}, 0.5, seconds=4.0)
+    stage = Identify()
+    done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, seconds=4.5), worse, better), batch=2)
+    early = identities([frame for frame in done if frame.pts_s < 0.7])
+    assert early == {("a", 1): 1, ("b", 1): 2}
+    assert identities(done) == {("a", 1): 1, ("b", 1): 1}
+    assert stage.context.counters.values["identities: merged"] == 1
 
 
 def test_an_object_without_a_vector_has_no_identity():
