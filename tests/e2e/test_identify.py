@@ -38,7 +38,11 @@ def truth(camera):
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """The records of one run: with planes, and by appearance alone."""
-    folder = tmp_path_factory.mktemp("identify")
+    return run_on("cpu", tmp_path_factory.mktemp("identify"))
+
+
+def run_on(device, folder):
+    """The records of a run on a device, by how objects were identified and by camera."""
     (folder / "samples").symlink_to(ROOT / "samples")
     for camera in CAMERAS:  # the boxes of what can be seen, without the ids
         lines = [
@@ -50,7 +54,8 @@ def results(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         planes = ", ".join(f"{camera}: {{file: samples/crossing-{camera}.ground.txt}}" for camera in CAMERAS)
-        run = PipelineRun(build(read_text(YAML.replace("PLANES", f"{{{planes}}}"), folder=folder)), Device("cpu"))
+        text = YAML.replace("PLANES", f"{{{planes}}}").replace("device: cpu", f"device: {device}")
+        run = PipelineRun(build(read_text(text, folder=folder)), Device(device))
         assert run.run() == 0
         return {kind: {one: records(folder / f"{kind}-{one}.jsonl") for one in CAMERAS} for kind in ("planes", "look")}
 
@@ -72,6 +77,13 @@ def cross_camera_idf1(found):
 @pytest.mark.parametrize(("kind", "least"), [("planes", 0.93), ("look", 0.85)])
 def test_who_is_who_on_both_cameras(results, kind, least):
     assert cross_camera_idf1(results[kind]) >= least
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same(results, tmp_path):
+    found = run_on("cuda", tmp_path)
+    for kind in ("planes", "look"):
+        assert cross_camera_idf1(found[kind]) == pytest.approx(cross_camera_idf1(results[kind]), abs=0.03)
 
 
 def test_the_score_needs_one_number_for_both_cameras(results):
