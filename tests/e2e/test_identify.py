@@ -114,6 +114,20 @@ def test_the_events_tell_paths(results):
     assert any(set(path) == set(CAMERAS) for path in paths)
 
 
+def test_the_shipped_truth_is_that_of_two_views_of_one_scene():
+    from samples.draw_street import truth as drawn
+    from samples.scene import views
+
+    frames = range(0, 200, 90)
+    ids = []
+    for camera, scene in views(7).items():
+        shipped = mot.truth_of(ROOT / "samples" / f"crossing-{camera}.truth.jsonl")
+        assert len(shipped) == scene.frames
+        assert [shipped[i] for i in frames] == drawn(scene, frames)
+        ids.append({item["id"] for one in shipped for item in one["objects"]})
+    assert len(ids[0] & ids[1]) >= 10, "many are in both"
+
+
 def test_the_homographies_are_those_of_the_cameras():
     from samples.scene import views
     from streamkit.analytics.geometry import read_homography
