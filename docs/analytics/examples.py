@@ -128,6 +128,8 @@ def main() -> None:
         save(name, counted(name))
     save("ask", asked())
     save("shown", picture(run("shown", 130) / "street-shown.mp4", 129))
+    out = run("identify", 100)
+    save("identify", np.hstack([picture(out / f"{one}-identities.mp4", 99) for one in ("north", "south")]))
     save("blurred", picture(run("blurred", 60) / "street-blurred.mp4", 50))
 
 

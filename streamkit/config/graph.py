@@ -13,7 +13,7 @@ from streamkit.config.checks.hiding import check_hidden
 from streamkit.config.checks.objects import check_gaps, check_labels, check_of
 from streamkit.config.checks.parts import parts_before, parts_of
 from streamkit.config.checks.rules import check_rules
-from streamkit.config.checks.shape_sources import check_shape_sources
+from streamkit.config.checks.shape_sources import check_named_sources, check_shape_sources
 from streamkit.config.checks.stages import check_events, check_inputs, check_outputs, check_words
 from streamkit.config.plan import DECODE, Config, Graph, Node, SourceConfig, StageConfig
 from streamkit.core.errors import ConfigError, Problem
@@ -40,6 +40,7 @@ def build(config: Config) -> Graph:
         check_labels(graph, problems)
         check_gaps(graph)
         check_shape_sources(graph)
+        check_named_sources(graph, problems)
         check_hidden(graph, problems)
         check_collect(graph, problems)
         for node in graph.nodes.values():

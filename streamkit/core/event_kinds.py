@@ -202,6 +202,39 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         track_id=7,
     ),
     EventKind(
+        "seen",
+        "identify",
+        "An identity comes to a camera.",
+        {"identity": "its number", **_LABEL},
+        {"identity": 12, "label": "person", "before": "yard", "away_s": 8.2},
+        {
+            "new": "true if no camera has seen it before",
+            "before": "the camera that saw it before, unless it is new",
+            "away_s": "seconds since then; 0 if both see it at the same time",
+        },
+        7,
+    ),
+    EventKind(
+        "left",
+        "identify",
+        "No camera has seen an identity for as long as the option `left_after` says.",
+        {
+            "identity": "its number",
+            **_LABEL,
+            "path": "its stays in order: `source`, `from_s`, `to_s`",
+            "stayed_s": "seconds from its first to its last sighting",
+        },
+        {
+            "identity": 12,
+            "label": "person",
+            "path": [
+                {"source": "gate", "from_s": 0.4, "to_s": 12.8},
+                {"source": "yard", "from_s": 21.0, "to_s": 95.2},
+            ],
+            "stayed_s": 94.8,
+        },
+    ),
+    EventKind(
         "raised",
         "rule",
         "A rule becomes true.",

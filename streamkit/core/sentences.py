@@ -130,9 +130,25 @@ def _entered(event: Event, data: Data) -> str:
 
 
 def _left(event: Event, data: Data) -> str:
+    if "identity" in data:
+        stays = [f"{stay['source']} for {span_text(stay['to_s'] - stay['from_s'])}" for stay in data["path"]]
+        return f"{_identity(event, data)} left after {span_text(data['stayed_s'])}: {', then '.join(stays)}"
     verb = "was last seen in" if data.get("lost") else "left"
     after = f"after {span_text(data['dwell_s'])}"
     return f"{_who(event)} {verb} {_zone_name(event, data)} at {event.source} {after} ({data['count']} inside)"
+
+
+def _identity(event: Event, data: Data) -> str:
+    return f"{event_label(event) or 'object'} {data['identity']}"
+
+
+def _seen(event: Event, data: Data) -> str:
+    whom = _identity(event, data)
+    if data.get("new"):
+        return f"{whom} was seen for the first time, at {event.source}"
+    if not data["away_s"]:
+        return f"{whom} was seen at {event.source}, and at {data['before']} at the same time"
+    return f"{whom} was seen at {event.source}, {span_text(data['away_s'])} after {data['before']}"
 
 
 def _loitering(event: Event, data: Data) -> str:
@@ -253,7 +269,7 @@ _SENTENCES: dict[str, Sentence] = {
     "parted": _parted, "read": _read, "speeding": _speeding, "slowed": _slowed, "changed": _changed,
     "wrong_way": _wrong_way, "manual": _manual, "recorded": _recorded, "saved": _saved, "collected": _collected,
     "answered": _answered, "reconnected": _reconnected,
-    "restarted": _restarted,
+    "restarted": _restarted, "seen": _seen,
 }  # fmt: skip
 
 KINDS = frozenset(_SENTENCES)

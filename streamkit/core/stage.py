@@ -56,6 +56,19 @@ class PacketBuffer(Protocol):
         """Take the PTS, over all connections, of the frame that `packet_ref` was last called for."""
 
 
+class StageState(Protocol):
+    """What a stage keeps over restarts: bytes by key; `runtime/control/stage_state.py` implements it."""
+
+    def load(self) -> dict[str, bytes]:
+        """Return everything that is stored."""
+
+    def due(self, every_s: float) -> bool:
+        """Whether the last `save` was begun `every_s` seconds ago or earlier, and is done."""
+
+    def save(self, changed: Mapping[str, bytes | None], *, wait: bool = False) -> None:
+        """Store values, and remove the keys whose value is None; in the background unless `wait` is set."""
+
+
 @dataclass(slots=True)
 class RuntimeContext:
     """Hooks and shared objects of the runner, for built-in stages; not for plugins.
@@ -74,6 +87,7 @@ class RuntimeContext:
         file: an open file that a source of video reads instead of its `uri`, which then is only the file's name.
         addresses: the sources' addresses by id, for a sink that reads a source's own packets.
         streams: the number of the video stream by source id, for sources with the option `stream`.
+        stage_state: what the stage keeps over restarts; None unless the pipeline has `state`.
     """
 
     spans: Spans = field(default_factory=Spans)
@@ -88,6 +102,7 @@ class RuntimeContext:
     file: IO[bytes] | None = None
     addresses: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, int] = field(default_factory=dict)
+    stage_state: StageState | None = None
 
 
 @dataclass(slots=True)

@@ -50,6 +50,8 @@ class StageSpec:
             them: the runner polls its `settled(source)`, for at most `drain_timeout` seconds.
         selects_events: the option `when` names events of stages above, as that of every sink does.
         on_demand: a sink whose method `trigger` starts an output on request.
+        names_sources: the stage has options that name sources: its method `named_sources` yields them, and `check`
+            rejects names that no source has.
         scope: `source` if the stage treats each source on its own, so that several processes may run it, each with a
             part of the sources; `pipeline` if it looks across sources, so that one process runs it, and all stages
             below it, for all sources. See `scope_of` for the default.
@@ -83,6 +85,7 @@ class StageSpec:
     late_results: bool = False
     selects_events: bool = False
     on_demand: bool = False
+    names_sources: bool = False
     scope: Literal["source", "pipeline"] | None = None
     built_in: bool = False
 

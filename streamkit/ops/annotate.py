@@ -125,6 +125,8 @@ def _colors(table: Detections, layout: figures.FrameLayout, style: Style) -> tup
     number = table.class_id.astype(np.int64)
     if style.color == "track" and table.track_id is not None:
         number = np.where(table.track_id >= 0, table.track_id, number)
+    if style.color == "identity":
+        number = np.where(_identities(table) >= 0, _identities(table), number)
     number %= len(PALETTE)
     return layout.colors[table.batch_row, number], layout.inks[table.batch_row, number]
 
@@ -229,12 +231,19 @@ def _texts(table: Detections, style: Style) -> list[list[str]]:
     if style.labels:
         columns.append(table.label)
     if style.tracks and table.track_id is not None:
-        columns.append([f"#{number}" if number >= 0 else "" for number in table.track_id.tolist()])
+        pairs = zip(table.track_id.tolist(), _identities(table).tolist(), strict=True)
+        columns.append([f"id {one}" if one >= 0 else f"#{track}" if track >= 0 else "" for track, one in pairs])
     if style.labels and "attributes" in table.extra:
         columns.append([_attributes(one) for one in table.extra["attributes"]])
     if style.scores:
         columns.append([f"{score:.2f}" if score == score else "" for score in table.score.tolist()])
     return [[piece for piece in pieces if piece] for pieces in zip(*columns, strict=True)] or [[] for _ in table.score]
+
+
+def _identities(table: Detections) -> np.ndarray:
+    """Return (n,) int64, the column `identity`; -1 for none."""
+    found = table.extra.get("identity")
+    return found if found is not None and found.dtype == np.int64 else np.full(len(table), -1, np.int64)
 
 
 def _attributes(found: Mapping[str, Any] | None) -> str:

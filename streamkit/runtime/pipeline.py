@@ -363,7 +363,7 @@ class PipelineRun(Controls):
         future = Future if live else self.future_type  # tuning next to live sources drops their frames
         runtime = RuntimeContext(
             spans=self._spans(), future=future, background=ThreadedBackground, live=live, addresses=self.addresses,
-            streams=self.streams,
+            streams=self.streams, stage_state=self.stage_state(id_),
         )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)

@@ -25,7 +25,7 @@ from streamkit.testing.kit import detections, frames, run_stage
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = default_registry()
-BUILT_IN = set(REGISTRY.names())
+BUILT_IN = {name for name in REGISTRY.names() if not REGISTRY.get(name).__module__.startswith("test")}
 load_plugins(ROOT / "plugins", REGISTRY)
 
 # What a stage must be given, where an option has no default.
@@ -58,7 +58,7 @@ PATHS = {
 }  # fmt: skip
 WORDS = {
     "pixels", "tensor", "outputs", "detections", "track_id", "events", "speed_kmh", "heading_deg", "attributes",
-    "embedding", "mask", "keypoints",
+    "embedding", "mask", "keypoints", "identity",
 }  # fmt: skip
 # What must stand above a stage, so that what it reads is there.
 ABOVE = {
@@ -66,6 +66,7 @@ ABOVE = {
     "outputs": "preprocess: {model: demo}\n  infer: {model: demo}",
     "detections": "detect: {model: demo}",
     "track_id": "detect: {model: demo}\n  simple_track: {}",
+    "embedding": "look: {stage: embed, model: stripes, of: detect}",
 }
 # Stages that must be told of events, and what makes those.
 WHEN = {"snapshot": "door.crossed", "collect": "door.crossed", "ask": "door.crossed", "rule": "present(car)"}

@@ -349,7 +349,9 @@ class WorkerFleet(MergedCounts, Controls):
         self._trace_events = 0 if trace is None else trace.share(len(shares))
 
         def context(id_: str) -> Context:
-            runtime = RuntimeContext(spans=self._spans(), addresses=self.addresses, streams=self.streams)
+            runtime = RuntimeContext(
+                spans=self._spans(), addresses=self.addresses, streams=self.streams, stage_state=self.stage_state(id_)
+            )
             return Context(id_, Device("cpu"), sizes, 1, Counters(), self._stage_log, runtime)
 
         sizes = batch_sizes(graph.config.batch.size, self.device)
