@@ -2,6 +2,11 @@
 
     python samples/draw_street.py                                       # the scene that ships: seed 7
     python samples/draw_street.py --seed 8 --out my.mp4 --truth my.truth.jsonl --seconds 20 --size 1280x720
+    python samples/draw_street.py --views --out samples/crossing.mp4    # crossing-north and crossing-south ship
+
+With `--views`, two cameras that face each other across the street film the same scene. Each gets a film, a truth in
+which an object has the same `id` as in the other one, and NAME.ground.txt, the homography from its picture to the
+ground in metres, three rows of three numbers.
 
 The truth has one line a frame:
 
@@ -32,7 +37,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from samples.paint import Painter
-from samples.scene import BLOCK_S, Scene, plan
+from samples.scene import BLOCK_S, Scene, plan, views
 
 HERE = Path(__file__).resolve().parent
 SEED = 7
@@ -78,6 +83,15 @@ def encode(pictures: Iterator[np.ndarray], out: str | Path, fps: float, size: tu
         film.mux(stream.encode())
 
 
+def draw_views(scenes: dict[str, Scene], out: Path) -> None:
+    """Write the film, the truth and the homography of each camera, as NAME-CAMERA beside `out`."""
+    for name, scene in scenes.items():
+        film = out.with_name(f"{out.stem}-{name}.mp4")
+        write_truth(draw(scene, film), film.with_suffix(".truth.jsonl"))
+        rows = (" ".join(f"{number:.9g}" for number in row) + "\n" for row in scene.camera.ground())
+        film.with_suffix(".ground.txt").write_text("".join(rows))
+
+
 def write_truth(records: list[dict], out: str | Path) -> None:
     """Write one JSON line a frame."""
     lines = (json.dumps(record, separators=(",", ":")) + "\n" for record in records)
@@ -97,8 +111,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=BLOCK_S)
     parser.add_argument("--fps", type=float, default=25.0)
     parser.add_argument("--size", default="640x360", help="width x height in pixels, both even")
+    parser.add_argument("--views", action="store_true", help="from two cameras, at 12.5 frames a second")
     options = parser.parse_args()
     width, height = (int(n) for n in options.size.split("x"))
+    if options.views:
+        draw_views(views(options.seed, options.seconds, size=(width, height)), options.out)
+        return
     records = draw(plan(options.seed, options.seconds, options.fps, (width, height)), options.out)
     write_truth(records, options.truth or options.out.with_suffix(".truth.jsonl"))
 

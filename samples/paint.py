@@ -6,12 +6,14 @@ pixel. From these shares comes both the anti-aliased picture and the `visible` o
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from samples.scene import Actor, Camera, Scene
+from samples.scene import NEAR, Actor, Camera, Scene
 from samples.sprites import Part, disc, limb, shade
 
 SHIFT = 6  # fractional bits of the coordinates given to OpenCV
@@ -61,6 +63,8 @@ class Painter:
         self.noise = rng.normal(0, 1, (h + 64, w + 64, 1)) + 0.6 * rng.normal(0, 1, (h + 64, w + 64, 3))
         self.noise = (self.noise * rng.uniform(1.8, 4.2)).astype(np.float32)
         clouds = cv2.resize(rng.uniform(-1, 1, (4, 14)).astype(np.float32), (4 * w, h), interpolation=cv2.INTER_CUBIC)
+        if scene.view:
+            rng = np.random.default_rng([scene.seed, 1 << 20, scene.view])
         self.clouds, self.drift = 1 + rng.uniform(0.08, 0.20) * clouds, float(rng.uniform(0.5, 2.5) * w / 640)
         self.beat, self.phase, self.swing = rng.uniform(7, 15), rng.uniform(0, 6.28), rng.uniform(0.05, 0.14)
         self.level, self.tint = rng.uniform(0.72, 1.12), rng.normal(0, 0.035, 3)
@@ -87,7 +91,7 @@ class Painter:
         """Everything drawn in frame i, near to far, and the truth: what of each object the nearer things leave."""
         objects = {o["id"]: o for o in self.scene.objects(i)}
         actors = [a for a in self.scene.actors if a.id in objects]
-        things: list[tuple[float, Actor | Patch]] = [(float(a.ground[i, 1]), a) for a in actors]
+        things: list[tuple[float, Actor | Patch]] = [(float(self.camera.depth(*a.ground[i])), a) for a in actors]
         left = np.ones((self.camera.height, self.camera.width), np.float32)
         patches = []
         for distance, thing in sorted(things + self.still, key=lambda item: item[0]):
@@ -114,13 +118,16 @@ class Painter:
         """How dark the objects make the ground, (h, w) f32 in 0..1."""
         mask = np.zeros((self.camera.height, self.camera.width), np.uint8)
         for actor in self.scene.actors:
+            depth = self.camera.depth(*actor.ground[i])
+            if depth < NEAR:
+                continue
             x, y, scale = self.camera.project(*actor.ground[i])
             if not -200 < x < self.camera.width + 200:
                 continue
             car = actor.look.kind == "car"
             long = 0.53 * actor.look.size if car else 0.7 if actor.look.kind == "bike" else 0.26
             shift = self.sun * (0.5 if car else 0.7)
-            flat = 0.85 * scale * self.camera.lift / max(actor.ground[i, 1], 1) * (0.8 if car else 0.25)
+            flat = 0.85 * scale * self.camera.lift / max(depth, 1) * (0.8 if car else 0.25)
             spot = disc(x + shift * scale, y - 0.02 * scale, (long + abs(shift) * 0.6) * scale, max(flat, 0.6))
             cv2.fillPoly(mask, [np.rint(spot * 16).astype(np.int32)], 255, cv2.LINE_AA, 4)
         return cv2.GaussianBlur(mask, (5, 5), 1.2).astype(np.float32) * (self.dark / 255)
@@ -142,7 +149,7 @@ class Painter:
 def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
     """The empty street, (h, w, 3) f32, painted at twice the size."""
     cam = scene.camera
-    big = Camera(cam.width * 2, cam.height * 2, cam.focal * 2, cam.lift, cam.horizon * 2)
+    big = replace(cam, width=cam.width * 2, height=cam.height * 2, focal=cam.focal * 2, horizon=cam.horizon * 2)
     w, h, line = big.width, big.height, scene.lines
     sky = np.linspace(0, 1, h)[:, None, None] ** 0.5
     picture = np.ascontiguousarray(
@@ -157,20 +164,25 @@ def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
     def quad(points: list[tuple[float, float]], colour: tuple[float, ...]) -> None:
         cv2.fillPoly(picture, [np.rint(np.array(points) * 64).astype(np.int32)], colour, cv2.LINE_AA, SHIFT)
 
+    cos, sin = math.cos(big.yaw), math.sin(big.yaw)
+
     def level(z: float, x: float) -> tuple[float, float]:  # the street line of depth z at picture column x
-        return x, big.horizon + big.lift * (big.focal - scene.slope * (x - w / 2)) / z
+        column = (x - w / 2) / big.focal
+        over = z - big.z + scene.slope * big.x  # of the camera: a line behind it, or below it, is moved before it
+        over = max(over, NEAR) if cos > 0 else min(over, -NEAR)
+        lean = cos - column * sin - scene.slope * (column * cos + sin)
+        return x, big.horizon + big.lift * big.focal * lean / over
 
     def strip(near: float, far: float, colour: tuple[float, ...]) -> None:
         quad([level(near, 0), level(near, w), level(far, w), level(far, 0)], colour)
 
-    def ground(x: float, z: float) -> tuple[float, float]:  # z measured at X = 0 of its street line
-        return big.project(x, z + scene.slope * x)[:2]
-
     def mark(x0: float, x1: float, z0: float, z1: float, colour: tuple[float, ...]) -> None:
-        quad([ground(x0, z0), ground(x1, z0), ground(x1, z1), ground(x0, z1)], colour)
+        corners = [(x, z + scene.slope * x) for x, z in ((x0, z0), (x1, z0), (x1, z1), (x0, z1))]  # z is that at X = 0
+        if min(big.depth(*corner) for corner in corners) >= NEAR:
+            quad([big.project(*corner)[:2] for corner in corners], colour)
 
     paving, road, grass = tone((164, 158, 150)), tone((86, 87, 92)), tone((92, 124, 66))
-    strip(1.5, line["houses"] + 1, paving)
+    strip(1.5 if cos > 0 else -60.0, line["houses"] + 1, paving)
     strip(line["kerb"], line["far_kerb"], road)
     strip(line["park"], line["far_road"] - 1.2, grass)
     strip(line["path"], line["path_end"], tone((186, 168, 138)))
@@ -235,6 +247,8 @@ def _houses(quad, big: Camera, scene: Scene, rng: np.random.Generator) -> None:
     z, x = scene.lines["houses"], -52.0
 
     def face(x0: float, x1: float, up0: float, up1: float, colour: tuple[float, ...]) -> None:
+        if min(big.depth(gx, z + scene.slope * gx) for gx in (x0, x1)) < NEAR:
+            return
         points = []
         for gx, up in ((x0, up0), (x1, up0), (x1, up1), (x0, up1)):
             px, py, scale = big.project(gx, z + scene.slope * gx)
@@ -262,11 +276,15 @@ def _houses(quad, big: Camera, scene: Scene, rng: np.random.Generator) -> None:
 
 def _trees_and_lamps(scene: Scene, rng: np.random.Generator) -> list[tuple[float, Patch]]:
     """What stands in the way: (distance, patch) of every tree and lamp post."""
+    still: list[tuple[float, Patch]] = []
 
-    def put(parts: list[Part], x: float, z: float) -> tuple[float, Patch]:
-        px, py, scale = scene.camera.project(x, z + scene.slope * x)
+    def put(parts: list[Part], x: float, z: float) -> None:
+        at = x, z + scene.slope * x
+        if (distance := scene.camera.depth(*at)) < NEAR:
+            return
+        px, py, scale = scene.camera.project(*at)
         points = np.concatenate([c for part in parts for c in part.contours]) * (scale, -scale) + (px, py)
-        return z + scene.slope * x, fill(parts, points, z)
+        still.append((distance, fill(parts, points, distance)))
 
     def tree(tall: float) -> list[Part]:
         green = tuple(float(c) for c in np.array([70, 104, 50]) + rng.normal(0, 10, 3))
@@ -283,8 +301,10 @@ def _trees_and_lamps(scene: Scene, rng: np.random.Generator) -> list[tuple[float
         Part((limb((0, 4.6), (0.9, 4.75), 0.05),), (52, 56, 60)),
         Part((limb((0.6, 4.70), (1.05, 4.74), 0.09),), (206, 206, 196)),
     ]
-    still = [put(lamp, x, 12.75) for x in np.array([-9.0, 6.0]) + rng.uniform(-1.5, 1.5, 2)]
+    for x in np.array([-9.0, 6.0]) + rng.uniform(-1.5, 1.5, 2):
+        put(lamp, x, 12.75)
     for x in rng.permutation([-19.0, -11.0, -3.0, 6.0, 14.0])[:3] + rng.uniform(-2, 2, 3):
-        still.append(put(tree(rng.uniform(4.6, 6.2)), x, rng.uniform(24.2, 26.8)))
+        put(tree(rng.uniform(4.6, 6.2)), x, rng.uniform(24.2, 26.8))
     small, beside = tree(rng.uniform(4, 5)), float(rng.choice([-1, 1]) * rng.uniform(9, 14))
-    return [*still, put(small, beside, rng.uniform(16.2, 18.6))]
+    put(small, beside, rng.uniform(16.2, 18.6))
+    return still

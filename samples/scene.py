@@ -16,29 +16,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from samples.sprites import CLASSES, Look, Part, random_look, sprite
+from samples.sprites import CLASSES, Look, Part, distinct_look, random_look, sprite
 
 BLOCK_S = 16.0
+NEAR = 1.0  # metres before the camera: nothing nearer is drawn
 
 
 @dataclass(frozen=True)
 class Camera:
-    """A level camera `lift` metres above the street; `focal`, `horizon` and the picture's size in pixels."""
+    """A level camera `lift` metres above the street; `focal`, `horizon` and the picture's size in pixels.
+
+    It stands above the ground point (`x`, `z`) and looks `yaw` radians to the right of Z.
+    """
 
     width: int
     height: int
     focal: float
     lift: float
     horizon: float
+    x: float = 0.0
+    z: float = 0.0
+    yaw: float = 0.0
+
+    def sideways(self, x: float, z: float) -> tuple[float, float]:
+        """How far a ground vector goes to the camera's right, and away from it."""
+        cos, sin = math.cos(self.yaw), math.sin(self.yaw)
+        return x * cos - z * sin, x * sin + z * cos
+
+    def depth(self, x: float, z: float) -> float:
+        """How far a ground point lies before the camera, in metres; negative behind it."""
+        return self.sideways(x - self.x, z - self.z)[1]
 
     def project(self, x: float, z: float) -> tuple[float, float, float]:
-        """The picture point (x, y) of a ground point, and the pixels a metre has there."""
-        scale = self.focal / z
-        return self.width / 2 + x * scale, self.horizon + self.lift * scale, scale
+        """The picture point (x, y) of a ground point before the camera, and the pixels a metre has there."""
+        right, depth = self.sideways(x - self.x, z - self.z)
+        scale = self.focal / depth
+        return self.width / 2 + right * scale, self.horizon + self.lift * scale, scale
+
+    def ground(self) -> list[list[float]]:
+        """The homography from the picture to the ground: (x, y, 1) to (X, Z, 1), up to scale, as three rows."""
+        cos, sin = math.cos(self.yaw), math.sin(self.yaw)
+        # depth = focal * lift / (y - horizon), right = (x - width / 2) * lift / (y - horizon)
+        right, depth = [self.lift, 0.0, -self.lift * self.width / 2], [0.0, 0.0, self.focal * self.lift]
+        below = [0.0, 1.0, -self.horizon]
+        x = [a * cos + b * sin + self.x * c for a, b, c in zip(right, depth, below, strict=True)]
+        z = [b * cos - a * sin + self.z * c for a, b, c in zip(right, depth, below, strict=True)]
+        return [x, z, below]
 
     def reach(self, z: float) -> float:
         """How many metres left and right of the middle are in the picture at depth z."""
@@ -53,30 +80,39 @@ class Actor:
     ground: np.ndarray
     id: int = 0
     travelled: np.ndarray = field(init=False)
-    turn: np.ndarray = field(init=False)
-    facing: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        step = np.diff(self.ground, axis=0, prepend=2 * self.ground[:1] - self.ground[1:2])
-        self.travelled = np.cumsum(np.hypot(step[:, 0], step[:, 1]))
-        kernel = np.ones(9) / 9  # turning takes a third of a second
-        dx, dz = (np.convolve(np.pad(s, 4, mode="edge"), kernel, "valid") for s in step.T)
-        self.turn = dz / np.maximum(np.hypot(dx, dz), 1e-9)
-        self.facing = np.where(dx < -1e-6, -1.0, 1.0)
-        for i in np.flatnonzero(np.abs(dx) <= 1e-6):  # who stands still keeps looking where it looked
-            self.facing[i] = self.facing[i - 1] if i else 1.0
+        self._step = np.diff(self.ground, axis=0, prepend=2 * self.ground[:1] - self.ground[1:2])
+        self.travelled = np.cumsum(np.hypot(self._step[:, 0], self._step[:, 1]))
+        self._poses: dict[float, tuple[np.ndarray, np.ndarray]] = {}
+
+    def pose(self, camera: Camera) -> tuple[np.ndarray, np.ndarray]:
+        """The turn of the sprite and the side it faces, 1 or -1, in every frame as the camera sees it."""
+        if camera.yaw not in self._poses:
+            kernel = np.ones(9) / 9  # turning takes a third of a second
+            dx, dz = (np.convolve(np.pad(s, 4, mode="edge"), kernel, "valid") for s in self._step.T)
+            right, away = camera.sideways(dx, dz)
+            facing = np.where(right < -1e-6, -1.0, 1.0)
+            for i in np.flatnonzero(np.abs(right) <= 1e-6):  # who stands still keeps looking where it looked
+                facing[i] = facing[i - 1] if i else 1.0
+            self._poses[camera.yaw] = away / np.maximum(np.hypot(right, away), 1e-9), facing
+        return self._poses[camera.yaw]
 
     def outline(self, i: int, camera: Camera) -> tuple[list[Part], np.ndarray]:
         """The parts in frame i, and all their points in picture coordinates, (n, 2), in the order of the parts."""
-        parts = sprite(self.look, float(self.travelled[i]), float(self.turn[i]))
+        turn, facing = self.pose(camera)
+        parts = sprite(self.look, float(self.travelled[i]), float(turn[i]))
         x, y, scale = camera.project(*self.ground[i])
         points = np.concatenate([c for part in parts for c in part.contours])
-        return parts, points * (scale * self.facing[i], -scale) + (x, y)
+        return parts, points * (scale * facing[i], -scale) + (x, y)
 
 
 @dataclass
 class Scene:
-    """A planned scene; `lines` are the depths (metres at X = 0) of the street's edges, from near to far."""
+    """A planned scene; `lines` are the depths (metres at X = 0) of the street's edges, from near to far.
+
+    `view` is the number of its camera: each has its own light and noise.
+    """
 
     seed: int
     camera: Camera
@@ -86,12 +122,15 @@ class Scene:
     zebra: float
     lines: dict[str, float]
     actors: list[Actor]
+    view: int = 0
 
     def objects(self, i: int) -> list[dict]:
         """The objects of frame i, without `visible`: id, label, class_id and the whole box clipped to the picture."""
         found = []
         limit = np.array([self.camera.width, self.camera.height] * 2, float)
         for actor in self.actors:
+            if self.camera.depth(*actor.ground[i]) < NEAR:
+                continue
             x, _, scale = self.camera.project(*actor.ground[i])
             if not -3 * scale < x < self.camera.width + 3 * scale:
                 continue  # nothing is longer than 6 m
@@ -118,6 +157,27 @@ def plan(
         if not check or _keeps_promises(scene):
             return scene
     raise RuntimeError(f"no plan found for seed {seed}")
+
+
+def views(
+    seed: int, seconds: float = BLOCK_S, fps: float = 12.5, size: tuple[int, int] = (640, 360)
+) -> dict[str, Scene]:
+    """The scene of one seed from two cameras that face each other across the street, by the camera's name.
+
+    Both see the zebra crossing and the pavements beside it. No two objects of a class look the same.
+    """
+    scene = plan(seed, seconds, fps, size)
+    rng = np.random.default_rng([seed, 1 << 21])
+    actors: list[Actor] = []
+    for actor in scene.actors:
+        others = [one.look for one in actors if one.look.kind == actor.look.kind]
+        actors.append(Actor(distinct_look(actor.look, others, rng), actor.ground, actor.id))
+    here = replace(scene, actors=actors)
+    across = replace(
+        scene.camera, lift=float(rng.uniform(4.8, 5.6)), x=scene.zebra + float(rng.uniform(-3, 3)), z=23.5,
+        yaw=math.pi + float(rng.uniform(-0.2, 0.2)),
+    )  # fmt: skip
+    return {"north": here, "south": replace(here, camera=across, view=1)}
 
 
 def occlusions(

@@ -7,7 +7,7 @@ under the object's middle; everything faces right and is mirrored by the caller.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -82,6 +82,16 @@ def random_look(kind: str, rng: np.random.Generator, style: int | None = None) -
     size = float(rng.uniform(1.62, 1.88))
     colours = (pick(CLOTH), pick(TROUSERS), pick(SKIN), pick(HAIR), pick(CLOTH))
     return Look(kind, size, colours, int(rng.integers(4)), phase)
+
+
+def distinct_look(look: Look, others: list[Look], rng: np.random.Generator, tries: int = 60) -> Look:
+    """The look with other colours where most of it is shown, as different as possible from others of its class."""
+    shown = 1 if look.kind == "car" else 2
+    known = np.array([one.colours[:shown] for one in others]).reshape(-1, 1, shown, 3)
+    given = rng.uniform(15, 245, (tries, shown, 3))
+    nearest = np.linalg.norm(known - given, axis=(2, 3)).min(axis=0, initial=np.inf)
+    colours = tuple(tuple(float(c) for c in colour) for colour in given[nearest.argmax()])
+    return replace(look, colours=(*colours, *look.colours[shown:]))  # type: ignore[arg-type]
 
 
 def sprite(look: Look, travelled: float, turn: float = 0.0) -> list[Part]:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,42 @@ def counted(name: str) -> np.ndarray:
     return np.asarray(cv2.resize(large, None, fx=0.75, fy=0.75, interpolation=cv2.INTER_AREA))
 
 
+def asked() -> np.ndarray:
+    """A picture of the pipeline of docs/ask.md with its answers drawn; an endpoint of the tests gives them."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support.vlm_endpoint import Endpoint
+
+    server = Endpoint()
+    server.answers = lambda call, number: {"bag": number % 3 == 1, "goes": ("left", "right")[number % 2]}
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    folder = Path(tempfile.mkdtemp())
+    (folder / "samples").symlink_to(ROOT / "samples")
+    (folder / "asked.yaml").write_text(ASKED.format(url=server.url), encoding="utf-8")
+    command = [sys.executable, ROOT / "run.py", "asked.yaml", "--device", "cpu", "--limit", "120"]
+    subprocess.run([*map(str, command)], cwd=folder, check=True, env=os.environ)
+    server.shutdown()
+    film = cv2.resize(picture(folder / "out" / "street.mp4", 118), None, fx=1.5, fy=1.5, interpolation=cv2.INTER_CUBIC)
+    strip = np.full((film.shape[0], 150, 3), 255, np.uint8)
+    for place, call in enumerate(server.calls[:4]):
+        sent = cv2.cvtColor(call.images[0], cv2.COLOR_RGB2BGR)
+        size = round(120 * sent.shape[1] / sent.shape[0]), 120
+        left = (150 - size[0]) // 2
+        strip[10 + 132 * place : 130 + 132 * place, left : left + size[0]] = cv2.resize(sent, size)
+    return np.hstack([film, strip])
+
+
+ASKED = """
+sources: {{street: samples/street.mp4}}
+stages:
+  detect: {{model: demo}}
+  track: {{}}
+  ask: {{url: "{url}", model: eye, of: person, prompt: "?", answer: {{bag: bool, goes: [left, right]}}, after: 500ms,
+        min_size: 12}}
+  draw: {{only: [person], thickness: 2}}
+  video: {{path: "out/{{source}}.mp4", quality: 12}}
+"""
+
+
 def save(name: str, made: np.ndarray) -> None:
     """Write one picture of the page."""
     cv2.imwrite(str(FOLDER / f"{name}.jpg"), made, [cv2.IMWRITE_JPEG_QUALITY, 82])
@@ -89,7 +126,10 @@ def main() -> None:
     """Draw all."""
     for name in FRAMES:
         save(name, counted(name))
+    save("ask", asked())
     save("shown", picture(run("shown", 130) / "street-shown.mp4", 129))
+    out = run("identify", 100)
+    save("identify", np.hstack([picture(out / f"{one}-identities.mp4", 99) for one in ("north", "south")]))
     save("blurred", picture(run("blurred", 60) / "street-blurred.mp4", 50))
 
 

@@ -37,11 +37,22 @@ stages:
   zone: {from: track, polygon: {middle: [[240, 90], [400, 90], [400, 340], [240, 340]]},
          loitering: 1s, more_than: 1, window: 1s}
   proximity: {from: track, distance: 40}
+  looks: {stage: embed, model: stripes, of: detect, min_size: 8, from: track}
+  identify: {from: looks, predicted: false, track_ttl: 200ms, left_after: 200ms}
   heatmap: {from: track, path: "out/{source}-heat.png", every: 1s}
   rule: {from: track, when: "count(car) > 1"}
   snapshot: {from: crossing, when: crossing.crossed, after: 200ms, path: "out/{source}/{time}_{label}.jpg"}
+  collect: {from: crossing, when: crossing.crossed, path: out/collected}
   record: {from: crossing, when: crossing.crossed, before: 1s, after: 500ms, path: "out/{source}/{time}-{kind}.mp4"}
   scene: {stage: classify, model: color, from: decode}
+"""
+PLATES = """
+device: cpu
+sources: {plates: samples/plates.mp4}
+stages:
+  detections: {path: samples/plates.truth.jsonl}
+  track: {}
+  plate: {stage: read, model: plates, of: detections.plate, pattern: de}
 """
 REAL = """
 device: cpu
@@ -69,14 +80,19 @@ EXAMPLES: dict[str, tuple[str, str, str, str]] = {
     "loitering": (STREET, "zone", "events", "event.loitering"),
     "overcrowded": (STREET, "zone", "events", "event.overcrowded"),
     "occupancy": (STREET, "zone", "events", "event.occupancy"),
+    "read": (PLATES, "plate", "events", "event.read"),
     "speeding": (STREET, "speed", "events", "event.speeding"),
     "changed": (STREET, "direction", "events", "event.changed"),
     "met": (STREET, "proximity", "events", "event.met"),
     "parted": (STREET, "proximity", "events", "event.parted"),
+    "identify": (STREET, "identify", "objects", "identity"),
+    "seen": (STREET, "identify", "events", "event.seen"),
+    "identity_left": (STREET, "identify", "events", "event.left"),
     "heatmap": (STREET, "heatmap", "events", "event.saved"),
     "raised": (STREET, "rule", "events", "event.raised"),
     "cleared": (STREET, "rule", "events", "event.cleared"),
     "saved": (STREET, "snapshot", "events", "event.saved"),
+    "collected": (STREET, "collect", "events", "event.collected"),
     "clip": (STREET, "record", "events", "clip"),
     "recorded": (STREET, "record", "events", "event.recorded"),
     "crop": (STREET, "detect", "crops", "crop"),
@@ -136,7 +152,7 @@ def complete() -> dict[str, dict[str, Any]]:
         try:
             os.chdir(folder)
             (folder / "samples").symlink_to(ROOT / "samples")
-            runs = {STREET: records(folder, STREET, 75)}
+            runs = {STREET: records(folder, STREET, 80), PLATES: records(folder, PLATES, 10)}
             if DATA.is_dir():
                 for card in ("movenet", "seg", "deeplab"):
                     card_of(card, DATA, folder)

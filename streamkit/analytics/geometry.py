@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -139,6 +141,7 @@ class Areas(Lines):
         return np.asarray(found)
 
 
+_SINGULAR = 1e-18  # determinant of a matrix whose largest element is 1
 _FLAT = 1e-3  # a triangle is flat if its area is less than this share of its longest side squared
 _FAR = 1e-2  # minimum depth of a measured point, in the scale of the four points; less is near the horizon
 
@@ -170,6 +173,21 @@ class Plane:
         self._matrix = np.linalg.inv(scale_b) @ h @ scale_a
         self._depth = h[2] @ scale_a
 
+    @classmethod
+    def of_matrix(cls, matrix: np.ndarray) -> Plane:
+        """Return the plane of a homography from the frame to the ground, (3, 3), of a camera that is not upside down.
+
+        Raises:
+            ValueError: the matrix has no inverse.
+        """
+        if not np.isfinite(matrix).all() or not abs(np.linalg.det(matrix / np.abs(matrix).max())) > _SINGULAR:
+            raise ValueError("must be a homography: three rows of three numbers, which do not depend on each other")
+        below = matrix[2, 1] or matrix[2, 2]  # the ground is where the third row is positive, below the horizon
+        plane = cls.__new__(cls)
+        plane._matrix = matrix * np.sign(below)
+        plane._depth = plane._matrix[2] / np.abs(plane._matrix[2]).max()
+        return plane
+
     def metres(self, xy: np.ndarray) -> np.ndarray:
         """Return the ground position of points of the frame.
 
@@ -185,6 +203,31 @@ class Plane:
         with np.errstate(divide="ignore", invalid="ignore"):
             metres = found[:, :2] / found[:, 2:]
         return np.where(depth[:, None] > _FAR, metres, np.nan)
+
+
+def read_homography(path: str | Path) -> Plane:
+    """Read the file of a homography from the frame to the ground in metres: nine numbers, row by row, in text or JSON.
+
+    Raises:
+        ValueError: the file cannot be read, or holds no homography.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot read the file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"cannot read the file {path}: it is not text") from None
+    wanted = f"the file {path} must hold three rows of three numbers"
+    try:
+        numbers = [float(word) for word in re.split(r"[\s,;\[\]]+", text) if word]
+    except ValueError as error:
+        raise ValueError(f"{wanted}: {error}") from None
+    if len(numbers) != 9:
+        raise ValueError(f"{wanted}, got {len(numbers)} numbers")
+    try:
+        return Plane.of_matrix(np.array(numbers).reshape(3, 3))
+    except ValueError as error:
+        raise ValueError(f"the file {path} {error}") from None
 
 
 def check_four(points: Sequence[Point]) -> Shape:

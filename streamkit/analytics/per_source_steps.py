@@ -32,13 +32,14 @@ class Labels:
     def of(self, table: Detections) -> np.ndarray:
         """Return (n,) int64: each row's class; -1 for classes that are not selected."""
         if table.labels not in self._tables:
-            self._tables[table.labels] = np.array([self._number(name) for name in table.labels], np.int64)
+            self._tables[table.labels] = np.array([self.number(name) for name in table.labels], np.int64)
         numbers, ids = self._tables[table.labels], table.class_id
         if len(ids) and (ids.min() < 0 or ids.max() >= len(numbers)):
-            return np.array([self._number(name) for name in table.label], np.int64)
+            return np.array([self.number(name) for name in table.label], np.int64)
         return numbers[ids]
 
-    def _number(self, name: str) -> int:
+    def number(self, name: str) -> int:
+        """Return the number of a class; -1 if it is not selected."""
         if self._only and name not in self._only:
             return -1
         if name not in self._numbers:

@@ -20,6 +20,7 @@ from streamkit.core.stage import Sink
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.io.parquet_file import arrow
 from streamkit.runtime.record_graph import past_sinks, record_inputs, with_sinks
+from streamkit.stages.analytics.identify import Identify
 from streamkit.stages.sinks.csv import CsvSink
 from streamkit.stages.video.draw import Draw
 from streamkit.stages.video.video import Video
@@ -92,6 +93,9 @@ def attach(graph: Graph, settings: BatchSettings, names: Mapping[str, str] | Non
         ConfigError: a format does not exist.
         MissingPackage: `parquet` needs pyarrow.
     """
+    for node in graph.nodes.values():
+        if issubclass(node.type, Identify):  # a file's results do not depend on the others
+            node.options = {**node.options, "per_source": True}
     formats, tables, inputs = check_formats(settings.formats), tables_of(graph), record_inputs(graph)
     tracked = any(column.name == "track_id" for column in tables.columns)
     escape = any(node.options.get("escape_formulas") for node in graph.nodes.values() if issubclass(node.type, CsvSink))

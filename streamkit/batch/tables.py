@@ -193,6 +193,8 @@ def _columns(node: Node) -> dict[str, ObjectColumn]:
         made += [ObjectColumn("track_id", "int"), ObjectColumn("predicted", "flag")]
     if issubclass(kind, apply_results.ApplyAttributes):
         made.append(ObjectColumn("attributes", "attributes", (options.get("attribute") or node.table,)))
+    if (fields := getattr(kind, "attribute_fields", None)) is not None and options.get("capture") != "frame":
+        made.append(ObjectColumn("attributes", "attributes", tuple(fields(options))))
     if issubclass(kind, apply_results.ApplyEmbeddings) and options.get("record"):
         made.append(ObjectColumn("embedding", "vector"))
     card = options.get("model")

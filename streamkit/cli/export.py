@@ -10,6 +10,7 @@ import click
 
 from streamkit.cli.query import DATASET, LIMIT, SQL, WHERE, opened_dataset, progress, report_missing, result_of
 from streamkit.core.errors import ConfigError
+from streamkit.media.uris import is_path, local_path
 
 
 @click.command(
@@ -18,27 +19,47 @@ Examples:
   streamkit export out/archive --where "count_of('truck') >= 2" --format coco --out out/trucks
   streamkit export out/archive --where "count_of('person') > 0 AND frame % 50 = 0" --format yolo --out out/people
   streamkit export out/archive "SELECT key, frame FROM events WHERE kind = 'crossed'" --format cvat --out out/crossed
+  streamkit export out/collected --where "reason = 'low_score'" --format label-studio --out out/tasks
 """
 )
 @DATASET
 @SQL
 @WHERE
-@click.option("--format", "form", type=click.Choice(["coco", "yolo", "cvat"]), required=True,
-              help="coco: annotations.json; yolo: labels/ and data.yaml; cvat: annotations.xml")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["coco", "yolo", "cvat", "label-studio"]), required=True,
+              help="coco: annotations/; yolo: labels/ and data.yaml; cvat: annotations.xml; "
+                   "label-studio: tasks.json and label_config.xml")  # fmt: skip
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="FOLDER", help="a new folder"
 )
 @click.option("--images", "image_format", type=click.Choice(["jpg", "png"]), default="jpg", show_default=True,
               help="format of the images")  # fmt: skip
+@click.option("--of", metavar="STAGE", help="objects of this detector only; for a folder of collect")
 @LIMIT
 def export(
-    dataset: str, sql: str | None, where: str | None, form: str, out: Path, image_format: str, limit: int | None
+    dataset: str, sql: str | None, where: str | None, form: str, out: Path, image_format: str, of: str | None,
+    limit: int | None,
 ) -> int:  # fmt: skip
     """Write selected frames and their objects for labelling tools and training.
 
-    Frames are selected as in `query`: by --where, or by a SELECT with the columns key and frame. The images are decoded
-    from the original videos.
+    DATASET is the --out of `batch`, or a folder of the stage `collect`.
+
+    Frames of a data set are selected as in `query`: by --where, or by a SELECT with the columns key and frame. The
+    images are decoded from the original videos.
+
+    Of a folder of `collect`, all images are exported, or those for which --where holds: a condition over the columns
+    source, reason, collected, time, frame, pts_s, width, height and objects.
     """
+    from streamkit.io.collected_folder import is_collected
+
+    if is_path(dataset) and is_collected(folder := Path(local_path(dataset)).expanduser()):
+        if sql is not None or image_format != "jpg":
+            raise ConfigError(
+                "a folder of collect is exported by --where, as the JPEG that it has; leave out "
+                + ("the SELECT" if sql is not None else "--images png")
+            )
+        return _export_collected(folder, where, of, form, out, limit)
+    if of is not None:
+        raise ConfigError("--of is for a folder of the stage collect; select the objects of a data set by SQL")
     from streamkit.query.export import export as export_frames
     from streamkit.query.image_folder import check_new
     from streamkit.query.selected_frames import SelectedFrames, frame_columns, skeleton_of
@@ -54,3 +75,25 @@ def export(
         count = export_frames(frames, database, out, form, image_format, progress(display, "frames"))
         display.log(f"{count:,} frames in {out}")
         return report_missing(display, frames.missing)
+
+
+def _export_collected(folder: Path, where: str | None, of: str | None, form: str, out: Path, limit: int | None) -> int:
+    """Write the images of a folder of `collect`."""
+    from streamkit.cli.progress import open_display
+    from streamkit.query.collected import CollectedImages, export_collected
+    from streamkit.query.image_folder import check_new
+
+    check_new(out)
+    images = CollectedImages(folder, of)
+    if where is not None:
+        images.keep(where)
+    images.lines = images.lines[: limit or None]
+    display = open_display()
+    count = export_collected(images, out, form, progress(display, "images"))
+    display.log(f"{count:,} images in {out}")
+    if images.left_out.images:
+        display.log(f"{images.left_out.images:,} images are no longer in {folder} and are left out")
+    if images.left_out.objects:
+        many = f"{images.left_out.objects:,} objects that two detectors have found are exported once"
+        display.log(f"{many}; --of {images.stages()[0]} exports those of one")
+    return 0

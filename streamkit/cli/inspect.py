@@ -121,8 +121,16 @@ def schema(plugins: tuple[Path, ...], records: str | None, send: str | None) -> 
 
 
 @click.command()
-def doctor() -> int:
-    """Show what this machine supports, and how to fix problems."""
+@click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=False), required=False)
+def doctor(pipeline: Path | None) -> int:
+    """Show what this machine supports, and how to fix problems; with a pipeline, also whether what it asks answers."""
     from streamkit.doctor.machine import examine
 
-    return examine(echo)
+    if pipeline is None:
+        return examine(echo)
+    from functools import partial
+
+    from streamkit.config.graph import build
+    from streamkit.doctor.endpoints import endpoints
+
+    return examine(echo, partial(endpoints, build(read(pipeline, (), None))))

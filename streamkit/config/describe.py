@@ -22,7 +22,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.stage import Composite, Option, Registry, Source, Stage, options, summary
 from streamkit.core.text import did_you_mean
-from streamkit.core.units import Point, Unit
+from streamkit.core.units import Point, Rate, Unit
 from streamkit.models.card_option import Model
 
 __all__ = [
@@ -56,7 +56,7 @@ _ALSO_SOURCE = (
 )
 _BASES: dict[Any, str] = {
     float: "number", int: "whole number", str: "text", bool: "true | false", Path: "path", Any: "anything",
-    object: "anything", datetime: "day and time, such as 2026-03-02T23:00:00+01:00",
+    object: "anything", datetime: "day and time, such as 2026-03-02T23:00:00+01:00", Rate: "rate, such as 20/min",
 }  # fmt: skip
 
 

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from streamkit.config.checks.collecting import check_collect
 from streamkit.config.checks.hiding import check_hidden
 from streamkit.config.checks.objects import check_gaps, check_labels, check_of
 from streamkit.config.checks.parts import parts_before, parts_of
 from streamkit.config.checks.rules import check_rules
-from streamkit.config.checks.shape_sources import check_shape_sources
+from streamkit.config.checks.shape_sources import check_named_sources, check_shape_sources
 from streamkit.config.checks.stages import check_events, check_inputs, check_outputs, check_words
 from streamkit.config.plan import DECODE, Config, Graph, Node, SourceConfig, StageConfig
 from streamkit.core.errors import ConfigError, Problem
@@ -39,7 +40,9 @@ def build(config: Config) -> Graph:
         check_labels(graph, problems)
         check_gaps(graph)
         check_shape_sources(graph)
+        check_named_sources(graph, problems)
         check_hidden(graph, problems)
+        check_collect(graph, problems)
         for node in graph.nodes.values():
             node.in_place = node.type.spec.draws_in_place and _sole_reader(graph, node)
     check_rules(graph, problems)
@@ -161,10 +164,11 @@ def _order(nodes: dict[str, Node], problems: list[Problem]) -> dict[str, Node]:
 
 
 def _sole_reader(graph: Graph, node: Node) -> bool:
-    """Whether no other branch reads the surfaces that come to `node`, and no sink above keeps them."""
+    """Whether no other branch reads the surfaces that come to `node`, and no stage above keeps them."""
     while node.inputs != [DECODE]:
         above = graph.nodes[node.inputs[0]]
-        if len(node.inputs) > 1 or len(above.readers) > 1 or issubclass(above.type, Sink):
+        keeps = issubclass(above.type, Sink) or above.type.spec.late_results
+        if len(node.inputs) > 1 or len(above.readers) > 1 or keeps:
             return False
         if "pixels" in above.type.spec.writes and not ships(above.type):
             return False  # a plugin may give several frames the same surface

@@ -19,7 +19,7 @@ source coordinates. The parts are in `streamkit/stages/inference/`: `select_obje
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,16 @@ class Crops:
         rects: (m, 4) int32: left, top, right, bottom in source pixels, the last two exclusive; left and top are even.
         row_id: (m,) int32, the object's `row_id` in its table; -1 for a whole frame.
         results: the network's results, (m, d) float32 on the host, or a function that waits for them.
+        corners: (m, 4, 2) float32 source pixels, for crops that are straightened: from the upper left corner of what
+            the network sees, clockwise; NaN for those that are cut by their rect. None if all are.
+        quality: (m,) float64, how good each view is, from `select`; None if it is not measured.
     """
 
     rects: np.ndarray
     row_id: np.ndarray
     results: np.ndarray | Callable[[], np.ndarray] | None = None
+    corners: np.ndarray | None = None
+    quality: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.rects.shape != (len(self.row_id), 4) or self.row_id.ndim != 1:
@@ -60,7 +65,8 @@ class Crops:
     def take(self, rows: np.ndarray) -> Crops:
         """The crops at these indices."""
         results = None if self.results is None else self.wait()[rows]
-        return replace(self, rects=self.rects[rows], row_id=self.row_id[rows], results=results)
+        corners, quality = (None if one is None else one[rows] for one in (self.corners, self.quality))
+        return Crops(self.rects[rows], self.row_id[rows], results, corners, quality)
 
     @staticmethod
     def join(parts: Sequence[Crops | None]) -> Crops | None:
@@ -75,7 +81,15 @@ class Crops:
             np.concatenate([part.rects for part in crops]),
             np.concatenate([part.row_id for part in crops]),
             (np.concatenate(results) if results else none) if asked else None,
+            _joined([part.corners for part in crops]),
+            _joined([part.quality for part in crops]),
         )
+
+
+def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
+    """Concatenate a column that the parts of one select have, or have not."""
+    there = [part for part in parts if part is not None]
+    return np.concatenate(there) if len(there) == len(parts) else None
 
 
 class LazyRows:

@@ -64,7 +64,9 @@ class Event:
 
 
 class EventFilter:
-    """The events that an option such as `when` names: STAGE.KIND, STAGE.RULE.KIND, or STAGE for all events of a stage.
+    """The events that an option such as `when` names: STAGE.KIND, or STAGE for all events of a stage.
+
+    Of one of several rules in a stage: STAGE.RULE.KIND, or STAGE.RULE for all events of the rule.
 
     Args:
         when: one name, several names, or None for no event.
@@ -76,7 +78,10 @@ class EventFilter:
     def __contains__(self, event: Event) -> bool:
         if event.stage in self._names or f"{event.stage}.{event.kind}" in self._names:
             return True
-        return "rule" in event.data and f"{event.stage}.{event.data['rule']}.{event.kind}" in self._names
+        if "rule" not in event.data:
+            return False
+        rule = f"{event.stage}.{event.data['rule']}"
+        return rule in self._names or f"{rule}.{event.kind}" in self._names
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,7 @@ class FrameState:
         epoch: how often its source restarted before it, as a looped file does.
         skipped_detectors: ids of detectors that did not process the frame: their empty tables mean nothing.
         decoded_ns: when its decoding began and ended, in ns since 1970; None unless batches are traced.
+        closing: whether its source has at most one more frame, which waits for late results; see `SourceReader`.
     """
 
     position: int = 0
@@ -127,12 +133,13 @@ class FrameState:
     epoch: int = 0
     skipped_detectors: frozenset[str] = frozenset()
     decoded_ns: tuple[int, int] | None = None
+    closing: bool = False
 
     def copy(self) -> FrameState:
         """A copy; positional, because every fork makes one."""
         return FrameState(
             self.position, self.stage, self.counters, self.source_state, self.packet_ref, self.ordinal, self.epoch,
-            self.skipped_detectors, self.decoded_ns,
+            self.skipped_detectors, self.decoded_ns, self.closing,
         )  # fmt: skip
 
 

@@ -130,9 +130,25 @@ def _entered(event: Event, data: Data) -> str:
 
 
 def _left(event: Event, data: Data) -> str:
+    if "identity" in data:
+        stays = [f"{stay['source']} for {span_text(stay['to_s'] - stay['from_s'])}" for stay in data["path"]]
+        return f"{_identity(event, data)} left after {span_text(data['stayed_s'])}: {', then '.join(stays)}"
     verb = "was last seen in" if data.get("lost") else "left"
     after = f"after {span_text(data['dwell_s'])}"
     return f"{_who(event)} {verb} {_zone_name(event, data)} at {event.source} {after} ({data['count']} inside)"
+
+
+def _identity(event: Event, data: Data) -> str:
+    return f"{event_label(event) or 'object'} {data['identity']}"
+
+
+def _seen(event: Event, data: Data) -> str:
+    whom = _identity(event, data)
+    if data.get("new"):
+        return f"{whom} was seen for the first time, at {event.source}"
+    if not data["away_s"]:
+        return f"{whom} was seen at {event.source}, and at {data['before']} at the same time"
+    return f"{whom} was seen at {event.source}, {span_text(data['away_s'])} after {data['before']}"
 
 
 def _loitering(event: Event, data: Data) -> str:
@@ -175,6 +191,11 @@ def _parted(event: Event, data: Data) -> str:
     return f"{_pair(event, data)} parted at {event.source} after {span_text(data['together_s'])}"
 
 
+def _read(event: Event, data: Data) -> str:
+    before = f', read as "{data["before"]}" before' if "before" in data else ""
+    return f'{_who(event)} at {event.source} reads "{data["value"]}"{before}'
+
+
 def _speeding(event: Event, data: Data) -> str:
     speed, limit = f"{data['speed_kmh']:.0f} km/h", f"{data['limit_kmh']:g} km/h"
     return f"{_who(event)} moves at {speed} at {event.source}, above the limit of {limit}"
@@ -212,6 +233,17 @@ def _saved(event: Event, data: Data) -> str:
     return f"a snapshot of {what} at {event.source} was saved for {of['stage']} {_words(of['kind'])}"
 
 
+def _collected(event: Event, data: Data) -> str:
+    what = data.get("label") or "the frame"
+    return f"an image of {what} at {event.source} was collected for labelling: {_words(data['reason'])}"
+
+
+def _answered(event: Event, data: Data) -> str:
+    whom = "the frame" if event.track_id is None else _who(event)
+    told = "; ".join(f"{_words(name)}: {plain(value)}" for name, value in data["answer"].items())
+    return f'{whom} at {event.source}, asked "{data["prompt"].strip()}": {told}'
+
+
 def _reconnected(event: Event, data: Data) -> str:
     cause = f" ({_words(data['cause'])})" if data.get("cause") else ""
     return f"the source {event.source} is connected again after {span_text(data['away_s'])}{cause}"
@@ -234,8 +266,10 @@ def _generic(event: Event, data: Data) -> str:
 _SENTENCES: dict[str, Sentence] = {
     "crossed": _crossed, "counted": _counted, "entered": _entered, "left": _left, "loitering": _loitering,
     "overcrowded": _overcrowded, "cleared": _cleared, "occupancy": _occupancy, "raised": _raised, "met": _met,
-    "parted": _parted, "speeding": _speeding, "slowed": _slowed, "changed": _changed, "wrong_way": _wrong_way,
-    "manual": _manual, "recorded": _recorded, "saved": _saved, "reconnected": _reconnected, "restarted": _restarted,
+    "parted": _parted, "read": _read, "speeding": _speeding, "slowed": _slowed, "changed": _changed,
+    "wrong_way": _wrong_way, "manual": _manual, "recorded": _recorded, "saved": _saved, "collected": _collected,
+    "answered": _answered, "reconnected": _reconnected,
+    "restarted": _restarted, "seen": _seen,
 }  # fmt: skip
 
 KINDS = frozenset(_SENTENCES)

@@ -29,7 +29,7 @@ from streamkit.core.logs import stage_log
 from streamkit.core.options import Option, check_names, options, summary
 from streamkit.core.retry import Retry
 from streamkit.core.stage_spec import StageSpec, declare
-from streamkit.core.tasks import Future, OrderedExecutor
+from streamkit.core.tasks import Background, Future, OrderedExecutor
 from streamkit.core.tracing import Spans
 from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds
 
@@ -56,6 +56,19 @@ class PacketBuffer(Protocol):
         """Take the PTS, over all connections, of the frame that `packet_ref` was last called for."""
 
 
+class StageState(Protocol):
+    """What a stage keeps over restarts: bytes by key; `runtime/control/stage_state.py` implements it."""
+
+    def load(self) -> dict[str, bytes]:
+        """Return everything that is stored."""
+
+    def due(self, every_s: float) -> bool:
+        """Whether the last `save` was begun `every_s` seconds ago or earlier, and is done."""
+
+    def save(self, changed: Mapping[str, bytes | None], *, wait: bool = False) -> None:
+        """Store values, and remove the keys whose value is None; in the background unless `wait` is set."""
+
+
 @dataclass(slots=True)
 class RuntimeContext:
     """Hooks and shared objects of the runner, for built-in stages; not for plugins.
@@ -64,6 +77,7 @@ class RuntimeContext:
         spans: records spans in the timeline of a run with `--profile`.
         executor: a source's executor for work that can run ahead of its turn.
         future: the class for work that need not be complete when the first frame arrives.
+        background: the class for work for which the pipeline never waits, such as requests to a server.
         live: whether many live sources wait until the networks are tuned, seconds for each size of a run.
         on_packet: called by a source that `reads_packets` with each `av.Packet` first; may change bytes in place.
         packet_buffer: where a source that `reads_packets` puts each packet; None if nothing reads packets.
@@ -73,11 +87,13 @@ class RuntimeContext:
         file: an open file that a source of video reads instead of its `uri`, which then is only the file's name.
         addresses: the sources' addresses by id, for a sink that reads a source's own packets.
         streams: the number of the video stream by source id, for sources with the option `stream`.
+        stage_state: what the stage keeps over restarts; None unless the pipeline has `state`.
     """
 
     spans: Spans = field(default_factory=Spans)
     executor: OrderedExecutor = field(default_factory=OrderedExecutor)
     future: type[Future[Any]] = Future
+    background: type[Background[Any, Any]] = Background
     live: bool = False
     on_packet: Callable[[Any], None] | None = None
     packet_buffer: PacketBuffer | None = None
@@ -86,6 +102,7 @@ class RuntimeContext:
     file: IO[bytes] | None = None
     addresses: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, int] = field(default_factory=dict)
+    stage_state: StageState | None = None
 
 
 @dataclass(slots=True)

@@ -46,7 +46,12 @@ class StageSpec:
             `FrameState.packet_ref`.
         may_drop: a sink with its own thread for each source. Frames that arrive while it is busy are dropped and
             counted; the pipeline never waits for it.
+        late_results: a stage whose results arrive after the frames they are about. The last frame of a file waits for
+            them: the runner polls its `settled(source)`, for at most `drain_timeout` seconds.
+        selects_events: the option `when` names events of stages above, as that of every sink does.
         on_demand: a sink whose method `trigger` starts an output on request.
+        names_sources: the stage has options that name sources: its method `named_sources` yields them, and `check`
+            rejects names that no source has.
         scope: `source` if the stage treats each source on its own, so that several processes may run it, each with a
             part of the sources; `pipeline` if it looks across sources, so that one process runs it, and all stages
             below it, for all sources. See `scope_of` for the default.
@@ -77,7 +82,10 @@ class StageSpec:
     one_source: bool = False
     wants_packets: bool = False
     may_drop: bool = False
+    late_results: bool = False
+    selects_events: bool = False
     on_demand: bool = False
+    names_sources: bool = False
     scope: Literal["source", "pipeline"] | None = None
     built_in: bool = False
 

@@ -66,3 +66,40 @@ class Future(Generic[_T]):
 
     def drop(self) -> None:
         """Discard the result: return when the work has ended."""
+
+
+class Background(Generic[_P, _T]):
+    """Bounded queue of work for which the pipeline never waits.
+
+    This class does the work in the calling thread. The runtime replaces it by the `ThreadedBackground` of
+    `runtime/execution/background.py`, which has threads.
+
+    Args:
+        work: processes an item; its second argument returns whether to end early. It must not raise.
+        workers: number of items that are processed at the same time.
+        depth: maximum number of items that wait.
+        name: the stage's id, for names of threads and for messages.
+    """
+
+    def __init__(
+        self, work: Callable[[_P, Callable[[], bool]], _T], workers: int = 1, depth: int = 1, name: str = ""
+    ) -> None:
+        self._work = work
+        self._done: list[_T] = []
+
+    def offer(self, item: _P) -> bool:
+        """Add an item without waiting; return False if the queue is full."""
+        self._done.append(self._work(item, lambda: False))
+        return True
+
+    def results(self) -> list[_T]:
+        """The results since the last call."""
+        done, self._done = self._done, []
+        return done
+
+    def unfinished(self) -> list[_P]:
+        """The items that wait or are being processed. From any thread."""
+        return []
+
+    def close(self, timeout_s: float) -> None:
+        """End the work. Items that wait are discarded; those being processed have the timeout to end early."""

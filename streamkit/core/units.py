@@ -151,6 +151,53 @@ Point = tuple[float, float]
 """x, y in source pixels."""
 
 
+_PERIODS = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
+_RATE = re.compile(r"\s*([0-9]{1,5})\s*/\s*([a-z]+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A number of things in a period, at most: `20/min` or `500/day` in YAML.
+
+    Attributes:
+        count: the number, 1 to 10,000.
+        per: the period: s, min, h or day.
+    """
+
+    count: int
+    per: str
+
+    @property
+    def period_s(self) -> float:
+        """The length of the period in seconds."""
+        return _PERIODS[self.per]
+
+    @staticmethod
+    def read(value: Any) -> Rate:
+        """Read a value of the YAML; raise ValueError if it is invalid."""
+        if isinstance(value, Rate):
+            return value
+        found = _RATE.fullmatch(value) if isinstance(value, str) else None
+        if found is None or found[2] not in _PERIODS or not 1 <= int(found[1]) <= 10_000:
+            periods = ", ".join(_PERIODS)
+            raise ValueError(f"must be 1 to 10000 in a period ({periods}), such as 20/min or 500/day, got {value!r}")
+        return Rate(int(found[1]), found[2])
+
+    def __str__(self) -> str:
+        return f"{self.count}/{self.per}"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        text = core_schema.to_string_ser_schema()
+        return core_schema.no_info_plain_validator_function(cls.read, serialization=text)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        return {"type": "string", "pattern": rf"^\s*[0-9]{{1,5}}\s*/\s*({'|'.join(_PERIODS)})\s*$"}
+
+
 OF_FORMS = "as detect, detect.person or {stage: detect, labels: [person, car]}"
 """How `Of` is written, for the help of options."""
 

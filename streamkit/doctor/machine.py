@@ -73,17 +73,18 @@ def installed(name: str) -> str | None:
         return None
 
 
-def examine(echo: Callable[[str], None]) -> int:
+def examine(echo: Callable[[str], None], *more: Callable[[], Iterator[Finding]]) -> int:
     """Check the machine and report, one line a finding.
 
     Args:
         echo: receives each line.
+        more: further checks.
 
     Returns:
         The exit code: 0 if pipelines can run, at least on the CPU; 1 if something that they need is broken.
     """
     failed = warned = 0
-    for check in (python, packages, accuracy, onnxruntimes, ffmpeg, host, demo, gpus):
+    for check in (python, packages, accuracy, onnxruntimes, ffmpeg, host, demo, gpus, *more):
         for finding in _guarded(check):
             echo(str(finding))
             failed += finding.level == "fail"
@@ -96,7 +97,8 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
         yield from check()
     except Exception as error:  # must not hide the other findings
-        yield Finding("warn", check.__name__, f"could not be checked: {describe(error)}")
+        name = getattr(check, "__name__", "check")
+        yield Finding("warn", name, f"could not be checked: {describe(error)}")
 
 
 # ----------------------------------------------------------------------------------------------------------- Python

@@ -58,7 +58,8 @@ class Card:
         url, sha256: where `streamkit models pull` gets it and its checksum; empty if it cannot be downloaded.
         input: how a frame becomes the network's input. Layout and dtype are those of the ONNX file once
             `check_model` has read it.
-        labels: class names; empty if the task has none.
+        labels: class names; empty if the task has none. Of a network that reads text, the characters of its alphabet.
+        blank: with the task `read`, the class that is no character; below 0 it counts from the end.
         skeleton: names of the keypoints, and pairs that a drawing joins; None if the card has none.
         select: which of a raw DETR's queries and classes become objects, one of `card_keys.SELECTS`; empty for the
             family's default, see `families.detr`.
@@ -85,6 +86,7 @@ class Card:
     note: str = ""
     skeleton: Skeleton | None = None
     select: str = ""
+    blank: int = 0
     decoder: PluginFamily | None = None
     text: TextSpec | None = None
 
@@ -154,6 +156,8 @@ def card_from(
         "input": InputSpec(**keys["input"]),
         "skeleton": keys.get("skeleton", keypoints),
     }
+    if keys["task"] == "read":
+        keys["labels"] = keys.pop("alphabet", ())
     if (text := keys.get("text")) is not None:
         paths = {name: (folder / text[name]).resolve() for name in ("tokenizer", "encoder") if name in text}
         keys["text"] = TextSpec(**{**text, **paths})

@@ -190,6 +190,9 @@ class _Network:
         outputs, classes = self.session.run(feeds), len(self.card.labels)
         if self.reads.regions:
             return _Outputs(None, fetch([self.reads.maps(outputs, classes)])()[0][0])  # type: ignore[attr-defined]
+        if self.card.task == "read":
+            best = self.reads.best(outputs, classes, self.card.blank)  # type: ignore[attr-defined]
+            return _Outputs(None, fetch([best])()[0][0, :, 0])
         if self.card.task in ("classify", "embed"):
             vectors = fetch([self.reads.vectors(outputs)])()[0]  # type: ignore[attr-defined]
             return _Outputs(None, self.reads.finish(vectors)[0])  # type: ignore[attr-defined]
@@ -407,5 +410,7 @@ class _Embeddings(_Arrays):
         return float(np.dot(old, new)) / length if length else 0.0
 
 
-_TALLIES: dict[str, Any] = {"classify": _BestClasses, "embed": _Embeddings, "semantic": _Arrays}
+_TALLIES: dict[str, Any] = {
+    "classify": _BestClasses, "embed": _Embeddings, "semantic": _Arrays, "read": _Arrays,
+}  # fmt: skip
 """How results are compared, by task; objects with boxes by default."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -220,6 +221,40 @@ def token(value: Any) -> int:
     return int(value)
 
 
+def alphabet(value: Any, info: Any) -> tuple[str, ...]:
+    """Validate the characters of a reader: in one text, in a list, or in a file with one on each line."""
+    if isinstance(value, list):
+        found = tuple(map(str, value))
+    else:
+        if isinstance(value, (int, float)):
+            raise ValueError("must be text: put quotes around it")
+        require(isinstance(value, str) and value, value, "the characters, a list of them, or a file with one per line")
+        name: str = value
+        file = info.context.folder / name
+        if not file.is_file():
+            if len(name) > 4 and Path(name).suffix in (".txt", ".keys"):
+                raise ValueError(f"there is no file {file}")
+            found = tuple(name)
+        else:
+            try:
+                found = tuple(file.read_text(encoding="utf-8").rstrip("\r\n").splitlines())
+            except (OSError, UnicodeDecodeError) as error:
+                raise ValueError(f"file {file} cannot be read: {error}") from None
+    twice = [one for one, n in Counter(found).items() if n > 1]
+    if not found or "" in found or twice:
+        what = f"{twice[0]!r} twice" if twice else "an empty character" if found else "none"
+        raise ValueError(f"must have each character once, got {what}")
+    return found
+
+
+def blank(value: Any) -> int:
+    """Validate the number of a class, maybe from the end."""
+    require(
+        isinstance(value, int) and not isinstance(value, bool), value, "a whole number such as 0, or -1 for the last"
+    )
+    return int(value)
+
+
 # -------------------------------------------------------------------------------------------------------- the keys
 
 
@@ -286,7 +321,9 @@ class TextKeys(TypedDict, total=False):
 class CardKeys(TypedDict, total=False):
     """The keys of a card, see `Card`. A validator sees the values of the keys above it."""
 
-    task: Required[Annotated[str, _one_of("detect", "classify", "segment", "pose", "embed"), "what the network does"]]
+    task: Required[
+        Annotated[str, _one_of("detect", "classify", "segment", "pose", "embed", "read"), "what the network does"]
+    ]
     family: Required[Annotated[str, _By(family, "family"), "how the network's outputs are read"]]
     file: Required[Annotated[str, _By(text, "path"), "the ONNX file, relative to the card"]]
     url: Annotated[str, _By(url), "http or https address from which `models pull` gets the file; needs sha256"]
@@ -301,7 +338,18 @@ class CardKeys(TypedDict, total=False):
         tuple[str, ...],
         _By(labels, "list of text, file or known list"),
         f"class names: a list, a text file with one name per line, or {', '.join(KNOWN)}; required except for the "
-        "task embed and for networks with text",
+        "tasks embed and read and for networks with text",
+    ]
+    alphabet: Annotated[
+        tuple[str, ...],
+        _By(alphabet, "text, list of text or file"),
+        "with the task read: the characters in the order of the network's classes, without the blank, as one text, a "
+        "list, or a text file with one per line; required for the task read",
+    ]
+    blank: Annotated[
+        int,
+        _By(blank, "whole number"),
+        "with the task read: the class that is no character, the blank of ctc or the padding of slots; -1 is the last",
     ]
     score: Annotated[float, _SHARE, "default of a stage's min_score"]
     iou: Annotated[float, _SHARE, "default of a stage's iou"]
@@ -404,16 +452,30 @@ def read_keys(
     task, has_text = plain.get("task"), "text" in plain
     if task in ("detect", "classify", "segment", "pose") and "labels" not in plain and not has_text:
         errors.append({"type": "missing", "loc": ("labels",)})
-    if has_text and task in ("classify", "pose"):
+    if has_text and task in ("classify", "pose", "read"):
         problems.append(root.problem(f"text is for the tasks {', '.join(_WITH_TEXT)}, not for {task}", "text"))
     if has_text and task in ("detect", "segment") and "labels" in plain:
         problems.append(root.problem("the prompts are the labels of a network with text: leave labels out", "labels"))
     if task == "embed" and isinstance(plain.get("text"), dict) and "encoder" not in plain["text"]:
         errors.append({"type": "missing", "loc": ("text", "encoder")})
     problems += _problems(root, errors)
+    problems += _of_reader(root, plain)
     if "url" in plain and "sha256" not in plain:
         problems.append(root.problem("url needs sha256 beside it, the sum that the fetched file must have", "url"))
     return found
+
+
+def _of_reader(root: YamlNode, plain: dict[str, Any]) -> Iterator[Problem]:
+    """Yield problems with the keys that networks which read text have instead of labels."""
+    if plain.get("task") == "read":
+        if "alphabet" not in plain:
+            yield root.problem("the key 'alphabet' is missing: the characters in the order of the network's classes")
+        if "labels" in plain:
+            yield root.problem("labels are for classes; the task read has an alphabet", "labels")
+    elif "task" in plain:
+        for key in ("alphabet", "blank"):
+            if key in plain:
+                yield root.problem(f"{key} is for task: read, not for {plain['task']}", key)
 
 
 def _problems(root: YamlNode, errors: list[Any]) -> Iterator[Problem]:

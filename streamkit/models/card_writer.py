@@ -63,7 +63,9 @@ def card_text(card: Card, file: str, checksum: str, comments: Iterable[str] = ()
     import yaml
 
     made: dict[str, Any] = {"task": card.task, "family": card.family, "file": file, "sha256": checksum}
-    made |= {"input": _Flow(_input(card.input)), **_labels(card.labels), **_keypoints(card)}
+    made |= {"input": _Flow(_input(card.input)), **_labels(card.labels, card.task == "read"), **_keypoints(card)}
+    if card.blank:
+        made["blank"] = card.blank
     made |= {key: value for key in ("score", "iou", "select", "license", "note") if (value := getattr(card, key)) != ""}
     text = yaml.dump(made, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=110)
     return "".join(f"# {line}\n" for line in comments) + str(text)
@@ -98,9 +100,11 @@ def _input(spec: InputSpec) -> dict[str, Any]:
     return made
 
 
-def _labels(labels: tuple[str, ...]) -> dict[str, Any]:
+def _labels(labels: tuple[str, ...], reads_text: bool) -> dict[str, Any]:
     if not labels:
         return {}
+    if reads_text:
+        return {"alphabet": "".join(labels) if max(map(len, labels)) == 1 else list(labels)}
     return {"labels": next((name for name, known in KNOWN.items() if known == labels), list(labels))}
 
 

@@ -366,6 +366,24 @@ def _class_maps(one: _Results) -> list[float]:
     return [float((ours == scores.argmax(axis=0 if scores.shape[0] == classes else 2)).mean())]
 
 
+def _texts(one: _Results) -> list[tuple[bool, float]]:
+    """Return whether both sides read the same text, and the largest difference of a character's probability."""
+    card, classes = one.card, len(one.card.labels)
+    sides = [fetch([one.reads.best(one.outputs, classes, card.blank)])()[0][0]]
+    sides.append(one.reads.best(one.answers, classes, card.blank)[0])
+    ours, theirs = (one.reads.decode(best, card.labels, card.blank) for best in sides)
+    pairs = zip(ours.scores, theirs.scores, strict=False)
+    return [(ours.text == theirs.text, max((abs(a - b) for a, b in pairs), default=0.0))]
+
+
+def _judge_texts(card: Card, found: list[tuple[bool, float]]) -> _Verdict:
+    same = float(np.mean([equal for equal, _ in found])) if found else 1.0
+    worst = max((error for _, error in found), default=0.0)
+    limit = PROBABILITY if card.input.dtype != "f16" else PROBABILITY_F16
+    text = f"texts     {same:.1%} of {len(found)} the same, largest error of a character's probability {worst:.4f}"
+    return _Verdict(len(found), same, worst, text, same >= FOUND and worst <= limit)
+
+
 def _judge_shares(limit: float, what: str, found: list[float]) -> _Verdict:
     good = np.array(found or [1.0])
     worst = abs(float(good.min()))
@@ -377,6 +395,7 @@ _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, A
     "rotated": (_rotated_boxes, _judge_boxes),
     "classify": (_vectors, _judge_classes),
     "embed": (_vectors, _judge_embeddings),
+    "read": (_texts, _judge_texts),
     "segment": (_masks, lambda _, found: _judge_shares(MASK_IOU, "least IoU", found)),
     "pose": (_keypoints, lambda _, found: _judge_shares(-POINT_PX, "largest error of a point in pixels", found)),
     "semantic": (_class_maps, lambda _, found: _judge_shares(PLACES, "least share of places of one class", found)),

@@ -49,6 +49,7 @@ _INPUT = [f"input.{key}" for key in InputKeys.__annotations__]
 _MUST = ("input.resize", "input.color", "input.scale", "input.mean", "input.std")
 """What a frame must be turned into is never left to a card's defaults."""
 _WIDTH = 110
+_READERS = ("ctc", "slots")
 _OTHER_FORMATS = (".pt", ".pth", ".engine", ".tflite", ".torchscript", ".safetensors", ".mlpackage", ".pb")
 
 
@@ -234,7 +235,39 @@ def derive(
             raise ModelError(f"{file} is a folder; give the path of an ONNX file in it")
         kind = f"there is no file {file}"
         raise ModelError(f"{kind}{near or '; give the path of an ONNX file, relative to the YAML'}")
-    return _Derivation(file, inspect(file), assume, families or {}).run(family, labels, size)
+    info = inspect(file)
+    if family in _READERS or ("character" in info.metadata and not family):
+        return _reader(file, info, size, family, labels)
+    return _Derivation(file, info, assume, families or {}).run(family, labels, size)
+
+
+def _reader(file: Path, info: ModelInfo, size: tuple[int, int] | None, family: str, labels: str) -> DerivedCard:
+    """Derive the card of PP-OCR's recognisers, which name their characters in the file: line by line, and a space."""
+    text = ""
+    if "character" not in info.metadata or family == "slots":
+        text = (
+            "a network that reads text needs its alphabet, which its file does not name; write a card with task: read"
+        )
+    elif labels:
+        text = "--labels is for classes, and the file names its characters; leave --labels out"
+    if text:
+        raise Underivable([Problem(str(file), 0, 0, text)])
+    characters = info.metadata["character"].splitlines()
+    classes = next(iter(info.outputs.values())).dims[-1]
+    if classes == len(characters) + 2 and " " not in characters:
+        characters.append(" ")
+    facts = CardFacts()
+    facts.add(
+        f"the metadata of {file.name} (character)", task="read", family="ctc", alphabet=tuple(characters), blank=0
+    )
+    shape = f"the shape of input {info.image_input!r}"
+    known = [(size, "--size"), (info.size, shape), ((320, 48), "PP-OCR: the authors' input")]
+    chosen, origin = next(one for one in known if one[0] is not None)
+    facts.add(origin, input_size=list(chosen or ()))
+    facts.add("PP-OCR: the authors' input", input_resize="letterbox", input_anchor="top_left", input_pad=127.5)
+    facts.add("PP-OCR: the authors' input", input_color="bgr", input_scale="1/255", input_mean=0.5, input_std=0.5)
+    ordered = {key: facts.known[key] for key in [*_ORDER, *_INPUT] if key in facts.known}
+    return DerivedCard(file, ordered)
 
 
 class _Derivation:

@@ -46,8 +46,13 @@ def rgb(surface: Surface, width: int, height: int) -> np.ndarray:
 
 
 def _sample(plane: np.ndarray, down: np.ndarray, across: np.ndarray) -> np.ndarray:
-    rows = np.array([np.interp(down, np.arange(len(column)), column) for column in plane.T]).T
-    return np.array([np.interp(across, np.arange(len(row)), row) for row in rows])
+    for axis, at in ((0, down), (1, across)):
+        last = plane.shape[axis] - 1
+        at = np.clip(at, 0, last)
+        low = at.astype(int)
+        first, second = (plane.take(index, axis) for index in (low, np.minimum(low + 1, last)))
+        plane = first + (second - first) * np.expand_dims(at - low, 1 - axis)
+    return plane
 
 
 def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, Geometry]:

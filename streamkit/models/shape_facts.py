@@ -28,8 +28,8 @@ _ANY = 99_991
 _STRIDES = ((8, 16, 32), (16, 32), (4, 8, 16), (4, 8, 16, 32), (8, 16, 32, 64))
 _LEAST_EMBEDDING = 16
 _MOST_ROWS, _LEAST_QUERIES = 1000, 50
-_NOT_BY_SHAPE = ("yolov8_obb",)
-"""Families whose shapes are those of another with one class more: taken only if a source or the user names them."""
+_NOT_BY_SHAPE = ("yolov8_obb", "ctc", "slots")
+"""Families whose shapes are those of others: taken only if a source or the user names them."""
 
 
 class Candidate(NamedTuple):

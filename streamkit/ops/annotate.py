@@ -24,6 +24,7 @@ from streamkit.ops.style import PALETTE, Style
 _OPAQUE = np.uint32(255 << 24)
 _OUTWARD = np.array([[-0.5], [0.5]])  # half a line lies outside the box
 _REGION, _SHAPE, _FILL, _MASK, _OUTLINE, _LINE, _DOT, _LABEL = range(8)  # from the bottom up
+_MAX_ANSWER = 32  # characters of an answer that is shown, with its name
 _ZONES = 5  # the palette's yellow: of lines and zones
 
 
@@ -124,6 +125,8 @@ def _colors(table: Detections, layout: figures.FrameLayout, style: Style) -> tup
     number = table.class_id.astype(np.int64)
     if style.color == "track" and table.track_id is not None:
         number = np.where(table.track_id >= 0, table.track_id, number)
+    if style.color == "identity":
+        number = np.where(_identities(table) >= 0, _identities(table), number)
     number %= len(PALETTE)
     return layout.colors[table.batch_row, number], layout.inks[table.batch_row, number]
 
@@ -228,7 +231,8 @@ def _texts(table: Detections, style: Style) -> list[list[str]]:
     if style.labels:
         columns.append(table.label)
     if style.tracks and table.track_id is not None:
-        columns.append([f"#{number}" if number >= 0 else "" for number in table.track_id.tolist()])
+        pairs = zip(table.track_id.tolist(), _identities(table).tolist(), strict=True)
+        columns.append([f"id {one}" if one >= 0 else f"#{track}" if track >= 0 else "" for track, one in pairs])
     if style.labels and "attributes" in table.extra:
         columns.append([_attributes(one) for one in table.extra["attributes"]])
     if style.scores:
@@ -236,9 +240,22 @@ def _texts(table: Detections, style: Style) -> list[list[str]]:
     return [[piece for piece in pieces if piece] for pieces in zip(*columns, strict=True)] or [[] for _ in table.score]
 
 
+def _identities(table: Detections) -> np.ndarray:
+    """Return (n,) int64, the column `identity`; -1 for none."""
+    found = table.extra.get("identity")
+    return found if found is not None and found.dtype == np.int64 else np.full(len(table), -1, np.int64)
+
+
 def _attributes(found: Mapping[str, Any] | None) -> str:
-    """Return the labels of an object's attributes, each up to its first comma: class lists often have synonyms."""
-    return "" if not found else " ".join(one["label"].split(",")[0] for one in found.values())
+    """Return the labels of an object's attributes, each up to its first comma: class lists often have synonyms.
+
+    An attribute without a score is an answer: it is shown with its name, or not at all if it is long.
+    """
+    every = (found or {}).items()
+    labels = [one["label"].split(",")[0] for _, one in every if one.get("score", 1.0) is not None]
+    answers = [f"{name}: {one['label']}" for name, one in every if one.get("score", 1.0) is None]
+    short = ", ".join(text for text in answers if len(text) <= _MAX_ANSWER)
+    return " ".join([*labels, short] if short else labels)
 
 
 def separate_labels(labels: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from streamkit.core.data import Array, Color, Surface, array_module
 from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.color import check_size, planes, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, Placement, geometry, placement, rect_geometry
+from streamkit.ops.quads import fill_quads
 from streamkit.ops.resample import bilinear, triangles
 from streamkit.ops.scratch import Scratch, scratch, tensor
 
@@ -36,6 +38,7 @@ def preprocess(
     *,
     batch: int | None = None,
     rects: Sequence[Rect] | None = None,
+    corners: np.ndarray | None = None,
 ) -> tuple[Array, np.ndarray]:
     """Make the network's input from surfaces of any sizes and colours.
 
@@ -48,6 +51,7 @@ def preprocess(
         spec: the network's input.
         batch: rows of the tensor, at least the number of surfaces, which is the default. Further rows are padding.
         rects: the part of its frame that each row shows; all of it by default. A surface may occur in several rows.
+        corners: (surfaces, 4, 2), rows that show the inside of four corners instead, straightened; see `ops.quads`.
 
     Returns:
         The tensor, `spec.shape(batch)` of `spec.numpy_dtype` on the surfaces' device; and the geometry, (surfaces, 4)
@@ -70,11 +74,15 @@ def preprocess(
         raise ValueError("preprocess needs all surfaces on one device, got some on the host, some on a GPU")
     if xp is np:
         out = tensor(spec.shape(rows), spec.numpy_dtype)
-        return out, _fill_host(out, surfaces, sizes, spec, rects)
-    from streamkit.ops.preprocess_cuda import fill
+        fill: Any = _fill_host
+    else:
+        from streamkit.ops.preprocess_cuda import fill
 
-    out = xp.empty(spec.shape(rows), spec.numpy_dtype)
-    return out, fill(out, surfaces, sizes, spec, rects)
+        out = xp.empty(spec.shape(rows), spec.numpy_dtype)
+    scales = fill(out, surfaces, sizes, spec, rects)
+    if corners is not None:
+        fill_quads(out, surfaces, sizes, corners, spec)
+    return out, scales
 
 
 def preprocess_reference(

@@ -85,14 +85,17 @@ def _fill_one(
     return driver.launch(kernel("preprocess.cu", "preprocess_one", defines), grid, (*_BLOCK, 1), stream, arguments)
 
 
+def spec_record(spec: InputSpec) -> np.ndarray:
+    """Return the SPEC record, () shaped."""
+    return np.array((*spec.affine(), *spec.size, int(spec.color == "bgr")), SPEC)
+
+
 class Plan:
     """Makes the packed records of batches for one `InputSpec`. Needs no GPU."""
 
     def __init__(self, spec: InputSpec) -> None:
         self.spec = spec
-        factor, summand, pad = spec.affine()
-        header = np.array((factor, summand, pad, *spec.size, int(spec.color == "bgr")), SPEC)
-        self._header = header.tobytes()
+        self._header = spec_record(spec).tobytes()
         self._record = lru_cache(maxsize=_RECORDS_KEPT)(self._make_record)
 
     def pack(

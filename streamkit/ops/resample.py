@@ -146,6 +146,19 @@ def bilinear(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return plane
 
 
+def bilinear_at(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Sample a plane of uint8 at places, columns `x` and rows `y` of any shape, clamped to its edges: float64."""
+    lower, weight = [], []
+    for at, size in ((x, plane.shape[1]), (y, plane.shape[0])):
+        at = np.clip(at, 0, size - 1)
+        lower.append(np.floor(at).astype(np.intp))
+        weight.append(at - lower[-1])
+    (left, top), (across, down) = lower, weight
+    right, bottom = np.minimum(left + 1, plane.shape[1] - 1), np.minimum(top + 1, plane.shape[0] - 1)
+    upper = plane[top, left] * (1 - across) + plane[top, right] * across
+    return np.asarray(upper * (1 - down) + (plane[bottom, left] * (1 - across) + plane[bottom, right] * across) * down)
+
+
 def _rows(plane: np.ndarray, axis: Axis, new: Scratch) -> np.ndarray:
     if axis.method == "double":
         wide = new((2 * len(plane), plane.shape[1]))

@@ -21,7 +21,7 @@ class Style:
         labels: show the class's name.
         scores: show the score with two digits.
         tracks: show the track's number, if any.
-        color: what determines an object's colour; its class if it has no track.
+        color: what determines an object's colour; its class if it has no track or no identity.
         thickness: thickness of lines in pixels; None for one by the frame's size. Odd numbers are rounded up.
         text_size: height of a label in pixels, likewise.
         fill: opacity of a box's inside, 0 to 1.
@@ -35,7 +35,7 @@ class Style:
     labels: bool = True
     scores: bool = True
     tracks: bool = True
-    color: Literal["class", "track"] = "class"
+    color: Literal["class", "track", "identity"] = "class"
     thickness: int | None = None
     text_size: int | None = None
     fill: float = 0.0

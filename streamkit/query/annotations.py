@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from xml.sax.saxutils import XMLGenerator
@@ -33,7 +33,7 @@ class AnnotationWriter(Protocol):
 
 
 class CocoAnnotations:
-    """`annotations.json`: COCO's instances, with masks, keypoints and rotated boxes as polygons.
+    """`annotations/instances_default.json`: COCO's instances, with masks, keypoints and rotated boxes as polygons.
 
     Args:
         folder: the export's folder.
@@ -41,7 +41,7 @@ class CocoAnnotations:
     """
 
     def __init__(self, folder: Path, labels: Sequence[str]) -> None:
-        self._path, self._instances = folder / "annotations.json", CocoInstances(labels)
+        self._path, self._instances = folder / "annotations" / "instances_default.json", CocoInstances(labels)
         self._images: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
 
@@ -50,8 +50,8 @@ class CocoAnnotations:
         frame, number = selected.frame, len(self._images) + 1
         self._images.append(
             {
-                "id": number, "file_name": f"{IMAGES}/{image}", "width": frame.width, "height": frame.height,
-                "video": selected.video, "frame_id": frame.index, "pts_s": round(frame.pts_s, 6),
+                "id": number, "file_name": image, "width": frame.width, "height": frame.height,
+                "video": selected.video, "frame_id": frame.index, "pts_s": round(frame.pts_s, 6), **frame.facts,
             }
         )  # fmt: skip
         self._annotations += self._instances.annotations(frame, number)
@@ -61,6 +61,7 @@ class CocoAnnotations:
         whole = {
             "images": self._images, "annotations": self._annotations, "categories": self._instances.categories(),
         }  # fmt: skip
+        self._path.parent.mkdir()
         self._path.write_bytes(orjson.dumps(whole) + b"\n")
 
 
@@ -77,7 +78,7 @@ class YoloAnnotations:
         points: number of keypoints of an object.
     """
 
-    def __init__(self, folder: Path, labels: Sequence[str], columns: Sequence[str], points: int) -> None:
+    def __init__(self, folder: Path, labels: Sequence[str], columns: Collection[str], points: int) -> None:
         self._folder, self._labels, self._points = folder, labels, points
         tasks = {"corners": _rotated_box, "mask": _outline, "keypoints": self._pose}
         self._shape = next((shape for column, shape in tasks.items() if column in columns), _box)
@@ -130,18 +131,25 @@ def _rotated_box(table: Detections, row: int, box: np.ndarray, size: np.ndarray)
 
 def _outline(table: Detections, row: int, box: np.ndarray, size: np.ndarray) -> list[float]:
     """The outline of the largest part of a mask."""
-    import cv2
-
     masks = table.extra.get("mask")
     mask = None if masks is None else masks[row]
-    if mask is None:
-        return _corners_of_box(box, size)
+    longest = max(outlines(mask), key=_polygon_area, default=None) if mask is not None else None
+    return _corners_of_box(box, size) if longest is None else _shares(longest, size)
+
+
+def outlines(mask: rle.Rle) -> list[np.ndarray]:
+    """The outlines of the parts of a mask, each (n, 2) x and y in pixels; parts of a few pixels are left out."""
+    import cv2
+
     part, left, top = rle.crop(mask)
-    outlines, _ = cv2.findContours(part.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
-    longest = max(outlines, key=cv2.contourArea, default=np.zeros((0, 1, 2)))
-    if len(longest) < 3:  # a line, or a few pixels
-        return _corners_of_box(box, size)
-    return _shares(longest[:, 0] + (left + 0.5, top + 0.5), size)
+    found, _ = cv2.findContours(part.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    return [one[:, 0] + (left + 0.5, top + 0.5) for one in found if len(one) >= 3]
+
+
+def _polygon_area(points: np.ndarray) -> float:
+    import cv2
+
+    return float(cv2.contourArea(points.astype(np.float32)))
 
 
 def _shares(points: np.ndarray, size: np.ndarray) -> list[float]:

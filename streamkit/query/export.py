@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from streamkit.core.errors import ConfigError
 from streamkit.query.annotations import IMAGES, AnnotationWriter, CocoAnnotations, CvatAnnotations, YoloAnnotations
 from streamkit.query.database import Database
 from streamkit.query.image_folder import Drawer, encode, new_folder
+from streamkit.query.label_studio import LabelStudioAnnotations
 from streamkit.query.selected_frames import SelectedFrames
 
-EXPORT_FORMATS = ("coco", "yolo", "cvat")
+EXPORT_FORMATS = ("coco", "yolo", "cvat", "label-studio")
 
 
 def write_images(
@@ -59,9 +61,12 @@ def export(
         image_format: one of `IMAGE_FORMATS`.
         on_progress: as for `write_images`.
     """
+    columns = database.table("SELECT * FROM objects LIMIT 0").schema.names
+    points = database.fetch("SELECT max(len(keypoints)) FROM objects")[0][0] if "keypoints" in columns else 0
+    about = DatasetFacts(database.labels, columns, points or 0, frames.count)
     with new_folder(folder) as part:
         (part / IMAGES).mkdir()
-        writer, done = _writer(form, part, database, frames.count), 0
+        writer, done = annotation_writer(form, part, folder.name, about), 0
         for selected in frames:
             name = f"{selected.name}.{image_format}"
             (part / IMAGES / name).write_bytes(encode(selected.frame, image_format))
@@ -73,14 +78,38 @@ def export(
     return done
 
 
-def _writer(form: str, folder: Path, database: Database, count: int) -> AnnotationWriter:
+class DatasetFacts(NamedTuple):
+    """What annotation files say about all images.
+
+    Attributes:
+        labels: the classes in the order of their ids.
+        columns: the columns of the objects.
+        points: number of keypoints of an object.
+        images: number of images.
+    """
+
+    labels: Sequence[str]
+    columns: Collection[str]
+    points: int
+    images: int
+
+
+def annotation_writer(form: str, folder: Path, name: str, about: DatasetFacts) -> AnnotationWriter:
+    """The writer of a format.
+
+    Args:
+        form: one of `EXPORT_FORMATS`.
+        folder: where it writes.
+        name: the name that the folder will have.
+        about: the images.
+    """
     if form == "coco":
-        return CocoAnnotations(folder, database.labels)
+        return CocoAnnotations(folder, about.labels)
     if form == "cvat":
-        return CvatAnnotations(folder, database.labels, count)
-    columns = database.table("SELECT * FROM objects LIMIT 0").schema.names
-    points = database.fetch("SELECT max(len(keypoints)) FROM objects")[0][0] if "keypoints" in columns else 0
-    return YoloAnnotations(folder, database.labels, columns, points or 0)
+        return CvatAnnotations(folder, about.labels, about.images)
+    if form == "label-studio":
+        return LabelStudioAnnotations(folder, name, about.labels, about.columns)
+    return YoloAnnotations(folder, about.labels, about.columns, about.points)
 
 
 def _check_some(done: int, frames: SelectedFrames) -> None:

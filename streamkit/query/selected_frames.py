@@ -201,8 +201,13 @@ def detections(table: Any, labels: Sequence[str], skeleton: Skeleton | None = No
         labels: the classes in the order of their ids.
         skeleton: names of the keypoints.
     """
-    columns: dict[str, list[Any]] = table.to_pydict()
-    n = table.num_rows
+    return detections_of(table.to_pydict(), table.num_rows, labels, skeleton)
+
+
+def detections_of(
+    columns: Mapping[str, list[Any]], n: int, labels: Sequence[str], skeleton: Skeleton | None = None
+) -> Detections:
+    """The table of `n` objects, of the columns of `objects` as lists; points are mappings or lists."""
     names = list(labels)
     texts = [label or str(number) for label, number in zip(columns["label"], columns["class_id"], strict=True)]
     names += [text for text in dict.fromkeys(texts) if text not in names]
@@ -232,5 +237,6 @@ def _points(rows: list[Any], width: int) -> np.ndarray:
     made = np.full((len(rows), max(len(row or ()) for row in rows), width), np.nan, np.float32)
     for place, row in enumerate(rows):
         for number, point in enumerate(row or ()):
-            made[place, number] = [np.nan if value is None else value for value in point.values()]
+            values = point.values() if isinstance(point, Mapping) else point
+            made[place, number] = [np.nan if value is None else value for value in values]
     return made

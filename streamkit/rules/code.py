@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from streamkit.rules import kernel as k
-from streamkit.rules.language import BOOL, NUMBER, TEXT, Fact, Typed, kind_of
+from streamkit.rules.language import BOOL, NUMBER, TEXT, Fact, Typed, facts_of, kind_of
+from streamkit.rules.list_file import InFile
 from streamkit.rules.scope import Facts
 from streamkit.rules.syntax import Literal
 
@@ -156,6 +157,9 @@ class Code:
             self._ops[at] = skip, len(self._ops), 0
 
     def _inside(self, tree: Any, depth: int) -> None:
+        if isinstance(tree.args[1], Fact):  # an `InFile`
+            self._part(tree.args[1], depth)
+            return
         for i, item in enumerate(tree.args[1].items):
             self._compared(k.EQ, tree.args[0], item, depth + min(i, 1))
             if i:
@@ -175,11 +179,14 @@ class Condition:
         self._code = code = Code(Facts(), Words())
         code.add(tree)
         self._known_words = len(code.words)
+        self._in_files = [one for one in facts_of(tree) if isinstance(one, InFile)]
 
     def __call__(self, values: Mapping[str, Any]) -> bool:
         """Whether it is true; missing values, None and NaN are unknown."""
         code = self._code
         code.words.forget(self._known_words)
+        if self._in_files:
+            values = {**values, **{one.key: one.of(values.get(one.text.key)) for one in self._in_files}}
         facts = np.array([code.row(values)])
         with np.errstate(all="ignore"):
             return k.value(*code.arrays, 0, facts, 0, facts, 0, code.stack) == 1.0

@@ -14,7 +14,8 @@ from streamkit.analytics.per_source_steps import BatchTables, Clocks, Labels, So
 from streamkit.analytics.track_store import TrackStore
 from streamkit.core.data import Batch, Frame
 from streamkit.rules.code import UNKNOWN_NUMBER, Code, Column, Words, number_of
-from streamkit.rules.language import BOOL, NUMBER
+from streamkit.rules.language import BOOL, NUMBER, TEXT
+from streamkit.rules.list_file import InFile
 from streamkit.rules.scope import Area, DirectionScope, Happening, Scope, ZoneScope
 
 
@@ -230,6 +231,8 @@ class ContextBuilder:
     def _column(self, column: Column, table: RuleTables) -> Any:
         key, kind = column
         what = self.code.facts.objects[key]
+        if isinstance(what, InFile):
+            return self._in_file(what, table)
         if isinstance(what, tuple) or key == "age_s":
             return self._attribute(what, table) if what[0] == "attributes" else UNKNOWN_NUMBER[kind]
         if key in _MEASURES:
@@ -248,13 +251,18 @@ class ContextBuilder:
             return self._direction(table)
         return table.extra(key, lambda values: _as_kind(values, kind, self.code.words), UNKNOWN_NUMBER[kind])
 
+    def _in_file(self, what: InFile, table: RuleTables) -> np.ndarray:
+        """Return (n,) whether each object's text is in a file, 0.5 without a text."""
+        texts = np.broadcast_to(self._column((what.text.key, TEXT), table), len(table.owner))
+        codes, place = np.unique(texts, return_inverse=True)  # of equal ones, all NaN count as one
+        found = [0.5 if np.isnan(code) else float(what.of(self.code.words.text(code)) or 0) for code in codes]
+        return np.array(found, np.float64)[place]
+
     def _attribute(self, what: tuple[str, str, str], table: RuleTables) -> np.ndarray:
         _, name, part = what
 
         def number(value: Any) -> float:
-            if not value or name not in value:
-                return np.nan
-            return value[name]["score"] if part == "score" else self.code.words[value[name][part]]
+            return self._number_of(value[name], part) if value and name in value else np.nan
 
         return table.extra("attributes", lambda values: np.array([number(one) for one in values], float), np.nan)
 
@@ -302,14 +310,26 @@ class ContextBuilder:
                     one.facts[frame, at] += n
             elif key == "source":
                 one.facts[:, at] = [self.code.words[frame.source] for frame in one.frames]
+            elif isinstance(facts.frames.get(key), InFile):
+                one.facts[:, at] = [self._frame_in_file(frame, facts.frames[key]) for frame in one.frames]
             elif key in facts.frames:
                 one.facts[:, at] = [self._attribute_number(frame, *facts.frames[key]) for frame in one.frames]
 
     def _attribute_number(self, frame: Frame, name: str, part: str) -> float:
         found = frame.facts.get("attributes", {}).get(name)
-        if found is None:
-            return np.nan
-        return float(found["score"]) if part == "score" else self.code.words[found["label"]]
+        return np.nan if found is None else self._number_of(found, part)
+
+    def _number_of(self, attribute: Mapping[str, Any], part: str) -> float:
+        """The number of a part of an attribute: its score, its label as a number, or the code of its label."""
+        if part == "score":
+            return np.nan if attribute["score"] is None else float(attribute["score"])
+        return float(attribute["label"]) if part == "number" else self.code.words[attribute["label"]]
+
+    def _frame_in_file(self, frame: Frame, what: InFile) -> float:
+        if what.text.key == "source":
+            return float(what.of(frame.source) or 0)
+        found = frame.facts.get("attributes", {}).get(self.code.facts.frames[what.text.key][0])
+        return 0.5 if found is None else float(what.of(found["label"]) or 0)
 
     @staticmethod
     def _happened(what: Happening, frames: list[Frame]) -> Iterator[tuple[int, int | None, int]]:

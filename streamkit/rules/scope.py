@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamkit.analytics.per_source_steps import PositionOptions
@@ -50,11 +51,13 @@ class Scope:
         zones: by the id of their stage.
         events: the kinds of each stage's events; empty if unknown.
         attributes: the attributes of objects, and their possible values; likewise `facts` for whole frames.
+        numbers: the attributes whose labels are numbers.
         columns: further measurements of objects.
         ways: the directions, if a stage reports them.
         tracked: whether objects have tracks.
         stages: the ids of all stages above.
         detectors: the ids of the stages that find objects.
+        folder: the YAML's folder, for files that rules name.
     """
 
     labels: tuple[str, ...] | None = None
@@ -62,11 +65,13 @@ class Scope:
     events: dict[str, tuple[str, ...]] = field(default_factory=dict)
     attributes: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     facts: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    numbers: frozenset[str] = frozenset()
     columns: frozenset[str] = frozenset()
     ways: DirectionScope | None = None
     tracked: bool = True
     stages: tuple[str, ...] = ()
     detectors: tuple[str, ...] = ()
+    folder: Path = Path()
 
 
 OBJECT: dict[str, str] = {
@@ -107,7 +112,7 @@ class Facts:
         counts: conditions whose objects are counted per frame.
         members: areas whose tracks are counted, and the class; None for all classes.
         happened: events that are counted per frame.
-        frames: facts of whole frames: `source`, or (attribute, part).
+        frames: facts of whole frames: `source`, or (attribute, part). An `InFile` is a fact of either.
     """
 
     objects: dict[str, Any] = field(default_factory=dict)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from streamkit.core.text import did_you_mean, nearest
@@ -18,8 +20,10 @@ from streamkit.rules.language import (
     TypeChecker,
     Typed,
     Vocabulary,
+    kind_of,
     words,
 )
+from streamkit.rules.list_file import InFile, ListFile
 from streamkit.rules.scope import ALIASES, MEASURED, OBJECT, Area, Facts, Happening, Scope, ZoneScope, is_per_object
 from streamkit.rules.syntax import Call, Literal, Name, Op
 
@@ -101,17 +105,19 @@ class DetectionVocabulary(Vocabulary):
         of_frame, first = known is self.above.facts, parts[0] if parts else ""
         if first not in known:
             whose, of = ("frames", "without") if of_frame else ("objects", "with")
-            way = f"; put a stage classify {of} of: above the rule"
+            way = f"; put a stage classify {of} of:, or ask, above the rule"
             raise checker.unknown(name.at, f"{whose} have no attribute {first!r}", first, known, way)
         if len(parts) > 2 or parts[1:] not in ((), ("label",), ("score",)):
             raise checker.wrong(name.at, f"an attribute has a label and a score; write {first}.label, not {name}")
         part = parts[1] if len(parts) > 1 else "label"
+        number = part == "score" or first in self.above.numbers
         key = f"{'frame' if of_frame else 'attributes'}.{first}" + (".score" if part == "score" else "")
+        part = "number" if number and part == "label" else part
         if of_frame:
             self.found.frames[key] = (first, part)
         else:
             self.found.objects[key] = ("attributes", first, part)
-        return Fact(key, RuleField(NUMBER) if part == "score" else RuleField(TEXT, known[first]), name.at, str(name))
+        return Fact(key, RuleField(NUMBER) if number else RuleField(TEXT, known[first]), name.at, str(name))
 
     def _label(self, label: str, at: int) -> Op:
         return Op("==", (self._object("label", TEXT, at, self.above.labels), Literal(label, at)), at)
@@ -126,6 +132,8 @@ class DetectionVocabulary(Vocabulary):
 
     def call(self, call: Call, checker: TypeChecker) -> Typed:
         """Resolve one of `CALLS`."""
+        if call.name == "file":
+            raise checker.wrong(call.at, 'file is allowed after in only, as in plate in file("known.txt")')
         if call.name not in CALLS:
             raise checker.unknown(call.at, f"there is no function {call.name!r}", call.name, CALLS)
         if call.name in ("present", "absent"):
@@ -222,15 +230,20 @@ class DetectionVocabulary(Vocabulary):
     def inside(self, op: Op, checker: TypeChecker) -> Typed | None:
         """Resolve `person in zone.door`: an object of that class, in that area."""
         left, right = op.args
+        if isinstance(right, Call) and right.name == "file":
+            made = _in_file(left, right, self.above.folder, checker)
+            of_object = made.text.key in self.found.objects
+            (self.found.objects if of_object else self.found.frames)[made.key] = made
+            return Op("in", (made.text, made), op.at)
         if not isinstance(right, (Name, Literal)):
             return None
         area = self._in_area(right, right.at, checker)
         if isinstance(left, Literal) and isinstance(left.value, str):
-            made: Typed = self._known(left, checker)
+            inner: Typed = self._known(left, checker)
         else:
-            made = checker.condition(left, "the left side of in")
-        self._watched(left, made, self.found.objects[area.key], checker)
-        return Op("&&", (made, area), op.at)
+            inner = checker.condition(left, "the left side of in")
+        self._watched(left, inner, self.found.objects[area.key], checker)
+        return Op("&&", (inner, area), op.at)
 
     def _watched(self, left: Any, made: Typed, area: Area, checker: TypeChecker) -> None:
         zone: ZoneScope = self.above.zones[area.stage]
@@ -269,16 +282,45 @@ class DetectionVocabulary(Vocabulary):
             raise checker.unknown(arg.at, f"{stage} writes no event {kind!r}", event, own)
         if len(call.args) == 1:
             return Happening(stage, kind or None), f"events({event})"
-        where = TypeChecker(checker.text, _Data()).condition(call.args[1], "the condition on an event's data")
+        where = TypeChecker(checker.text, _Data(self.above.folder)).condition(
+            call.args[1], "the condition on an event's data"
+        )
         return Happening(stage, kind or None, Condition(where)), f"events({event}, {words(where)})"
 
 
 class _Data(Vocabulary):
     """The names of an event's data: any name is accepted."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__({}, "events")
+        self.folder = folder
 
     def name(self, name: Name, checker: TypeChecker) -> Typed:
         """Accept any name; its kind is that of the value it is compared with."""
         return Fact(str(name), RuleField(UNKNOWN), name.at)
+
+    def inside(self, op: Op, checker: TypeChecker) -> Typed | None:
+        """Resolve `text in file("known.txt")`."""
+        left, right = op.args
+        if not (isinstance(right, Call) and right.name == "file"):
+            return None
+        made = _in_file(left, right, self.folder, checker)
+        return Op("in", (made.text, made), op.at)
+
+
+def _in_file(left: Any, call: Call, folder: Path, checker: TypeChecker) -> InFile:
+    """Resolve whether a text is in a file: beside the YAML if it is there, else in the working directory."""
+    made = checker.of(left)
+    if not isinstance(made, Fact) or kind_of(made) not in (TEXT, UNKNOWN):
+        text = f"only a name that stands for a text can be in a file, such as plate; {words(left)} is none"
+        raise checker.wrong(left.at, text)
+    given = call.args[0] if len(call.args) == 1 else None
+    if not isinstance(given, Literal) or not isinstance(given.value, str):
+        raise checker.wrong(call.at, 'file takes the path of a text file in quotes, as in plate in file("known.txt")')
+    path = folder / given.value
+    try:
+        file = ListFile(path if path.exists() else Path(given.value))
+    except ValueError as error:
+        raise checker.wrong(given.at, f"{error}; write one text per line into it") from None
+    of_text = replace(made, field=replace(made.field, kind=TEXT))
+    return InFile(f"{made.key} in {words(call)}", RuleField(BOOL), call.at, words(call), of_text, file)

@@ -21,12 +21,14 @@ from streamkit.core.stage import Context, PacketBuffer, RuntimeContext, Source
 from streamkit.core.tasks import Future
 from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.execution.background import ThreadedBackground
 from streamkit.runtime.execution.channel import Aborted, Outlet
 from streamkit.runtime.execution.device import LaneDevice, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import configure_process, heap_trimmer, pin_to_shared_cores
 from streamkit.runtime.execution.lane import LaneThread, connect, partition
+from streamkit.runtime.execution.late_results import has_late_results, wait_for_results
 from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.execution.runners import runner
@@ -137,6 +139,7 @@ class PipelineRun(Controls):
             graph.sources, self._batcher, self._make, limit=limit,
             parallel_files=parallel_files or files_at_once(device), read=self._source_read, fail=self.fail,
             spans=self._spans, keep_running=keep_running, realtime=realtime, live_may_come=live_may_come,
+            wait_for_results=self._wait_for_results if has_late_results(graph) else None,
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
@@ -176,9 +179,10 @@ class PipelineRun(Controls):
             self._trace.start(self._lanes, self._batcher)
         begun = self._begun_s = time.perf_counter()
         threads = [thread for lane in self._lanes for thread in lane.threads]
+        freezes = self._live and not gc.get_freeze_count()  # an application that froze its objects keeps them frozen
         with PeriodicTimer(_MONITOR_S, self._monitor), self.alarms.evaluating():
             if self.fatal is None:
-                if self._live:  # a full collection takes 0.1 s with everything loaded, and drops live frames
+                if freezes:  # a full collection takes 0.1 s with everything loaded, and drops live frames
                     gc.collect()
                     gc.freeze()
                 self._start_sources()
@@ -189,7 +193,7 @@ class PipelineRun(Controls):
             self._wait(threads)
         self.seconds = time.perf_counter() - begun
         self.sources.account()
-        if self._live:
+        if freezes:
             gc.unfreeze()
         if isinstance(self.fatal, StreamkitError):
             raise self.fatal
@@ -296,6 +300,9 @@ class PipelineRun(Controls):
         made.context = Context(config.id, self.device, self._sizes, 1, state.counters, self._stage_log, runtime)
         return made
 
+    def _wait_for_results(self, source: str, state: SourceState, over: Callable[[], bool]) -> None:
+        wait_for_results(self._runners, source, state, lambda: over() or self.stopping or self.fatal is not None)
+
     def _packet_buffer(self, config: SourceConfig) -> PacketBuffer | None:
         ring = ring_for(self.graph, config)
         if self._live_receiver is None or not config.type.spec.reads_packets:
@@ -321,7 +328,7 @@ class PipelineRun(Controls):
                 outlet.put(batch)
                 del batch
         except Aborted:
-            pass
+            gc.unfreeze()
         except BaseException as error:
             self.fail(error)
         finally:
@@ -355,8 +362,9 @@ class PipelineRun(Controls):
         live = self._live > QUICK_SOURCES
         future = Future if live else self.future_type  # tuning next to live sources drops their frames
         runtime = RuntimeContext(
-            spans=self._spans(), future=future, live=live, addresses=self.addresses, streams=self.streams
-        )
+            spans=self._spans(), future=future, background=ThreadedBackground, live=live, addresses=self.addresses,
+            streams=self.streams, stage_state=self.stage_state(id_),
+        )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamkit.tracking.jit import compiled
+from streamkit.tracking.jit import compiled, kept
 
 
 @compiled
@@ -122,3 +122,9 @@ def _solve(cost: np.ndarray) -> np.ndarray:
         if row_of[j] != 0:
             column_of[row_of[j] - 1] = j - 1
     return column_of
+
+
+@kept
+def best_pairs(gain: np.ndarray) -> np.ndarray:
+    """`assign`, for calls from Python."""
+    return assign(gain)

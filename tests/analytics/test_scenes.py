@@ -28,10 +28,13 @@ ZONES = {
 }
 
 
+seeds = pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.long) if seed >= 8 else seed for seed in range(20)]
+)
 scenes = functools.cache(functools.partial(scene, step=4))  # six frames a second: the truth takes time to draw
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds
 def test_every_count_is_exact_on_true_boxes(seed):
     given, tracks, labels = scenes(seed)
     times = [frame.pts_s for frame in given]
@@ -50,7 +53,7 @@ def test_every_count_is_exact_on_true_boxes(seed):
         assert last == {way: totals[data["line"], way] for way in ("in", "out")}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds
 def test_every_stay_is_exact_on_true_boxes(seed):
     given, tracks, _ = scenes(seed)
     times = [frame.pts_s for frame in given]

@@ -32,7 +32,8 @@ from streamkit.runtime.multiprocess.children import ParentConnection
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"),
-    pytest.mark.alone,  # a node has one core, which the tests of four other processes slow down twenty times
+    pytest.mark.slow,
+    pytest.mark.together("ray"),  # they share the cluster, which takes ten seconds to start
 ]
 
 PIPELINE = """
@@ -139,7 +140,7 @@ def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_hom
         if len(lost) == 1 and busy and ray_nodes.workers("b"):
             lost.append("b")
             ray_nodes.lose("b")
-            ray_nodes.add("b", core=1)
+            ray_nodes.add("b")
 
     logged = collect()
     pool = RayWorkerPool(settings, ray_nodes.address)
@@ -304,13 +305,19 @@ def cpu_s(processes: list[psutil.Process]) -> float:
 
 @pytest.fixture
 def only_a(ray_nodes) -> Iterator[None]:
-    ray_nodes.lose("b")
+    """The node `a` alone, and kept on one core; afterwards both nodes run on any."""
+    for name in "ab":
+        ray_nodes.lose(name)
+    ray_nodes.add("a", core=0)
     yield
-    if "b" not in ray_nodes.nodes:
-        ray_nodes.add("b", core=1)
+    for name in "ab":
+        if name in ray_nodes.nodes:
+            ray_nodes.lose(name)
+        ray_nodes.add(name)
 
 
 @pytest.mark.soak
+@pytest.mark.alone
 @pytest.mark.timeout(1500)
 def test_two_nodes_of_one_core_against_one(ray_nodes, only_a, place, tmp_path):
     """72 files of four seconds, from the moment on when the first worker is ready.

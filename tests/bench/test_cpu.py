@@ -91,7 +91,10 @@ def test_memory_is_watched_while_real_frames_go_through(test_data, tmp_path):
     assert [json.loads(line)["frame"] for line in out.read_text().splitlines()] == list(range(1_000))
 
 
-@pytest.mark.parametrize("name", list(cpu.THRESHOLDS))
+LONG = [pytest.param(name, marks=pytest.mark.long) if name == "yolov8n" else name for name in cpu.THRESHOLDS]
+
+
+@pytest.mark.parametrize("name", LONG)
 def test_plain_loop_and_pipeline_find_the_same(name, test_data, tmp_path):
     bench = cpu.CpuBenchmark(test_data, tmp_path, print, frames=20)
     sides = [bench.streamkit_side(name), bench.plain_side(name)]

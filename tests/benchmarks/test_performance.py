@@ -95,10 +95,10 @@ def real(test_data, tmp_path):
     return Bench(test_data, tmp_path, "cpu", CPU)
 
 
-LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("files-hevc", "load-serve")]
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("files-hevc", "load-serve", "kill")]
 
 
-@pytest.mark.parametrize("name", [*LONG, "plain-loop", "kill"])
+@pytest.mark.parametrize("name", [*LONG, "plain-loop"])
 def test_a_row_runs_on_the_cpu(real, name):
     found = measure(name, real, 1, 120.0)
     assert found["error"] is None

@@ -85,7 +85,7 @@ def test_pictures_are_those_of_the_result(run, tmp_path, made_archive):  # noqa:
     assert (again.returncode, again.stdout, again.stderr) == (2, "", "plain is not empty; give another folder\n")
 
 
-@pytest.mark.parametrize("form", ["coco", "yolo", "cvat"])
+@pytest.mark.parametrize("form", ["coco", "yolo", "cvat", "label-studio"])
 def test_an_export_is_a_folder_with_images_and_annotations(run, tmp_path, form):
     done = run("export", "--where", WHERE, "--format", form, "--out", "out", "--limit", "3", "--images", "png")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "3 frames in out\n")
@@ -94,7 +94,8 @@ def test_an_export_is_a_folder_with_images_and_annotations(run, tmp_path, form):
     images = {name for name in files if name.startswith("images/") and name.endswith(".png")}
     stems = {name.removeprefix("images/").removesuffix(".png") for name in images}
     others = {
-        "coco": {"annotations.json"}, "cvat": {"annotations.xml"},
+        "coco": {"annotations/instances_default.json"}, "cvat": {"annotations.xml"},
+        "label-studio": {"tasks.json", "label_config.xml"},
         "yolo": {"data.yaml", *(f"labels/{stem}.txt" for stem in stems)},
     }  # fmt: skip
     assert len(images) == 3

@@ -30,7 +30,8 @@ from streamkit.serve.token import Token
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"),
-    pytest.mark.alone,  # a node has one core, which the tests of four other processes slow down twenty times
+    pytest.mark.slow,
+    pytest.mark.together("ray"),  # they share the cluster, which takes ten seconds to start
 ]
 
 TOKEN = {"authorization": "Bearer the token of the tests"}
@@ -213,7 +214,7 @@ def test_cameras_of_a_killed_node_run_on_the_other_and_those_that_come_on_the_ne
     assert head.client.get("/").status_code == 200
     assert any(one.startswith("node b is lost") for one in head.logged)
 
-    ray_nodes.add("b", core=1)  # it gets what comes; the others keep their tracks
+    ray_nodes.add("b")  # it gets what comes; the others keep their tracks
     head.until(lambda: "b" in head.nodes())
     assert head.nodes()["b"] == []
     uri = str(Path("samples/street.mp4").absolute())

@@ -82,7 +82,7 @@ from streamkit.core.errors import ConfigError
         (with_stages("draw: {labels: yes}"), "3:18: draw.labels must be true or false, got 'yes'"),
         (
             with_stages("draw: {color: classs}"),
-            "3:17: draw.color must be class or track, got 'classs'; did you mean 'class'?",
+            "3:17: draw.color must be class, track or identity, got 'classs'; did you mean 'class'?",
         ),
         (
             with_stages("video: {path: a.mp4, codec: h265}"),

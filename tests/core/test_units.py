@@ -1,9 +1,11 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds, seconds, size_bytes, wall_clock
+from streamkit.core.units import Bytes, Count, Pixels, Point, Rate, Score, Seconds, seconds, size_bytes, wall_clock
 
 
 @pytest.mark.parametrize(
@@ -154,3 +156,23 @@ def test_the_schema_says_unit_and_bounds():
     assert re.match(pattern, "100MB")
     assert re.match(pattern, "2GiB")
     assert re.match(pattern, "5B")
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "period_s"),
+    [("500/day", 500, 86400), ("6/h", 6, 3600), (" 20 / min ", 20, 60), ("2/s", 2, 1), ("10000/day", 10_000, 86400)],
+)
+def test_a_rate(text, count, period_s):
+    found = TypeAdapter(Rate).validate_python(text)
+    assert (found.count, found.period_s) == (count, period_s)
+    assert str(found) == text.replace(" ", "")
+    assert Rate.read(str(found)) == Rate.read(found) == found
+    assert re.search(TypeAdapter(Rate).json_schema()["pattern"], text)
+
+
+@pytest.mark.parametrize(
+    "text", ["500", 500, "0/day", "-1/h", "10001/s", "1.5/s", "5/week", "5/m", "day", "5/", "/s", None, [5]]
+)
+def test_what_is_no_rate(text):
+    with pytest.raises(ValidationError, match=r"must be 1 to 10000 in a period \(s, min, h, day\), such as 20/min or"):
+        TypeAdapter(Rate).validate_python(text)

@@ -15,7 +15,7 @@ def test_there_is_an_example_for_each_idea():
         "pipeline", "detect", "annotated_video", "several_sources", "branches", "plugin", "line_counter",
         "csv", "insert", "colors", "small_objects", "region", "count_people", "cars", "queue", "loitering", "blurred",
         "shown", "track_every_third", "boxes_from_file", "snapshots", "kafka_avro", "alarm_mail", "rules",
-        "home_assistant", "postgres_grafana", "open_vocabulary",
+        "home_assistant", "postgres_grafana", "collect", "ask", "read_plates", "identify", "open_vocabulary",
     }  # fmt: skip
 
 

@@ -111,3 +111,19 @@ def test_tracks_go_on_between_the_frames_that_the_network_sees(folder):
     report = json.loads((folder / "report.json").read_text())
     assert report["counts"]["frames skipped: every"] == LIMIT - len(range(0, LIMIT, 3))
     assert (folder / "out" / "street-tracks.mp4").exists()
+
+
+def test_identify(folder):
+    run("examples/identify.yaml", folder, "--limit", "30")
+    by_camera = {one: records(folder / "out" / f"{one}-identities.jsonl") for one in ("north", "south")}
+    ids = {
+        one: {item["identity"] for record in found for item in record["objects"] if "identity" in item}
+        for one, found in by_camera.items()
+    }
+    assert len(ids["north"] & ids["south"]) >= 2
+    told = [event for found in by_camera.values() for _, event in events_of(found, "seen")]
+    assert told
+    assert {event["data"]["label"] for event in told} <= {"person", "car"}
+    raised = [event["data"] for found in by_camera.values() for _, event in events_of(found, "raised")]
+    assert raised, "a rule about an identity"
+    assert len(pictures(folder / "out" / "south-identities.mp4")[0]) == 30

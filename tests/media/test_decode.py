@@ -18,6 +18,7 @@ VIDEOS = [
     "codec/testsrc2_mpeg4.avi", "codec/testsrc2_vp8.webm", "codec/testsrc2_vp9.webm",
 ]  # fmt: skip
 BIG = [name for name in VIDEOS if "1080p" in name]
+QUICK = [*(name for name in VIDEOS if name not in BIG), pytest.param(BIG[0], marks=pytest.mark.long)]
 
 
 def ffmpeg_times(path):
@@ -44,7 +45,7 @@ def test_the_list_is_whole(test_data):
     assert {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} == set(VIDEOS)
 
 
-@pytest.mark.parametrize("name", [n for n in VIDEOS if n not in BIG[1:]])
+@pytest.mark.parametrize("name", QUICK)
 def test_every_picture_has_the_time_that_ffmpeg_gives(test_data, name):
     path = test_data / "videos" / name
     assert [frame.pts_s for frame in read(path, Device())] == ffmpeg_times(path)

@@ -296,3 +296,46 @@ def test_what_a_raw_detr_selects(tmp_path):
     ]
     assert problems(tmp_path, f"{GOOD}select: top_k\n") == ["6:9: select is for family: detr, not for yolov8"]
     assert family_of(load_card(write(tmp_path, GOOD))) is family("yolov8")
+
+
+READER = """\
+task: read
+family: ctc
+file: net.onnx
+input: {size: [128, 32]}
+alphabet: "0123AB"
+blank: -1
+"""
+
+
+def test_a_card_of_a_reader(tmp_path):
+    card = load_card(write(tmp_path, READER))
+    assert card.labels == tuple("0123AB")
+    assert card.blank == -1
+    (tmp_path / "keys.txt").write_text("0\n1\n \nÄ\n\n", encoding="utf-8")
+    for alphabet, expected in (("keys.txt", ("0", "1", " ", "Ä")), ("[0, a]", ("0", "a")), ('"12"', ("1", "2"))):
+        text = READER.replace('"0123AB"', alphabet)
+        assert load_card(write(tmp_path, text)).labels == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('alphabet: "0123AB"\n', "", "the key 'alphabet' is missing"),
+        ('"0123AB"', '"0123A0"', "alphabet must have each character once, got '0' twice"),
+        ('"0123AB"', "keys.txt", "alphabet there is no file"),
+        ('"0123AB"', "0123456789", "alphabet must be text: put quotes around it"),
+        ("blank: -1", "blank: last", "blank must be a whole number such as 0, or -1 for the last, got 'last'"),
+        ("blank: -1", "labels: [a]", "labels are for classes; the task read has an alphabet"),
+        (
+            "family: ctc",
+            "family: logits",
+            "logits is for task: classify, but the card has task: read; the families of read: ctc",
+        ),
+        ("task: read", "task: embed", "alphabet is for task: read, not for embed"),
+    ],
+)
+def test_mistakes_in_a_card_of_a_reader(tmp_path, old, new, told):
+    with pytest.raises(ModelError) as caught:
+        load_card(write(tmp_path, READER.replace(old, new)))
+    assert told in str(caught.value)

@@ -334,7 +334,7 @@ def shown(root):
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("name", ["color", "look"])
+@pytest.mark.parametrize("name", ["color", "look", "stripes"])
 def test_shipped_vector_cards_pass(name, device, shown):
     report = check(load_card(find_card(name)), shown, Device(device))
     assert report.passed, str(report)
@@ -343,7 +343,7 @@ def test_shipped_vector_cards_pass(name, device, shown):
     assert ("best class" in str(report)) == (name == "color")
 
 
-@pytest.mark.parametrize("name", ["color", "look"])
+@pytest.mark.parametrize("name", ["color", "look", "stripes"])
 def test_wrong_vectors_are_found(name, shown, monkeypatch):
     from streamkit.models.families import family
 

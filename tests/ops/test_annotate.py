@@ -117,6 +117,19 @@ def test_label_text(style, pieces):
     assert marks["x1"][2:].tolist() == marks["x2"][1:-1].tolist(), "pieces stand side by side"
 
 
+def test_an_identity_is_named_in_place_of_the_track_and_may_give_the_colour():
+    atlas = Atlas()
+    boxes = (100, 100, 200, 200), (300, 100, 400, 200)
+    table = objects(*boxes, track_id=np.array([7, 8]), labels=("car",), extra={"identity": np.array([3, -1])})
+    marks, _ = lay(table, Style(scores=False, color="identity"), atlas=atlas)
+    assert {atlas.text(piece, 14)[0] for piece in ("id 3", "#8")} <= set(marks["sprite"].tolist())
+    colors, _ = palette_yuv(Color())
+    outlines = [int(color) & 0xFFFFFF for color in marks["color"][marks["sprite"] == -1]]
+    assert outlines == [int(colors[3]), int(colors[0])]
+    text = table.with_columns(identity=np.array(["who", "else"], object))  # a plugin's own column
+    assert len(lay(text, Style(color="identity"))[0])
+
+
 def test_a_row_without_track_name_or_score_is_labelled_with_what_it_has():
     atlas = Atlas()
     table = objects((100, 100, 200, 200), track_id=np.array([-1]), class_id=[33], labels=("car",))

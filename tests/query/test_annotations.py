@@ -57,10 +57,10 @@ def test_coco_is_what_pycocotools_loads_and_evaluates(tmp_path):
     coco_module = pytest.importorskip("pycocotools.coco")
     evaluator = pytest.importorskip("pycocotools.cocoeval").COCOeval
     written(CocoAnnotations(tmp_path, LABELS), selected(3, mask=masks()), selected(8, [], ()), selected(9))
-    coco = coco_module.COCO(str(tmp_path / "annotations.json"))
+    coco = coco_module.COCO(str(tmp_path / "annotations" / "instances_default.json"))
     assert [one["name"] for one in coco.loadCats(coco.getCatIds())] == list(LABELS)
     assert [(one["id"], one["file_name"], one["frame_id"]) for one in coco.dataset["images"]] == [
-        (1, "images/a-000003.jpg", 3), (2, "images/a-000008.jpg", 8), (3, "images/a-000009.jpg", 9),
+        (1, "a-000003.jpg", 3), (2, "a-000008.jpg", 8), (3, "a-000009.jpg", 9),
     ]  # fmt: skip
     first, other = coco.loadAnns(coco.getAnnIds(imgIds=1))
     assert (first["bbox"], first["category_id"], other["category_id"]) == ([10, 20, 50, 30], 1, 3)
@@ -78,7 +78,7 @@ def test_coco_has_keypoints_and_rotated_boxes(tmp_path):
     one = selected(keypoints=POINTS, corners=CORNERS)
     object.__setattr__(one.frame.tables["objects"], "skeleton", skeleton.skeleton)
     written(CocoAnnotations(tmp_path, LABELS), one)
-    made = json.loads((tmp_path / "annotations.json").read_text())
+    made = json.loads((tmp_path / "annotations" / "instances_default.json").read_text())
     first, other = made["annotations"]
     assert first["keypoints"] == [12, 22, 2, 50, 40, 0, 0, 0, 0]
     assert (first["num_keypoints"], "keypoints" in other) == (1, False)

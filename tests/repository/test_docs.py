@@ -125,6 +125,7 @@ OPTIONS_OF = {  # the pages that have every option of a stage
     "draw": ["drawing.md"],
     "classify": ["objects.md"],
     "embed": ["objects.md"],
+    "read": ["read.md"],
     "email": ["email.md"],
 }
 SHARED = {  # with other emitters: emitters.md and emitters-delivery.md have them

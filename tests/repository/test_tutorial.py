@@ -81,7 +81,7 @@ def test_the_card_on_the_page_is_what_the_command_writes(test_data, tmp_path):
     assert f"```yaml\n{derive(tmp_path / 'best.onnx').text(tmp_path)}```" in CARDS
 
 
-SIZES = {"N": "N", "A": 84, "Q": 60, "K": 50, "P": 17, "M": 32, "D": 128, "h": 40, "w": 44}
+SIZES = {"N": "N", "A": 84, "Q": 60, "K": 50, "P": 17, "M": 32, "D": 128, "T": 25, "h": 40, "w": 44}
 
 
 def shapes(outputs: str, classes: int) -> dict[str, list[object]]:

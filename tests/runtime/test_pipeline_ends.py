@@ -1,5 +1,6 @@
 """How a run on made-up sources ends: what fails, alone or with all, and what a stop lets through."""
 
+import gc
 import threading
 import time
 
@@ -126,3 +127,23 @@ def test_stop_ends_the_wait_for_a_paced_frame():
     thread.join(WAIT_S)
     assert codes == [130]
     assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("by_application", [False, True])
+def test_a_live_run_keeps_what_is_loaded_out_of_garbage_collections(by_application):
+    gc.unfreeze()
+    if by_application:
+        gc.freeze()
+    running = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=0)}, pace: realtime}}"}, "keep: {}")
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    until = time.monotonic() + WAIT_S
+    while not kept() and time.monotonic() < until:
+        time.sleep(0.005)
+    meanwhile = gc.get_freeze_count()
+    running.stop()
+    thread.join(WAIT_S)
+    after = gc.get_freeze_count()
+    gc.freeze()  # as for every test
+    assert meanwhile > 0
+    assert bool(after) == by_application

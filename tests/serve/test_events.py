@@ -273,8 +273,7 @@ def test_new_events_are_streamed_and_a_client_that_comes_back_misses_none(server
 def test_the_number_of_streams_is_limited(server, monkeypatch):
     with contextlib.ExitStack() as stack:
         for _ in range(64):
-            client = stack.enter_context(httpx.Client(base_url=server.url, headers=dict(server.client.headers)))
-            stack.enter_context(client.stream("GET", "/api/v1/events/stream"))
+            stack.enter_context(server.client.stream("GET", "/api/v1/events/stream"))  # each on a connection of its own
         refused = server.client.get("/api/v1/events/stream")
         assert (refused.status_code, "64 event streams" in refused.json()["error"]) == (429, True)
     server.until(lambda: next(iter(lines(server, 1)), None), 10)

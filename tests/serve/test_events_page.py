@@ -5,7 +5,19 @@ import time
 from pathlib import Path
 
 import pytest
-from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture, expect, open_page_fixture, shoot, tidy, walk, wide  # noqa: F401  fixtures
+from support.pages import (  # noqa: F401  fixtures
+    CHROMIUM,
+    DESK,
+    PHONE,
+    chromium_fixture,
+    expect,
+    in_sizes_and_schemes,
+    open_page_fixture,
+    shoot,
+    tidy,
+    walk,
+    wide,
+)
 from support.servers import served
 
 from streamkit.core.data import Event
@@ -74,8 +86,7 @@ def rows(page):
 # --------------------------------------------------------------------------------------------------------------- events
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["desk", "phone"])
+@in_sizes_and_schemes
 def test_an_event_is_chosen_and_its_clip_plays_from_its_second(open_page, server, scheme, size):
     event = clipped(server)[0]
     page = view(

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from support import coded
 from support.live_clients import received, socket
-from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture, expect, open_page_fixture, shoot, wide  # noqa: F401  fixtures
+from support.pages import (  # noqa: F401  fixtures
+    CHROMIUM,
+    DESK,
+    PHONE,
+    chromium_fixture,
+    expect,
+    in_sizes_and_schemes,
+    open_page_fixture,
+    shoot,
+    wide,
+)
 from support.servers import served
 
 from streamkit.ops.rle import encode
@@ -203,8 +213,7 @@ def test_four_cameras_play_and_the_pipeline_drops_nothing_because_of_it(open_pag
 # ------------------------------------------------------------------------------------------------------- what it shows
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["desk", "phone"])
+@in_sizes_and_schemes
 def test_a_grid_that_fills_the_screen(open_page, server, scheme, size):
     page = live(open_page, color_scheme=scheme, viewport=DESK if size == "desk" else PHONE)
     for id_ in ("cam0", "cam1"):

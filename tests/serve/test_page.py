@@ -4,7 +4,19 @@ import re
 from pathlib import Path
 
 import pytest
-from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture, expect, open_page_fixture, shoot, tidy, tile, wide  # noqa: F401  fixtures
+from support.pages import (  # noqa: F401  fixtures
+    CHROMIUM,
+    DESK,
+    PHONE,
+    chromium_fixture,
+    expect,
+    in_sizes_and_schemes,
+    open_page_fixture,
+    shoot,
+    tidy,
+    tile,
+    wide,
+)
 from support.servers import TOKEN, served
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
@@ -20,8 +32,7 @@ WATCH_JUMPS = """() => {
 # -------------------------------------------------------------------------------------------------------- what it shows
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["desk", "phone"])
+@in_sizes_and_schemes
 def test_a_wall_of_live_pictures(open_page, server, scheme, size):
     server.until(lambda: server.open.get("/api/v1/status").json()["last_event"])
     page = open_page(color_scheme=scheme, viewport=DESK if size == "desk" else PHONE)

@@ -157,7 +157,7 @@ def test_the_log_is_filtered(view, server):
 
 
 @pytest.mark.parametrize("name", ["sources", "access"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_the_views_fit_a_phone(view, name, scheme):
     page = view(name, viewport=PHONE, color_scheme=scheme)
     expect(page.locator(".list").first).to_be_visible()

@@ -10,7 +10,17 @@ import os
 from pathlib import Path
 
 import pytest
-from support.pages import CHROMIUM, chromium_fixture, expect, open_page_fixture, ring, tidy, tile, wide  # noqa: F401  fixtures
+from support.pages import (  # noqa: F401  fixtures
+    CHROMIUM,
+    chromium_fixture,
+    expect,
+    in_sizes_and_schemes,
+    open_page_fixture,
+    ring,
+    tidy,
+    tile,
+    wide,
+)
 from support.servers import served
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
@@ -94,15 +104,7 @@ MOVING = """() => [...document.querySelectorAll("*")].filter((one) => {
 }).map((one) => one.outerHTML.slice(0, 100))"""
 
 
-@pytest.mark.parametrize(
-    ("size", "scheme"),
-    [
-        ("desk", "light"),
-        ("phone", "dark"),
-        pytest.param("desk", "dark", marks=pytest.mark.long),
-        pytest.param("phone", "light", marks=pytest.mark.long),
-    ],
-)
+@in_sizes_and_schemes
 def test_every_view_fits_and_can_be_read_by_all(open_page, root, size, scheme, monkeypatch):
     """The width, the contrast, the findings of axe, and that nothing moves where the user wants no motion."""
     axe = pytest.importorskip("axe_playwright_python.base", reason="no axe; pip install axe-playwright-python")

@@ -304,7 +304,7 @@ def test_the_signed_out_see_neither_pictures_nor_the_text(open_page, server):
 
 
 @pytest.mark.parametrize("view", ["zones", "config"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_both_views_fit_a_phone(open_page, server, view, scheme):
     page = open_page(viewport=PHONE, color_scheme=scheme)
     page.goto(f"{server.url}#/{view}")

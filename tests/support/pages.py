@@ -20,6 +20,15 @@ SHOTS = os.environ.get("STREAMKIT_SCREENSHOTS")
 """A folder for screenshots to look at, where it is set."""
 
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 740}
+in_sizes_and_schemes = pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        ("desk", "light"),
+        ("phone", "dark"),
+        pytest.param("desk", "dark", marks=pytest.mark.long),
+        pytest.param("phone", "light", marks=pytest.mark.long),
+    ],
+)
 
 
 @pytest.fixture(name="chromium", scope="module")

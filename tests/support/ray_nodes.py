@@ -80,15 +80,18 @@ class RayNodes:
 
 @pytest.fixture(scope="session")
 def ray_nodes() -> Iterator[RayNodes]:
-    """A cluster with two nodes, `a` and `b`, of one core each. Who loses one puts it back."""
+    """A cluster with two nodes, `a` and `b`, that offer one core each. Who loses one puts it back.
+
+    They run on any core: other tests slow down a node that is kept on one of two cores twenty times.
+    """
     pytest.importorskip("ray", reason="needs the package ray: pip install -e '.[ray]'")
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     before = dict(os.environ)
     os.environ |= {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     nodes = RayNodes(folder)
     try:
-        nodes.add("a", core=0)
-        nodes.add("b", core=1)
+        nodes.add("a")
+        nodes.add("b")
         yield nodes
     finally:
         nodes.close()

@@ -4,23 +4,24 @@
 pytest-xdist is there and no GPU is, since tests look at what is left in a GPU's memory. Tests that are named on the
 command line run in this one process, as ever; `-n 0` has the whole suite do so. Tests marked `alone` run one after the
 other in the first process while no other runs, so that the processes wait for each other once. Then come those marked
-`slow`, so that none ends the run.
+`slow`, so that none ends the run. Tests marked `together` with the same name run in one process, whichever files they
+are in.
 """
 
 import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
 import pytest
 
-_MOST = 5
-_PER_CORE = 2.5
-"""With four processes on two cores, a quarter of the cores' time is unused: tests wait for servers and cameras."""
+_MOST = 6
+_PER_CORE = 3
+"""With five processes on two cores, an eighth of the cores' time is unused: tests wait for servers and cameras."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -30,7 +31,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     config.option.testrunuid = config.option.testrunuid or uuid4().hex
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    processes = 0 if Path("/dev/nvidiactl").exists() else min(int(_PER_CORE * len(os.sched_getaffinity(0))), _MOST)
+    processes = 0 if Path("/dev/nvidiactl").exists() else min(_PER_CORE * len(os.sched_getaffinity(0)), _MOST)
     if whole and config.option.numprocesses is None and processes > 1 and not config.option.usepdb:
         config.option.numprocesses = processes
         config.option.dist = "loadfile"
@@ -49,28 +50,52 @@ def pytest_unconfigure(config: pytest.Config) -> None:
             path.unlink(missing_ok=True)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Begin at another folder in each process: what one compiles, the others find compiled."""
+    report = yield
+    if _in_worker(collector.config) and isinstance(collector, pytest.Dir):
+        worker = collector.config.workerinput  # type: ignore[attr-defined]
+        begin = int(worker["workerid"].removeprefix("gw")) * len(report.result) // worker["workercount"]
+        report.result = report.result[begin:] + report.result[:begin]
+    return report
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the tests into the order in which they are to run, and those that run alone into a group."""
+    if _in_worker(config):
+        items.sort(key=lambda item: item.path.parts)  # each process collected them in an order of its own
     items.sort(key=lambda item: 0 if "alone" in item.keywords else 1 if "slow" in item.keywords else 2)
     if getattr(config, "workerinput", {}).get("workerid") == "gw0":  # who shares the tests out knows their ids only
-        alone = [item.nodeid for item in items if "alone" in item.keywords]
-        _alone_file(config.workerinput["testrunuid"]).write_text("\n".join(alone))  # type: ignore[attr-defined]
+        groups = [f"{group} {item.nodeid}" for item in items if (group := _group(item))]
+        _groups_file(config.workerinput["testrunuid"]).write_text("\n".join(groups))  # type: ignore[attr-defined]
+
+
+def _group(item: pytest.Item) -> str | None:
+    """The tests with which this one runs in the same process, unless those are the ones of its file."""
+    if "alone" in item.keywords:
+        return "alone"
+    mark = item.get_closest_marker("together")
+    return mark.args[0] if mark else None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share out files, and all tests that run alone as if they were one file."""
+    """Share out files, and each group of tests, such as those that run alone, as if it were one file."""
     if config.option.dist != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class Sharing(LoadFileScheduling):
-        alone: frozenset[str] | None = None
+        groups: dict[str, str] | None = None
 
         def _split_scope(self, nodeid: str) -> str:
-            if self.alone is None:  # every process has found its tests
-                self.alone = frozenset(_alone_file(config.option.testrunuid).read_text().splitlines())
-            return "alone" if nodeid in self.alone else str(super()._split_scope(nodeid))
+            if self.groups is None:  # every process has found its tests
+                lines = _groups_file(config.option.testrunuid).read_text().splitlines()
+                self.groups = {test: group for group, test in (line.split(" ", 1) for line in lines)}
+            return self.groups.get(nodeid) or str(super()._split_scope(nodeid))
 
     return Sharing(config, log)
 
@@ -125,11 +150,11 @@ _DOOR = pytest.StashKey[Door]()
 
 
 def _files(name: str) -> list[Path]:
-    """The files of a run: two locks, and the ids of the tests that run alone."""
-    return [Path(tempfile.gettempdir()) / f"streamkit-tests-{name}.{what}" for what in ("queue", "room", "alone")]
+    """The files of a run: two locks, and the ids of the tests that are in groups."""
+    return [Path(tempfile.gettempdir()) / f"streamkit-tests-{name}.{what}" for what in ("queue", "room", "groups")]
 
 
-def _alone_file(name: str) -> Path:
+def _groups_file(name: str) -> Path:
     return _files(name)[-1]
 
 

@@ -10,16 +10,18 @@ from streamkit.core.units import Of
 
 
 def check_of(graph: Graph, problems: list[Problem]) -> None:
-    """Refuse an `of:` whose stage or label does not exist."""
+    """Refuse an `of:` whose stage or label does not exist; complete one that is a class of the only detector."""
     for node in graph.nodes.values():
         of = node.options.get("of")
         if not isinstance(of, Of):
             continue
         found = {one.table: one for one in detectors(graph, node)}
+        if of.stage not in found and (whole := _with_detector(of, found)) is not None:
+            of = node.options["of"] = whole
         if of.stage not in found:
-            problems.append(node.problem(f"{node.table}.of: {_no_stage(graph, of.stage, found)}", "of", "stage"))
+            problems.append(node.problem(f"{node.table}.of: {no_stage(graph, of.stage, found)}", "of", "stage"))
             continue
-        texts = _unknown(found[of.stage], of)
+        texts = unknown_labels(found[of.stage], of)
         problems.extend(node.problem(f"{node.table}.of: {text}", "of", "labels") for text in texts)
 
 
@@ -39,13 +41,22 @@ def check_gaps(graph: Graph) -> None:
     for node in graph.nodes.values():
         if (every := frame_interval(node)) < 2:
             continue
-        ends = [one for one in graph.ends if node in above(graph, one) and not trackers(graph, node, one)]
+        ends = [
+            one
+            for one in graph.ends
+            if node in above(graph, one) and not trackers(graph, node, one) and not collects(one)
+        ]
         if ends:
             text = (
                 f"{node.table}.every: {every} leaves all other frames without objects at {ends[0].table}; put "
                 "`track: {}` between the two, which predicts objects on these frames"
             )
             graph.config.warnings.append(node.problem(text, "every"))
+
+
+def collects(node: Node) -> bool:
+    """Whether a stage is `collect`, which leaves out frames that a detector has not seen."""
+    return node.type.name == "collect" and node.type.spec.built_in
 
 
 def above(graph: Graph, node: Node) -> list[Node]:
@@ -92,7 +103,16 @@ def missing(found: list[Node], label: str) -> str | None:
     return f"no detector above finds {label!r}{did_you_mean(label, names, all_if_few=True)}"
 
 
-def _no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:
+def _with_detector(of: Of, found: dict[str, Node]) -> Of | None:
+    """`detect.person` for `person`, if one detector stands above and finds that class; else None."""
+    if len(found) != 1 or of.labels:
+        return None
+    ((name, detector),) = found.items()
+    return Of(name, (of.stage,)) if of.stage in (detected_classes(detector) or ()) else None
+
+
+def no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:
+    """Why the stage `name` is not among the detectors `found` above a stage."""
     known = {node.table for node in graph.nodes.values()}
     there = f"; objects come from {', '.join(sorted(found))}" if found else "; put a detector such as detect above it"
     if name not in known:
@@ -101,8 +121,8 @@ def _no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:
     return f"{name} {'does not stand above this stage' if finds else 'finds no objects'}{there}"
 
 
-def _unknown(detector: Node, of: Of) -> list[str]:
-    """Problems with the labels; none for a detector without a model, whose classes are unknown."""
+def unknown_labels(detector: Node, of: Of) -> list[str]:
+    """Problems with the labels of an `of`; none for a detector without a model, whose classes are unknown."""
     classes, found = detected_classes(detector), []
     for label in of.labels if classes is not None else ():
         if label not in detector.labels:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from streamkit.analytics.per_source_steps import PositionOptions
@@ -12,7 +13,7 @@ from streamkit.config.plan import Graph, Node, stages_above
 from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean
 from streamkit.core.yaml_tree import within
-from streamkit.rules.language import Fact
+from streamkit.rules.language import NUMBER, Fact, RuleField
 from streamkit.rules.rule import OptionError, Rule, check_syntax, make_rule
 from streamkit.rules.scope import DirectionScope, Facts, Scope, ZoneScope
 from streamkit.rules.syntax import Literal, Op, walk
@@ -23,7 +24,7 @@ _OWN = {"pixels", "tensor", "outputs", "detections", "track_id", "events", "attr
 
 def above(graph: Graph, node: Node) -> Scope:
     """The scope of a rule in a stage: what the stages above it provide."""
-    found = Scope(tracked=False)
+    found = Scope(tracked=False, folder=graph.config.folder)
     labels: dict[str, None] | None = {}
     columns: set[str] = set()
     seen = stages_above(graph.nodes, node)
@@ -39,9 +40,7 @@ def above(graph: Graph, node: Node) -> Scope:
             known = detected_classes(one)
             labels = None if known is None or labels is None else labels | dict.fromkeys(known)
         if "attributes" in writes:
-            card, name = one.options.get("model"), one.options.get("attribute") or one.table
-            into = found.attributes if "of" in one.options else found.facts
-            into[name] = None if card is None else tuple(card.labels)
+            _add_attributes(found, one)
         kinds = {"entered", "wrong_way"} & set(one.type.spec.emits)
         made: Any = one.type(**one.options) if kinds else None  # with the defaults of options that are not set
         if "entered" in kinds and hasattr(made, "polygon"):
@@ -53,6 +52,20 @@ def above(graph: Graph, node: Node) -> Scope:
             found.ways = DirectionScope(arrows or _SIDES, bool(arrows) and made.units == "share", made.tolerance)
     found.labels, found.columns = None if labels is None else tuple(labels), frozenset(columns)
     return found
+
+
+def _add_attributes(found: Scope, node: Node) -> None:
+    """Add the attributes that a stage writes: one of a classifier, or those that the stage names itself."""
+    fields: Callable[[Any], dict[str, RuleField]] | None = getattr(node.type, "attribute_fields", None)
+    if fields is None:
+        card, name = node.options.get("model"), node.options.get("attribute") or node.table
+        into = found.attributes if "of" in node.options else found.facts
+        into[name] = None if card is None or card.task == "read" else tuple(card.labels)
+        return
+    into = found.facts if node.options.get("capture") == "frame" else found.attributes
+    for name, one in fields(node.options).items():
+        into[name] = one.values
+        found.numbers |= {name} if one.kind == NUMBER else set()
 
 
 def check_rules(graph: Graph, problems: list[Problem]) -> None:

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warns of lines and areas for sources that do not exist; such a source may still be added while the pipeline runs."""
+"""Checks options that name sources: those of lines and areas, and those of stages that look across sources."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from streamkit.config.plan import Graph
 from streamkit.config.shape_options import SOURCES, has_sources
+from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean
 
 
 def check_shape_sources(graph: Graph) -> None:
-    """Warn of each name in the option `sources` of a stage that is no source's id."""
+    """Warn of each name in the option `sources` of a stage that is no source's id: it may still be added."""
     known = [source.id for source in graph.sources]
     for node in graph.nodes.values():
         given = node.options.get(SOURCES)
@@ -24,3 +26,16 @@ def check_shape_sources(graph: Graph) -> None:
                     option = ".".join(filter(None, (node.id, SOURCES, shape)))
                     text = f"{option}: there is no source {id_!r}{did_you_mean(id_, known, all_if_few=True)}"
                     graph.config.warnings.append(node.problem(text, SOURCES, *([shape] if shape else []), i))
+
+
+def check_named_sources(graph: Graph, problems: list[Problem]) -> None:
+    """Refuse the names in other options of stages that are no source's id, unless all sources are yet to be added."""
+    known = [source.id for source in graph.sources]
+    for node in graph.nodes.values() if known else ():
+        if not node.type.spec.names_sources:
+            continue
+        made: Any = node.type(**node.options)
+        for path, id_ in made.named_sources():
+            if id_ not in known:
+                text = f"{'.'.join((node.id, *path))}: there is no source {id_!r}"
+                problems.append(node.problem(text + did_you_mean(id_, known, all_if_few=True), *path))

@@ -97,9 +97,9 @@ def check_outputs(graph: Graph, problems: list[Problem]) -> None:
 
 
 def check_events(graph: Graph, problems: list[Problem]) -> None:
-    """Refuse a sink's `when` that names events of stages that are not above it."""
+    """Refuse a `when` that names events of stages that are not above it."""
     for node in graph.nodes.values():
-        if not issubclass(node.type, Sink):
+        if not (issubclass(node.type, Sink) or node.type.spec.selects_events):
             continue
         others = {ALARMS: KINDS} if graph.config.alarms and issubclass(node.type, Emitter) else {}
         unknown = unknown_events(node.options.get("when"), node, graph.nodes, others)
@@ -145,10 +145,10 @@ def unknown_events(
 
 
 def _kinds(node: Node) -> tuple[str, ...]:
-    """The kinds of a stage's events, and of the events of each of its rules."""
+    """The kinds of a stage's events, its rules, and the kinds of the events of each rule."""
     kinds = node.type.spec.emits
     rules = node.options.get("rules", ()) if node.type.spec.has_rules else ()
-    return (*kinds, *(f"{rule}.{kind}" for rule in rules for kind in kinds))
+    return (*kinds, *rules, *(f"{rule}.{kind}" for rule in rules for kind in kinds))
 
 
 def _named(id_: str, kinds: Collection[str]) -> list[str]:
@@ -179,12 +179,13 @@ def check_networks(graph: Graph) -> None:
     Raises:
         ConfigError: networks are missing or do not fit their cards; each problem at the `model:` of the YAML.
     """
+    from streamkit.models.card import Card
     from streamkit.models.network import check_model
 
     problems: list[Problem] = []
     for node in graph.nodes.values():
         card = node.options.get("model")
-        if card is None:
+        if not isinstance(card, Card):
             continue
         try:
             check_model(card)

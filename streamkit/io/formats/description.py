@@ -234,6 +234,7 @@ DETECTION = Group(
             "heading_deg", 13, NUMBER, "direction of movement, in degrees clockwise from the frame's upward direction"
         ),
         Field("crop", 14, JPEG, "the object's crop of the frame, if the emitter has the option crops"),
+        Field("identity", 17, INT64, "number of the object's identity, the same on all cameras"),
         Field("corners", 16, Several(CORNER), "the four corners of a rotated box, clockwise; box is their hull"),
     ),
 )

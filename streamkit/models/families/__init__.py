@@ -8,7 +8,7 @@ makes `Detections` of them with `unpack`.
 from __future__ import annotations
 
 from streamkit.core.text import did_you_mean
-from streamkit.models.families import detr, movenet, semantic, ssd, vectors, yolo, yunet
+from streamkit.models.families import detr, movenet, semantic, ssd, text, vectors, yolo, yunet
 from streamkit.models.families.base import Columns, Family, ReadOptions, Rest, begin_table, unpack
 from streamkit.ops.nms import CAUSES, Packed
 
@@ -17,7 +17,8 @@ __all__ = [
 ]  # fmt: skip
 
 _ALL: tuple[Family, ...] = (
-    *yolo.FAMILIES, *detr.FAMILIES, ssd.Ssd(), yunet.Yunet(), movenet.Movenet(), semantic.Semantic(), *vectors.FAMILIES,
+    *yolo.FAMILIES, *detr.FAMILIES, ssd.Ssd(), yunet.Yunet(), movenet.Movenet(), semantic.Semantic(), *text.FAMILIES,
+    *vectors.FAMILIES,
 )  # fmt: skip
 FAMILIES = {one.name: one for one in _ALL}
 """Every family, by its name in a card."""

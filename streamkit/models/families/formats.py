@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outputs that each family reads, in words: for the reference of model cards.
 
-N is the batch, A anchors, C classes, Q queries, K objects, P keypoints, M mask coefficients, D values, h and w a map.
+N is the batch, A anchors, C classes, Q queries, K objects, P keypoints, M mask coefficients, D values, h and w a map,
+T places along a text.
 Outputs in backticks are found by name, the others by their shape.
 """
 
@@ -98,6 +99,20 @@ FORMATS: dict[str, tuple[OutputFormat, ...]] = {
     ),
     "logits": (OutputFormat("(N, C)", "a value for each class, before the softmax"),),
     "probabilities": (OutputFormat("(N, C)", "a value for each class, after the softmax"),),
+    "ctc": (
+        OutputFormat(
+            "(N, T, C + 1) or (N, C + 1, T)",
+            "logits or probabilities of the blank and the C characters of the alphabet, for T columns. PP-OCR, CRNN, "
+            "LPRNet",
+        ),
+    ),
+    "slots": (
+        OutputFormat(
+            "(N, T, C + 1)",
+            "logits or probabilities of the C characters of the alphabet and of the padding, for T characters; also "
+            "flat, as (N, values). fast-plate-ocr",
+        ),
+    ),
     "embedding": (OutputFormat("(N, D)", "a vector; it is scaled to length 1"),),
 }
 """By the family's name."""

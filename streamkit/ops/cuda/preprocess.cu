@@ -8,18 +8,8 @@
 // Defines: OUT = float | __half | u8, NHWC = 0 | 1, ANTIALIAS = 1 or absent: where a frame becomes smaller, a pixel is the
 // mean of the source's under a triangle, as in ops/resample.py.
 
-#include <cuda_fp16.h>
 #include "color.cuh"
-
-using u8 = unsigned char;
-
-// The network's input; ops/preprocess_cuda.py's SPEC.
-struct Spec {
-    float factor[3], summand[3];  // value = pixel * factor + summand, per channel in the network's order
-    float pad[3];                 // the value where there is no frame
-    int width, height;            // of the input
-    int bgr;                      // 1 where the first channel is blue
-};
+#include "tensor.cuh"
 
 // One frame's part; its size, as Spec's, is a multiple of 8; ops/preprocess_cuda.py's FRAME.
 struct Frame {
@@ -27,12 +17,6 @@ struct Frame {
     int left, top, new_width, new_height;  // where the resized frame lies, in network pixels
     float step_x, step_y;                  // source pixels from one network pixel to the next
 };
-
-__device__ __forceinline__ void store(float* to, float value) { *to = value; }
-__device__ __forceinline__ void store(__half* to, float value) { *to = __float2half_rn(value); }
-__device__ __forceinline__ void store(u8* to, float value) {
-    *to = (u8)within(rintf(value), 0.0f, 255.0f);
-}
 
 #ifdef ANTIALIAS
 // The samples of one axis under a triangle: the first and last one, and the sum of their weights.
@@ -105,23 +89,10 @@ __device__ __forceinline__ void write_pixel(const Spec& spec, const Frame& frame
 #else
         const float3 rgb = rgb_at(frame.image, at_x, at_y);
 #endif
-        const bool bgr = spec.bgr != 0;
-        value[0] = (bgr ? rgb.z : rgb.x) * spec.factor[0] + spec.summand[0];
-        value[1] = rgb.y * spec.factor[1] + spec.summand[1];
-        value[2] = (bgr ? rgb.x : rgb.z) * spec.factor[2] + spec.summand[2];
+        normalize(spec, rgb, value);
     }
 
-    const size_t area = (size_t)width * height, pixel = (size_t)y * width + x;
-#if NHWC
-    OUT* to = tensor + pixel * 3;
-    const size_t next = 1;
-#else
-    OUT* to = tensor + pixel;
-    const size_t next = area;
-#endif
-    store(to, value[0]);
-    store(to + next, value[1]);
-    store(to + 2 * next, value[2]);
+    write(spec, x, y, value, tensor);
 }
 
 extern "C" __global__ void preprocess(const Spec* spec, OUT* tensor) {

@@ -16,6 +16,7 @@ from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
 from streamkit.runtime.control.settings import changeable, checked, value_of
+from streamkit.runtime.control.stage_state import StageStateFile
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.ingest.push_source import PushedFrames
 from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
@@ -68,6 +69,10 @@ class Controls:
         self.addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
         self.streams = stream_numbers(graph.sources)
         self._changing = threading.RLock()
+
+    def stage_state(self, id_: str) -> StageStateFile | None:
+        """What a stage keeps over restarts; None unless the YAML sets `state`."""
+        return None if self.graph.config.state is None else StageStateFile(self.graph.config.state, id_)
 
     @property
     def states(self) -> dict[str, SourceState]:

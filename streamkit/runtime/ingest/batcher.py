@@ -35,14 +35,15 @@ class Inlet:
         events: events of dropped frames; the source's next frame that is kept takes them.
         taken: number of its frames that went into batches.
         live: whether its last frame had a due time.
+        flushing: whether its frames leave in batches of one source that are not full.
     """
 
-    __slots__ = ("_batcher", "drops", "ended", "events", "live", "room", "source", "taken", "waiting")
+    __slots__ = ("_batcher", "drops", "ended", "events", "flushing", "live", "room", "source", "taken", "waiting")
 
     def __init__(self, batcher: Batcher, source: str, room: AwaitedCondition, drops: Counters) -> None:
         self._batcher, self.source, self.room, self.drops = batcher, source, room, drops
         self.waiting: deque[tuple[float, Frame]] = deque()
-        self.ended = self.live = False
+        self.ended = self.live = self.flushing = False
         self.events: list[Event] = []
         self.taken = 0
 
@@ -71,6 +72,12 @@ class Inlet:
                 batcher._queued == 1 or batcher._queued >= batcher._size or len(waiting) >= batcher._share
             ):
                 batcher._changed.notify_all()
+
+    def flush(self) -> None:
+        """Do not let queued and further frames wait for others of the source; it has few more."""
+        with self._batcher._lock:
+            self.flushing = True
+            self._batcher._changed.notify_all()
 
     def end(self) -> None:
         """End the source: queued frames still leave in batches. Later calls have no effect."""
@@ -272,7 +279,7 @@ class Batcher:
         return frame
 
     def _full(self, inlet: Inlet) -> bool:
-        return inlet.ended or len(inlet.waiting) >= self._size
+        return inlet.ended or inlet.flushing or len(inlet.waiting) >= self._size
 
     def _drop(self, inlet: Inlet, cause: str) -> None:
         """Drop the oldest frame; its events move to the next one."""

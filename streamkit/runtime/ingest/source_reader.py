@@ -17,12 +17,15 @@ from streamkit.runtime.execution.channel import Aborted
 from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.iterators import closing_iterator
 from streamkit.runtime.ingest.batcher import Batcher, Inlet
+from streamkit.runtime.ingest.last_frames import LastFrames
 from streamkit.runtime.ingest.reconnect import ReconnectingSource
 from streamkit.runtime.ingest.source_status import LastFrame, SourceState
 
 Status = Callable[[str, str | None, str], None]
 Make = Callable[[SourceConfig, SourceState, Status], Source]
 """Creates a source that is ready to be opened and reports its status to the last argument."""
+WaitForResults = Callable[[str, SourceState, Callable[[], bool]], None]
+"""Waits for late results about a source, with its state; the last argument returns whether to end the wait."""
 
 
 class SourceReader:
@@ -32,6 +35,10 @@ class SourceReader:
     the pause; indices and times continue to rise after it is opened again. Any other source holds one frame during the
     pause and delays its due time by the length of the pause; `Pacer.absorb_delay` delays later frames in the same way.
 
+    Args:
+        wait_for_results: called before the last frame of a source that is read at full speed; None if no stage has
+            late results.
+
     Attributes:
         paused: whether the source is paused.
         start_line: barrier at which a paced source waits with its first frame; None for none.
@@ -39,8 +46,8 @@ class SourceReader:
     """
 
     def __init__(self, config: SourceConfig, state: SourceState, batcher: Batcher, make: Make, limit: int | None,
-                 spans: Callable[[], Spans]) -> None:  # fmt: skip
-        self.config, self.state = config, state
+                 spans: Callable[[], Spans], wait_for_results: WaitForResults | None = None) -> None:  # fmt: skip
+        self.config, self.state, self._wait_for_results = config, state, wait_for_results
         self.error: BaseException | None = None
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
         self._changed = threading.Condition()
@@ -138,7 +145,7 @@ class SourceReader:
             if self._over or self.paused:
                 return self._over
         spans, packets = self._spans(), made.context.runtime.packet_buffer
-        put = spans.call("wait for the batcher", inlet.put, waiting=True)
+        last = self._last_frames(made, inlet, spans.call("wait for the batcher", inlet.put, waiting=True))
         opened_s = time.monotonic()
         made.open()
         try:
@@ -153,9 +160,11 @@ class SourceReader:
                         with self._changed:
                             self._can_hold |= frame.time_s is None
                         self._wait_at_start(frame)
-                    if (self.paused or self._stopped_by_pause) and not self._hold(frame):
-                        return self._over
-                    if self._over or (self._limit is not None and state.frames >= self._limit):
+                    if self.paused or self._stopped_by_pause:
+                        last.release()
+                        if not self._hold(frame):
+                            return self._over
+                    if self._over or (self._limit is not None and state.frames + len(last) >= self._limit):
                         return True
                     if state.frames == 0 or state.state == "connecting":
                         self._first(frame)
@@ -167,15 +176,34 @@ class SourceReader:
                     if packets is not None:
                         packets.passed(frame.pts_s)
                     frame._state.source_state = state
-                    put(frame)
-                    state.frames += 1
+                    last.put(frame)
                     del frame
-                    if state.frames == self._limit:
+                    if state.frames + len(last) == self._limit:
+                        last.finish()
                         return True
+                last.release() if self._stopped_by_pause else last.finish()
+        except Exception as error:  # the frames before it are passed on
+            last.finish() if isinstance(error, SourceError) else last.release()
+            raise
         finally:
             self._source = None
             made.close()
         return self._over or not self._stopped_by_pause
+
+    def _last_frames(self, source: Source, inlet: Inlet, put: Callable[[Frame], None]) -> LastFrames:
+        """What passes the frames on and counts them."""
+        state, wait_for_results = self.state, self._wait_for_results
+
+        def count(frame: Frame) -> None:
+            put(frame)
+            state.frames += 1
+
+        def wait() -> None:
+            assert wait_for_results is not None
+            inlet.flush()
+            wait_for_results(self.config.id, state, lambda: self._over)
+
+        return LastFrames(count, None if wait_for_results is None or source.unbounded else wait)
 
     def _hold(self, frame: Frame) -> bool:
         """Hold a frame until the pause is over; return False if the source must be closed instead."""

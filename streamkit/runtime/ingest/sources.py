@@ -28,7 +28,7 @@ from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.host import heap_trimmer, lower_priority
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.batcher import Batcher
-from streamkit.runtime.ingest.source_reader import Make, SourceReader, SynchronizedStart
+from streamkit.runtime.ingest.source_reader import Make, SourceReader, SynchronizedStart, WaitForResults
 from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
 
 GIVEN_UP = "frames dropped: run aborted"
@@ -77,6 +77,7 @@ class Sources:
         realtime: play recordings at their own speed unless their options set another one.
         live_may_come: whether live sources may be added, next to which files have a low priority; by default, if the
             run keeps running without sources.
+        wait_for_results: see `SourceReader`.
 
     Attributes:
         states: state of each source; replaced, never mutated, when sources come and go.
@@ -87,8 +88,9 @@ class Sources:
         self, configs: Iterable[SourceConfig], batcher: Batcher, make: Make, *, limit: int | None, parallel_files: int,
         read: Callable[[str, SourceState], None], fail: Callable[[BaseException], None], spans: Callable[[], Spans],
         keep_running: bool = False, realtime: bool = False, live_may_come: bool | None = None,
+        wait_for_results: WaitForResults | None = None,
     ) -> None:  # fmt: skip
-        self._realtime = realtime
+        self._realtime, self._wait_for_results = realtime, wait_for_results
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
         self._parallel_files, self._read, self._fail, self._keep_running = parallel_files, read, fail, keep_running
         self._lock = threading.Lock()
@@ -218,7 +220,9 @@ class Sources:
         if self._realtime:
             config = in_realtime(config)
         state = SourceState()
-        made = SourceReader(config, state, self._batcher, self._make, self._limit, self._spans)
+        made = SourceReader(
+            config, state, self._batcher, self._make, self._limit, self._spans, self._wait_for_results
+        )  # fmt: skip
         self._readers[config.id] = made
         self.states = {**self.states, config.id: state}
         self._open.setdefault(config.id, []).append(state)

@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 CHILD_MODULE = "streamkit.runtime.multiprocess.child"
 """The main module of a child."""
 _MAILBOX = 1000
+_DYING_AFTER_S = 0.3
 
 
 @contextlib.contextmanager
@@ -147,6 +148,17 @@ class _Process(subprocess.Popen[bytes]):
 
 
 _children: WeakSet[Child] = WeakSet()
+_dying: list[_Process] = []
+
+
+def reap_dying(within_s: float = 0.0) -> None:
+    """Let the system forget children that were left while dying and have exited; wait so long for the others."""
+    until_s = time.monotonic() + within_s
+    while True:
+        _dying[:] = [process for process in _dying if process.poll() is None]
+        if not _dying or time.monotonic() >= until_s:
+            return
+        time.sleep(0.05)
 
 
 def kill_all() -> None:
@@ -178,7 +190,7 @@ class Child:
         setup = ChildSetup(list(sys.path), list(sys.argv), python, job.getvalue())
         self._control, theirs = Pipe()
         self._sentinel, alive = Pipe(duplex=False)  # the child never closes its end, so this one ends when it exits
-        self._closed = False
+        self._closed, self._closed_s = False, 0.0
         with signals_held_back(), theirs, alive:
             ends = theirs.fileno(), alive.fileno()
             self._process = _Process(
@@ -201,9 +213,23 @@ class Child:
         return self._closed and self._process.poll() is not None
 
     @property
+    def dying(self) -> bool:
+        """Whether it has closed its messages some time ago and has not exited.
+
+        It was killed or has crashed: the system closes its files first, then frees its memory on a GPU, for seconds.
+        """
+        return self._closed and time.monotonic() > self._closed_s + _DYING_AFTER_S and self._process.poll() is None
+
+    @property
     def exit_text(self) -> str:
         """How it exited, as text for the user."""
-        return exit_text(self._process.poll())
+        code = self._process.poll()
+        return "died, and the system still frees its memory" if code is None else exit_text(code)
+
+    def leave_dying(self) -> None:
+        """Give up a child that is dying; `reap_dying` looks later whether it has exited."""
+        _dying.append(self._process)
+        self._control.close()
 
     def send(self, kind: str, value: Any = None) -> None:
         """Send an order. Does nothing if the child has exited."""
@@ -216,7 +242,7 @@ class Child:
             while not self._closed and self._control.poll():
                 yield self._control.recv()
         except (EOFError, OSError):
-            self._closed = True
+            self._closed, self._closed_s = True, time.monotonic()
 
     def kill(self) -> None:
         """Kill it at once."""
@@ -253,6 +279,11 @@ class SupervisedWorker:
     child: Any = None
     ready: bool = False
     killed: str | None = None
+
+    @property
+    def unexpected(self) -> bool:
+        """Whether its exit now would be a death, to be reported even before the system has freed its memory."""
+        return False
 
 
 _W = TypeVar("_W", bound=SupervisedWorker)
@@ -294,12 +325,17 @@ class Supervisor(Generic[_W]):
         in `workers`. A worker is checked for being overdue only after its messages have been handled.
         """
         self._wait([worker.child for worker in self.workers], timeout_s)
+        reap_dying()
         for worker in list(self.workers):
             for kind, value in worker.child.receive():
                 yield worker, kind, value
             if worker.child.exited:
                 worker.child.join(0.0)
                 self.workers.remove(worker)
+                yield worker, "exited", worker.child.exit_text
+            elif worker.unexpected and worker.child.dying:
+                self.workers.remove(worker)
+                worker.child.leave_dying()
                 yield worker, "exited", worker.child.exit_text
             elif worker.killed is None:
                 worker.killed = self._overdue(worker, time.monotonic())

@@ -45,6 +45,7 @@ from streamkit.runtime.multiprocess.children import (
     SupervisedWorker,
     Supervisor,
     error_of,
+    reap_dying,
     signals_held_back,
 )
 from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources, RestartedSource
@@ -80,7 +81,7 @@ from streamkit.runtime.preview.stage import follow_stages, preview_graph
 
 logger = logging.getLogger(__name__)
 
-_POLL_S, _AT_ONCE_S = 0.1, 0.5
+_POLL_S, _AT_ONCE_S, _DYING_S = 0.1, 0.5, 5.0
 _GRACE_S = 10.0
 """Time for a process to exit after the order to drop everything, or after it reports its end."""
 _INCIDENT_S, _GPU_INCIDENT_S = 0.5, 1.5
@@ -94,7 +95,7 @@ process is ready there is no limit: TensorRT builds its engines then, for minute
 _SPARE_AFTER_S = 10.0
 """Time after sources have moved to a spare process until the next one starts: they run again by then, and it tunes its
 networks beside them."""
-_NVDEC_SESSIONS = 256
+_NVDEC_SESSIONS = 270
 """Number of NVDEC sessions of all processes beyond which none are made ahead: an H200 refused the 287th."""
 _SESSIONS_AFTER_S = 5.0
 """Time without a change of the sessions in use until others are made ahead: they would delay sources that start."""
@@ -187,6 +188,11 @@ class WorkerHandle(SupervisedWorker):
     def takes_sources(self) -> bool:
         """Whether it runs and is no spare process."""
         return self.runs and not self.spare
+
+    @property
+    def unexpected(self) -> bool:
+        """See `SupervisedWorker.unexpected`: it has not reported its end."""
+        return self.code is None
 
     def overdue(self, now_s: float) -> str | None:
         """The reason to kill it at this monotonic time; see `Supervisor`."""
@@ -343,7 +349,9 @@ class WorkerFleet(MergedCounts, Controls):
         self._trace_events = 0 if trace is None else trace.share(len(shares))
 
         def context(id_: str) -> Context:
-            runtime = RuntimeContext(spans=self._spans(), addresses=self.addresses, streams=self.streams)
+            runtime = RuntimeContext(
+                spans=self._spans(), addresses=self.addresses, streams=self.streams, stage_state=self.stage_state(id_)
+            )
             return Context(id_, Device("cpu"), sizes, 1, Counters(), self._stage_log, runtime)
 
         sizes = batch_sizes(graph.config.batch.size, self.device)
@@ -395,6 +403,7 @@ class WorkerFleet(MergedCounts, Controls):
             self._end_now()
             self._stages.abort()
             if self._mps is not None:
+                reap_dying(_DYING_S)
                 self._mps.close()
         if self.fatal is not None:
             raise self.fatal
@@ -821,8 +830,9 @@ class WorkerFleet(MergedCounts, Controls):
                 new.append(self._add_worker(worker.device))
         except OSError as error:
             self.fail(_not_started(error))
-        if self._mps is not None:
-            self._mps.restart()  # while the processes import packages
+        if self._mps is not None:  # while the new processes import packages
+            reap_dying(_DYING_S)  # the daemon waits for its clients
+            self._mps.restart()
         for worker in new:
             self._begin(worker)
 

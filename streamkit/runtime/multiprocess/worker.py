@@ -52,7 +52,7 @@ from streamkit.runtime.preview.stage import follow_sinks, preview_graph
 logger = logging.getLogger(__name__)
 
 _REPORT_EVERY_S = 0.5
-_SESSION_EVERY_S = 0.1
+_SESSION_EVERY_S = 0.5
 _UNREAD = "schema", "device", "latency", "sources"
 """Parts of a report that the parent makes of its own values, or of the histograms and states that come beside it."""
 

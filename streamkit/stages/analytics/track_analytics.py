@@ -66,6 +66,9 @@ class TrackAnalytics(SlotStage, classes=("labels",)):
     predicted: Annotated[bool, "count objects that the tracker predicts but did not see as seen."] = True
     track_ttl: Annotated[Seconds, "how long an unseen track is remembered."] = 2.0
 
+    missing: ClassVar[Any] = np.float32(np.nan)
+    """The value of the stage's column for objects without one."""
+
     def open(self) -> None:
         """Reset all state."""
         super().open()
@@ -80,7 +83,7 @@ class TrackAnalytics(SlotStage, classes=("labels",)):
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Process the batch, one frame of each source at a time; measured values become a column."""
         self._tables = tables = {name: batch.table(name) for name in batch.tables}
-        values = np.full(sum(map(len, tables.values())), np.nan, np.float32)
+        values = np.full(sum(map(len, tables.values())), self.missing)
         for one in source_steps(batch, states, self._view, self._names, self._clocks):
             measured = self.update(one)
             if measured is not None:

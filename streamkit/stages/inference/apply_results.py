@@ -110,6 +110,13 @@ class ApplyPoints(ApplyDetails, writes=("keypoints",)):
         return table.with_columns(keypoints=column, skeleton=self.model.skeleton)
 
 
+def add_attributes(table: Detections, values: list[Any]) -> Detections:
+    """Return the table with attributes, a mapping by name or None for each row, added to those that it has."""
+    if (before := table.extra.get("attributes")) is not None:
+        values = [{**old, **new} if old and new else new or old for old, new in zip(before, values, strict=True)]
+    return table.with_columns(attributes=_objects(values))
+
+
 def _objects(values: list[Any]) -> np.ndarray:
     """Return the values as a column of Python objects."""
     column = np.full(len(values), None)
@@ -257,9 +264,7 @@ class ApplyAttributes(
 
     def attach(self, table: Detections, values: list[Any]) -> Detections:
         """See `ApplyDetails.attach`: adds to the present attributes."""
-        if (before := table.extra.get("attributes")) is not None:
-            values = [{**old, **new} if old and new else new or old for old, new in zip(before, values, strict=True)]
-        return table.with_columns(attributes=_objects(values))
+        return add_attributes(table, values)
 
 
 @dataclass(eq=False)

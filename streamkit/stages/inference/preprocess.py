@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from streamkit.core.batch_buckets import FEW, sizes, steps
-from streamkit.core.crops import LazyRows
+from streamkit.core.crops import Crops, LazyRows
 from streamkit.core.data import Array, Batch, Frame
 from streamkit.core.stage import BatchStage, Context, Count, stage
 from streamkit.models.card_option import Model
@@ -56,23 +56,25 @@ class Preprocess(BatchStage):
             raise ValueError("preprocess needs frames with pixels")
         total = sum(steps(len(frames), self._sizes))
         if batch.crops is None or total <= self._sizes[-1]:
-            batch.tensor, batch.geometry = self._made(frames, None if batch.crops is None else batch.crops.rects, total)
+            batch.tensor, batch.geometry = self._made(frames, batch.crops, total)
         else:
-            batch.tensor, batch.geometry = self._rows(frames, batch.crops.rects, total, batch.xp)
+            batch.tensor, batch.geometry = self._rows(frames, batch.crops, total, batch.xp)
         return batch
 
-    def _made(self, frames: list[Frame], rects: np.ndarray | None, total: int) -> tuple[Array, np.ndarray]:
+    def _made(self, frames: list[Frame], crops: Crops | None, total: int) -> tuple[Array, np.ndarray]:
         from streamkit.ops.preprocess import preprocess
 
+        rects = None if crops is None else crops.rects
         return preprocess(
             [frame.surface for frame in frames],  # type: ignore[misc]
             [(frame.width, frame.height) for frame in frames],
             self._spec,
             batch=total,
             rects=None if rects is None else [(x, y, right, bottom) for x, y, right, bottom in rects.tolist()],
+            corners=None if crops is None else crops.corners,
         )
 
-    def _rows(self, frames: list[Frame], rects: np.ndarray, total: int, xp: Any) -> tuple[LazyRows, np.ndarray]:
+    def _rows(self, frames: list[Frame], crops: Crops, total: int, xp: Any) -> tuple[LazyRows, np.ndarray]:
         from streamkit.ops.letterbox import rect_geometry
 
         spec = self._spec
@@ -81,6 +83,6 @@ class Preprocess(BatchStage):
             used = rows[rows < len(frames)]  # the rest is padding
             if not len(used):
                 return xp.zeros(spec.shape(len(rows)), spec.numpy_dtype)
-            return self._made([frames[row] for row in used.tolist()], rects[used], len(rows))[0]
+            return self._made([frames[row] for row in used.tolist()], crops.take(used), len(rows))[0]
 
-        return LazyRows(make, spec.shape(total), spec.numpy_dtype), rect_geometry(spec, rects)[1]
+        return LazyRows(make, spec.shape(total), spec.numpy_dtype), rect_geometry(spec, crops.rects)[1]

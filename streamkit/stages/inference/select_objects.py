@@ -38,6 +38,16 @@ def track_ids(table: Detections) -> list[int]:
     return [-1] * len(table) if table.track_id is None else table.track_id.tolist()
 
 
+def visible_sides(table: Detections, sizes_wh: np.ndarray) -> np.ndarray:
+    """Return (n, 2): width and height of the part of each box that is in its frame; below 0 if none is."""
+    return np.asarray(np.minimum(table.xyxy[:, 2:], sizes_wh) - np.maximum(table.xyxy[:, :2], 0))
+
+
+def frame_sizes(batch: Batch, table: Detections) -> np.ndarray:
+    """Return (n, 2) int32: width and height of the frame of each row."""
+    return np.array([(frame.width, frame.height) for frame in batch.frames], np.int32).reshape(-1, 2)[table.batch_row]
+
+
 @dataclass(slots=True)
 class QueriedTrack:
     """A track that the network ran on.
@@ -136,8 +146,8 @@ class SelectObjects(
         """Set `batch.crops` and `batch.rows`."""
         table = batch.table(self.of.stage)
         table = table[members(table, self.of)]
-        sizes = np.array([(frame.width, frame.height) for frame in batch.frames], np.int32)[table.batch_row]
-        sides = np.minimum(table.xyxy[:, 2:], sizes) - np.maximum(table.xyxy[:, :2], 0)
+        sizes = frame_sizes(batch, table)
+        sides = visible_sides(table, sizes)
         rects = crop_rects(table.xyxy, sizes, self.pad)
         large = (sides.min(axis=1) >= self.min_size) & (rects[:, 2] > 0)
         seen = large if "predicted" not in table.extra else large & ~np.asarray(table.extra["predicted"], bool)
@@ -178,13 +188,23 @@ class SelectObjects(
             if views[i] < 0:
                 continue
             if known is not None:
-                if 0 <= now_s - known.queried_s < self.every and views[i] <= self.requery_ratio * known.quality:
+                if not self.is_due(state, tracks[i], known, now_s, views[i]):
                     continue
-                known.queried_s, known.quality = now_s, max(known.quality, views[i])
             elif tracks[i] >= 0:
-                state.known[tracks[i]] = QueriedTrack(now_s, views[i], now_s)
+                state.known[tracks[i]] = self.first_query(now_s, views[i])
             chosen.append(i)
         return np.array(chosen, np.intp)
+
+    def first_query(self, now_s: float, quality: float) -> Any:
+        """Return the state of a track that the network runs on for the first time."""
+        return QueriedTrack(now_s, quality, now_s)
+
+    def is_due(self, state: TrackCache, track: int, known: Any, now_s: float, quality: float) -> bool:
+        """Whether the network runs on a known track again, which is then noted in its state."""
+        if 0 <= now_s - known.queried_s < self.every and quality <= self.requery_ratio * known.quality:
+            return False
+        known.queried_s, known.quality = now_s, max(known.quality, quality)
+        return True
 
     def _count(self, what: str, n: int) -> None:
         if n:

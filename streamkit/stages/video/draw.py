@@ -117,8 +117,10 @@ class Draw(BatchStage):
 
     labels: Annotated[bool, "write the class's name."] = True
     scores: Annotated[bool, "write the score."] = True
-    tracks: Annotated[bool, "write the track id, if objects are tracked."] = True
-    color: Annotated[Literal["class", "track"], "one colour per class, or per track."] = "class"
+    tracks: Annotated[bool, "write the track id, or the identity of `identify`, if there is one."] = True
+    color: Annotated[
+        Literal["class", "track", "identity"], "one colour per class, per track, or per identity of `identify`."
+    ] = "class"
     thickness: Annotated[Count | None, "of lines, in pixels, rounded up to even; by default by frame size."] = None
     text_size: Annotated[Count | None, "of labels, in pixels, rounded up to even; by default by frame size."] = None
     fill: Annotated[Score, "opacity of the tint inside a box; 0 leaves it clear."] = 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of the sinks that write files at events, `record` and `snapshot`: which events, and which files are kept."""
+"""Bases of the sinks that write a file now and then: `collect`, and at events `record` and `snapshot`."""
 
 from __future__ import annotations
 
@@ -24,42 +24,18 @@ CHECK_EVERY_S = 5.0
 
 
 @dataclass(eq=False, kw_only=True)
-class EventFileSink(Sink, writes=("events",), target=""):
-    """Writes files at events, and removes the oldest ones."""
-
-    when: str | list[str] | None
-    path: str
-    retention: Annotated[
-        RetentionOptions | None,
-        "which files are kept, such as {age: 7d, size: 50GB}; the oldest are removed. If not set, all are kept.",
-    ] = None
-    min_free: Annotated[
-        Bytes | None,
-        "while less than this is free on the disk, the oldest files are removed; if that is not enough, none are "
-        "written. If not set, none are removed, and none are written below 100MB.",
-    ] = None
+class FilesSink(Sink, writes=("events",), target=""):
+    """Writes files; what cannot be written is counted, and reported at the end of the run."""
 
     files: ClassVar[str]
-    """The word for the files: clips or snapshots."""
-    placeholders: ClassVar[tuple[str, ...]]
-    """Names in braces that the path may have."""
+    """The word for the files, such as clips or snapshots."""
 
-    def __post_init__(self) -> None:
-        check_path(self.path, self.placeholders)
-        if (self.retention is not None or self.min_free is not None) and not removable(self.path):
-            raise ValueError(
-                "retention and min_free need a path that begins with a folder and has {time} in it, so that only "
-                f"{self.files} are ever removed, got {self.path!r}"
-            )
-        self._when = EventFilter(self.when)
+    def begin_files(self, kept: FileRetention) -> None:
+        """Begin with these files, and remove incomplete ones that a crash left."""
+        self._kept, self._warn = kept, LogOnce(logger.warning)
         self._checked_s = -CHECK_EVERY_S
         self._unwritten, self._why = 0, ""  # files, and the reason for the last of them
-
-    def open(self) -> None:
-        """Remove incomplete files that a crash left."""
-        context, self._warn = self.context, LogOnce(logger.warning)
-        self._kept = FileRetention(self.path, self.retention, self.min_free, context.counters, self.files)
-        self._kept.sweep()
+        kept.sweep()
 
     def has_room(self) -> bool:
         """Whether there is room for another file; logs a message if not."""
@@ -88,6 +64,39 @@ class EventFileSink(Sink, writes=("events",), target=""):
             raise OutputError(
                 f"{self.context.id}: {self._unwritten} {word} under {self._kept.root} could not be written: {self._why}"
             )
+
+
+@dataclass(eq=False, kw_only=True)
+class EventFileSink(FilesSink):
+    """Writes files at events, and removes the oldest ones."""
+
+    when: str | list[str] | None
+    path: str
+    retention: Annotated[
+        RetentionOptions | None,
+        "which files are kept, such as {age: 7d, size: 50GB}; the oldest are removed. If not set, all are kept.",
+    ] = None
+    min_free: Annotated[
+        Bytes | None,
+        "while less than this is free on the disk, the oldest files are removed; if that is not enough, none are "
+        "written. If not set, none are removed, and none are written below 100MB.",
+    ] = None
+
+    placeholders: ClassVar[tuple[str, ...]]
+    """Names in braces that the path may have."""
+
+    def __post_init__(self) -> None:
+        check_path(self.path, self.placeholders)
+        if (self.retention is not None or self.min_free is not None) and not removable(self.path):
+            raise ValueError(
+                "retention and min_free need a path that begins with a folder and has {time} in it, so that only "
+                f"{self.files} are ever removed, got {self.path!r}"
+            )
+        self._when = EventFilter(self.when)
+
+    def open(self) -> None:
+        """Remove incomplete files that a crash left."""
+        self.begin_files(FileRetention(self.path, self.retention, self.min_free, self.context.counters, self.files))
 
 
 def add_to_event(frame: Frame, place: int, data: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ def test_a_number_stands_for_one_field_for_ever():
         "Detection": {
             "box": 1, "score": 2, "class_id": 3, "label": 4, "track_id": 5, "stage": 6, "predicted": 7,
             "attributes": 8, "keypoints": 9, "mask": 10, "embedding": 11, "speed_kmh": 12, "heading_deg": 13,
-            "crop": 14, "corners": 16,
+            "crop": 14, "corners": 16, "identity": 17,
         },
         "Box": {"x1": 1, "y1": 2, "x2": 3, "y2": 4},
         "Attribute": {"label": 1, "score": 2},

@@ -31,6 +31,10 @@ def echo(link: ParentConnection, greeting: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "sleep":
             time.sleep(1000)
+        if kind == "close":  # as when the system ends a process and still frees its memory
+            link.connection.close()
+            time.sleep(value)
+            os._exit(3)
         if kind == "signals":
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -171,6 +175,28 @@ def test_a_supervisor_waits_for_all_together_and_kills_what_does_not_end(supervi
     assert (first.child.exit_text, second.child.exit_text) == (
         "ended early, with exit code 0", "was killed by SIGKILL",
     )  # fmt: skip
+
+
+class Unexpected(SupervisedWorker):
+    unexpected = True
+
+
+def test_a_death_is_reported_before_the_system_has_freed_the_memory_if_it_is_unexpected() -> None:
+    supervisor = Supervisor[SupervisedWorker](lambda worker, now_s: None)
+    dead, ends = Unexpected(child=Child("dead", echo, "")), SupervisedWorker(child=Child("ends", echo, ""))
+    supervisor.workers += [dead, ends]
+    polled(supervisor, 2)
+    for one in (dead, ends):
+        one.child.send("close", 2.0)
+    begun_s = time.monotonic()
+    assert polled(supervisor, 1) == [(dead, "exited", "died, and the system still frees its memory")]
+    assert time.monotonic() - begun_s < 1.8
+    assert psutil.pid_exists(dead.child.pid)
+    assert polled(supervisor, 1) == [(ends, "exited", "ended early, with exit code 3")]
+    until_s = time.monotonic() + 20
+    while psutil.pid_exists(dead.child.pid):
+        assert time.monotonic() < until_s
+        list(supervisor.poll(0.05))
 
 
 def test_it_ends_when_its_parent_is_killed(tmp_path):

@@ -50,7 +50,7 @@ class Process:
         self.values: list[Any] = []
         self.sources = {one.id: one.number for one in job.sources}
         self.joined: list[float] = []
-        self.gone = self.killed = False
+        self.gone = self.killed = self.dying = False
         self.exit_text = "was killed by SIGKILL"
         self.obey: Callable[[str], Any] = self.work
 

@@ -13,6 +13,7 @@ from streamkit.core.stage import BatchStage, Collecting, FrameStage, Sink, defau
 from streamkit.runtime.ingest.push_source import PushSource
 from streamkit.runtime.multiprocess import process_count
 from streamkit.runtime.multiprocess.process_count import (
+    LIVE_LOCK,
     SourceFacts,
     gpu_reasons,
     plan_here,
@@ -96,8 +97,10 @@ def planned(made: Graph, codec: str = "", fps: float | None = None, **options: A
         (100, PACED, "h264", DETECT, 2),
         (200, CAMERA, "h264", DETECT, 3),
         (200, CAMERA, "hevc", DETECT, 4),
-        (154, CAMERA, "h264", FULL, 4),
-        (204, CAMERA, "hevc", FULL, 5),
+        (154, CAMERA, "h264", FULL, 3),
+        (204, CAMERA, "hevc", FULL, 4),
+        (230, CAMERA, "hevc", FULL, 4),
+        (265, CAMERA, "hevc", FULL, 5),
         (14, FILE, "h264", DETECT, 2),
         (100, FILE, "h264", DETECT, 2),
         (14, FILE, "hevc", DETECT, 3),
@@ -138,11 +141,11 @@ def test_a_source_s_rate_is_that_of_its_options(source: str, fps: float | None, 
 def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
     served = "one process serves about"
     assert planned(graph(200)).reason == (
-        f"4 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, {served} 1,700; {SPARE}"
+        f"4 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, {served} 2,000; {SPARE}"
     )
     assert (
         planned(graph(1)).reason
-        == f"1 process on cuda:0: 1 camera at 30 frames/s needs about 30 frames/s, {served} 1,700"
+        == f"1 process on cuda:0: 1 camera at 30 frames/s needs about 30 frames/s, {served} 2,000"
     )
     assert planned(graph(14, FILE), "hevc").reason == (
         f"3 processes on cuda:0: 14 files at full speed give about 9,000 frames/s, {served} 3,600"
@@ -154,7 +157,7 @@ def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
         source.id += "f"
     assert planned(mixed, "h264").reason == (
         "2 processes on cuda:0: 50 paced sources and 14 files at full speed need about 5,000 frames/s, "
-        f"{served} 3,300; {SPARE}"
+        f"{served} 3,600; {SPARE}"
     )
     assert planned(graph(1, FILE), "h264", realtime=True).reason.startswith(
         "1 process on cuda:0: 1 paced source at 30 frames/s needs"
@@ -165,7 +168,7 @@ def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
     ("sources", "options", "count", "limit", "by"),
     [
         (400, {}, 5, 5, "limited by 16 CPU cores, 3 per process; no spare process: 16 CPU cores, 3 per process"),
-        (400, {"cores": 32}, 8, 10, SPARE),
+        (400, {"cores": 32}, 7, 10, SPARE),
         (400, {"cores": 3}, 1, 1, "limited by 3 CPU cores, 3 per process"),
         (200, {"free_bytes": [140 * GIB]}, 4, 5, SPARE),
         (
@@ -188,7 +191,7 @@ def test_cores_memory_and_sources_bound_it(
 ) -> None:
     found = planned(graph(sources), **options)
     assert (found.processes, found.limit) == (count, limit)
-    assert found.reason.endswith(f"1,700; {by}" if by else "1,700")
+    assert found.reason.endswith(f"2,000; {by}" if by else "2,000")
 
 
 def test_one_file_over_all_decoders_is_one_process() -> None:
@@ -317,8 +320,8 @@ def test_without_a_source_there_is_one_process_and_room_for_more() -> None:
 def test_loads_add_up_to_the_number_of_processes() -> None:
     found = plan_processes(graph(200), GPU, cores=16)
     assert set(found.loads) == {f"s{i}" for i in range(200)}
-    assert found.loads["s0"] == pytest.approx(30 * 138e-6 / 0.23)
-    assert sum(found.loads.values()) == pytest.approx(3.6)
+    assert found.loads["s0"] == pytest.approx(30 * 138e-6 / LIVE_LOCK)
+    assert sum(found.loads.values()) == pytest.approx(200 * 30 * 138e-6 / LIVE_LOCK)
 
 
 def test_files_get_what_cameras_leave_of_the_decoders() -> None:

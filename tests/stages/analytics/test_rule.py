@@ -202,7 +202,14 @@ def test_nothing_to_look_at():
 def test_one_rule_of_several_can_be_named():
     made = nodes("  r:\n    stage: rule\n    rules: {a: {when: present(person)}, b: {when: absent(person)}}\n")
     event = run_nodes(made, people(1))[0].events[0]
-    for name, named in (("r", True), ("r.raised", True), ("r.a.raised", True), ("r.b.raised", False), ("r.a", False)):
+    for name, named in (
+        ("r", True),
+        ("r.raised", True),
+        ("r.a.raised", True),
+        ("r.b.raised", False),
+        ("r.a", True),
+        ("r.b", False),
+    ):
         assert (event in EventFilter(name)) is named
 
 

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gallery of identities: the mean embedding of each, and when and where it was last seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamkit.analytics.track_store import Columns, Slots
+
+_VIEWS = 20.0  # views of an identity; a further one counts as the last of so many
+
+
+@dataclass(slots=True)
+class CameraStay:
+    """A time that an identity was at one camera, in seconds of the common clock; whether an event has told of it."""
+
+    source: str
+    from_s: float
+    to_s: float
+    announced: bool = False
+
+
+@dataclass(slots=True)
+class IdentityEntry:
+    """One identity.
+
+    Attributes:
+        number: its number, from 1.
+        label: its class.
+        path: the stays since it came, in order of their start; empty after it has left.
+        last: the last stay before it left; None if it never did.
+    """
+
+    number: int
+    label: str
+    path: list[CameraStay] = field(default_factory=list)
+    last: CameraStay | None = None
+
+
+class IdentityGallery(Columns):
+    """Identities, a row for each.
+
+    Attributes:
+        identities: by row.
+        vectors: (rows, d) float32 of length 1; 0 while unknown and in free rows.
+        seen_at: (rows, cameras) float64, when each camera last saw each identity.
+        last_number: the highest number so far.
+        top: rows from here on were never used.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            0, number=np.int64(-1), label=np.int64(-1), seen_s=np.float64(-np.inf), views=np.float64(0),
+            xy=np.full(2, np.nan), xy_s=np.float64(-np.inf), silent=np.bool_(False), changed=np.bool_(False),
+        )  # fmt: skip
+        self.identities: dict[int, IdentityEntry] = {}
+        self.vectors = np.zeros((0, 0), np.float32)
+        self.seen_at = np.zeros((0, 0))
+        self.last_number = self.top = 0
+        self._slots = Slots()
+        self._removed: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.identities)
+
+    def fit(self, length: int, cameras: int) -> None:
+        """Make room for vectors of this length, and for this number of cameras."""
+        if self.vectors.shape != (self.rows, max(length, self.vectors.shape[1])):
+            old, self.vectors = self.vectors, np.zeros((self.rows, max(length, self.vectors.shape[1])), np.float32)
+            self.vectors[: old.shape[0], : old.shape[1]] = old
+        if self.seen_at.shape != (self.rows, max(cameras, self.seen_at.shape[1])):
+            before = self.seen_at
+            self.seen_at = np.full((self.rows, max(cameras, before.shape[1])), -np.inf)
+            self.seen_at[: before.shape[0], : before.shape[1]] = before
+
+    def add(self, identity: IdentityEntry, label: int, vector: np.ndarray) -> int:
+        """Add an identity; return its row. The vector, (d,), has length 1 or is 0."""
+        row = self._slots.take()
+        self.top = max(self.top, row + 1)
+        self.reserve(row + 1)
+        self.fit(len(vector), 0)
+        self.reset(row)
+        self.vectors[row], self.seen_at[row] = 0, -np.inf
+        self.vectors[row, : len(vector)] = vector
+        self["number"][row], self["label"][row] = identity.number, label
+        self["views"][row], self["changed"][row] = float(vector.any()), True
+        self.identities[row] = identity
+        self.last_number = max(self.last_number, identity.number)
+        return row
+
+    def remove(self, row: int) -> IdentityEntry:
+        """Remove an identity, and return it."""
+        self["label"][row] = -1
+        self.vectors[row] = 0
+        self._slots.give_back(row)
+        one = self.identities.pop(row)
+        self._removed.append(one.number)
+        return one
+
+    def take_removed(self) -> list[int]:
+        """Return the numbers of the identities that were removed since the last call."""
+        found, self._removed = self._removed, []
+        return found
+
+    def similarity(self, vectors: np.ndarray) -> np.ndarray:
+        """Return (top, k) float32, the cosine of each row's vector and each of (k, d) vectors of length 1."""
+        return np.asarray(self.vectors[: self.top, : vectors.shape[1]] @ vectors.T)
+
+    def learn(self, rows: np.ndarray, vectors: np.ndarray) -> None:
+        """Add a view to each of (n,) distinct rows: (n, d) vectors of length 1."""
+        share = (1 / (np.minimum(self["views"][rows], _VIEWS) + 1))[:, None]
+        mean = self.vectors[rows]
+        mean[:, : vectors.shape[1]] += share * (vectors - mean[:, : vectors.shape[1]])
+        self.vectors[rows] = unit(mean)
+        self["views"][rows] += 1
+
+    def see(self, rows: np.ndarray, cameras: np.ndarray, now_s: np.ndarray, xy: np.ndarray) -> None:
+        """Note that cameras see identities at places on the ground, (n, 2) metres or NaN."""
+        self.seen_at[rows, cameras] = now_s
+        np.maximum.at(self["seen_s"], rows, now_s)
+        known = ~np.isnan(xy[:, 0])
+        self["xy"][rows[known]], self["xy_s"][rows[known]] = xy[known], now_s[known]
+        self["changed"][rows] = True
+
+    def merge(self, kept: int, other: int) -> None:
+        """Merge an identity into another one."""
+        share = self["views"][other] / max(self["views"][other] + self["views"][kept], 1)
+        self.vectors[kept] = unit(self.vectors[kept] + share * (self.vectors[other] - self.vectors[kept]))
+        self["views"][kept] += self["views"][other]
+        if self["xy_s"][other] > self["xy_s"][kept]:
+            self["xy"][kept], self["xy_s"][kept] = self["xy"][other], self["xy_s"][other]
+        self["seen_s"][kept] = max(self["seen_s"][kept], self["seen_s"][other])
+        self.seen_at[kept] = np.maximum(self.seen_at[kept], self.seen_at[other])
+        one, gone = self.identities[kept], self.remove(other)
+        one.path = sorted([*one.path, *gone.path], key=lambda stay: stay.from_s)
+        one.last = one.last or gone.last
+        self["silent"][kept] |= self["silent"][other]
+        self["changed"][kept] = True
+
+    def unseen(self, now_s: float, for_s: float) -> Iterable[int]:
+        """Return the rows of identities that no camera has seen for longer than `for_s`."""
+        return np.flatnonzero((self["label"][: self.top] >= 0) & (now_s - self["seen_s"][: self.top] > for_s)).tolist()
+
+    def oldest(self, n: int) -> list[int]:
+        """Return the rows of the n identities that were not seen for longest."""
+        used = np.flatnonzero(self["label"] >= 0)
+        found: list[int] = used[np.argsort(self["seen_s"][used], kind="stable")[:n]].tolist()
+        return found
+
+
+def unit(vectors: np.ndarray) -> Any:
+    """Return (n, d) or (d,) vectors at length 1; those of length 0 stay."""
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(length, np.finfo(np.float32).tiny)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that the servers which a pipeline asks answer: the endpoints of `ask` stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streamkit.config.plan import Graph
+from streamkit.core.text import did_you_mean
+from streamkit.doctor.machine import Finding
+from streamkit.stages.inference.ask.endpoint import CallError
+from streamkit.stages.inference.ask.stage import Ask
+
+_TIMEOUT_S = 5.0
+
+
+def endpoints(graph: Graph) -> Iterator[Finding]:
+    """Ask each endpoint of a pipeline for its models; no image is sent."""
+    for node in graph.nodes.values():
+        if issubclass(node.type, Ask):
+            made = node.type(**{**node.options, "timeout": min(_TIMEOUT_S, node.options.get("timeout", _TIMEOUT_S))})
+            yield _endpoint(node.id, made)
+
+
+def _endpoint(id_: str, stage: Ask) -> Finding:
+    client = stage.make_endpoint()
+    try:
+        names = client.models()
+    except CallError as error:
+        fix = "set key_env to the variable with its key" if error.cause in ("HTTP 401", "HTTP 403") else (
+            "start it, or correct url; some servers have no list of models"
+        )  # fmt: skip
+        return Finding("warn", id_, f"{client.where}/models: {error}", fix)
+    finally:
+        client.close()
+    if stage.model in names:
+        return Finding("ok", id_, f"{client.where} has the model {stage.model}")
+    near = did_you_mean(stage.model, names, all_if_few=True) if len(names) < 20 else ""
+    return Finding("warn", id_, f"{client.where} has no model {stage.model!r}{near}", "correct model, or load it there")

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Families of networks that read text: the class of each place along the text.
+
+| family | classes of places | places |
+| --- | --- | --- |
+| `ctc` | characters, and a blank between them | columns of the image; equal neighbours are one character |
+| `slots` | characters, and a padding behind the last | one for each character |
+
+CTC: Graves et al., Connectionist Temporal Classification, ICML 2006; decoded greedily, by the best class of each place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamkit.core.data import Array, array_module
+from streamkit.models.families.base import Family, Outputs, Shapes, fits, listed, shape_of
+
+
+class Reading(NamedTuple):
+    """A text that a network read.
+
+    Attributes:
+        text: its characters, each one of the alphabet's; most are single letters.
+        scores: the probability of each.
+    """
+
+    text: tuple[str, ...]
+    scores: tuple[float, ...]
+
+    @property
+    def score(self) -> float:
+        """The mean of the characters' probabilities, 0..1; 0 without a character."""
+        return sum(self.scores) / len(self.scores) if self.scores else 0.0
+
+
+class TextFamily(Family):
+    """One output with the scores of all classes for each place.
+
+    Args:
+        name: the name in a card.
+        repeats: whether a character may fill several neighbouring places.
+    """
+
+    task = "read"
+
+    def __init__(self, name: str, *, repeats: bool) -> None:
+        self.name, self.repeats = name, repeats
+
+    def check(self, outputs: Shapes, classes: int) -> None:
+        """See `Family.check`; `classes` is the length of the alphabet."""
+        self._places(outputs, classes)
+
+    def best(self, outputs: Outputs, classes: int, blank: int, allowed: Sequence[int] | None = None) -> Array:
+        """Return (N, T, 2) float32 on the outputs' device: the best class of each place, and its probability.
+
+        Values from 0 to 1 whose sum is 1 at every place are probabilities; others are logits.
+
+        Args:
+            outputs: the network's outputs.
+            classes: length of the alphabet.
+            blank: the class that is no character; below 0 it counts from the end.
+            allowed: indices into the alphabet of the characters that may be read; all by default.
+        """
+        axis, output = self._places(outputs, classes)
+        xp = array_module(output)
+        values = output.reshape(len(output), -1, classes + 1) if output.ndim == 2 else output
+        values = (values if axis == 2 else values.transpose(0, 2, 1)).astype(np.float32, copy=False)
+        some, kept = values, None
+        if allowed is not None:
+            blank %= classes + 1
+            kept = xp.asarray(np.sort(np.append([i + (i >= blank) for i in allowed], blank).astype(np.int64)))
+            some = values[:, :, kept]
+        best = some.argmax(axis=2)
+        picked = xp.take_along_axis(some, best[:, :, None], axis=2)
+        best = best if kept is None else kept[best]
+        return xp.stack([best.astype(np.float32), _probabilities(values, picked, xp)[:, :, 0]], axis=2)
+
+    def decode(self, best: np.ndarray, alphabet: Sequence[str], blank: int) -> Reading:
+        """Return the text of one image, (T, 2) of `best` on the host."""
+        blank %= len(alphabet) + 1
+        text: list[str] = []
+        scores: list[float] = []
+        last = blank
+        for value, score in best.tolist():
+            one = int(value)
+            if one != blank:
+                if self.repeats and one == last:
+                    scores[-1] = max(scores[-1], score)
+                else:
+                    text.append(alphabet[one - (one > blank)])
+                    scores.append(score)
+            last = one
+        return Reading(tuple(text), tuple(scores))
+
+    def _places(self, outputs: Any, classes: int) -> tuple[int, Any]:
+        """Return the axis of the classes, and the shape or array of the output."""
+        wanted = classes + 1
+        ranks = (3,) if self.repeats else (2, 3)
+        found = [value for value in outputs.values() if len(shape_of(value)) in ranks]
+        for value in found:
+            shape = shape_of(value)
+            if len(shape) == 2:
+                if isinstance(shape[1], int) and shape[1] % wanted == 0 and shape[1] > wanted:
+                    return 2, value
+            elif fits(shape[2], wanted) and not (self.repeats and shape[1] == wanted != shape[2]):
+                return 2, value
+            elif self.repeats and shape[1] == wanted:
+                return 1, value
+        form = "(N, T, C), the scores of C classes at T places"
+        if not found:
+            raise ValueError(f"family {self.name} reads one output {form}; the network has {listed(outputs)}")
+        sizes = " or ".join(str(size) for size in shape_of(found[0])[1:])
+        raise ValueError(
+            f"family {self.name}: the network has {listed(outputs)}, so {sizes} classes, and the alphabet has "
+            f"{classes} characters, with the blank {wanted} classes; give the card the alphabet of this network"
+        )
+
+
+def _probabilities(values: Array, picked: Array, xp: Any) -> Array:
+    """Return the probabilities of picked values, (N, T, 1), of all values (N, T, C) of each place."""
+    given = (values.min() >= -1e-3) & (abs(values.sum(axis=2) - 1).max() < 0.05)
+    if xp is np and given:
+        return picked
+    peak = values.max(axis=2, keepdims=True)
+    soft = xp.exp(picked - peak) / xp.exp(values - peak).sum(axis=2, keepdims=True)
+    return xp.where(given, picked, soft)
+
+
+FAMILIES = (TextFamily("ctc", repeats=True), TextFamily("slots", repeats=False))
+"""`ctc`: a CTC head, as of PP-OCR and CRNN; `slots`: a fixed number of characters, as of fast-plate-ocr."""

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The budget of calls, which the processes of a run share through a file."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from streamkit.core.logs import LogOnce
+from streamkit.core.units import Rate
+
+logger = logging.getLogger(__name__)
+
+
+class CallBudget:
+    """At most so many calls in any period, over all processes and threads that use the same file.
+
+    The file keeps the times of the calls, so that a restart does not renew the budget. If it cannot be written, each
+    process has a budget of its own, and a warning is logged.
+
+    Args:
+        rate: the budget; None for no limit, without a file.
+        path: the file; its folder is created if needed.
+    """
+
+    def __init__(self, rate: Rate | None, path: Path) -> None:
+        self._rate, self._path = rate, path
+        self._warn = LogOnce(logger.warning)
+        self._own: list[float] = []  # of this process, if the file cannot be used
+
+    def take(self) -> bool:
+        """Count a call, if the budget has room for one."""
+        if self._rate is None:
+            return True
+        try:
+            return self._take_from_file(self._rate)
+        except OSError as error:
+            self._warn(f"{self._path}: {error.strerror or error}; the budget of calls holds for this process only")
+            made, self._own = _counted(self._own, self._rate)
+            return made
+
+    def _take_from_file(self, rate: Rate) -> bool:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._path, "a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # of this handle: other threads wait as well
+            file.seek(0)
+            times: list[float] = []
+            with suppress(ValueError, TypeError):  # an empty file, or a torn one
+                times = sorted(map(float, json.loads(file.read())))
+            made, times = _counted(times, rate)
+            if made:
+                file.seek(0)
+                file.truncate()
+                json.dump(times, file)
+        return made
+
+
+def _counted(times: list[float], rate: Rate) -> tuple[bool, list[float]]:
+    """Whether there is room for a call now, and the times of the calls with it, in seconds since 1970."""
+    now_s = time.time()
+    times = [one for one in times if now_s - rate.period_s < one <= now_s]  # none in the future: the clock was set back
+    if len(times) >= rate.count:
+        return False, times
+    return True, [*times, now_s]

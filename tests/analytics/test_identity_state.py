@@ -1,0 +1,121 @@
+"""A gallery that is stored and restored is the same, on the clock of the new run."""
+
+import time
+
+import numpy as np
+import pytest
+from support.messages import collect
+
+from streamkit.analytics.identity_gallery import CameraStay, IdentityEntry, IdentityGallery, unit
+from streamkit.analytics.identity_matcher import IdentityMatcher, MatchOptions, Sighting
+from streamkit.analytics.identity_state import as_state, restore
+from streamkit.analytics.per_source_steps import Labels
+
+OPTIONS = MatchOptions(0.8, 0.0, 2.0, 10.0, {}, 2.0, 60.0, 3600.0, 100)
+
+
+def matcher():
+    return IdentityMatcher(OPTIONS, lambda gain: np.where(gain.max(axis=1) > 0, gain.argmax(axis=1), -1))
+
+
+def sighting(labels, now_s, looks, source="a"):
+    n = len(looks)
+    return Sighting(
+        [source], np.zeros(1, np.int64), np.array([now_s]), np.zeros(1, bool), np.zeros(n, np.int64), np.arange(n),
+        labels.__getitem__, np.full(n, labels.number("person")), np.full((n, 2), np.nan),
+        np.eye(4, dtype=np.float32)[looks],
+    )  # fmt: skip
+
+
+def step(one, labels, now_s, looks, source="a"):
+    """Two frames: tracks wait a little for others that are to be matched."""
+    one.step(sighting(labels, now_s - 0.1, looks, source))
+    return one.step(sighting(labels, now_s, looks, source))
+
+
+def test_only_changes_are_stored_and_the_gallery_comes_back():
+    labels, first = Labels(), matcher()
+    step(first, labels, 10.0, [0, 1])
+    stored = as_state(first, labels)
+    assert sorted(stored) == ["1", "2", "clock"]
+    assert sorted(as_state(first, labels)) == ["clock"]
+    step(first, labels, 10.5, [0])
+    stored |= as_state(first, labels)
+    again, names = matcher(), Labels()
+    names.number("car")  # numbers of classes may differ
+    restore(again, {key: value for key, value in stored.items() if value is not None}, names)
+    assert len(again.gallery) == 2
+    done = step(again, names, 0.0, [1, 2, 0])
+    assert done.identity.tolist() == [2, 3, 1]
+    assert again.gallery["seen_s"][:3].tolist() == [0.0] * 3
+
+
+def test_times_go_on_with_the_new_clock():
+    labels, first = Labels(), matcher()
+    step(first, labels, 100.0, [0])
+    step(first, labels, 107.0, [1], "b")
+    stored = {key: value for key, value in as_state(first, labels).items() if value is not None}
+    again = matcher()
+    restore(again, stored, labels)
+    step(again, labels, 3.0, [2])
+    seen_s = dict(zip((1, 2), again.gallery["seen_s"][:2].tolist(), strict=True))
+    assert seen_s == {1: pytest.approx(-4.0, abs=0.5), 2: pytest.approx(3.0, abs=0.5)}
+
+    live = matcher()
+    wall_s = time.time()
+    step(live, labels, wall_s - 2.0, [0])
+    stored = {key: value for key, value in as_state(live, labels).items() if value is not None}
+    again = matcher()
+    restore(again, stored, labels)
+    step(again, labels, wall_s + 30.0, [2])
+    assert again.gallery["seen_s"][0] == pytest.approx(wall_s - 2.0)
+
+
+def test_removed_identities_are_removed_and_broken_ones_left_out():
+    labels, first = Labels(), matcher()
+    step(first, labels, 0.0, [0])
+    as_state(first, labels)
+    first.end(0)
+    first.gallery.remove(0)
+    assert as_state(first, labels)["1"] is None
+    logged = collect()
+    again = matcher()
+    restore(again, {"7": b"rubbish", "8": b'{"number": 8}\nxx'}, labels)
+    assert len(again.gallery) == 0
+    assert logged == ["2 stored identities cannot be read; they are left out"]
+
+
+# ----------------------------------------------------------------------------------------------------------- gallery
+
+
+def added(gallery, number, vector, seen_s=0.0):
+    row = gallery.add(
+        IdentityEntry(number, "person", [CameraStay("a", seen_s, seen_s)]), 0, np.asarray(vector, np.float32)
+    )
+    gallery.fit(0, 2)
+    gallery.see(np.array([row]), np.array([0]), np.array([seen_s]), np.full((1, 2), np.nan))
+    return row
+
+
+def test_an_identity_is_the_mean_of_its_views():
+    gallery = IdentityGallery()
+    row = added(gallery, 1, [1, 0, 0])
+    gallery.learn(np.array([row]), np.array([[0, 1, 0]], np.float32))
+    np.testing.assert_allclose(gallery.vectors[row], [0.5**0.5, 0.5**0.5, 0], atol=1e-6)
+    other = added(gallery, 2, [0, 0, 1], 5.0)
+    gallery.merge(row, other)
+    assert len(gallery) == 1
+    np.testing.assert_allclose(gallery.vectors[row], unit(np.array([2**0.5, 2**0.5, 1.0])), atol=0.1)
+    assert gallery["seen_s"][row] == 5.0
+    assert [stay.from_s for stay in gallery.identities[row].path] == [0.0, 5.0]
+    assert gallery.take_removed() == [2]
+
+
+def test_free_rows_are_like_nobody_and_are_used_again():
+    gallery = IdentityGallery()
+    rows = [added(gallery, n, np.eye(4)[n - 1], float(n)) for n in (1, 2, 3)]
+    gallery.remove(rows[1])
+    assert gallery.similarity(np.eye(4, dtype=np.float32)[1:2])[:, 0].tolist() == [0, 0, 0]
+    assert gallery.oldest(2) == [rows[0], rows[2]]
+    assert gallery.unseen(10.0, 8.0) == [rows[0]]
+    assert added(gallery, 4, np.eye(4)[3]) == rows[1]

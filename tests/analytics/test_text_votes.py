@@ -1,0 +1,65 @@
+"""Votes over readings: by character, weighted, with missing characters."""
+
+import math
+
+import pytest
+
+from streamkit.analytics.text_votes import TextVotes
+
+
+def result(*readings):
+    votes = TextVotes()
+    for text, score, weight in readings:
+        votes.add(text, [score] * len(text), weight)
+    return votes.result()
+
+
+def test_one_reading_is_the_result():
+    vote = result(("AB12", 0.9, 3.0))
+    assert (vote.text, vote.agreeing) == ("AB12", 1)
+    assert vote.scores == pytest.approx((0.9,) * 4)
+    assert vote.score == pytest.approx(0.9)
+
+
+def test_each_character_is_voted_for():
+    assert result(("XB12", 0.9, 1.0), ("AB1Z", 0.9, 1.0), ("AC12", 0.9, 1.0)).text == "AB12"
+
+
+def test_votes_are_weighted_by_score_and_view():
+    assert result(("AB12", 0.9, 1.0), ("XB12", 0.3, 1.0), ("XB12", 0.3, 1.0)).text == "AB12"
+    assert result(("AB12", 0.9, 1.0), ("XB12", 0.9, 5.0), ("AB12", 0.9, 1.0)).text == "XB12"
+
+
+def test_two_weak_votes_are_less_than_a_strong_one_but_several_add_up():
+    assert result(("A", 0.99, 1.0), ("B", 0.7, 1.0), ("B", 0.7, 1.0)).text == "A"
+    assert result(("A", 0.99, 1.0), *[("B", 0.7, 1.0)] * 4).text == "B"
+
+
+def test_missing_and_additional_characters_do_not_shift_the_others():
+    assert result(("AB1234", 0.8, 1.0), ("AB134", 0.9, 1.0), ("AB1234", 0.8, 1.0)).text == "AB1234"
+    assert result(("AB134", 0.9, 1.0), ("AB1234", 0.8, 1.0), ("AB1234", 0.8, 1.0)).text == "AB1234"
+    assert result(("AB1234", 0.9, 1.0), ("AB12X34", 0.5, 1.0)).text == "AB1234"
+    assert result(("AB12334", 0.9, 1.0), ("AB1234", 0.8, 1.0), ("AB1234", 0.8, 1.0)).text == "AB1234"
+
+
+def test_the_score_is_that_of_the_least_certain_character():
+    vote = result(("AB12", 0.8, 1.0), ("AB17", 0.4, 1.0))
+    assert vote.text == "AB12"
+    against, pro = math.log(1 - 0.4), math.log(1 - 0.8)
+    assert vote.scores == pytest.approx((0.6, 0.6, 0.6, 0.8 * pro / (pro + against)))
+    assert vote.score == pytest.approx(0.6)
+    assert vote.agreeing == 1
+
+
+def test_nothing_read():
+    assert TextVotes().result() == ("", (), 0)
+    assert TextVotes().result().score == 0.0
+
+
+def test_weak_readings_go_first():
+    votes = TextVotes()
+    votes.add("AB12", [0.9] * 4, 10.0)
+    for _ in range(40):
+        votes.add("XXXX", [0.1] * 4, 1.0)
+    assert len(votes) == 32
+    assert votes.result().text == "AB12"

@@ -1,0 +1,140 @@
+"""Two drawn films of one street: who is who in both, with a real decoder, tracker and embedding network."""
+
+import json
+
+import numpy as np
+import pytest
+from support import mot
+from support.example_runs import ROOT, folder_fixture, records  # noqa: F401  a fixture
+
+from samples.score import ignored
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Device
+from streamkit.runtime.pipeline import PipelineRun
+
+CAMERAS = ("north", "south")
+LABELS = ("person", "car")
+YAML = """
+device: cpu
+sources: {north: samples/crossing-north.mp4, south: samples/crossing-south.mp4}
+stages:
+  detections: {path: "boxes-{source}.jsonl"}
+  track: {}
+  look: {stage: embed, model: stripes, of: detections, every: 200ms, min_size: 10}
+  place: {stage: identify, from: look, left_after: 5s, planes: PLANES}
+  look_only: {stage: identify, from: look}
+  with_planes: {stage: jsonl, from: place, path: "planes-{source}.jsonl"}
+  without: {stage: jsonl, from: look_only, path: "look-{source}.jsonl"}
+"""
+
+
+def truth(camera):
+    """The truth of a camera, of the classes that are identified."""
+    made = mot.truth_of(ROOT / "samples" / f"crossing-{camera}.truth.jsonl")
+    return [{**one, "objects": [item for item in one["objects"] if item["label"] in LABELS]} for one in made]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """The records of one run: with planes, and by appearance alone."""
+    return run_on("cpu", tmp_path_factory.mktemp("identify"))
+
+
+def run_on(device, folder):
+    """The records of a run on a device, by how objects were identified and by camera."""
+    (folder / "samples").symlink_to(ROOT / "samples")
+    for camera in CAMERAS:  # the boxes of what can be seen, without the ids
+        lines = [
+            {**one, "objects": [{k: item[k] for k in ("box", "label", "class_id")} for item in one["objects"]
+                                if not ignored(item)]}
+            for one in truth(camera)
+        ]  # fmt: skip
+        (folder / f"boxes-{camera}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        planes = ", ".join(f"{camera}: {{file: samples/crossing-{camera}.ground.txt}}" for camera in CAMERAS)
+        text = YAML.replace("PLANES", f"{{{planes}}}").replace("device: cpu", f"device: {device}")
+        run = PipelineRun(build(read_text(text, folder=folder)), Device(device))
+        assert run.run() == 0
+        return {kind: {one: records(folder / f"{kind}-{one}.jsonl") for one in CAMERAS} for kind in ("planes", "look")}
+
+
+def cross_camera_idf1(found):
+    """TrackEval's IDF1 of both films as one sequence, in which ids are those of all cameras."""
+    pairs = []
+    for camera in CAMERAS:
+        boxes = []
+        for one in found[camera]:
+            mine = [item for item in one["objects"] if "identity" in item]
+            ids = np.array([item["identity"] for item in mine], np.int64)
+            boxes.append((ids, np.array([item["box"] for item in mine], float).reshape(-1, 4)))
+        pairs.append(mot.counted(truth(camera), boxes))
+    sides = [[one for pair in pairs for one in pair[side]] for side in (0, 1)]
+    return mot.scores(*sides)["IDF1"]
+
+
+@pytest.mark.parametrize(("kind", "least"), [("planes", 0.93), ("look", 0.85)])
+def test_who_is_who_on_both_cameras(results, kind, least):
+    assert cross_camera_idf1(results[kind]) >= least
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same(results, tmp_path):
+    found = run_on("cuda", tmp_path)
+    for kind in ("planes", "look"):
+        assert cross_camera_idf1(found[kind]) == pytest.approx(cross_camera_idf1(results[kind]), abs=0.03)
+
+
+def test_the_score_needs_one_number_for_both_cameras(results):
+    """Numbers of each camera's own, however good, are not enough."""
+    apart = {
+        camera: [
+            {**one, "objects": [{**o, "identity": o["identity"] + 1000 * n} for o in one["objects"] if "identity" in o]}
+            for one in results["planes"][camera]
+        ]
+        for n, camera in enumerate(CAMERAS)
+    }
+    assert cross_camera_idf1(apart) < 0.8
+
+
+def test_no_two_objects_of_a_frame_have_one_identity(results):
+    for kind in ("planes", "look"):
+        for one in (record for camera in CAMERAS for record in results[kind][camera]):
+            ids = [item["identity"] for item in one["objects"] if "identity" in item]
+            assert len(set(ids)) == len(ids)
+
+
+def test_the_events_tell_paths(results):
+    events = [e for camera in CAMERAS for one in results["planes"][camera] for e in one["events"]]
+    seen = [event["data"] for event in events if event["kind"] == "seen"]
+    assert any(data.get("new") for data in seen)
+    assert {data["before"] for data in seen if "before" in data} == set(CAMERAS)
+    paths = [[stay["source"] for stay in event["data"]["path"]] for event in events if event["kind"] == "left"]
+    assert any(set(path) == set(CAMERAS) for path in paths)
+
+
+def test_the_shipped_truth_is_that_of_two_views_of_one_scene():
+    from samples.draw_street import truth as drawn
+    from samples.scene import views
+
+    frames = range(0, 200, 90)
+    ids = []
+    for camera, scene in views(7).items():
+        shipped = mot.truth_of(ROOT / "samples" / f"crossing-{camera}.truth.jsonl")
+        assert len(shipped) == scene.frames
+        assert [shipped[i] for i in frames] == drawn(scene, frames)
+        ids.append({item["id"] for one in shipped for item in one["objects"]})
+    assert len(ids[0] & ids[1]) >= 10, "many are in both"
+
+
+def test_the_homographies_are_those_of_the_cameras():
+    from samples.scene import views
+    from streamkit.analytics.geometry import read_homography
+
+    for camera, scene in views(7).items():
+        plane = read_homography(ROOT / "samples" / f"crossing-{camera}.ground.txt")
+        ground = np.array([actor.ground[0] for actor in scene.actors])
+        before = [scene.camera.depth(*point) > 3 for point in ground]
+        places = np.array([scene.camera.project(*point)[:2] for point in ground[before]])
+        np.testing.assert_allclose(plane.metres(places), ground[before], atol=1e-3)

@@ -1,0 +1,109 @@
+"""Families that read text: greedy decoding, where the classes are, logits or probabilities, and what does not fit."""
+
+import numpy as np
+import pytest
+
+from streamkit.models.families import family
+
+ABC = ("a", "b", "c")
+
+
+def hot(*classes, count=4, sure=0.9):
+    """Probabilities (1, T, count) with one likely class at each place."""
+    made = np.full((1, len(classes), count), (1 - sure) / (count - 1), np.float32)
+    made[0, np.arange(len(classes)), list(classes)] = sure
+    return made
+
+
+def read(name, output, blank=0, alphabet=ABC, allowed=None):
+    reads = family(name)
+    best = reads.best({"y": output}, len(alphabet), blank, allowed)
+    assert best.shape[2] == 2
+    return [("".join(text), scores) for text, scores in (reads.decode(one, alphabet, blank) for one in best)]
+
+
+def test_ctc_joins_equal_neighbours_and_drops_the_blank():
+    ((text, scores),) = read("ctc", hot(0, 1, 1, 0, 1, 2, 2, 3, 0))
+    assert text == "aabc"
+    assert scores == pytest.approx((0.9,) * 4)
+
+
+def test_slots_keep_equal_neighbours_and_drop_the_padding():
+    ((text, _),) = read("slots", hot(0, 0, 1, 2, 3, 3), blank=-1)
+    assert text == "aabc"
+    ((flat, _),) = read("slots", hot(0, 0, 1, 2, 3, 3).reshape(1, -1), blank=3)
+    assert flat == "aabc"
+
+
+@pytest.mark.parametrize("blank", [0, 2, 3, -1])
+def test_the_blank_may_be_any_class(blank):
+    order = [1, 2, 3]
+    place = blank % 4
+    classes = [i for i in range(4) if i != place]
+    output = hot(*[classes[i - 1] for i in order], place)
+    assert read("ctc", output, blank)[0][0] == "abc"
+
+
+def test_logits_and_probabilities_have_the_same_scores():
+    output = hot(0, 1, 2, sure=0.7)
+    logits = np.log(output) + 3.5
+    for one in (output, logits, output.astype(np.float16)):
+        ((text, scores),) = read("ctc", one)
+        assert text == "ab"
+        assert scores == pytest.approx((0.7, 0.7), abs=2e-3)
+
+
+def test_the_classes_may_be_before_the_places():
+    output = np.concatenate([hot(0, 1, 2, 3, 0, 0), hot(3, 3, 0, 3, 0, 1)])
+    assert [text for text, _ in read("ctc", output.transpose(0, 2, 1))] == ["abc", "cca"]
+
+
+def test_a_character_that_is_not_allowed_leaves_the_next_best():
+    output = hot(1, 0, 2)
+    output[0, 0] = [0.05, 0.6, 0.1, 0.25]
+    ((text, scores),) = read("ctc", output, allowed=[1, 2])
+    assert text == "cb"
+    assert scores[0] == pytest.approx(0.25)
+
+
+def test_the_score_is_the_mean_of_the_characters():
+    from streamkit.models.families.text import Reading
+
+    assert Reading(("a", "b"), (0.5, 0.9)).score == pytest.approx(0.7)
+    assert Reading((), ()).score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "told"),
+    [
+        (
+            "ctc",
+            {"y": ["N", 40, 38]},
+            r"so 40 or 38 classes, and the alphabet has 3 characters, with the blank 4 classes",
+        ),
+        ("ctc", {"y": ["N", 4]}, r"reads one output \(N, T, C\)"),
+        ("slots", {"y": ["N", 9]}, r"so 9 classes, and the alphabet has 3 characters"),
+    ],
+)
+def test_an_alphabet_that_does_not_fit_is_refused(name, shapes, told):
+    with pytest.raises(ValueError, match=told):
+        family(name).check(shapes, 3)
+
+
+def test_other_outputs_are_passed_over_and_open_sizes_fit():
+    family("slots").check({"region": ["N", 66], "plate": ["N", 9, 4]}, 3)
+    family("ctc").check({"y": ["N", "T", "C"]}, 3)
+    family("ctc").check({"y": ["N", 4, 40]}, 3)
+
+
+@pytest.mark.gpu
+def test_the_device_finds_the_same():
+    import cupy
+
+    rng = np.random.default_rng(2)
+    for name in ("ctc", "slots"):
+        output = rng.normal(0, 3, (5, 20, 4)).astype(np.float32)
+        expected = family(name).best({"y": output}, 3, 0, [0, 2])
+        found = family(name).best({"y": cupy.asarray(output)}, 3, 0, [0, 2]).get()
+        assert np.array_equal(found[..., 0], expected[..., 0])
+        np.testing.assert_allclose(found[..., 1], expected[..., 1], atol=1e-6)

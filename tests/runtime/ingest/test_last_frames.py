@@ -1,0 +1,54 @@
+"""The last frames of a file: held back only where something waits for them, and never lost."""
+
+import pytest
+
+from streamkit.runtime.execution.channel import Aborted
+from streamkit.runtime.ingest.last_frames import LastFrames
+from streamkit.testing.kit import frames
+
+
+def follow(n, wait=True):
+    """Pass n frames on; what happens, in order: the index of each frame that leaves, and the wait."""
+    seen = []
+    last = LastFrames(lambda frame: seen.append(frame.index), (lambda: seen.append("wait")) if wait else None)
+    given = frames(n)
+    for frame in given:
+        last.put(frame)
+    return last, seen, given
+
+
+def test_nothing_is_held_if_nothing_is_waited_for():
+    last, seen, given = follow(3, wait=False)
+    assert (seen, len(last)) == ([0, 1, 2], 0)
+    last.finish()
+    assert seen == [0, 1, 2]
+    assert not any(frame._state.closing for frame in given)
+
+
+@pytest.mark.parametrize(
+    ("n", "before", "after", "closing"),
+    [(0, [], [], []), (1, [], [0], [0]), (2, [], [0, "wait", 1], [0]), (4, [0, 1], [0, 1, 2, "wait", 3], [2])],
+)
+def test_the_last_frame_waits_and_the_one_before_it_is_marked(n, before, after, closing):
+    last, seen, given = follow(n)
+    assert (seen, len(last)) == (before, min(n, 2))
+    last.finish()
+    assert (seen, len(last)) == (after, 0)
+    assert [frame.index for frame in given if frame._state.closing] == closing
+
+
+def test_frames_are_released_without_a_wait_if_more_will_follow():
+    last, seen, given = follow(4)
+    last.release()
+    assert (seen, len(last)) == ([0, 1, 2, 3], 0)
+    assert not any(frame._state.closing for frame in given)
+
+
+def test_a_run_that_is_aborted_ends_the_source():
+    def put(frame):
+        raise Aborted
+
+    last = LastFrames(put, lambda: None)
+    last.put(frames(1)[0])
+    with pytest.raises(Aborted):
+        last.finish()

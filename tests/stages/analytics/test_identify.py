@@ -1,0 +1,424 @@
+"""Identities over cameras: by appearance, time and place on the ground; events, forgetting, errors and cost."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from support.configs import problems as problems_of
+from support.messages import collect
+
+from streamkit.analytics.identity_gallery import IdentityEntry, unit
+from streamkit.core.data import Batch, Detections, Frame
+from streamkit.core.sentences import sentence
+from streamkit.stages.analytics.identify import Identify
+from streamkit.testing.kit import detections, frames, run_stage
+
+RNG = np.random.default_rng(3)
+LOOKS = np.linalg.qr(RNG.normal(size=(16, 16)))[0].astype(np.float32)
+"""Vectors of length 1 whose cosines are 0."""
+PLANE = {"points": ((0, 0), (640, 0), (640, 360), (0, 360)), "ground": ((0, 0), (64, 0), (64, 36), (0, 36))}
+"""A camera that looks straight down; 10 pixels are a metre."""
+
+
+def seen(source, objects, start_s=0.0, seconds=2.0, step_s=0.1, label="person"):
+    """Frames of a camera on which objects stand still: {track: (look, x, y)}; a look is a number or a vector."""
+    given = frames(round(seconds / step_s), source, step_s=step_s)
+    for frame in given:
+        frame.pts_s += start_s
+        boxes = [[x - 5, y - 30, x + 5, y] for _, x, y in objects.values()]
+        looks = [LOOKS[look] if isinstance(look, int) else look for look, _, _ in objects.values()]
+        frame.tables = {
+            "detect": detections(
+                boxes, track_id=list(objects), label=[label] * len(boxes), labels=("person", "car"),
+                embedding=np.array(looks, np.float32).reshape(-1, 16),
+            )
+        }  # fmt: skip
+    return given
+
+
+def merged(*cameras):
+    """The frames of several cameras in order of their time, with consecutive numbers for each camera."""
+    given = sorted((frame for one in cameras for frame in one), key=lambda frame: frame.pts_s)
+    counts = {}
+    for frame in given:
+        frame.index = counts[frame.source] = counts.get(frame.source, -1) + 1
+    return given
+
+
+def identities(done):
+    """The last identity of each track by source and track, of all that it had."""
+    return {
+        (frame.source, int(track)): int(one)
+        for frame in done
+        for track, one in zip(frame.detections.track_id, frame.detections.extra["identity"], strict=True)
+        if one >= 0
+    }
+
+
+def events(done, kind):
+    return [(e.source, e.track_id, e.data) for frame in done for e in frame.events if e.kind == kind]
+
+
+def mixed(one, other, share):
+    """A vector between two looks."""
+    vector = (1 - share) * LOOKS[one] + share * LOOKS[other]
+    return vector / np.linalg.norm(vector)
+
+
+# -------------------------------------------------------------------------------------------------------- appearance
+
+
+def test_one_look_is_one_identity_on_all_cameras():
+    given = merged(seen("a", {1: (0, 100, 100), 2: (1, 300, 100)}), seen("b", {1: (1, 50, 50), 7: (0, 90, 90)}))
+    found = identities(run_stage(Identify(), given, batch=2))
+    assert found["a", 1] == found["b", 7]
+    assert found["a", 2] == found["b", 1]
+    assert sorted(set(found.values())) == [1, 2]
+
+
+def test_two_tracks_of_a_camera_never_share_an_identity():
+    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50), 2: (0, 90, 90)}))
+    done = run_stage(Identify(), given, batch=2)
+    for frame in done:
+        mine = [one for one in frame.detections.extra["identity"].tolist() if one >= 0]
+        assert len(set(mine)) == len(mine)
+    assert len(set(identities(done).values())) == 2
+
+
+def test_a_lost_track_that_comes_back_beside_its_successor_loses_the_identity():
+    first = seen("a", {1: (0, 100, 100)}, seconds=9.0)
+    second = seen("a", {2: (0, 100, 100)}, 9.0, seconds=1.0)
+    both = seen("a", {1: (0, 100, 100), 2: (0, 200, 100)}, 10.0, seconds=4.0)
+    done = run_stage(Identify(), merged(first, second, both), batch=1)
+    assert {int(one) for frame in done[95:100] for one in frame.detections.extra["identity"]} == {1}
+    found = identities(done)
+    assert found == {("a", 1): 1, ("a", 2): 2}
+    for frame in done:
+        mine = [one for one in frame.detections.extra["identity"].tolist() if one >= 0]
+        assert len(set(mine)) == len(mine)
+
+
+def test_who_comes_back_gets_the_same_number():
+    given = merged(seen("a", {1: (0, 100, 100)}), seen("a", {5: (0, 200, 100)}, 30.0))
+    assert identities(run_stage(Identify(), given)) == {("a", 1): 1, ("a", 5): 1}
+
+
+def test_classes_are_not_mixed():
+    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50)}, label="car"))
+    assert len(set(identities(run_stage(Identify(), given)).values())) == 2
+    only = run_stage(Identify(labels=("person",)), given)
+    assert identities(only) == {("a", 1): 1}
+
+
+@pytest.mark.parametrize(("share", "same"), [(0.3, True), (0.45, False)])
+def test_the_threshold_decides(share, same):
+    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (mixed(0, 1, share), 50, 50)}))
+    found = identities(run_stage(Identify(min_similarity=0.9), given, batch=2))
+    assert (found["a", 1] == found["b", 1]) is same
+
+
+def test_a_better_match_that_comes_later_wins():
+    given = merged(
+        seen("a", {1: (0, 100, 100)}, seconds=4.0),
+        seen("b", {1: (mixed(0, 1, 0.4), 50, 50)}, seconds=4.0),
+        seen("c", {1: (mixed(0, 1, 0.45), 50, 50)}, 1.0, seconds=3.0),
+        seen("a", {1: (0, 100, 100), 2: (mixed(0, 1, 0.42), 50, 50)}, 4.0, seconds=2.0),
+        seen("b", {1: (mixed(0, 1, 0.4), 50, 50)}, 4.0, seconds=2.0),
+    )
+    found = identities(run_stage(Identify(), given, batch=1))
+    assert found["a", 2] == found["b", 1] != found["a", 1]
+
+
+def test_two_numbers_of_one_object_are_merged_when_it_is_seen_better():
+    worse = seen("b", {1: (1, 50, 50)}, seconds=0.5)
+    better = seen("b", {1: (0, 50, 50)}, 0.5, seconds=4.0)
+    stage = Identify()
+    done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, seconds=4.5), worse, better), batch=2)
+    early = identities([frame for frame in done if frame.pts_s < 0.7])
+    assert early == {("a", 1): 1, ("b", 1): 2}
+    assert identities(done) == {("a", 1): 1, ("b", 1): 1}
+    assert stage.context.counters.values["identities: merged"] == 1
+
+
+def test_an_object_without_a_vector_has_no_identity():
+    given = merged(seen("a", {1: (np.full(16, np.nan), 100, 100), 2: (0, 200, 100)}))
+    assert identities(run_stage(Identify(), given)) == {("a", 2): 1}
+
+
+# --------------------------------------------------------------------------------------------------- time and place
+
+
+def test_nobody_is_faster_than_the_travel_time():
+    travel = {"a": {"b": 10.0}}
+    soon = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50)}, 5.0))
+    late = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50)}, 15.0))
+    back = merged(seen("b", {1: (0, 100, 100)}), seen("a", {1: (0, 50, 50)}, 5.0))
+    assert len(set(identities(run_stage(Identify(travel=travel), soon)).values())) == 2
+    assert len(set(identities(run_stage(Identify(travel=travel), late)).values())) == 1
+    assert len(set(identities(run_stage(Identify(travel=travel), back)).values())) == 2
+
+
+def test_the_place_on_the_ground_tells_twins_apart():
+    planes = {"a": PLANE, "b": PLANE}
+    given = merged(
+        seen("a", {1: (0, 100, 100), 2: (0, 300, 100)}), seen("b", {8: (0, 305, 95), 9: (0, 95, 105)})
+    )  # fmt: skip
+    found = identities(run_stage(Identify(planes=planes), given, batch=2))
+    assert found["a", 1] == found["b", 9]
+    assert found["a", 2] == found["b", 8]
+    assert found["a", 1] != found["a", 2]
+
+
+def test_objects_at_different_places_are_two_however_alike():
+    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 400, 100)}))
+    assert len(set(identities(run_stage(Identify(planes={"a": PLANE, "b": PLANE}), given, batch=2)).values())) == 2
+    assert len(set(identities(run_stage(Identify(planes={"a": PLANE}), given, batch=2)).values())) == 1
+    later = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 600, 100)}, 3.0))
+    slow, fast = (Identify(planes={"a": PLANE, "b": PLANE}, max_speed_kmh=one) for one in (30.0, 200.0))
+    assert len(set(identities(run_stage(slow, later)).values())) == 2
+    assert len(set(identities(run_stage(fast, later)).values())) == 1
+
+
+def test_at_one_place_a_worse_look_is_enough():
+    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (mixed(0, 1, 0.45), 105, 100)}))
+    assert len(set(identities(run_stage(Identify(min_similarity=0.9), given, batch=2)).values())) == 2
+    planes = {"a": PLANE, "b": PLANE}
+    assert len(set(identities(run_stage(Identify(min_similarity=0.9, planes=planes), given, batch=2)).values())) == 1
+
+
+def test_cameras_that_are_not_in_step_are_compared_at_the_same_time():
+    """One camera is a second behind; a car of 20 m/s is 20 m away by then."""
+
+    def driving(source, late_s):
+        given = seen(source, {1: (0, 0, 100)}, seconds=3.0)
+        for frame in given:
+            x = 10 * 20 * frame.pts_s
+            frame.detections = frame.detections.with_columns(xyxy=np.array([[x - 5, 70, x + 5, 100]], np.float32))
+        return [(frame.pts_s + late_s, frame) for frame in given]
+
+    given = [f for _, f in sorted([*driving("a", 0.0), *driving("b", 1.0)], key=lambda one: one[0])]
+    done = run_stage(Identify(planes={"a": PLANE, "b": PLANE}, min_similarity=1.0), given, batch=1)
+    found = identities(done)
+    assert found["a", 1] == found["b", 1]
+
+
+def test_a_file_with_a_homography_is_a_plane(tmp_path):
+    path = tmp_path / "b.txt"
+    path.write_text("0.1 0 0\n0 0.1 0\n0 0 1\n")
+    given = merged(seen("a", {1: (0, 100, 100), 2: (0, 300, 100)}), seen("b", {8: (0, 305, 95)}))
+    found = identities(run_stage(Identify(planes={"a": PLANE, "b": {"file": str(path)}}), given, batch=2))
+    assert found["a", 2] == found["b", 8]
+
+
+# ------------------------------------------------------------------------------------------------------------ events
+
+
+def test_seen_and_left_tell_the_path():
+    given = merged(
+        seen("gate", {1: (0, 100, 100)}, seconds=4.0), seen("yard", {3: (0, 50, 50)}, 10.0, seconds=5.0),
+        seen("yard", {}, 15.0, seconds=10.0),
+    )  # fmt: skip
+    done = run_stage(Identify(left_after=7.0), given)
+    first, second = events(done, "seen")
+    assert first == ("gate", 1, {"identity": 1, "label": "person", "new": True})
+    assert second[:2] == ("yard", 3)
+    assert second[2] == {"identity": 1, "label": "person", "before": "gate", "away_s": pytest.approx(6.1)}
+    ((source, track, data),) = events(done, "left")
+    assert (source, track) == ("yard", None)
+    assert data["path"] == [
+        {"source": "gate", "from_s": 0.0, "to_s": pytest.approx(3.9)},
+        {"source": "yard", "from_s": 10.0, "to_s": pytest.approx(14.9)},
+    ]
+    assert data["stayed_s"] == pytest.approx(14.9)
+    told = [sentence(event) for frame in done for event in frame.events]
+    assert told == [
+        "Person 1 was seen for the first time, at gate.",
+        "Person 1 was seen at yard, 6.1 s after gate.",
+        "Person 1 left after 15 s: gate for 3.9 s, then yard for 4.9 s.",
+    ]
+
+
+def test_a_glimpse_is_no_event():
+    given = merged(seen("a", {1: (0, 100, 100)}, seconds=0.8), seen("a", {}, 0.8, seconds=10.0))
+    done = run_stage(Identify(left_after=5.0), given)
+    assert identities(done) == {("a", 1): 1}
+    assert [event for frame in done for event in frame.events] == []
+
+
+def test_who_has_left_and_comes_back_is_not_new():
+    given = merged(
+        seen("a", {1: (0, 100, 100)}), seen("a", {}, 2.0, seconds=10.0), seen("a", {2: (0, 100, 100)}, 12.0)
+    )  # fmt: skip
+    done = run_stage(Identify(left_after=5.0), given)
+    assert [data.get("new") for _, _, data in events(done, "seen")] == [True, None]
+    assert events(done, "seen")[1][2]["before"] == "a"
+
+
+# -------------------------------------------------------------------------------------------------------- forgetting
+
+
+def counts_of(stage, given, **options):
+    done = run_stage(stage, given, **options)
+    return identities(done), dict(stage.context.counters.values)
+
+
+def test_an_identity_is_forgotten_after_a_time():
+    given = merged(
+        seen("a", {1: (0, 100, 100)}), seen("a", {}, 5.0, seconds=20.0, step_s=1.0), seen("a", {2: (0, 100, 100)}, 30.0)
+    )
+    found, counted = counts_of(Identify(forget=10.0, left_after=5.0), given)
+    assert found == {("a", 1): 1, ("a", 2): 2}
+    assert counted["identities: forgotten, unseen"] == 1
+    assert counted["identities: new"] == 2
+
+
+def test_beyond_the_limit_the_oldest_is_forgotten():
+    given = merged(*(seen("a", {n: (n, 100, 100)}, 10.0 * n) for n in range(4)), seen("a", {9: (0, 100, 100)}, 50.0),
+                   seen("a", {10: (3, 100, 100)}, 60.0))  # fmt: skip
+    found, counted = counts_of(Identify(max_identities=3), given)
+    assert found["a", 9] == 5
+    assert found["a", 10] == found["a", 3]
+    assert counted["identities: forgotten, limit"] == 2
+
+
+# ---------------------------------------------------------------------------------------------- sources of their own
+
+
+def test_per_source_the_other_sources_change_nothing():
+    one = seen("a", {1: (0, 100, 100), 2: (1, 200, 100)})
+    other = seen("b", {1: (1, 100, 100), 2: (2, 200, 100)})
+    alone = identities(run_stage(Identify(per_source=True), one, batch=3))
+    found = identities(run_stage(Identify(per_source=True), merged(one, other), batch=5))
+    assert {key: value for key, value in found.items() if key[0] == "a"} == alone
+    assert {found["b", 1], found["b", 2]} == {1, 2}
+
+
+def test_per_source_nobody_leaves_on_the_frames_of_another_source():
+    one = merged(seen("a", {1: (0, 100, 100)}, seconds=3.0), seen("a", {}, 3.0, seconds=5.0))
+    other = seen("b", {1: (0, 100, 100)}, 8.1, seconds=9.0)
+    done = run_stage(Identify(per_source=True, left_after=4.0), [*one, *other], batch=1)
+    assert [source for source, _, _ in events(done, "left")] == ["a"]
+    cut = run_stage(Identify(per_source=True, left_after=4.0), [*one[:60], *other], batch=1)
+    assert events(cut, "left") == []
+
+
+def test_live_sources_and_files_have_no_common_time():
+    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 100, 100)}))
+    for frame in given:
+        frame.time_s = 1.7e9 + frame.pts_s if frame.source == "a" else None
+    logged = collect()
+    run_stage(Identify(), given)
+    assert any("they have no common time" in text for text in logged)
+
+
+def test_a_source_that_another_process_reads_begins_with_new_tracks():
+    given = merged(seen("a", {1: (0, 100, 100)}), seen("a", {1: (1, 100, 100)}, 2.1))
+    stage = Identify()
+    kept = stage.update
+
+    def restarted(step):
+        for frame in step.frames:  # as the process that died and its successor count
+            frame._state.ordinal = frame.index if frame.pts_s < 2 else frame.index - 20
+        return kept(step)
+
+    stage.update = restarted
+    done = run_stage(stage, given, batch=1)
+    assert {int(one) for frame in done for one in frame.detections.extra["identity"] if one >= 0} == {1, 2}
+
+
+# ------------------------------------------------------------------------------------------------------------ errors
+
+HEAD = "sources: {north: samples/street.mp4}\nstages:\n  detect: {model: demo}\n  track: {}\n"
+LOOK = "  look: {stage: embed, model: stripes, of: detect}\n"
+FOUR = "[[0, 0], [9, 0], [9, 9], [0, 9]]"
+
+
+@pytest.mark.parametrize(
+    ("stages", "told"),
+    [
+        ("  identify: {}", "identify reads embedding, which no earlier stage writes; put embed above it"),
+        (
+            LOOK + f"  identify: {{planes: {{north: {{points: [[0, 0], [9, 0], [9, 9]], ground: {FOUR}}}}}}}",
+            "identify.planes.north.points must be four points",
+        ),
+        (
+            LOOK + f"  identify: {{planes: {{north: {{points: {FOUR}}}}}}}",
+            "identify: planes.north needs points and ground, or file alone, got points",
+        ),
+        (
+            LOOK + f"  identify: {{planes: {{nort: {{points: {FOUR}, ground: {FOUR}}}}}}}",
+            "identify.planes.nort: there is no source 'nort'; did you mean 'north'?",
+        ),
+        (
+            LOOK + "  identify: {travel: {north: {south: 5s}}}",
+            "identify.travel.north.south: there is no source 'south'; did you mean 'north'?",
+        ),
+        (
+            LOOK + "  identify: {planes: {north: {file: none.txt}}}",
+            "identify: planes.north cannot read the file none.txt: No such file or directory",
+        ),
+        (
+            LOOK + "  identify: {planes: {north: {file: samples/street.truth.jsonl}}}",
+            "must hold three rows of three numbers",
+        ),
+        (LOOK + "  identify: {forget: 10s}", "left_after and forget must be in ascending order, got 2 s, 60 s"),
+        (LOOK + "  identify: {distance: 0}", "distance must be more than 0 m, got 0"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told(stages, told):
+    found = problems_of(HEAD + stages)
+    assert any(told in problem for problem in found), found
+
+
+def test_what_a_homography_file_must_hold(tmp_path):
+    path = tmp_path / "h.txt"
+    for text, told in (("1 2 3", "got 3 numbers"), ("1 2 3 4 5 6 7 8 x", "could not convert"),
+                       ("1 2 3 2 4 6 0 0 1", "three rows of three numbers, which do not depend on each other"),
+                       ("nan 0 0 0 1 0 0 0 1", "must be a homography")):  # fmt: skip
+        path.write_text(text)
+        with pytest.raises(ValueError, match=told):
+            Identify(planes={"a": {"file": str(path)}})
+
+
+# -------------------------------------------------------------------------------------------------------------- cost
+
+
+def crowded(cameras, per_camera, length):
+    """Batches of a frame of each camera at 25 frames a second, for ever: once in 2.5 s one of its tracks is new."""
+    looks = unit(RNG.normal(size=(4096, length)).astype(np.float32))
+    labels, sources = ("person",), [f"cam{n}" for n in range(cameras)]
+    rows = np.repeat(np.arange(cameras, dtype=np.int32), per_camera)
+    boxes = np.tile(np.float32([100, 100, 140, 200]), (len(rows), 1))
+    first = np.tile(np.arange(per_camera), cameras)
+    for n in itertools.count():
+        turn = n + np.repeat(np.arange(cameras), per_camera) * 61 // cameras + 7 * first
+        track = first + per_camera * (turn // (62 * per_camera))
+        table = Detections(
+            boxes, np.ones(len(rows), np.float32), np.zeros(len(rows), np.int32), rows, track.astype(np.int64), labels,
+            {"embedding": looks[(rows * 131 + track * 17) % len(looks)]},
+        )  # fmt: skip
+        made = [Frame(source, n, n * 0.04, 640, 360) for source in sources]
+        for frame in made:
+            frame._state.ordinal = n
+        yield Batch(made, tables={"detect": table}, sequence=n)
+
+
+@pytest.mark.alone
+def test_a_batch_of_64_sources_costs_two_milliseconds_beside_a_gallery_of_ten_thousand():
+    stage = Identify()
+    stage.open()
+    states = {f"cam{n}": stage.new_state(f"cam{n}") for n in range(64)}
+    matcher, label = stage._matcher(""), stage._names.number("person")
+    for n, look in enumerate(unit(RNG.normal(size=(9_000, 256)).astype(np.float32)), 1):
+        matcher.gallery.add(IdentityEntry(n, "person"), label, look)
+    matcher.gallery["seen_s"][:] = 0
+    spent = []
+    for batch in itertools.islice(crowded(64, 10, 256), 500):
+        begun = time.perf_counter()
+        stage.process(batch, states)
+        spent.append(time.perf_counter() - begun)
+    assert len(matcher.gallery) > 9_600
+    spent = np.array(spent[350:]) * 1e3  # the first tracks are all new
+    print(f"{np.median(spent):.2f} ms a batch, mean {spent.mean():.2f} ms, 95 % within {np.quantile(spent, 0.95):.2f}")
+    assert np.median(spent) < 2.0

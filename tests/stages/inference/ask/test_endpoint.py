@@ -1,0 +1,156 @@
+"""One call of an endpoint over HTTP: what is sent, and every way in which it can fail."""
+
+import json
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from streamkit.io.still_images import jpeg
+from streamkit.stages.inference.ask.endpoint import CallError, ChatEndpoint, check_url
+
+KEY = "sk-very-secret-key"
+SCHEMA = {"type": "object", "properties": {"injured": {"type": "boolean"}}}
+
+
+@pytest.fixture
+def endpoint():
+    """Make endpoints, which are closed at the end."""
+    made = []
+
+    def make(url, key=KEY, timeout_s=5.0, **parameters):
+        made.append(ChatEndpoint(url, "eye-7b", key, parameters, timeout_s))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_call_is_a_chat_completion_with_images_and_a_schema(vlm, endpoint):
+    pictures = [jpeg(np.full((40, 30, 3), color, np.uint8), 90) for color in ((200, 30, 30), (30, 30, 200))]
+    reply = endpoint(vlm.url, temperature=0).ask("Is she well?", pictures, SCHEMA)
+    assert (json.loads(reply.text)["injured"], reply.prompt_tokens, reply.completion_tokens) == (True, 100, 7)
+    (call,) = vlm.calls
+    assert call.headers["authorization"] == f"Bearer {KEY}"
+    assert (call.body["model"], call.body["temperature"], call.prompt) == ("eye-7b", 0, "Is she well?")
+    assert [len(call.body["messages"]), call.body["messages"][0]["role"]] == [1, "user"]
+    assert call.body["response_format"] == {
+        "type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA},
+    }  # fmt: skip
+    red, blue = (image.mean(axis=(0, 1)).round() for image in call.images)
+    assert np.abs(red - (200, 30, 30)).max() < 5
+    assert np.abs(blue - (30, 30, 200)).max() < 5
+
+
+def test_a_call_without_key_and_schema(vlm, endpoint):
+    endpoint(f"{vlm.url}/chat/completions", key=None).ask("?", [], None)
+    assert "authorization" not in vlm.calls[0].headers
+    assert "response_format" not in vlm.calls[0].body
+    assert endpoint(f"{vlm.url}/").models() == ["eye-7b"]
+
+
+def failure(vlm, endpoint, answer):
+    vlm.answers = lambda call, number: answer
+    with pytest.raises(CallError) as failed:
+        endpoint(vlm.url).ask("?", [], SCHEMA)
+    return failed.value
+
+
+@pytest.mark.parametrize(
+    ("status", "retry", "not_understood"),
+    [(500, True, False), (503, True, False), (429, True, False), (401, False, False), (404, False, False),
+     (307, False, False), (400, False, True), (422, False, True)],
+)  # fmt: skip
+def test_a_status_says_whether_another_call_may_help(vlm, status, retry, not_understood, endpoint):
+    error = failure(vlm, endpoint, status)
+    assert (error.cause, error.retry, error.not_understood) == (f"HTTP {status}", retry, not_understood)
+    assert str(error).startswith(f"HTTP {status} ")
+    assert str(error).endswith("(out of order)")
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        (b"<html>welcome</html>", "no completion"),
+        (b"[]", "no completion"),
+        (b'{"choices": []}', "no completion"),
+        (b'{"choices": [{"message": {"content": null}}]}', "no completion"),
+        (b'{"choices": [{"message": {"content": [1]}}]}', "no completion"),
+        (b'{"choices": "' + b"x" * 1_100_000 + b'"}', "too long"),
+    ],
+)
+def test_a_body_that_is_no_completion(vlm, body, cause, endpoint):
+    error = failure(vlm, endpoint, body)
+    assert (error.cause, error.retry) == (cause, False)
+
+
+def test_tokens_that_are_lies_do_not_count(vlm, endpoint):
+    for usage in ({"prompt_tokens": -5, "completion_tokens": "many"}, [1], None, {"prompt_tokens": True}):
+        body = json.dumps({"choices": [{"message": {"content": "{}"}}], "usage": usage}).encode()
+        vlm.answers = lambda call, number, body=body: body
+        reply = endpoint(vlm.url).ask("?", [], None)
+        assert (reply.prompt_tokens, reply.completion_tokens) == (0, 0)
+
+
+def test_nobody_listens(endpoint):
+    with pytest.raises(CallError, match=r"no answer: .*refused") as failed:
+        endpoint("http://127.0.0.1:1/v1").ask("?", [], None)
+    assert (failed.value.cause, failed.value.retry) == ("no connection", True)
+
+
+def test_a_slow_endpoint_is_given_up_in_time(vlm, endpoint):
+    vlm.delay_s = 2.0
+    begun_s = time.monotonic()
+    with pytest.raises(CallError, match=r"no answer within 0\.3 s") as failed:
+        endpoint(vlm.url, timeout_s=0.3).ask("?", [], None)
+    assert (failed.value.cause, failed.value.retry) == ("timeout", True)
+    assert time.monotonic() - begun_s < 1.5
+    vlm.delay_s = 0.0
+
+
+def test_an_endpoint_that_sends_byte_by_byte_is_given_up_in_time(endpoint):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip():
+            link, _ = server.accept()
+            with link:
+                link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                try:
+                    for _ in range(1000):
+                        link.sendall(b" ")
+                        time.sleep(0.05)
+                except OSError:
+                    pass
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        begun_s = time.monotonic()
+        with pytest.raises(CallError, match=r"no complete answer within 0\.4 s"):
+            endpoint(f"http://127.0.0.1:{server.getsockname()[1]}/v1", timeout_s=0.4).ask("?", [], None)
+        assert time.monotonic() - begun_s < 1.5
+        thread.join(2)
+
+
+def test_the_key_is_in_no_message(vlm, endpoint):
+    vlm.answers = lambda call, number: 401
+    message = {"error": {"message": f"the key {KEY} is wrong, see https://a:b@c/?token=x"}}
+    vlm.take = lambda call: (401, json.dumps(message).encode(), {})
+    with pytest.raises(CallError) as failed:
+        endpoint(vlm.url).ask("?", [], None)
+    assert str(failed.value) == "HTTP 401 Unauthorized (the key *** is wrong, see https://a:***@c/?token=***)"
+
+
+@pytest.mark.parametrize("url", ["", "eye.example", "ftp://h/v1", "http://", "http://h:99999/v1", "http://a b/v1"])
+def test_what_is_no_address(url):
+    with pytest.raises(ValueError, match=r"^url must be the address of the endpoint, as in http://127.0.0.1:8000/v1$"):
+        check_url(url)
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@h/v1", "https://h/v1?api-key=secret"])
+def test_a_key_in_the_address_is_refused_and_not_repeated(url):
+    with pytest.raises(ValueError, match="put the key into an environment variable, and name that under key_env") as no:
+        check_url(url)
+    assert "secret" not in str(no.value)

@@ -1,0 +1,243 @@
+"""`read`: accuracy on drawn plates, when tracks are read, votes and events, corners, and both devices."""
+
+import numpy as np
+import pytest
+
+from benchmarks.reading import film, score
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.errors import ConfigError
+from streamkit.core.records import record
+from streamkit.core.units import Of
+from streamkit.models.card import find_card, load_card
+from streamkit.runtime.reload import alike
+from streamkit.stages.inference.read import Read, corners_of
+from streamkit.testing.kit import detections, frames, run_stage
+
+PLATES = load_card(find_card("plates"))
+PATTERN = "A{1,3} A{1,2} 9{1,4}"
+
+
+class Scripted(Read):
+    """Reads given texts in turn, in place of what the network finds; notes the times of its readings."""
+
+    def open(self):
+        super().open()
+        self.texts = iter(SCRIPT)
+        ASKED.clear()
+
+    def process(self, batch, states):
+        ASKED.extend(batch.frames[row].pts_s for row in batch.rows.tolist())
+        return super().process(batch, states)
+
+    def _text(self, best):
+        text, score = next(self.texts)
+        return text, [score] * len(text)
+
+
+SCRIPT: list[tuple[str, float]] = []
+ASKED: list[float] = []
+
+
+def run(script, *, n=20, step_s=0.25, batch=1, box=(10, 10, 58, 26), track=7, boxes=None, **options):
+    SCRIPT[:] = script
+    given = frames(n, pixels=np.full((40, 64, 3), 99, np.uint8), step_s=step_s)
+    for i, frame in enumerate(given):
+        one = box if boxes is None else boxes[i]
+        frame.detections = detections([one], track_id=None if track is None else [track], label=["plate"])
+    stage = Scripted(**{"model": PLATES, "of": Of("detect"), **options})
+    return run_stage(stage, given, batch=batch, stage_id="plate")
+
+
+def told(done):
+    return [(frame.pts_s, event.data) for frame in done for event in frame.events]
+
+
+def texts(done):
+    columns = [frame.detections.extra["attributes"] for frame in done]
+    return [None if column[0] is None else column[0]["plate"]["label"] for column in columns]
+
+
+@pytest.mark.parametrize("height", [12, 20, 40])
+def test_plates_are_read_exactly_with_few_runs_of_the_network(height):
+    found = score(PLATES, height, 12, seed=height, fps=8.0)
+    assert found.exact == 1.0
+    assert found.wrong == 0
+    assert found.calls <= 1.2
+
+
+def test_two_readings_that_agree_are_sure_and_end_the_readings():
+    done = run([("AB12", 0.9)] * 20)
+    assert ASKED == [0.0, 0.25]
+    ((at_s, data),) = told(done)
+    assert at_s == 0.25
+    assert data == {"value": "AB12", "score": 0.9, "readings": 2, "attribute": "plate", "label": "plate"}
+    assert texts(done) == ["AB12"] * 20
+
+
+def test_a_perfect_reading_needs_no_second_one():
+    assert [at_s for at_s, _ in told(run([("AB12", 0.995)] * 20))] == [0.0]
+    assert ASKED == [0.0]
+
+
+def test_the_times_between_readings_double_until_the_text_is_sure():
+    done = run([("AB12", 0.3)] * 20, n=40)
+    assert ASKED == [0.0, 0.25, 0.75, 1.75, 3.75, 7.75]
+    assert told(done) == []
+    assert texts(done) == [None] * 40  # below the card's score
+    run([("AB12", 0.3)] * 20, n=40, every=1.0)
+    assert ASKED == [0.0, 1.0, 3.0, 7.0]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 20])
+def test_batches_change_no_result(batch):
+    script = [("AB12", 0.9), ("AB12", 0.9), ("XXXX", 0.9), ("YYYY", 0.9), ("ZZZZ", 0.9)]
+    done = run(script, batch=batch)
+    assert [(at_s, data["value"]) for at_s, data in told(done)] == [(0.25, "AB12")]
+    assert texts(done) == ["AB12"] * 20
+    assert len(ASKED) == (5 if batch == 20 else 2)
+
+
+SMALL, LARGE = (10, 10, 34, 18), (4, 4, 60, 36)
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+def test_a_better_view_may_change_a_sure_text(batch):
+    script = [("AB12", 0.7), ("AB12", 0.7), ("XB12", 0.9), ("XB12", 0.9)]
+    if batch == 7:  # one reading of the first series was under way, and one of the second
+        script = [*script[:2], ("????", 0.9), *script[2:], ("????", 0.9)]
+    done = run(script, boxes=[SMALL] * 10 + [LARGE] * 10, batch=batch)
+    assert [(at_s, data["value"], data.get("before")) for at_s, data in told(done)] == [
+        (0.25, "AB12", None),
+        (2.75, "XB12", "AB12"),
+    ]
+    assert texts(done) == ["AB12"] * 11 + ["XB12"] * 9
+    if batch == 1:
+        assert ASKED == [0.0, 0.25, 2.5, 2.75]
+
+
+def test_a_better_view_that_agrees_is_one_reading():
+    done = run([("AB12", 0.9)] * 3, boxes=[SMALL] * 10 + [LARGE] * 10)
+    assert ASKED == [0.0, 0.25, 2.5]
+    assert len(told(done)) == 1
+
+
+def test_a_track_that_is_gone_is_read_anew():
+    SCRIPT[:] = [("AB12", 0.995), ("CD34", 0.995)]
+    given = frames(4, pixels=np.full((40, 64, 3), 99, np.uint8), step_s=6.0)
+    for i, frame in enumerate(given):
+        here = i in (0, 3)
+        frame.detections = detections([[10, 10, 58, 26]] * here, track_id=[7] * here, label=["plate"] * here)
+    done = run_stage(Scripted(model=PLATES, of=Of("detect")), given, batch=1, stage_id="plate")
+    assert [data["value"] for _, data in told(done)] == ["AB12", "CD34"]
+
+
+def test_texts_in_another_format_give_nothing():
+    done = run([("WXYY", 0.99)] * 20, pattern="AA-99")
+    assert told(done) == []
+    assert texts(done) == [None] * 20
+    assert texts(run([("A812", 0.99)] * 20, pattern="AA-99")) == ["AB12"] * 20
+
+
+def test_without_a_tracker_each_object_is_read_on_each_frame():
+    done = run([("AB12", 0.9), ("CD34", 0.9), ("EF56", 0.1)], n=3, track=None)
+    assert texts(done) == ["AB12", "CD34", None]
+    assert told(done) == []
+
+
+def test_the_record():
+    done = run([("AB12", 0.995)] * 3, n=1)
+    made = record(done[0])
+    assert made["objects"][0]["attributes"] == {"plate": {"label": "AB12", "score": 0.995}}
+    assert made["events"][0]["kind"] == "read"
+    assert made["events"][0]["stage"] == "plate"
+    assert made["events"][0]["track_id"] == 7
+
+
+def test_corners_straighten_what_a_box_cuts_at_an_angle():
+    rng = np.random.default_rng(3)
+    given = film("B-AB 1234", 24, rng, fps=4.0)
+    tilted = [frame.detections.extra["corners"][0] for frame in given]
+    assert all(abs(one[0, 1] - one[1, 1]) > 1 for one in tilted)
+    found = {}
+    for crop in ("corners", "box"):
+        stage = Read(model=PLATES, of=Of("detect"), pattern=PATTERN, crop=crop, sure=1.0)
+        done = run_stage(stage, given, batch=1, stage_id="plate")
+        found[crop] = done[-1].detections.extra["attributes"][0]["plate"]
+    assert found["corners"]["label"] == "BAB1234"
+    assert found["corners"]["score"] != found["box"]["score"]
+
+
+def test_four_sure_key_points_are_corners():
+    points = np.zeros((2, 4, 3), np.float32)
+    points[0] = [[1, 2, 0.9], [9, 2, 0.9], [9, 6, 0.9], [1, 6, 0.9]]
+    points[1] = points[0]
+    points[1, 2, 2] = 0.1
+    table = detections([[1, 2, 9, 6]] * 2, keypoints=points)
+    found = corners_of(table, np.array([0, 1]))
+    assert found[0].tolist() == [[1, 2], [9, 2], [9, 6], [1, 6]]
+    assert np.isnan(found[1]).all()
+    assert corners_of(detections([[1, 2, 9, 6]], keypoints=np.zeros((1, 17, 3))), np.array([0])) is None
+    assert corners_of(detections([[1, 2, 9, 6]]), np.array([0])) is None
+
+
+ABOVE = "sources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  track: {}\n  plate: "
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("{stage: read, of: detect, model: color}", "read needs a card with task: read; color has task: classify"),
+        ("{stage: read, of: detect, model: plates, pattern: 'AB['}", "pattern must be a name (any, at"),
+        ("{stage: read, of: detect, model: plates, pattern: 5}", "pattern must be text: a name such as de"),
+        ("{stage: read, of: detect, model: plates, requery_ratio: 0.5}", "requery_ratio must be 1 or more, got 0.5"),
+        ("{stage: read, of: detect.truck, model: plates}", "detect has no class 'truck'"),
+        ("{stage: read, model: plates}", "of"),
+        ("{stage: read, of: detect, model: plates, paterm: de}", "did you mean 'pattern'?"),
+    ],
+)
+def test_mistakes(options, told):
+    with pytest.raises(ConfigError) as caught:
+        build(read_text(ABOVE + options))
+    assert told in str(caught.value)
+
+
+def test_an_event_can_trigger_other_stages():
+    more = "{stage: read, of: detect, model: plates}\n  snapshot: {path: 'out/{source}/{time}.jpg', when: plate.read}\n"
+    build(read_text(ABOVE + more))
+
+
+PIPELINE = """
+sources: {{a: {root}/samples/plates.mp4}}
+stages:
+  detections: {{path: {root}/samples/plates.truth.jsonl}}
+  track: {{}}
+  plate: {{stage: read, model: plates, of: detections.plate, pattern: de, sure: 1.0}}
+  collect: {{}}
+"""
+
+
+@pytest.mark.gpu
+def test_the_gpu_reads_what_the_cpu_reads(run_pipeline, root):
+    cpu, gpu = (run_pipeline(PIPELINE.format(root=root), device=device) for device in ("cpu", "cuda"))
+    assert gpu.code == 0
+    assert gpu.report["counts"].get("pixels to host", 0) == 0
+    assert gpu.report["counts"]["objects inferred"] == cpu.report["counts"]["objects inferred"]
+    found = 0
+    for a, b in zip(cpu.records["a"], gpu.records["a"], strict=True):
+        for one, other in zip(a["objects"], b["objects"], strict=True):
+            first, second = (both.get("attributes", {}).get("plate") for both in (one, other))
+            assert (first is None) == (second is None)
+            if first is not None:
+                assert first["label"] == second["label"]
+                assert first["score"] == pytest.approx(second["score"], abs=0.02)
+                found += 1
+    assert found > 200
+
+
+def test_an_edit_of_a_live_option_needs_no_new_pipeline():
+    before, after = (
+        build(read_text(ABOVE + f"{{stage: read, of: detect, model: plates, sure: {sure}}}")) for sure in (0.5, 0.9)
+    )
+    before.nodes["plate"].options["sure_tracks"]["a"] = {(1, 0)}
+    assert alike(before, after)

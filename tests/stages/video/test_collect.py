@@ -1,0 +1,381 @@
+"""`collect`: reasons, budgets, duplicates, what is in the lines, and what goes wrong."""
+
+import errno
+import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from support.collecting import collect, lines, reasons
+from support.sights import LARGE, happen
+
+from streamkit.core.data import Color, Surface
+from streamkit.core.errors import OutputError
+from streamkit.core.sentences import sentence
+from streamkit.core.units import Of, Rate
+from streamkit.ops.color import from_rgb
+from streamkit.stages.video import collect as collect_module
+from streamkit.stages.video.collect import Collect
+from streamkit.testing.kit import detections, frames, run_stage
+
+DAY_S = 86400.0
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def spots(seed, width=320, height=240):
+    """A frame that looks like no other one."""
+    small = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), np.uint8)
+    return cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
+
+
+def scene(*scores, source="gate", step_s=10.0, first=0, label="person", **columns):
+    """A frame for each score, of one object; all frames look different."""
+    made = []
+    for i, score in enumerate(scores):
+        (frame,) = frames(1, source, pixels=spots(first + i), start=first + i, step_s=step_s)
+        more = {name: [column[i]] for name, column in columns.items()}
+        frame.tables = {"detect": detections([[40, 40, 160, 200]], [score], label=[label], **more)}
+        made.append(frame)
+    return made
+
+
+# --------------------------------------------------------------------------------------------------------- reasons
+
+
+def test_objects_with_a_low_score_are_collected_with_their_frame():
+    given = scene(0.9, 0.45, 0.2, 0.3, 0.51)
+    found, counts, made = collect(given, low_score=(0.3, 0.5))
+    assert reasons(made) == [(1, "low_score"), (3, "low_score")]
+    assert counts == {"images collected: low_score": 2}
+    one = made[0]
+    assert (one["source"], one["pts_s"], one["width"], one["reasons"]) == ("gate", 10.0, 320, ["low_score"])
+    (about,) = one["objects"]
+    assert about.pop("hash")
+    assert about == {
+        "box": [40, 40, 160, 200], "score": 0.45, "class_id": 0, "label": "person", "stage": "detect",
+        "reasons": ["low_score"],
+    }  # fmt: skip
+    image = cv2.imread(str(Path("collected", one["image"])))[..., ::-1]
+    assert np.abs(image.astype(float) - spots(1)).mean() < 4
+    assert [[(e.kind, e.data["reason"]) for e in frame.events] for frame in found][1:4:2] == [
+        [("collected", "low_score")]
+    ] * 2
+    assert sentence(found[1].events[0]) == "An image of person at gate was collected for labelling: low score."
+
+
+def test_of_selects_the_objects():
+    given = [*scene(0.4), *scene(0.4, first=1, label="car")]
+    assert reasons(collect(given, low_score=(0.3, 0.5), of=Of("detect", ("car",)))[2]) == [(1, "low_score")]
+
+
+def test_only_what_a_network_has_seen_is_a_reason():
+    given = scene(0.4, 0.4, 0.4, predicted=[True, False, False])
+    given[1]._state.skipped_detectors = frozenset({"detect"})
+    assert reasons(collect(given, low_score=(0.3, 0.5), random=Rate(10_000_000, "s"))[2]) == [(2, "low_score")]
+
+
+def test_a_source_is_left_alone_for_a_while_after_a_hit():
+    given = [*scene(*[0.4] * 10, step_s=1.0), *scene(0.4, source="yard", first=20)]
+    found = collect(given, low_score=(0.3, 0.5), every=4.0)[2]
+    assert [(one["source"], one["frame"]) for one in found] == [("gate", 0), ("gate", 4), ("gate", 8), ("yard", 20)]
+
+
+def test_two_detectors_disagree():
+    given = scene(0.9, 0.9, 0.9)
+    given[0].tables["second"] = detections([[42, 40, 160, 200]], [0.7], label=["person"])
+    given[1].tables["second"] = detections([[200, 40, 300, 200], [44, 40, 160, 200]], [0.7, 0.3], label=["person"] * 2)
+    given[2].tables["second"] = detections(labels=["person"])
+    given[2]._state.skipped_detectors = frozenset({"second"})
+    made = collect(given, disagreement={"between": (Of("detect"), Of("second"))}, models={"second": "large"})[2]
+    assert reasons(made) == [(1, "disagreement")]
+    marked = [(one["stage"], one["box"][0]) for one in made[0]["objects"] if "reasons" in one]
+    assert marked == [("second", 200)]
+    assert made[0]["models"] == {"second": "large"}
+
+
+def unit(*values):
+    vector = np.array(values, np.float32)
+    return vector / np.linalg.norm(vector)
+
+
+def test_novel_objects_are_those_far_from_all_collected_ones():
+    vectors = [unit(1, 0, 0), unit(1, 0.1, 0), unit(0, 1, 0), unit(1, 1, 0), unit(0.05, 1, 0.05), np.full(3, np.nan)]
+    given = scene(*[0.9] * 6, embedding=vectors)
+    made = collect(given, novelty=0.2, every=0.0)[2]
+    assert reasons(made) == [(0, "novelty"), (2, "novelty"), (3, "novelty")]
+    again = scene(*[0.9] * 6, embedding=vectors, first=50)
+    assert reasons(collect(again, novelty=0.2, every=0.0)[2]) == reasons(made), "a new run knows what there is"
+    assert collect(scene(0.9, embedding=[unit(0, 0, 1)], first=60), novelty=0.2)[1] == {"images collected: novelty": 1}
+
+
+def test_what_is_collected_for_another_reason_is_not_novel():
+    vectors = [unit(1, 0), unit(1, 0.01)]
+    made = collect(scene(0.4, 0.9, embedding=vectors), novelty=0.2, low_score=(0.3, 0.5), every=0.0)[2]
+    assert [one["reasons"] for one in made] == [["low_score", "novelty"]]
+
+
+def test_vectors_that_are_close_to_each_other_are_kept_once():
+    (frame,) = scene(0.9)
+    boxes, vectors = (
+        [[40, 40, 160, 200], [200, 40, 300, 200]] * 2,
+        [unit(1, 0), unit(1, 0.01), unit(0, 1), unit(0.01, 1)],
+    )
+    frame.tables = {"detect": detections(boxes, label=["person"] * 4, embedding=np.array(vectors))}
+    (line,) = collect([frame], novelty=0.2)[2]
+    assert ["vector" in one for one in line["objects"]] == [True, False, True, False]
+    assert ["reasons" in one for one in line["objects"]] == [True] * 4
+
+
+def test_events_are_a_reason_with_and_without_an_object():
+    given = scene(0.9, 0.9, 0.9, track_id=[7, 7, 7])
+    happen(given[0])
+    happen(given[1], track=None)
+    happen(given[2], kind="other")
+    made = collect(given, when="door.crossed")[2]
+    assert reasons(made) == [(0, "when"), (1, "when")]
+    assert made[0]["objects"][0]["reasons"] == ["when"]
+    assert "hash" in made[1]
+    _, counts, made = collect(given, when="door.crossed", capture="object", path="objects")
+    assert reasons(made) == [(0, "when")]
+    assert counts == {"images collected: when": 1, "events without an object": 1}
+
+
+def test_random_frames_come_at_a_mean_rate_and_are_the_same_each_time():
+    def taken(folder):
+        given = [
+            frame
+            for source in ("a", "b")
+            for frame in frames(300, source, width=32, height=32, pixels=True, step_s=10.0)
+        ]
+        found = collect(given, random=Rate(60, "h"), duplicates="keep", path=folder)[2]
+        return [(one["source"], one["frame"]) for one in found]
+
+    first = taken("one")
+    assert first == taken("two")
+    for source in ("a", "b"):
+        assert 30 < sum(name == source for name, _ in first) < 75, "50 minutes, one a minute on average"
+    assert len({frame for _, frame in first}) > 60
+
+
+# ------------------------------------------------------------------------------------------------- objects as images
+
+
+def test_each_object_is_an_image_of_its_own_with_what_is_in_it():
+    (frame,) = scene(0.4)
+    frame.tables = {
+        "detect": detections(
+            [[40, 40, 120, 160], [60, 50, 90, 80], [200, 60, 260, 120], [100, 40, 220, 160]], [0.4, 0.9, 0.35, 0.8],
+            label=["person", "bag", "person", "car"],
+        )
+    }  # fmt: skip
+    found, counts, made = collect([frame], low_score=(0.3, 0.5), capture="object", pad=0.0)
+    assert counts == {"images collected: low_score": 2}
+    assert [one["part"] for one in made] == [[40, 40, 120, 160], [200, 60, 260, 120]]
+    boxes = [[(one["label"], one["box"], "reasons" in one) for one in image["objects"]] for image in made]
+    assert boxes == [
+        [("person", [0, 0, 80, 120], True), ("bag", [20, 10, 50, 40], False)], [("person", [0, 0, 60, 60], True)],
+    ]  # fmt: skip
+    image = cv2.imread(str(Path("collected", made[0]["image"])))[..., ::-1].astype(float)
+    assert np.abs(image - spots(0)[40:160, 40:120]).mean() < 4
+    assert len(found[0].events) == 2
+
+
+def test_a_random_object_is_one_of_the_frame():
+    given = scene(0.9, 0.9, 0.9)
+    given[1].tables["detect"] = given[1].tables["detect"][[]]
+    made = collect(given, random=Rate(10_000_000, "s"), capture="object")[2]
+    assert reasons(made) == [(2, "random")], "the first frame comes after no time"
+    assert made[0]["objects"][0]["reasons"] == ["random"]
+
+
+# ------------------------------------------------------------------------------------------------------ duplicates
+
+
+def parked(colors, source="gate"):
+    """Frames of an object with a weak score that stands still; its colour tells what it looks like."""
+    made = frames(len(colors), source, width=320, height=240, step_s=10.0)
+    for i, (frame, box) in enumerate(zip(made, colors, strict=True)):
+        rgb = spots(99)
+        x1, y1, x2, y2 = LARGE
+        rgb[y1:y2, x1:x2] = spots(box, x2 - x1, y2 - y1)
+        frame.surface = Surface(from_rgb(rgb, Color()), Color())
+        frame.tables = {"detect": detections([LARGE], [0.4], label=["car"], embedding=[unit(1, 0.01 * i)])}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [("gate", 0), ("gate", 2)]),
+        ({"duplicates": "source"}, [("gate", 0), ("gate", 2), ("yard", 0)]),
+        ({"duplicates": "keep"}, [("gate", 0), ("gate", 1), ("gate", 2), ("yard", 0)]),
+        ({"same_vector": 0.1}, [("gate", 0)]),
+    ],
+)
+def test_objects_that_look_alike_are_collected_once(options, expected):
+    given = [*parked([1, 1, 2]), *parked([1], "yard")]
+    _, counts, made = collect(given, low_score=(0.3, 0.5), **options)
+    assert [(one["source"], one["frame"]) for one in made] == expected
+    assert counts.get("duplicate images: low_score", 0) == 4 - len(expected)
+    _, counts, again = collect(given, low_score=(0.3, 0.5), **options)
+    assert len(again) == (2 if options.get("duplicates") == "keep" else 1) * len(expected), "also in a new run"
+
+
+def test_frames_that_look_alike_are_collected_once():
+    given = [*scene(0.9, 0.9), *scene(0.9, first=0)]
+    given[2].pts_s, given[2].index = 20.0, 2
+    for frame in given:
+        happen(frame, track=None)
+    assert reasons(collect(given, when="door.crossed")[2]) == [(0, "when"), (1, "when")]
+
+
+def test_an_object_is_not_compared_with_whole_frames():
+    first, second = scene(0.9)[0], scene(0.4)[0]
+    happen(first, track=None)
+    second.pts_s, second.index = 10.0, 1
+    second.tables = {"detect": detections([[0, 0, 320, 240]], [0.4], label=["car"])}
+    assert reasons(collect([first, second], when="door.crossed", low_score=(0.3, 0.5))[2]) == [
+        (0, "when"),
+        (1, "low_score"),
+    ]
+
+
+def test_a_random_frame_is_compared_as_a_frame_even_with_a_weak_object():
+    given = parked([1, 1])
+    given[1].surface = Surface(from_rgb(np.rot90(spots(5, 240, 320)).copy(), Color()), Color())
+    given[1].surface.data[60:200, 120:200] = given[0].surface.data[60:200, 120:200]
+    options = {"low_score": (0.3, 0.5), "path": "one"}
+    assert reasons(collect(given, **options)[2]) == [(0, "low_score")], "the object is known"
+    made = collect(given, **{**options, "path": "two"}, random=Rate(10_000_000, "s"))[2]
+    assert [one["reasons"] for one in made] == [["low_score"], ["low_score", "random"]]
+
+
+# ---------------------------------------------------------------------------------------------------------- budget
+
+
+def test_a_budget_holds_over_sources_and_restarts_until_midnight(monkeypatch):
+    now_s = [20_000 * DAY_S + 80_000]
+    monkeypatch.setattr(collect_module.time, "time", lambda: now_s[0])
+    options = {"low_score": (0.3, 0.5), "at_most": Rate(3, "day")}
+    _, counts, _ = collect([*scene(0.4, 0.4), *scene(0.4, 0.4, source="yard", first=10)], **options)
+    assert counts == {"images collected: low_score": 3, "images over budget: low_score": 1}
+    now_s[0] += 6000
+    _, counts, _ = collect(scene(0.4, first=20), **options)
+    assert counts == {"images over budget: low_score": 1}
+    now_s[0] += 401
+    _, counts, made = collect(scene(0.4, first=30), **options)
+    assert counts == {"images collected: low_score": 1}
+    assert len(made) == 4
+    assert collect(scene(0.4, first=40), **{**options, "at_most": Rate(1, "s")})[1] == {
+        "images over budget: low_score": 1
+    }
+
+
+def test_two_stages_of_one_folder_share_its_budget_and_know_each_others_images():
+    one, other = (Collect("collected", (0.3, 0.5), at_most=Rate(3, "day")) for _ in range(2))
+    for made in (one, other):
+        made.context = type(made.context)()
+        made.open()
+    for frame in scene(0.4, 0.4, 0.4, 0.4):
+        one.write(frame)
+        other.write(frame)
+    assert dict(one.context.counters.values) == {"images collected: low_score": 3, "images over budget: low_score": 1}
+    assert dict(other.context.counters.values) == {"duplicate images: low_score": 2, "images over budget: low_score": 2}
+    for made in (one, other):
+        made.close()
+
+
+# --------------------------------------------------------------------------------------------------------- trouble
+
+
+def test_a_damaged_frame_is_no_hard_case():
+    given = scene(0.4, 0.9, 0.4)
+    given[0].damaged = given[1].damaged = True
+    _, counts, made = collect(given, low_score=(0.3, 0.5), every=0.0)
+    assert reasons(made) == [(2, "low_score")]
+    assert counts == {"damaged frames left out": 1, "images collected: low_score": 1}
+
+
+def test_a_failed_frame_is_never_collected():
+    """It may have failed in the stage that hides."""
+    made = Collect("collected", (0.3, 0.5), random=Rate(10_000_000, "s"))
+    made.context = type(made.context)()
+    made.open()
+    for error in ("draw raised", None):
+        (frame,) = scene(0.4)
+        frame.error = error
+        made.write(frame)
+        assert len(lines()) == (error is None)
+    frame.surface, frame.pts_s = None, 100.0
+    made.write(frame)
+    made.close()
+    assert len(lines()) == 1
+
+
+def test_a_disk_that_fills_up_costs_images_and_nothing_else(monkeypatch):
+    def full(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    made = Collect("collected", (0.3, 0.5))
+    with pytest.raises(OutputError, match="collect: 2 images under collected/images could not be written: the disk is"):
+        run_stage(made, scene(0.4, 0.4))
+    assert dict(made.context.counters.values) == {"images not written: low_score": 2}
+    assert lines() == []
+    assert os.listdir("collected/images") == []
+
+
+def test_an_image_that_was_begun_is_removed_at_the_next_start():
+    part = Path("collected/images/.gate_000001.000s_when.jpg.part")
+    collect([], random=Rate(1, "h"))
+    part.write_bytes(b"half")
+    assert collect([], random=Rate(1, "h"))[1] == {"unfinished images removed": 1}
+    assert not part.exists()
+
+
+def test_lines_that_people_have_damaged_are_left_out_and_counted():
+    collect(scene(0.4), low_score=(0.3, 0.5))
+    with Path("collected/collected.jsonl").open("a") as file:
+        file.write('note to myself\n{"schema": "streamkit/collected/1", "image": "images/a.jpg"}\n')
+    counts = collect(scene(0.4, first=5), low_score=(0.3, 0.5), at_most=Rate(2, "day"))[1]
+    assert counts == {"unreadable lines": 2, "images collected: low_score": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "set at least one reason: when, disagreement, low_score, novelty, random, such as low_score"),
+        ({"low_score": (0.5, 0.3)}, r"low_score must be \[lowest, highest\], got \[0.5, 0.3\]"),
+        ({"when": []}, "when must name an event"),
+        ({"random": Rate(1, "h"), "at_most": Rate(0.5, "day")}, "whole number of images, as in 500/day, got 0.5/day"),
+        ({"random": Rate(1, "h"), "path": "out/{source}"}, "path must be a folder for all sources"),
+        ({"novelty": 0.1, "same_vector": 0.2}, "same_vector must be at most novelty, 0.1"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options, told):
+    with pytest.raises(ValueError, match=told):
+        Collect(**{"path": "collected", **options})
+
+
+@pytest.mark.gpu
+def test_from_a_device_come_the_same_images():
+    import cupy
+
+    from streamkit.core.data import Device
+
+    host, device = scene(0.4, 0.4), scene(0.4, 0.4)
+    for frame in device:
+        frame.surface = type(frame.surface)(cupy.asarray(frame.surface.data), frame.surface.color)
+    expected = collect(host, low_score=(0.3, 0.5), path="host")[2]
+    made = Collect("device", (0.3, 0.5))
+    made.context = type(made.context)(device=Device("cuda", 0))
+    run_stage(made, device)
+    assert [one["objects"] for one in lines("device")] == [one["objects"] for one in expected]
+    for one, other in zip(lines("device"), expected, strict=True):
+        assert Path("device", one["image"]).read_bytes() == Path("host", other["image"]).read_bytes()
