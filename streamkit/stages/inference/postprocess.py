@@ -70,7 +70,7 @@ class DetectionOptions:
     multi_label: Annotated[
         bool,
         "a box may be an object of each class whose score reaches the minimum, as in Ultralytics' validation; by "
-        "default of its best class only. For the families yolov5, yolov8, yolov8_seg and yolov8_pose.",
+        "default of its best class only. For the families yolov5, yolov8, yolo_world, yolov8_seg and yolov8_pose.",
     ] = False
     labels: Annotated[list[str] | None, "keep these classes only."] = None
     prompts: PromptTexts = None

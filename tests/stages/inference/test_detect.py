@@ -186,10 +186,12 @@ def test_detect_is_its_three_parts_with_their_options(card):
         "preprocess": Preprocess, "infer": Infer, "postprocess": Postprocess,
     }  # fmt: skip
     assert parts["preprocess"].options == {"model": card}
-    assert parts["infer"].options == {"model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": False}
+    assert parts["infer"].options == {
+        "model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": False, "prompts": None,
+    }  # fmt: skip
     assert parts["postprocess"].options == {
         "model": card, "min_score": 0.5, "iou": None, "class_agnostic": False, "multi_label": False,
-        "labels": None, "top_k": 7, "min_size": 0.0,
+        "labels": None, "prompts": None, "top_k": 7, "min_size": 0.0,
         "max_size": None, "roi": None, "units": "pixels", "anchor": "foot", "tiles": None,
     }  # fmt: skip
     asked = {f.name for f in dataclasses.fields(Detect)}
@@ -207,7 +209,7 @@ def test_detect_refuses_a_card_of_another_task(card):
 def test_multi_label_is_for_anchors_with_a_score_per_class(card):
     assert Detect(model=dataclasses.replace(card, family="yolov8"), multi_label=True).multi_label
     with pytest.raises(
-        ValueError, match="families yolov5, yolov8, yolov8_pose, yolov8_seg, and demo is of family yolo_e2e"
+        ValueError, match="families yolov5, yolov8, yolo_world, yolov8_pose, yolov8_seg, and demo is of family yolo_e2e"
     ):
         Detect(model=dataclasses.replace(card, family="yolo_e2e"), multi_label=True)
 
