@@ -145,7 +145,9 @@ class SourceReader:
             if self._over or self.paused:
                 return self._over
         spans, packets = self._spans(), made.context.runtime.packet_buffer
-        last = self._last_frames(made, inlet, spans.call("wait for the batcher", inlet.put, waiting=True))
+        put = spans.call("wait for the batcher", inlet.put, waiting=True)
+        last = self._last_frames(made, inlet, put)
+        held = () if last is None else last.held
         opened_s = time.monotonic()
         made.open()
         try:
@@ -161,10 +163,11 @@ class SourceReader:
                             self._can_hold |= frame.time_s is None
                         self._wait_at_start(frame)
                     if self.paused or self._stopped_by_pause:
-                        last.release()
+                        if last is not None:
+                            last.release()
                         if not self._hold(frame):
                             return self._over
-                    if self._over or (self._limit is not None and state.frames + len(last) >= self._limit):
+                    if self._over or (self._limit is not None and state.frames + len(held) >= self._limit):
                         return True
                     if state.frames == 0 or state.state == "connecting":
                         self._first(frame)
@@ -176,34 +179,42 @@ class SourceReader:
                     if packets is not None:
                         packets.passed(frame.pts_s)
                     frame._state.source_state = state
-                    last.put(frame)
+                    if last is None:
+                        put(frame)
+                        state.frames += 1
+                    else:
+                        last.put(frame)
                     del frame
-                    if state.frames + len(last) == self._limit:
-                        last.finish()
+                    if state.frames + len(held) == self._limit:
+                        if last is not None:
+                            last.finish()
                         return True
-                last.release() if self._stopped_by_pause else last.finish()
+                if last is not None:
+                    last.release() if self._stopped_by_pause else last.finish()
         except Exception as error:  # the frames before it are passed on
-            last.finish() if isinstance(error, SourceError) else last.release()
+            if last is not None:
+                last.finish() if isinstance(error, SourceError) else last.release()
             raise
         finally:
             self._source = None
             made.close()
         return self._over or not self._stopped_by_pause
 
-    def _last_frames(self, source: Source, inlet: Inlet, put: Callable[[Frame], None]) -> LastFrames:
-        """What passes the frames on and counts them."""
+    def _last_frames(self, source: Source, inlet: Inlet, put: Callable[[Frame], None]) -> LastFrames | None:
+        """What holds back the last frames, passes them on and counts them; None if there is nothing to wait for."""
         state, wait_for_results = self.state, self._wait_for_results
+        if wait_for_results is None or source.unbounded:
+            return None
 
         def count(frame: Frame) -> None:
             put(frame)
             state.frames += 1
 
         def wait() -> None:
-            assert wait_for_results is not None
             inlet.flush()
             wait_for_results(self.config.id, state, lambda: self._over)
 
-        return LastFrames(count, None if wait_for_results is None or source.unbounded else wait)
+        return LastFrames(count, wait)
 
     def _hold(self, frame: Frame) -> bool:
         """Hold a frame until the pause is over; return False if the source must be closed instead."""

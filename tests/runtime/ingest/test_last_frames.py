@@ -7,22 +7,14 @@ from streamkit.runtime.ingest.last_frames import LastFrames
 from streamkit.testing.kit import frames
 
 
-def follow(n, wait=True):
+def follow(n):
     """Pass n frames on; what happens, in order: the index of each frame that leaves, and the wait."""
     seen = []
-    last = LastFrames(lambda frame: seen.append(frame.index), (lambda: seen.append("wait")) if wait else None)
+    last = LastFrames(lambda frame: seen.append(frame.index), lambda: seen.append("wait"))
     given = frames(n)
     for frame in given:
         last.put(frame)
     return last, seen, given
-
-
-def test_nothing_is_held_if_nothing_is_waited_for():
-    last, seen, given = follow(3, wait=False)
-    assert (seen, len(last)) == ([0, 1, 2], 0)
-    last.finish()
-    assert seen == [0, 1, 2]
-    assert not any(frame._state.closing for frame in given)
 
 
 @pytest.mark.parametrize(
@@ -31,16 +23,16 @@ def test_nothing_is_held_if_nothing_is_waited_for():
 )
 def test_the_last_frame_waits_and_the_one_before_it_is_marked(n, before, after, closing):
     last, seen, given = follow(n)
-    assert (seen, len(last)) == (before, min(n, 2))
+    assert (seen, len(last.held)) == (before, min(n, 2))
     last.finish()
-    assert (seen, len(last)) == (after, 0)
+    assert (seen, len(last.held)) == (after, 0)
     assert [frame.index for frame in given if frame._state.closing] == closing
 
 
 def test_frames_are_released_without_a_wait_if_more_will_follow():
     last, seen, given = follow(4)
     last.release()
-    assert (seen, len(last)) == ([0, 1, 2, 3], 0)
+    assert (seen, len(last.held)) == ([0, 1, 2, 3], 0)
     assert not any(frame._state.closing for frame in given)
 
 

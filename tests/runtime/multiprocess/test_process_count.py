@@ -300,8 +300,10 @@ def test_what_keeps_state_per_source_or_runs_in_the_parent_lets_several_run(stag
     assert found.counts[0] >= 3
 
 
-def test_no_built_in_stage_looks_across_sources() -> None:
-    assert {process_count.scope_of(kind) for kind in default_registry().values() if kind.spec.built_in} == {"source"}
+def test_of_the_built_in_stages_only_identify_looks_across_sources() -> None:
+    kinds = [kind for kind in default_registry().values() if kind.spec.built_in]
+    assert {kind.name for kind in kinds if process_count.scope_of(kind) != "source"} == {"identify"}
+    assert {process_count.scope_of(kind) for kind in kinds} == {"source", "pipeline"}
 
 
 def test_frames_of_a_program_need_one_process() -> None:
