@@ -21,7 +21,6 @@ from support.rtsp import proxy, rtsp, rtsp_there  # noqa: F401  fixtures
 from support.together import (  # noqa: F401  hooks
     pytest_cmdline_main,
     pytest_configure,
-    pytest_make_collect_report,
     pytest_runtest_protocol,
     pytest_unconfigure,
     pytest_xdist_make_scheduler,

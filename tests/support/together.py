@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -50,23 +50,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
             path.unlink(missing_ok=True)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Begin at another folder in each process: what one compiles, the others find compiled."""
-    report = yield
-    if _in_worker(collector.config) and isinstance(collector, pytest.Dir):
-        worker = collector.config.workerinput  # type: ignore[attr-defined]
-        begin = int(worker["workerid"].removeprefix("gw")) * len(report.result) // worker["workercount"]
-        report.result = report.result[begin:] + report.result[:begin]
-    return report
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the tests into the order in which they are to run, and those that run alone into a group."""
-    if _in_worker(config):
-        items.sort(key=lambda item: item.path.parts)  # each process collected them in an order of its own
     items.sort(key=lambda item: 0 if "alone" in item.keywords else 1 if "slow" in item.keywords else 2)
     if getattr(config, "workerinput", {}).get("workerid") == "gw0":  # who shares the tests out knows their ids only
         groups = [f"{group} {item.nodeid}" for item in items if (group := _group(item))]
