@@ -96,7 +96,7 @@ class Identify(TrackAnalytics):
     def __post_init__(self) -> None:
         """Check the planes, and the times against each other; read the files of homographies."""
         self._planes = {source: self._plane(source, given) for source, given in self.planes.items()}
-        self._travel = {}
+        self._travel: dict[tuple[str, str], float] = {}
         for one, others in self.travel.items():
             for other, shortest_s in others.items():
                 if self._travel.get((one, other), shortest_s) != shortest_s:
