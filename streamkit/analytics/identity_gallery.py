@@ -12,6 +12,7 @@ import numpy as np
 from streamkit.analytics.track_store import Columns, Slots
 
 _VIEWS = 20.0  # views of an identity; a further one counts as the last of so many
+_MOST_STAYS = 100
 
 
 @dataclass(slots=True)
@@ -40,6 +41,10 @@ class IdentityEntry:
     path: list[CameraStay] = field(default_factory=list)
     last: CameraStay | None = None
 
+    def shorten(self) -> None:
+        """Keep at most 100 stays, the first and the latest: who never leaves must not take ever more memory."""
+        del self.path[1 : len(self.path) - _MOST_STAYS + 1]
+
 
 class IdentityGallery(Columns):
     """Identities, a row for each.
@@ -48,6 +53,7 @@ class IdentityGallery(Columns):
         identities: by row.
         vectors: (rows, d) float32 of length 1; 0 while unknown and in free rows.
         seen_at: (rows, cameras) float64, when each camera last saw each identity.
+        stored: the numbers of the identities that are stored; `identity_state.py` keeps it.
         last_number: the highest number so far.
         top: rows from here on were never used.
     """
@@ -61,8 +67,8 @@ class IdentityGallery(Columns):
         self.vectors = np.zeros((0, 0), np.float32)
         self.seen_at = np.zeros((0, 0))
         self.last_number = self.top = 0
+        self.stored: set[int] = set()
         self._slots = Slots()
-        self._removed: list[int] = []
 
     def __len__(self) -> int:
         return len(self.identities)
@@ -97,14 +103,7 @@ class IdentityGallery(Columns):
         self["label"][row] = -1
         self.vectors[row] = 0
         self._slots.give_back(row)
-        one = self.identities.pop(row)
-        self._removed.append(one.number)
-        return one
-
-    def take_removed(self) -> list[int]:
-        """Return the numbers of the identities that were removed since the last call."""
-        found, self._removed = self._removed, []
-        return found
+        return self.identities.pop(row)
 
     def similarity(self, vectors: np.ndarray) -> np.ndarray:
         """Return (top, k) float32, the cosine of each row's vector and each of (k, d) vectors of length 1."""
@@ -118,10 +117,20 @@ class IdentityGallery(Columns):
         self.vectors[rows] = unit(mean)
         self["views"][rows] += 1
 
-    def see(self, rows: np.ndarray, cameras: np.ndarray, now_s: np.ndarray, xy: np.ndarray) -> None:
-        """Note that cameras see identities at places on the ground, (n, 2) metres or NaN."""
+    def see(
+        self, rows: np.ndarray, cameras: np.ndarray, now_s: np.ndarray, xy: np.ndarray, latest_s: float
+    ) -> None:  # fmt: skip
+        """Note that cameras see identities.
+
+        Args:
+            rows: (n,) the identities.
+            cameras: (n,) their cameras.
+            now_s: (n,) float64, the time of each camera.
+            xy: (n, 2) places on the ground, metres or NaN.
+            latest_s: the time of the camera that is ahead of the others: files may differ.
+        """
         self.seen_at[rows, cameras] = now_s
-        np.maximum.at(self["seen_s"], rows, now_s)
+        self["seen_s"][rows] = latest_s
         known = ~np.isnan(xy[:, 0])
         self["xy"][rows[known]], self["xy_s"][rows[known]] = xy[known], now_s[known]
         self["changed"][rows] = True
@@ -137,6 +146,7 @@ class IdentityGallery(Columns):
         self.seen_at[kept] = np.maximum(self.seen_at[kept], self.seen_at[other])
         one, gone = self.identities[kept], self.remove(other)
         one.path = sorted([*one.path, *gone.path], key=lambda stay: stay.from_s)
+        one.shorten()
         one.last = one.last or gone.last
         self["silent"][kept] |= self["silent"][other]
         self["changed"][kept] = True

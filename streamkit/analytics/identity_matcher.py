@@ -128,6 +128,14 @@ class _Turn:
         gallery.fit(vectors.shape[1], 0)
         self.similarity = np.concatenate([gallery.similarity(vectors), np.zeros((len(rows), len(rows)), np.float32)])
 
+    def add(self, identity: int, vector: np.ndarray) -> None:
+        """Note an identity that a track has founded, by its row in the gallery; its vector is (d,)."""
+        missing = identity + 1 - len(self.similarity)
+        if missing > 0:  # other tracks of the camera have founded identities too
+            more = np.zeros((missing, len(self.rows)), np.float32)
+            self.similarity = np.concatenate([self.similarity, more])
+        self.similarity[identity] = self.vectors @ vector
+
 
 class IdentityMatcher:
     """The tracks of some cameras and the gallery of their identities.
@@ -186,6 +194,7 @@ class IdentityMatcher:
         if expected_s is not None and abs(expected_s - time.time()) < _DAY_S and abs(by_s) < _DAY_S:
             return
         gallery = self.gallery
+        gallery["changed"][:] = True  # free rows are not stored
         gallery["seen_s"][:] += by_s
         gallery["xy_s"][:] += by_s
         gallery.seen_at += by_s
@@ -300,7 +309,7 @@ class IdentityMatcher:
             self._join(int(rows[place]), int(found[place]), now_s)
         for place in np.flatnonzero((found < 0) & (tracks["identity"][rows] < 0)).tolist():
             made = self._found(seen, int(rows[place]), vectors[place], now_s)  # may forget an identity
-            turn.similarity[made] = turn.vectors @ vectors[place]
+            turn.add(made, vectors[place])
 
     def _companions(self, rows: np.ndarray) -> np.ndarray:
         """The other young tracks of the camera of these that have joined an identity."""
@@ -444,6 +453,7 @@ class IdentityMatcher:
         last = next((stay for stay in reversed(one.path) if stay.source == source), None)
         if last is None or (one.path[-1] is not last and now_s - last.to_s > self._options.track_ttl_s):
             one.path.append(CameraStay(source, float(tracks["first_s"][row]), now_s))
+            one.shorten()
             gallery["silent"][identity] = True
 
     def _close(self, identity: int) -> None:
@@ -462,7 +472,7 @@ class IdentityMatcher:
         rows, now_s = rows[has], now_s[has]
         identity = tracks["identity"][rows]
         xy = np.where((tracks["xy_s"][rows] == now_s)[:, None], tracks["xy"][rows], np.nan)
-        gallery.see(identity, tracks["camera"][rows], now_s, xy)
+        gallery.see(identity, tracks["camera"][rows], now_s, xy, self.now_s)
         due = (now_s - tracks["learned_s"][rows] >= _LEARN_S) & (tracks["vector_s"][rows] > -np.inf)
         _, first = np.unique(identity[due], return_index=True)
         mine = rows[due][first]
@@ -506,8 +516,7 @@ class IdentityMatcher:
         for row in self.gallery.unseen(self.now_s, self._options.left_after_s):
             self._leave(row)
         for row in self.gallery.unseen(self.now_s, self._options.forget_s):
-            self._leave(row)
-            self.gallery.remove(row)
+            self._forget(row)
             self._count("forgotten, unseen")
 
     def _leave(self, row: int) -> None:
@@ -526,12 +535,18 @@ class IdentityMatcher:
         self.gallery["changed"][row] |= bool(one.path)
         one.path = []
 
+    def _forget(self, row: int) -> None:
+        """Forget an identity; tracks of a camera that has stopped may still have it."""
+        self._leave(row)
+        self.gallery.remove(row)
+        tracks = self._tracks
+        tracks["identity"][tracks["identity"] == row] = -1
+
     def _forget_oldest(self) -> bool:
-        """Forget the identity that was not seen for longest, unless a track has it."""
+        """Forget the identity that was not seen for longest, unless a camera sees it."""
         for row in self.gallery.oldest(1):
-            if not (self._tracks["alive"] & (self._tracks["identity"] == row)).any():
-                self._leave(row)
-                self.gallery.remove(row)
+            if self.now_s - self.gallery["seen_s"][row] > self._options.track_ttl_s:
+                self._forget(row)
                 return True
         return False
 

@@ -19,14 +19,14 @@ from streamkit.analytics.per_source_steps import Labels
 logger = logging.getLogger(__name__)
 
 _CLOCK = "clock"
-_SAME_CLOCK_S = 60.0
 _NUMBERS = ("seen_s", "views", "xy_s")
 
 
 def as_state(matcher: IdentityMatcher, labels: Labels) -> dict[str, bytes | None]:
     """Return what has changed since the last call, by key; None for identities that are gone."""
     gallery = matcher.gallery
-    found: dict[str, bytes | None] = dict.fromkeys(map(str, gallery.take_removed()))
+    numbers = {one.number for one in gallery.identities.values()}
+    found: dict[str, bytes | None] = dict.fromkeys(map(str, gallery.stored - numbers))
     for row in np.flatnonzero(gallery["changed"] & (gallery["label"] >= 0)).tolist():
         gallery["changed"][row] = False
         one = gallery.identities[row]
@@ -38,8 +38,10 @@ def as_state(matcher: IdentityMatcher, labels: Labels) -> dict[str, bytes | None
             source: float(at_s) for source, at_s in zip(matcher.cameras, seen_at, strict=False) if np.isfinite(at_s)
         }
         found[str(one.number)] = orjson.dumps(head) + b"\n" + gallery.vectors[row].tobytes()
-    clock = {"now_s": matcher.now_s, "wall_s": time.time(), "last_number": gallery.last_number}
-    found[_CLOCK] = orjson.dumps(clock)
+    gallery.stored = numbers
+    if np.isfinite(matcher.now_s):  # else this run has seen no frame, and the stored clock stays
+        clock = {"now_s": matcher.now_s, "wall_s": time.time(), "last_number": gallery.last_number}
+        found[_CLOCK] = orjson.dumps(clock)
     return found
 
 
@@ -73,6 +75,7 @@ def _restore_one(matcher: IdentityMatcher, value: bytes, labels: Labels) -> None
     if label < 0:
         return  # the option labels leaves its class out now
     row = gallery.add(one, label, vector)
+    gallery.stored.add(one.number)
     for name, number in numbers.items():
         gallery[name][row] = number
     gallery["xy"][row], gallery["silent"][row], gallery["changed"][row] = xy, silent, False

@@ -38,6 +38,7 @@ _PART_OF_MASK = re.compile(r"([A9* -])(\{\d+(?:,\d+)?\})?")
 _MASK = re.compile(f"(?:{_PART_OF_MASK.pattern})+")
 _OF_MASK = {"A": "[A-Z]", "9": "[0-9]", "*": "[A-Z0-9]", " ": "", "-": ""}
 _MOST_REPAIRS = 3
+_MOST_PLACES = 12  # a longer text would have too many variants
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,11 @@ class TextPattern:
     _regex: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        name = self.given.lower()
         if self.given in NAMED:
             text = NAMED[self.given]
+        elif name in NAMED:
+            raise ValueError(f"names no known format: {self.given!r}; did you mean {name!r}?")
         elif _MASK.fullmatch(self.given):
             text = "".join(_OF_MASK[one] + many for one, many in _PART_OF_MASK.findall(self.given))
         elif self.given.isalpha() and self.given.islower():
@@ -74,6 +78,12 @@ class TextPattern:
                 f"must be a name ({names}), a mask such as AA-9999 or a regular expression, got {self.given!r}: {error}"
             ) from None
 
+    @property
+    def letters(self) -> str | None:
+        """The characters that texts may have besides ASCII ones; None if an expression has some of its own."""
+        more = "".join(one for one in self._regex.pattern if not one.isascii())
+        return None if more and self.given not in NAMED else more
+
     def matches(self, text: str) -> bool:
         """Whether a whole normalised text has the format."""
         return self._regex.fullmatch(text) is not None
@@ -81,7 +91,8 @@ class TextPattern:
     def repaired(self, text: str, scores: Sequence[float]) -> str | None:
         """Return the text in the format, with characters replaced by ones that look alike; None if it has another.
 
-        As few characters as possible are replaced, at most three, and of these the least certain ones.
+        As few characters as possible are replaced, at most three, and of these the least certain ones. In a long text
+        only the twelve least certain characters that look like others are tried.
 
         Args:
             text: normalised.
@@ -94,7 +105,8 @@ class TextPattern:
 
 def _variants(text: str, scores: Sequence[float]) -> Iterator[str]:
     """Yield the texts with one, two and three characters replaced, those of uncertain characters first."""
-    places = [i for i, c in enumerate(text) if c in LOOK_ALIKE]
+    places = sorted((i for i, c in enumerate(text) if c in LOOK_ALIKE), key=lambda i: scores[i])[:_MOST_PLACES]
+    places.sort()
     for count in range(1, min(_MOST_REPAIRS, len(places)) + 1):
         for chosen in sorted(combinations(places, count), key=lambda some: sum(scores[i] for i in some)):
             for letters in product(*(LOOK_ALIKE[text[i]] for i in chosen)):

@@ -162,6 +162,8 @@ def _models(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
         known[name] = card
     for name, card in known.items():
         about = {"sha256": network_sum(card.file), **{key: _plain(getattr(card, key)) for key in _CARD}}
+        if card.task == "read":
+            about["blank"] = card.blank
         if card.text is not None and card.takes_prompts:  # texts do not change the embeddings of images
             files = {"tokenizer": card.text.tokenizer, "encoder": card.text.encoder}
             about["text"] = {key: network_sum(file) for key, file in files.items() if file is not None}

@@ -81,15 +81,15 @@ class Crops:
             np.concatenate([part.rects for part in crops]),
             np.concatenate([part.row_id for part in crops]),
             (np.concatenate(results) if results else none) if asked else None,
-            _joined([part.corners for part in crops]),
-            _joined([part.quality for part in crops]),
+            _joined([part.corners for part in crops if len(part)]),
+            _joined([part.quality for part in crops if len(part)]),
         )
 
 
 def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
-    """Concatenate a column that the parts of one select have, or have not."""
+    """Concatenate a column of parts that have crops; None if a part does not have the column, or there are none."""
     there = [part for part in parts if part is not None]
-    return np.concatenate(there) if len(there) == len(parts) else None
+    return np.concatenate(there) if there and len(there) == len(parts) else None
 
 
 class LazyRows:

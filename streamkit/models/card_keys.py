@@ -8,6 +8,7 @@ Pydantic collects the errors; `problems` adds file, line and column.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -231,13 +232,13 @@ def alphabet(value: Any, info: Any) -> tuple[str, ...]:
         require(isinstance(value, str) and value, value, "the characters, a list of them, or a file with one per line")
         name: str = value
         file = info.context.folder / name
-        if not file.is_file():
+        if not os.path.isfile(file):  # unlike Path.is_file, false for a text longer than a name
             if len(name) > 4 and Path(name).suffix in (".txt", ".keys"):
                 raise ValueError(f"there is no file {file}")
             found = tuple(name)
         else:
             try:
-                found = tuple(file.read_text(encoding="utf-8").rstrip("\r\n").splitlines())
+                found = tuple(file.read_text(encoding="utf-8-sig").rstrip("\n").split("\n"))
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"file {file} cannot be read: {error}") from None
     twice = [one for one, n in Counter(found).items() if n > 1]

@@ -7,7 +7,7 @@ import pytest
 from support.messages import collect
 
 from streamkit.analytics.identity_gallery import CameraStay, IdentityEntry, IdentityGallery, unit
-from streamkit.analytics.identity_matcher import IdentityMatcher, MatchOptions, Sighting
+from streamkit.analytics.identity_matcher import IdentityMatcher, MatchOptions, Sighting, _Turn
 from streamkit.analytics.identity_state import as_state, restore
 from streamkit.analytics.per_source_steps import Labels
 
@@ -71,6 +71,22 @@ def test_times_go_on_with_the_new_clock():
     assert again.gallery["seen_s"][0] == pytest.approx(wall_s - 2.0)
 
 
+def test_times_that_were_shifted_are_stored_again():
+    labels, first = Labels(), matcher()
+    step(first, labels, 100.0, [0])
+    stored = as_state(first, labels)
+    again = matcher()
+    restore(again, stored, labels)
+    assert as_state(again, labels) == {}  # no frame yet: the stored clock stays
+    step(again, labels, 3.0, [1])
+    stored |= as_state(again, labels)
+    third = matcher()
+    restore(third, stored, labels)
+    step(third, labels, 50.0, [2])
+    seen_s = third.gallery["seen_s"][:2]
+    assert seen_s[1] - seen_s[0] == pytest.approx(0.1, abs=0.5)
+
+
 def test_removed_identities_are_removed_and_broken_ones_left_out():
     labels, first = Labels(), matcher()
     step(first, labels, 0.0, [0])
@@ -93,8 +109,14 @@ def added(gallery, number, vector, seen_s=0.0):
         IdentityEntry(number, "person", [CameraStay("a", seen_s, seen_s)]), 0, np.asarray(vector, np.float32)
     )
     gallery.fit(0, 2)
-    gallery.see(np.array([row]), np.array([0]), np.array([seen_s]), np.full((1, 2), np.nan))
+    gallery.see(np.array([row]), np.array([0]), np.array([seen_s]), np.full((1, 2), np.nan), seen_s)
     return row
+
+
+def test_who_never_leaves_has_a_path_of_bounded_length():
+    one = IdentityEntry(1, "person", [CameraStay("ab"[n % 2], n, n + 1) for n in range(150)])
+    one.shorten()
+    assert [stay.from_s for stay in one.path] == [0, *range(51, 150)]
 
 
 def test_an_identity_is_the_mean_of_its_views():
@@ -108,7 +130,14 @@ def test_an_identity_is_the_mean_of_its_views():
     np.testing.assert_allclose(gallery.vectors[row], unit(np.array([2**0.5, 2**0.5, 1.0])), atol=0.1)
     assert gallery["seen_s"][row] == 5.0
     assert [stay.from_s for stay in gallery.identities[row].path] == [0.0, 5.0]
-    assert gallery.take_removed() == [2]
+
+
+def test_a_turn_knows_all_that_its_tracks_found():
+    gallery = IdentityGallery()
+    added(gallery, 1, [1, 0])
+    turn = _Turn(np.array([0]), np.array([0]), np.eye(2, dtype=np.float32)[:1], gallery)
+    turn.add(3, np.array([1, 0], np.float32))
+    assert turn.similarity[:, 0].tolist() == [1, 0, 0, 1]
 
 
 def test_free_rows_are_like_nobody_and_are_used_again():

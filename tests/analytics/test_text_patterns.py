@@ -1,5 +1,7 @@
 """Formats of texts: names, masks and expressions, normalisation, and characters that look alike."""
 
+import time
+
 import pytest
 
 from streamkit.analytics.text_patterns import NAMED, TextPattern, normalized
@@ -57,6 +59,19 @@ def test_an_invalid_pattern_is_refused(given):
 def test_a_misspelt_name_is_no_expression():
     with pytest.raises(ValueError, match="names no known format: 'contaner'; did you mean 'container'"):
         TextPattern("contaner")
+
+
+def test_a_name_in_capitals_is_no_expression():
+    with pytest.raises(ValueError, match="names no known format: 'DE'; did you mean 'de'"):
+        TextPattern("DE")
+
+
+def test_a_long_text_is_repaired_as_fast_as_a_short_one():
+    begun_s = time.process_time()
+    assert TextPattern("de").repaired("8O1" * 30, [0.5] * 90) is None
+    assert time.process_time() - begun_s < 0.5
+    text = "AAAAAAAAAAAAAAA8"
+    assert TextPattern("A{16}").repaired(text, [0.9] * 15 + [0.4]) == "AAAAAAAAAAAAAAAB"
 
 
 def test_only_letters_and_digits_stay_in_capitals():

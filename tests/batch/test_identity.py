@@ -105,6 +105,15 @@ def test_another_network_or_card_is_noticed(tmp_path):
         identity(made)
 
 
+def test_another_blank_of_a_reader_of_text_is_noticed(tmp_path):
+    for file in (ROOT / "models").glob("plates.*"):
+        (tmp_path / file.name.replace("plates.yaml", "mine.yaml")).write_bytes(file.read_bytes())
+    made = settings(tmp_path, PLAIN.replace("  draw", "  plate: {stage: read, model: mine, of: detect}\n  draw"))
+    first, card = identity(made), tmp_path / "mine.yaml"
+    card.write_text(card.read_text().replace("blank: 0", "blank: -1"))
+    assert differences(first, identity(made)) == ["models.mine.blank was 0 and is -1"]
+
+
 def test_a_plugin_and_what_it_takes_from_beside_it_are_noticed(tmp_path, monkeypatch):
     def with_plugin(folder, helper='NAME = "found"\n', plugin=PLUGIN):
         folder.mkdir()

@@ -52,6 +52,16 @@ def test_answers_follow_their_crops():
     assert asked
 
 
+def test_corners_and_quality_are_kept_beside_frames_without_crops():
+    corners, quality = np.ones((1, 4, 2), np.float32), np.array([5.0])
+    some = Crops(np.array([[0, 0, 8, 8]], np.int32), np.array([5], np.int32), corners=corners, quality=quality)
+    none = Crops(np.zeros((0, 4), np.int32), np.zeros(0, np.int32))
+    joined = Crops.join([none, some, none])
+    assert joined.corners.tolist() == corners.tolist()
+    assert joined.quality.tolist() == [5.0]
+    assert Crops.join([none, none]).corners is None
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"got \[2, 4\] and \[3\]"):
         Crops(np.zeros((2, 4), np.int32), np.zeros(3, np.int32))

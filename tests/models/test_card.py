@@ -313,7 +313,10 @@ def test_a_card_of_a_reader(tmp_path):
     assert card.labels == tuple("0123AB")
     assert card.blank == -1
     (tmp_path / "keys.txt").write_text("0\n1\n \nÄ\n\n", encoding="utf-8")
-    for alphabet, expected in (("keys.txt", ("0", "1", " ", "Ä")), ("[0, a]", ("0", "a")), ('"12"', ("1", "2"))):
+    many = "".join(map(chr, range(0x4E00, 0x4E00 + 200)))  # longer than the name of a file
+    for alphabet, expected in (
+        ("keys.txt", ("0", "1", " ", "Ä")), ("[0, a]", ("0", "a")), ('"12"', ("1", "2")), (many, tuple(many)),
+    ):  # fmt: skip
         text = READER.replace('"0123AB"', alphabet)
         assert load_card(write(tmp_path, text)).labels == expected
 

@@ -57,7 +57,8 @@ class TextFamily(Family):
     def best(self, outputs: Outputs, classes: int, blank: int, allowed: Sequence[int] | None = None) -> Array:
         """Return (N, T, 2) float32 on the outputs' device: the best class of each place, and its probability.
 
-        Values from 0 to 1 whose sum is 1 at every place are probabilities; others are logits.
+        Values from 0 to 1 whose sum is 1 at every place of an image are probabilities; others are logits. Where a value
+        is no number, the probability is 0.
 
         Args:
             outputs: the network's outputs.
@@ -122,12 +123,13 @@ class TextFamily(Family):
 
 def _probabilities(values: Array, picked: Array, xp: Any) -> Array:
     """Return the probabilities of picked values, (N, T, 1), of all values (N, T, C) of each place."""
-    given = (values.min() >= -1e-3) & (abs(values.sum(axis=2) - 1).max() < 0.05)
-    if xp is np and given:
+    given = (values.min(axis=(1, 2)) >= -1e-3) & (abs(values.sum(axis=2) - 1).max(axis=1) < 0.05)
+    if xp is np and given.all():
         return picked
     peak = values.max(axis=2, keepdims=True)
-    soft = xp.exp(picked - peak) / xp.exp(values - peak).sum(axis=2, keepdims=True)
-    return xp.where(given, picked, soft)
+    with np.errstate(invalid="ignore"):  # infinite logits
+        soft = xp.exp(picked - peak) / xp.exp(values - peak).sum(axis=2, keepdims=True)
+    return xp.nan_to_num(xp.where(given[:, None, None], picked, soft))
 
 
 FAMILIES = (TextFamily("ctc", repeats=True), TextFamily("slots", repeats=False))

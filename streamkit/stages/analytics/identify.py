@@ -96,9 +96,12 @@ class Identify(TrackAnalytics):
     def __post_init__(self) -> None:
         """Check the planes, and the times against each other; read the files of homographies."""
         self._planes = {source: self._plane(source, given) for source, given in self.planes.items()}
-        self._travel = {}
+        self._travel: dict[tuple[str, str], float] = {}
         for one, others in self.travel.items():
             for other, shortest_s in others.items():
+                if self._travel.get((one, other), shortest_s) != shortest_s:
+                    got = f"{one} and {other}, got {self._travel[one, other]:g} s and {shortest_s:g} s"
+                    raise ValueError(f"travel counts in both directions: give one time for {got}")
                 self._travel[one, other] = self._travel[other, one] = shortest_s
         if not self.distance > 0:
             raise ValueError(f"distance must be more than 0 m, got {self.distance:g}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -50,10 +51,11 @@ _OTHER_FORMAT_WEIGHT = 0.25
 _MIN_POINT_SCORE = 0.3
 
 
-class SureTracks(dict[str, set[tuple[int, int]]]):
+class SureTracks(WeakValueDictionary[str, set[tuple[int, int]]]):
     """By source, the tracks whose text is sure, each with the series of readings; shared by both ends of the chain.
 
-    All are equal: it is no option, by whose value a pipeline would differ from another one.
+    A source's set is gone once both ends have dropped their state of the source. All are equal: it is no option, by
+    whose value a pipeline would differ from another one.
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -176,16 +178,17 @@ class FetchText(FetchVectors):
     """Start the copy of the best class of each place, and its probability, to the host.
 
     Attributes:
-        ascii_only: read no other characters.
+        letters: besides ASCII characters, read these only; None for all.
     """
 
-    ascii_only: bool = False
+    letters: str | None = None
 
     def open(self) -> None:
         """Find the network's family, and the characters that may be read."""
         super().open()
-        labels = self.model.labels
-        self._allowed = [i for i, one in enumerate(labels) if one.isascii()] if self.ascii_only else None
+        more = self.letters
+        labels = enumerate(self.model.labels)
+        self._allowed = None if more is None else [i for i, one in labels if one.isascii() or one.upper() in more]
 
     def select(self, outputs: Mapping[str, Array]) -> Array:
         """See `FetchVectors.select`."""
@@ -310,7 +313,7 @@ class Read(TrackCaches):
         shared = options["sure_tracks"] = SureTracks()
         given = Read(**options)
         select = {name: getattr(given, name) for name in _SELECT}
-        fetch = {"model": given.model, "ascii_only": given.pattern is not None and given.pattern.isascii()}
+        fetch = {"model": given.model, "letters": None if given._format is None else given._format.letters}
         return network_parts(
             given,
             [CompositePart("select", SelectText, {**select, "sure_tracks": shared})],

@@ -53,6 +53,15 @@ def test_logits_and_probabilities_have_the_same_scores():
         assert scores == pytest.approx((0.7, 0.7), abs=2e-3)
 
 
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_an_image_with_broken_scores_changes_no_other_one(broken):
+    output = np.concatenate([hot(0, 1, 2, sure=0.7), np.full((1, 3, 4), broken, np.float32)])
+    (text, scores), (_, none) = read("ctc", output)
+    assert text == "ab"
+    assert scores == pytest.approx((0.7, 0.7))
+    assert set(none) <= {0.0}
+
+
 def test_the_classes_may_be_before_the_places():
     output = np.concatenate([hot(0, 1, 2, 3, 0, 0), hot(3, 3, 0, 3, 0, 1)])
     assert [text for text, _ in read("ctc", output.transpose(0, 2, 1))] == ["abc", "cca"]

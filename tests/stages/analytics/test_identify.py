@@ -282,6 +282,25 @@ def test_beyond_the_limit_the_oldest_is_forgotten():
     assert counted["identities: forgotten, limit"] == 2
 
 
+def test_an_object_that_is_in_view_is_never_forgotten_though_another_file_is_ahead():
+    behind, ahead = seen("a", {1: (0, 100, 100)}, seconds=4.0), seen("b", {1: (1, 100, 100)}, seconds=4.0)
+    for frame in ahead:
+        frame.pts_s *= 10
+    given = [frame for pair in zip(behind, ahead, strict=True) for frame in pair]
+    found, counted = counts_of(Identify(left_after=4.0, forget=5.0), given, batch=1)
+    assert sorted(found.values()) == [1, 2]
+    assert "identities: forgotten, unseen" not in counted
+
+
+def test_a_camera_that_has_stopped_holds_no_identity():
+    stopped = seen("a", {1: (0, 100, 100)})
+    others = [seen("b", {n: (n, 100, 100)}, 10.0 * n) for n in range(1, 6)]
+    stage = Identify(max_identities=2)
+    _, counted = counts_of(stage, merged(stopped, *others, seen("a", {}, 60.0)))
+    assert len(stage._matcher("").gallery) == 2
+    assert counted["identities: forgotten, limit"] == 4
+
+
 # ---------------------------------------------------------------------------------------------- sources of their own
 
 
@@ -361,6 +380,10 @@ FOUR = "[[0, 0], [9, 0], [9, 9], [0, 9]]"
         (
             LOOK + "  identify: {planes: {north: {file: samples/street.truth.jsonl}}}",
             "must hold three rows of three numbers",
+        ),
+        (
+            LOOK + "  identify: {travel: {north: {south: 5s}, south: {north: 8s}}}",
+            "travel counts in both directions: give one time for south and north, got 5 s and 8 s",
         ),
         (LOOK + "  identify: {forget: 10s}", "left_after and forget must be in ascending order, got 2 s, 60 s"),
         (LOOK + "  identify: {distance: 0}", "distance must be more than 0 m, got 0"),

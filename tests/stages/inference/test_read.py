@@ -1,5 +1,7 @@
 """`read`: accuracy on drawn plates, when tracks are read, votes and events, corners, and both devices."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from streamkit.core.records import record
 from streamkit.core.units import Of
 from streamkit.models.card import find_card, load_card
 from streamkit.runtime.reload import alike
-from streamkit.stages.inference.read import Read, corners_of
+from streamkit.stages.inference.read import FetchText, Read, SureTracks, corners_of
 from streamkit.testing.kit import detections, frames, run_stage
 
 PLATES = load_card(find_card("plates"))
@@ -239,5 +241,23 @@ def test_an_edit_of_a_live_option_needs_no_new_pipeline():
     before, after = (
         build(read_text(ABOVE + f"{{stage: read, of: detect, model: plates, sure: {sure}}}")) for sure in (0.5, 0.9)
     )
-    before.nodes["plate"].options["sure_tracks"]["a"] = {(1, 0)}
+    sure = before.nodes["plate"].options["sure_tracks"].setdefault("a", {(1, 0)})
     assert alike(before, after)
+    assert sure
+
+
+def test_the_sure_tracks_of_a_source_are_gone_with_it():
+    shared = SureTracks()
+    one, other = shared.setdefault("a", set()), shared.setdefault("a", set())
+    assert one is other
+    del one, other
+    assert len(shared) == 0
+
+
+@pytest.mark.parametrize(("pattern", "letters"), [("de", "ÄÖÜ"), ("AA-99", ""), ("[A-ZÆ]{2}", None), (None, None)])
+def test_a_pattern_says_which_letters_are_read(pattern, letters):
+    parts = Read.parts_before({"model": PLATES, "of": Of("detect"), "pattern": pattern})
+    assert parts[-1].options["letters"] == letters
+    fetch = FetchText(replace(PLATES, labels=("A", "ü", "Æ", "中")), letters)
+    fetch.open()
+    assert fetch._allowed == {"ÄÖÜ": [0, 1], "": [0], None: None}[letters]
