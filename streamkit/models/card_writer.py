@@ -11,7 +11,7 @@ from typing import Any
 
 from streamkit.core.errors import OutputError
 from streamkit.io.outputs import AtomicFile, writing
-from streamkit.models.card import Card
+from streamkit.models.card import Card, TextSpec
 from streamkit.models.labels import KNOWN, SKELETONS
 from streamkit.models.network import sha256
 from streamkit.ops.letterbox import InputSpec
@@ -66,6 +66,8 @@ def card_text(card: Card, file: str, checksum: str, comments: Iterable[str] = ()
     made |= {"input": _Flow(_input(card.input)), **_labels(card.labels, card.task == "read"), **_keypoints(card)}
     if card.blank:
         made["blank"] = card.blank
+    if card.text is not None:
+        made["text"] = _Flow(_text(card.text))
     made |= {key: value for key in ("score", "iou", "select", "license", "note") if (value := getattr(card, key)) != ""}
     text = yaml.dump(made, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=110)
     return "".join(f"# {line}\n" for line in comments) + str(text)
@@ -106,6 +108,16 @@ def _labels(labels: tuple[str, ...], reads_text: bool) -> dict[str, Any]:
     if reads_text:
         return {"alphabet": "".join(labels) if max(map(len, labels)) == 1 else list(labels)}
     return {"labels": next((name for name, known in KNOWN.items() if known == labels), list(labels))}
+
+
+def _text(spec: TextSpec) -> dict[str, Any]:
+    """Return the keys of `text` that differ from the defaults, with the whole paths of its files."""
+    values = {field.name: (getattr(spec, field.name), field.default) for field in dataclasses.fields(spec)}
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, (value, default) in values.items()
+        if value != default
+    }
 
 
 def _keypoints(card: Card) -> dict[str, Any]:

@@ -276,7 +276,7 @@ def test_the_page_names_every_column_and_no_other(tmp_path):
         ]
         columns = pq.read_table(made.out / table).column_names
         assert set(columns) <= set(named), set(columns) - set(named)
-        optional = {"speed_kmh", "heading_deg", "attributes", "keypoints", "mask", "embedding", "extra"}
+        optional = {"speed_kmh", "heading_deg", "attributes", "keypoints", "mask", "embedding", "identity", "extra"}
         assert set(named) - set(columns) <= optional
 
 

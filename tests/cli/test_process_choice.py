@@ -31,7 +31,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 REASON = (
-    "4 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, one process serves about 1,700; "
+    "4 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, one process serves about 2,000; "
     "a spare process replaces one that dies"
 )
 

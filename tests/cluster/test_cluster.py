@@ -198,6 +198,7 @@ async def _live(url: str) -> tuple[dict[str, bytes], dict[str, str], list[dict[s
     return data, errors, records
 
 
+@pytest.mark.alone  # a node that gets no core for seconds counts as lost
 def test_cameras_of_a_killed_node_run_on_the_other_and_those_that_come_on_the_next(head, ray_nodes):
     moved = head.nodes()["b"]
     before = head.frames()
