@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -27,7 +28,7 @@ from streamkit.stages.inference.apply_results import add_attributes
 from streamkit.stages.inference.ask.answer_schema import AnswerSchema
 from streamkit.stages.inference.ask.asker import ENDED, Asker
 from streamkit.stages.inference.ask.call_budget import CallBudget
-from streamkit.stages.inference.ask.endpoint import ChatEndpoint, check_url
+from streamkit.stages.inference.ask.endpoint import ChatEndpoint, as_bytes, check_url
 from streamkit.stages.inference.ask.questions import AskedTrack, Question, QuestionBook, QuestionOutcome
 from streamkit.stages.inference.select_objects import members
 from streamkit.stages.video.best_view import ObjectView, cut_views, measure, views_of
@@ -45,6 +46,7 @@ UNSEEN, NO_OBJECT, NO_PIXELS = (
 )
 NO_FRAME = "answers without an event: their source ended"
 _ABANDON_S = 1.0
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 @stage(
@@ -126,6 +128,12 @@ class Ask(StreamStage):
             raise ValueError("of selects objects; leave it out with capture: frame")
         if self.timeout <= 0:
             raise ValueError("timeout must be longer than 0s")
+        if self.images > 1 and self.after <= 0:
+            raise ValueError(f"images: {self.images} are spread over after, which must be longer than 0s")
+        try:
+            as_bytes(self.parameters)
+        except TypeError as error:
+            raise ValueError(f"parameters must be values of JSON: {error}") from error
         if reserved := {"model", "messages", "response_format", "stream", "n"} & self.parameters.keys():
             raise ValueError(f"parameters must not contain {', '.join(sorted(reserved))}, which the stage sets")
         self._key = None if self.key_env is None else _key(self.key_env)
@@ -408,6 +416,8 @@ class Ask(StreamStage):
 
 def _key(name: str) -> str:
     """The key in an environment variable, or in the file that `NAME_FILE` names. Raises ValueError."""
+    if not _VARIABLE.fullmatch(name):  # it may be the key itself
+        raise ValueError("key_env must be the name of an environment variable, such as EYE_KEY, and not the key itself")
     key = variable(name)
     if not key or not key.strip():
         raise ValueError(
