@@ -247,6 +247,9 @@ def test_rules_below_know_the_attributes_and_their_values(root):
     config = read_text(CHECKED + '  r: {stage: rule, when: attributes.injured == "maybe"}\n', folder=root)
     with pytest.raises(ConfigError, match="injured is never 'maybe'; known: yes, no"):
         build(config)
+    config = read_text(CHECKED + "  r: {stage: rule, when: attributes.injured == true}\n", folder=root)
+    with pytest.raises(ConfigError, match=r'injured is a text and true is true or false; its values are "yes", "no"$'):
+        build(config)
     config = read_text(
         CHECKED.replace("why: str", "people: int") + "  r: {stage: rule, when: people > 2}\n", folder=root
     )
