@@ -176,13 +176,17 @@ class CollectedFolder:
         return self._handle
 
     def _new_lines(self) -> list[dict[str, Any] | None]:
-        """The lines that this process has not read; a line without its end, as a crash leaves it, is removed."""
+        """The lines that this process has not read; a torn last line, as a crash leaves it, is removed."""
         assert self._handle is not None
         size, data = os.fstat(self._handle).st_size, b""
         while (at := self._offset + len(data)) < size and (part := os.pread(self._handle, size - at, at)):
             data += part
         whole = data.rfind(b"\n") + 1
-        if whole < len(data):
+        if whole < len(data) and _parsed(data[whole:]) is not None:  # an editor has left out the line's end
+            os.write(self._handle, b"\n")
+            data += b"\n"
+            whole = len(data)
+        elif whole < len(data):
             os.ftruncate(self._handle, self._offset + whole)
         self._offset += whole
         return [_parsed(line) for line in data[:whole].splitlines()]
@@ -214,8 +218,9 @@ def read_lines(folder: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield number and value of each whole line of a folder; None for a line that is no JSON object of this kind."""
     with (folder / LINES).open("rb") as file:
         for number, line in enumerate(file, 1):
-            if line.endswith(b"\n") and line.strip():
-                yield number, _parsed(line)
+            found = _parsed(line)
+            if found is not None or (line.endswith(b"\n") and line.strip()):  # not one that is being written
+                yield number, found
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

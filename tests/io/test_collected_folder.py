@@ -59,6 +59,17 @@ def test_a_torn_line_is_removed_before_the_next(tmp_path):
         json.loads(line)
 
 
+def test_a_last_line_whose_end_an_editor_has_left_out_stays(tmp_path):
+    folder, lines = opened(tmp_path / "c"), tmp_path / "c" / "collected.jsonl"
+    put(folder, "a")
+    put(folder, "b")
+    lines.write_bytes(lines.read_bytes().rstrip(b"\n"))
+    assert images(tmp_path / "c") == ["images/a.jpg", "images/b.jpg"]
+    assert put(opened(tmp_path / "c"), "c") == ["images/a.jpg", "images/b.jpg"]
+    assert images(tmp_path / "c") == ["images/a.jpg", "images/b.jpg", "images/c.jpg"]
+    assert put(folder, "d") == ["images/c.jpg"]
+
+
 def test_a_file_that_is_replaced_removed_or_shortened_is_read_again(tmp_path):
     folder, lines = opened(tmp_path / "c"), tmp_path / "c" / "collected.jsonl"
     for name in "abc":
