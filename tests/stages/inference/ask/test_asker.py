@@ -11,7 +11,7 @@ from streamkit.stages.inference.ask.answer_schema import AnswerSchema
 from streamkit.stages.inference.ask.asker import Asker
 from streamkit.stages.inference.ask.call_budget import CallBudget
 from streamkit.stages.inference.ask.endpoint import ChatEndpoint
-from streamkit.stages.inference.ask.questions import Question, QuestionBook
+from streamkit.stages.inference.ask.questions import Question, SourceQuestions
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def ask(vlm, tmp_path):
     endpoint = ChatEndpoint(vlm.url, "eye", None, {}, 5.0)
     schema, budget = AnswerSchema({"injured": "bool", "why": "str"}), CallBudget(None, tmp_path / "calls")
     made = Asker("ask", endpoint, "?", schema, budget, Retry(max_wait_s=8.0, attempts=4), 100, 90)
-    yield lambda: made(Question(QuestionBook(), "gate", None, 7, "person", 0.0, 0, 0.0), lambda: False)
+    yield lambda: made(Question(SourceQuestions(), "gate", None, 7, "person", 0.0, 0, 0.0), lambda: False)
     endpoint.close()
 
 
