@@ -178,8 +178,12 @@ class Ask(StreamStage):
             if state.collecting:
                 self._look(frame, state, tables)
                 due += self._due(frame, state)
+        failed = [frame for frame in batch.failed if frame._state.closing]
+        for frame in failed:
+            if frame.source in states:
+                due += self._due(frame, states[frame.source])
         self._ask(due, [view for state in present.values() for one in state.collecting for view in one.views])
-        self._closed.update(frame.source for frame in batch.frames if frame._state.closing)
+        self._closed.update(frame.source for frame in [*batch.frames, *failed] if frame._state.closing)
         self._collect()  # without threads, the answers are there
         for frame in batch.frames:
             self._emit(frame, present[frame.source])
