@@ -7,7 +7,6 @@ import fcntl
 import json
 import logging
 import os
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -32,25 +31,23 @@ class CallBudget:
     def __init__(self, rate: Rate | None, path: Path) -> None:
         self._rate, self._path = rate, path
         self._warn = LogOnce(logger.warning)
-        self._lock = threading.Lock()
         self._times: list[float] = []  # the last known ones, for when the file cannot be used
 
     def take(self) -> bool:
         """Count a call, if the budget has room for one."""
         if self._rate is None:
             return True
-        with self._lock:
-            try:
-                made, self._times = self._take_from_file(self._rate)
-            except OSError as error:
-                self._warn(f"{self._path}: {error.strerror or error}; the budget of calls holds for this process only")
-                made, self._times = _counted(self._times, self._rate)
+        try:
+            made, self._times = self._take_from_file(self._rate)
+        except OSError as error:
+            self._warn(f"{self._path}: {error.strerror or error}; the budget of calls holds for this process only")
+            made, self._times = _counted(self._times, self._rate)
         return made
 
     def _take_from_file(self, rate: Rate) -> tuple[bool, list[float]]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._path, "r+", encoding="utf-8", opener=_create) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)  # of this handle: other threads wait as well
             times: list[float] = []
             with suppress(ValueError, TypeError):  # an empty file, or a torn one
                 times = sorted(map(float, json.JSONDecoder().raw_decode(file.read())[0]))
