@@ -64,10 +64,12 @@ def export(
     from streamkit.query.image_folder import check_new
     from streamkit.query.selected_frames import SelectedFrames, frame_columns, skeleton_of
 
-    if sql is None and where is None:
-        raise ConfigError("give --where or a SELECT: they select the frames, such as --where \"count_of('car') > 0\"")
     check_new(out)
     with opened_dataset(dataset) as (location, database, display):
+        if sql is None and where is None:
+            raise ConfigError(
+                "give --where or a SELECT: they select the frames, such as --where \"count_of('car') > 0\""
+            )
         rows = result_of(database, sql, where)
         key, frame = frame_columns(rows.columns)
         found = ((row[key], row[frame]) for row in itertools.islice(rows, limit or None))

@@ -27,7 +27,10 @@ from streamkit.io.outputs import AtomicFile, fsync_folders, writing
 
 SCHEMA = "streamkit/collected/1"
 LINES, CLASSES, IMAGES = "collected.jsonl", "classes.json", "images"
-_KEYS = {"image", "width", "height", "source", "frame", "pts_s", "collected", "reason", "objects"}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "image": str, "width": int, "height": int, "source": str, "frame": int, "pts_s": (int, float), "collected": str,
+    "reason": str, "objects": list,
+}  # fmt: skip
 
 
 class NewLines(NamedTuple):
@@ -68,15 +71,16 @@ class CollectedFolder:
         Raises:
             OutputError: it cannot be written, or it has other things in it.
         """
-        lines = self.path / LINES
         with writing(self.path):
-            if self.path.is_dir() and not lines.exists() and any(self.path.iterdir()):
+            self.path.mkdir(parents=True, exist_ok=True)
+            names = os.listdir(self.path)
+            if names and LINES not in names:
                 raise OutputError(
                     f"cannot write {self.path}: it has files in it, but no {LINES}, so it is another kind of folder; "
                     "give a new folder"
                 )
-            (self.path / IMAGES).mkdir(parents=True, exist_ok=True)
-            self._reopen()
+            self._reopen()  # before the folder of images: another process may open this folder meanwhile
+            (self.path / IMAGES).mkdir(exist_ok=True)
             fsync_folders([self.path])
 
     def close(self) -> None:
@@ -172,13 +176,17 @@ class CollectedFolder:
         return self._handle
 
     def _new_lines(self) -> list[dict[str, Any] | None]:
-        """The lines that this process has not read; a line without its end, as a crash leaves it, is removed."""
+        """The lines that this process has not read; a torn last line, as a crash leaves it, is removed."""
         assert self._handle is not None
         size, data = os.fstat(self._handle).st_size, b""
         while (at := self._offset + len(data)) < size and (part := os.pread(self._handle, size - at, at)):
             data += part
         whole = data.rfind(b"\n") + 1
-        if whole < len(data):
+        if whole < len(data) and _parsed(data[whole:]) is not None:  # an editor has left out the line's end
+            os.write(self._handle, b"\n")
+            data += b"\n"
+            whole = len(data)
+        elif whole < len(data):
             os.ftruncate(self._handle, self._offset + whole)
         self._offset += whole
         return [_parsed(line) for line in data[:whole].splitlines()]
@@ -210,8 +218,9 @@ def read_lines(folder: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield number and value of each whole line of a folder; None for a line that is no JSON object of this kind."""
     with (folder / LINES).open("rb") as file:
         for number, line in enumerate(file, 1):
-            if line.endswith(b"\n") and line.strip():
-                yield number, _parsed(line)
+            found = _parsed(line)
+            if found is not None or (line.endswith(b"\n") and line.strip()):  # not one that is being written
+                yield number, found
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
@@ -219,7 +228,11 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         found = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA or not found.keys() >= _KEYS:
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         return None
-    folder, _, name = str(found.get("image")).partition("/")
+    if not all(isinstance(found.get(name), type_) for name, type_ in _TYPES.items()):
+        return None
+    if not all(isinstance(one, dict) and one.keys() >= {"stage", "box"} for one in found["objects"]):
+        return None
+    folder, _, name = found["image"].partition("/")
     return found if folder == IMAGES and name and "/" not in name else None

@@ -225,6 +225,8 @@ def _mended(left: Typed, right: Typed) -> str:
     for one, other in ((left, right), (right, left)):
         if isinstance(other, Literal) and isinstance(other.value, float) and kind_of(one) == TEXT:
             return f'; write {words(one)} == "{other.value:g}" if that text is meant'
+        if isinstance(other, Literal) and isinstance(other.value, bool) and isinstance(one, Fact) and one.field.values:
+            return f"; its values are {', '.join(map(json.dumps, one.field.values[:_FEW]))}"
         if isinstance(other, Literal) and isinstance(other.value, str) and kind_of(one) == NUMBER:
             return f"; compare {words(one)} with a number"
         if isinstance(other, Fact) and kind_of(one) == TEXT and kind_of(other) == BOOL:

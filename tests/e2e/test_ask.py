@@ -127,6 +127,31 @@ def test_the_last_frames_do_not_wait_for_a_full_batch(vlm, root, per_source):
     assert sum(event["kind"] == "answered" for line in lines for event in line["events"]) == len(vlm.calls) > 3
 
 
+FAILS = """
+from streamkit import FrameStage, stage
+
+@stage("fails", reads=(), writes=())
+class Fails(FrameStage):
+    def process(self, frame):
+        if frame.index == 58:
+            raise ValueError("no")
+"""
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_file_does_not_wait_for_nothing_if_a_stage_fails_on_its_closing_frame(vlm, tmp_path, batch):
+    (tmp_path / "fails.py").write_text(FAILS)
+    text = STREET.format(url=vlm.url, more="drain_timeout: 20s").replace("  rule:\n", "  fails: {}\n  rule:\n", 1)
+    text = f"plugins: [fails.py]\nbatch: {{size: {batch}}}\n" + text.replace(
+        "  collect: {}\n", "  jsonl: {path: all.jsonl}\n"
+    )
+    begun_s = time.monotonic()
+    assert PipelineRun(build(read_text(text, folder=tmp_path)), choose("cpu"), limit=60).run() == 1
+    assert time.monotonic() - begun_s < 15
+    lines = [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()]
+    assert sum(event["kind"] == "answered" for line in lines for event in line["events"]) == len(vlm.calls) > 0
+
+
 # ------------------------------------------------------------------------------------------------------------- privacy
 
 HIDDEN = """
@@ -246,6 +271,9 @@ def test_check_says_what_is_wrong_and_where(root, old, new, problem):
 def test_rules_below_know_the_attributes_and_their_values(root):
     config = read_text(CHECKED + '  r: {stage: rule, when: attributes.injured == "maybe"}\n', folder=root)
     with pytest.raises(ConfigError, match="injured is never 'maybe'; known: yes, no"):
+        build(config)
+    config = read_text(CHECKED + "  r: {stage: rule, when: attributes.injured == true}\n", folder=root)
+    with pytest.raises(ConfigError, match=r'injured is a text and true is true or false; its values are "yes", "no"$'):
         build(config)
     config = read_text(
         CHECKED.replace("why: str", "people: int") + "  r: {stage: rule, when: people > 2}\n", folder=root

@@ -59,6 +59,17 @@ def test_a_torn_line_is_removed_before_the_next(tmp_path):
         json.loads(line)
 
 
+def test_a_last_line_whose_end_an_editor_has_left_out_stays(tmp_path):
+    folder, lines = opened(tmp_path / "c"), tmp_path / "c" / "collected.jsonl"
+    put(folder, "a")
+    put(folder, "b")
+    lines.write_bytes(lines.read_bytes().rstrip(b"\n"))
+    assert images(tmp_path / "c") == ["images/a.jpg", "images/b.jpg"]
+    assert put(opened(tmp_path / "c"), "c") == ["images/a.jpg", "images/b.jpg"]
+    assert images(tmp_path / "c") == ["images/a.jpg", "images/b.jpg", "images/c.jpg"]
+    assert put(folder, "d") == ["images/c.jpg"]
+
+
 def test_a_file_that_is_replaced_removed_or_shortened_is_read_again(tmp_path):
     folder, lines = opened(tmp_path / "c"), tmp_path / "c" / "collected.jsonl"
     for name in "abc":
@@ -159,3 +170,26 @@ def test_killed_writers_leave_whole_lines_of_whole_images(tmp_path):
         assert (tmp_path / "c" / line["image"]).stat().st_size == 50_000
     put(opened(tmp_path / "c"), "next")  # no lock outlives a process
     assert [line["image"] for _, line in read_lines(tmp_path / "c")][-1] == "images/next.jpg"
+
+
+def test_several_processes_may_create_the_folder_at_once(tmp_path, monkeypatch):
+    real, others = os.open, []
+
+    def slow(path, *args):
+        if Path(path).name == "collected.jsonl" and not others:
+            others.append(None)
+            others[0] = opened(tmp_path / "c")
+        return real(path, *args)
+
+    monkeypatch.setattr(os, "open", slow)
+    put(opened(tmp_path / "c"), "a")
+    assert put(others[0], "b") == ["images/a.jpg"]
+
+
+@pytest.mark.parametrize("wrong", [{"objects": 5}, {"objects": [1]}, {"collected": 5}, {"width": "8"}, {"image": 1}])
+def test_a_line_with_a_value_of_another_type_is_none(tmp_path, wrong):
+    folder = opened(tmp_path / "c")
+    put(folder, "a")
+    lines = tmp_path / "c" / "collected.jsonl"
+    lines.write_text(json.dumps({**json.loads(lines.read_text()), **wrong}) + "\n")
+    assert [line for _, line in read_lines(tmp_path / "c")] == [None]

@@ -116,6 +116,12 @@ class StreamRunner(BatchRunner):
                 self.states[frame.source] = self.stage.new_state(frame.source)
         return self._called(lambda given: self.stage.process(given, self.states), batch)
 
+    def run(self, batch: Batch) -> Batch:
+        """Also pass batches of failed frames only to a stage with late results: one may be a closing frame."""
+        if batch.failed and not batch.frames and self.node.type.spec.late_results:
+            self.guard(partial(self.process, batch), " on failed frames")
+        return super().run(batch)
+
     def _lost(self, why: str) -> None:
         if not self.counters[_LOST]:
             self.log(f"{self.node.id}: {why}; further occurrences are counted in the report")

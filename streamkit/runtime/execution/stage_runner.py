@@ -279,7 +279,7 @@ class Runner:
         self.dead = True
         self._fail(error)
 
-    def guard(self, call: Callable[[], None], when: str) -> None:
+    def guard(self, call: Callable[[], object], when: str) -> None:
         """Call a function of the stage outside of a frame; report exceptions so that other work continues."""
         try:
             call()

@@ -150,8 +150,6 @@ class Collect(FilesSink):
             raise ValueError(f"low_score must be [lowest, highest], got [{low:g}, {high:g}]")
         if self.when is not None and not self.when:
             raise ValueError("when must name an event, as in crossing.crossed; leave it out for none")
-        if self.at_most is not None and self.at_most.count != int(self.at_most.count):
-            raise ValueError(f"at_most must be a whole number of images, as in 500/day, got {self.at_most}")
         if self.same_vector is not None and self.novelty is not None and self.same_vector > self.novelty:
             raise ValueError(
                 f"same_vector must be at most novelty, {self.novelty:g}, or nothing novel is collected, "
@@ -272,10 +270,12 @@ class Collect(FilesSink):
         """Take what is in the folder, or what others have added."""
         if new.restarted:
             self._known = KnownImages()
-        self._known.add(new.lines)
-        if new.unreadable:
-            self.context.counters.add("unreadable lines", new.unreadable)
-            self._warn(f"{self.context.id}: {self.path}/{LINES} has lines that are none of collect; they are left out")
+        if unreadable := new.unreadable + self._known.add(new.lines):
+            self.context.counters.add("unreadable lines", unreadable)
+            self._warn(
+                f"{self.context.id}: {self.path}/{LINES} has lines that are damaged or none of collect; they are left "
+                "out"
+            )
 
     def _is_over_budget(self) -> bool:
         return self.at_most is not None and self._known.used(self.at_most, time.time()) >= self.at_most.count

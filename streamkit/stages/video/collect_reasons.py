@@ -71,14 +71,19 @@ def disagreeing(frame: Frame, options: DisagreementOptions) -> list[Subject]:
         table = dict(tables_of(frame)).get(of.stage)
         if table is None:  # it has not seen the frame
             return []
-        both.append((of.stage, np.flatnonzero(observed(table, of)), table))
+        both.append((of, np.flatnonzero(observed(table, of)), table))
     (first, first_rows, one), (second, second_rows, other) = both
     iou, min_score = options.get("iou", 0.5), options.get("min_score", 0.5)
     found = disagreements(one[first_rows], other[second_rows], iou, min_score)
     return [
-        *(Subject(first, int(first_rows[row])) for row in found.first),
-        *(Subject(second, int(second_rows[row])) for row in found.second),
+        *(Subject(first.stage, int(row)) for row in first_rows[found.first] if _compared(one, row, second)),
+        *(Subject(second.stage, int(row)) for row in second_rows[found.second] if _compared(other, row, first)),
     ]
+
+
+def _compared(table: Detections, row: int, other: Of) -> bool:
+    """Whether the other detector's part of the comparison includes the class of an object."""
+    return not other.labels or table.label[row] in other.labels
 
 
 def novel(frame: Frame, of: Of | None, known: KnownImages, distance: float) -> list[Subject]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import bisect
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -47,26 +48,36 @@ class KnownImages:
     """
 
     times_s: list[float] = field(default_factory=list)
-    _hashes: dict[tuple[str, bool], list[int]] = field(default_factory=dict)  # by source, and whether of objects
+    _hashes: dict[tuple[str, bool], array[int]] = field(default_factory=dict)  # by source, and whether of objects
     _vectors: dict[tuple[str, int], _Vectors] = field(default_factory=dict)  # by detector and length
 
-    def add(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Take lines of `collected.jsonl`; what a line lacks is left out."""
+    def add(self, lines: Iterable[Mapping[str, Any]]) -> int:
+        """Take lines of `collected.jsonl`; return how many have a value that cannot be read, which is left out."""
+        unreadable = 0
         for line in lines:
-            bisect.insort(self.times_s, datetime.fromisoformat(line["collected"]).timestamp())
-            source, objects = line["source"], line["objects"]
-            if "hash" in line:
-                self._hashes.setdefault((source, False), []).append(int(line["hash"], 16))
-            for one in objects:
-                if "hash" in one:
-                    self._hashes.setdefault((source, True), []).append(int(one["hash"], 16))
-                if "vector" in one:
-                    vector = np.frombuffer(base64.b64decode(one["vector"]), "<f2").astype(np.float32)
-                    self._add_vector(one["stage"], vector)
+            try:
+                self._add(line)
+            except (ValueError, TypeError, OverflowError):
+                unreadable += 1
+        return unreadable
+
+    def _add(self, line: Mapping[str, Any]) -> None:
+        bisect.insort(self.times_s, datetime.fromisoformat(line["collected"]).timestamp())
+        source = line["source"]
+        if "hash" in line:
+            self._hashes.setdefault((source, False), array("Q")).append(int(line["hash"], 16))
+        for one in line["objects"]:
+            if "hash" in one:
+                self._hashes.setdefault((source, True), array("Q")).append(int(one["hash"], 16))
+            if "vector" in one:
+                vector = np.frombuffer(base64.b64decode(one["vector"]), "<f2").astype(np.float32)
+                self._add_vector(one["stage"], vector)
 
     def used(self, rate: Rate, now_s: float) -> int:
         """The number of images collected in the present period: since midnight (UTC) for a day."""
-        return len(self.times_s) - bisect.bisect_left(self.times_s, now_s - now_s % rate.period_s)
+        begin_s = now_s - now_s % rate.period_s
+        end_s = begin_s + rate.period_s  # later ones are of a clock that was wrong
+        return bisect.bisect_left(self.times_s, end_s) - bisect.bisect_left(self.times_s, begin_s)
 
     def has_hash(self, hash_: int, of_object: bool, source: str | None, bits: int) -> bool:
         """Whether an image like this is known.

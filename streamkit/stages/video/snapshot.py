@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -100,7 +100,8 @@ class Snapshot(EventFileSink):
 
     def write(self, frame: Frame) -> None:
         """Collect the frame; all frames of a batch are processed together."""
-        self._frames.append(frame)
+        failed = frame.error is not None  # maybe in the stage that hides
+        self._frames.append(replace(frame, surface=None) if failed else frame)
 
     def flush(self) -> None:
         """Process events and views of a batch's frames, in their order, and write what is due."""

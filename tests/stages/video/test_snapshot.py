@@ -312,3 +312,18 @@ def test_from_a_device_come_the_same_pictures_and_nothing_else():
     assert len(saved(found)) == 1
     crop = 96 * 168 * 3 // 2
     assert traffic.so_far().to_host - before == crop + 16 * len(views), "the sums of each view, and one crop"
+
+
+@pytest.mark.parametrize("capture", ["frame", "object"])
+def test_a_failed_frame_is_never_written(capture):
+    """It may have failed in the stage that hides."""
+    made = Snapshot("door.crossed", path="snaps/{source}/{time}.jpg", capture=capture)
+    made.context = type(made.context)()
+    made.open()
+    (frame,) = scene([(LARGE, GREEN, True)])
+    happen(frame)
+    frame.error = "draw raised"
+    made.write(frame)
+    made.flush()
+    made.close()
+    assert files() == []

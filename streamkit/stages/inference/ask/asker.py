@@ -89,13 +89,14 @@ class Asker:
                 return self._called(images, form, counts)
             except CallError as error:
                 counts[f"{CALLS_FAILED}: {error.cause}"] += 1
-                if error.not_understood and self._knows_form is None and form is not None:
+                if error.not_understood and form is not None and not self._knows_form:  # others may know by now
                     form = None
                     continue
                 if not over() and (not error.retry or attempt >= attempts):
                     self._give_up(error, attempt, counts)
                     return None
-                if not _wait(min(max(wait_s, error.wait_s), self._retry.max_wait_s), over):
+                jittered_s = wait_s * random.uniform(0.5, 1.0)  # so that questions do not retry in step
+                if not _wait(min(max(jittered_s, error.wait_s), self._retry.max_wait_s), over):
                     counts[ENDED] += 1
                     return None
             attempt, wait_s = attempt + 1, 2 * wait_s
@@ -135,8 +136,8 @@ class Asker:
 
 
 def _wait(seconds: float, over: Over) -> bool:
-    """Wait, with jitter so that questions do not retry in step; return False if the run ends."""
-    until_s = time.monotonic() + seconds * random.uniform(0.5, 1.0)
+    """Wait; return False if the run ends."""
+    until_s = time.monotonic() + seconds
     while not over():
         if (left_s := until_s - time.monotonic()) <= 0:
             return True

@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +20,8 @@ logger = logging.getLogger(__name__)
 class CallBudget:
     """At most so many calls in any period, over all processes and threads that use the same file.
 
-    The file keeps the times of the calls, so that a restart does not renew the budget. If it cannot be written, each
-    process has a budget of its own, and a warning is logged.
+    The file keeps the times of the calls, so that a restart does not renew the budget. While it cannot be written, each
+    process counts on by itself, and a warning is logged.
 
     Args:
         rate: the budget; None for no limit, without a file.
@@ -30,33 +31,36 @@ class CallBudget:
     def __init__(self, rate: Rate | None, path: Path) -> None:
         self._rate, self._path = rate, path
         self._warn = LogOnce(logger.warning)
-        self._own: list[float] = []  # of this process, if the file cannot be used
+        self._times: list[float] = []  # the last known ones, for when the file cannot be used
 
     def take(self) -> bool:
         """Count a call, if the budget has room for one."""
         if self._rate is None:
             return True
         try:
-            return self._take_from_file(self._rate)
+            made, self._times = self._take_from_file(self._rate)
         except OSError as error:
             self._warn(f"{self._path}: {error.strerror or error}; the budget of calls holds for this process only")
-            made, self._own = _counted(self._own, self._rate)
-            return made
+            made, self._times = _counted(self._times, self._rate)
+        return made
 
-    def _take_from_file(self, rate: Rate) -> bool:
+    def _take_from_file(self, rate: Rate) -> tuple[bool, list[float]]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._path, "a+", encoding="utf-8") as file:
+        with open(self._path, "r+", encoding="utf-8", opener=_create) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # of this handle: other threads wait as well
-            file.seek(0)
             times: list[float] = []
             with suppress(ValueError, TypeError):  # an empty file, or a torn one
-                times = sorted(map(float, json.loads(file.read())))
+                times = sorted(map(float, json.JSONDecoder().raw_decode(file.read())[0]))
             made, times = _counted(times, rate)
-            if made:
+            if made:  # overwritten before it is cut off: a killed process leaves the times, and maybe text after them
                 file.seek(0)
+                file.write(json.dumps(times))
                 file.truncate()
-                json.dump(times, file)
-        return made
+        return made, times
+
+
+def _create(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT, 0o666)
 
 
 def _counted(times: list[float], rate: Rate) -> tuple[bool, list[float]]:

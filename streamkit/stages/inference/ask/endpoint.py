@@ -18,7 +18,7 @@ from streamkit.core.masking import mask
 _PATH = "/chat/completions"
 _MAX_BYTES = 1_000_000  # of a response
 _MAX_SHOWN = 200  # characters of a server's own message
-_RETRIED = {408, 409, 425, 429, 500, 502, 503, 504}
+_RETRIED = {408, 409, 425, 429}  # and 5xx
 _NOT_UNDERSTOOD = {400, 415, 422, 501}  # what servers answer that do not know response_format
 
 
@@ -90,7 +90,7 @@ class ChatEndpoint:
         self._body = {"model": model, **parameters}
         self.where = mask(self._base)
         headers = {"user-agent": "streamkit", **({"authorization": f"Bearer {key}"} if key else {})}
-        verify = url.startswith("https://")
+        verify = urlsplit(url).scheme != "http"  # in lower case; certificates take long to load
         self._client = httpx.Client(verify=verify, timeout=timeout_s, headers=headers)
 
     def ask(self, prompt: str, images: Sequence[bytes], schema: Mapping[str, Any] | None) -> Reply:
@@ -112,7 +112,7 @@ class ChatEndpoint:
         if schema is not None:
             form = {"name": "answer", "strict": True, "schema": schema}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
-        return _reply(self._request("POST", _PATH, orjson.dumps(body)))
+        return _reply(self._request("POST", _PATH, as_bytes(body)))
 
     def models(self) -> list[str]:
         """The names of the endpoint's models. Raises CallError."""
@@ -134,7 +134,9 @@ class ChatEndpoint:
                 data = self._body_of(response, until_s)
         except httpx.TimeoutException as error:
             raise CallError("timeout", f"no answer within {self._timeout_s:g} s", retry=True) from error
-        except (httpx.HTTPError, OSError) as error:
+        except httpx.InvalidURL as error:
+            raise CallError("invalid url", f"url is no address: {self._redact(str(error))}") from error
+        except (httpx.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
             text = self._redact(str(error)) or type(error).__name__
             raise CallError("no connection", f"no answer: {text}", retry=True) from error
         if response.is_success:
@@ -144,7 +146,7 @@ class ChatEndpoint:
         raise CallError(
             f"HTTP {status}",
             f"HTTP {status} {response.reason_phrase}{said}",
-            retry=status in _RETRIED,
+            retry=status in _RETRIED or status >= 500,
             wait_s=_seconds(response.headers.get("retry-after")),
             not_understood=status in _NOT_UNDERSTOOD,
         )
@@ -165,6 +167,11 @@ class ChatEndpoint:
         text = mask(" ".join(text.split()))
         text = text.replace(self._key, "***") if self._key else text
         return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def as_bytes(body: Mapping[str, Any]) -> bytes:
+    """A body as JSON; numbers may be keys, as those of `logit_bias`. Raises TypeError if a value has no JSON."""
+    return orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _reply(data: bytes) -> Reply:

@@ -20,7 +20,7 @@ class Question:
     """A question about a track or a frame.
 
     Attributes:
-        book: the questions of its source.
+        state: the questions of its source.
         source: the source's id.
         event: the event that it is about; None if it is asked once for each track.
         track_id: the track; None for a question about a frame.
@@ -33,7 +33,7 @@ class Question:
         images: the images once they are on the host.
     """
 
-    book: QuestionBook
+    state: SourceQuestions
     source: str
     event: Event | None
     track_id: int | None
@@ -108,7 +108,7 @@ class AskedTrack:
 
 
 @dataclass(slots=True, eq=False)
-class QuestionBook:
+class SourceQuestions:
     """The questions of one source.
 
     Attributes:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -27,8 +28,8 @@ from streamkit.stages.inference.apply_results import add_attributes
 from streamkit.stages.inference.ask.answer_schema import AnswerSchema
 from streamkit.stages.inference.ask.asker import ENDED, Asker
 from streamkit.stages.inference.ask.call_budget import CallBudget
-from streamkit.stages.inference.ask.endpoint import ChatEndpoint, check_url
-from streamkit.stages.inference.ask.questions import AskedTrack, Question, QuestionBook, QuestionOutcome
+from streamkit.stages.inference.ask.endpoint import ChatEndpoint, as_bytes, check_url
+from streamkit.stages.inference.ask.questions import AskedTrack, Question, QuestionOutcome, SourceQuestions
 from streamkit.stages.inference.select_objects import members
 from streamkit.stages.video.best_view import ObjectView, cut_views, measure, views_of
 
@@ -45,6 +46,7 @@ UNSEEN, NO_OBJECT, NO_PIXELS = (
 )
 NO_FRAME = "answers without an event: their source ended"
 _ABANDON_S = 1.0
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 @stage(
@@ -126,6 +128,12 @@ class Ask(StreamStage):
             raise ValueError("of selects objects; leave it out with capture: frame")
         if self.timeout <= 0:
             raise ValueError("timeout must be longer than 0s")
+        if self.images > 1 and self.after <= 0:
+            raise ValueError(f"images: {self.images} are spread over after, which must be longer than 0s")
+        try:
+            as_bytes(self.parameters)
+        except TypeError as error:
+            raise ValueError(f"parameters must be values of JSON: {error}") from error
         if reserved := {"model", "messages", "response_format", "stream", "n"} & self.parameters.keys():
             raise ValueError(f"parameters must not contain {', '.join(sorted(reserved))}, which the stage sets")
         self._key = None if self.key_env is None else _key(self.key_env)
@@ -151,9 +159,9 @@ class Ask(StreamStage):
         self._warn, self._waiting = LogOnce(logger.warning), 0
         self._closed: set[str] = set()
 
-    def new_state(self, source: str) -> QuestionBook:
+    def new_state(self, source: str) -> SourceQuestions:
         """See `StreamStage.new_state`."""
-        return QuestionBook()
+        return SourceQuestions()
 
     def settled(self, source: str) -> bool:
         """See `LateStage.settled`."""
@@ -162,25 +170,29 @@ class Ask(StreamStage):
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Take answers, collect images, ask what is due; add events and attributes."""
         self._collect()
-        books = {frame.source: states[frame.source] for frame in batch.frames}
+        present = {frame.source: states[frame.source] for frame in batch.frames}
         due: list[Question] = []
-        for frame, tables in zip(batch.frames, self._tables(batch, books.values()), strict=True):
-            book = books[frame.source]
-            self._begin_questions(frame, book, tables)
-            if book.collecting:
-                self._look(frame, book, tables)
-                due += self._due(frame, book)
-        self._ask(due, [view for book in books.values() for one in book.collecting for view in one.views])
-        self._closed.update(frame.source for frame in batch.frames if frame._state.closing)
+        for frame, tables in zip(batch.frames, self._tables(batch, present.values()), strict=True):
+            state = present[frame.source]
+            self._begin_questions(frame, state, tables)
+            if state.collecting:
+                self._look(frame, state, tables)
+                due += self._due(frame, state)
+        failed = [frame for frame in batch.failed if frame._state.closing]
+        for frame in failed:
+            if frame.source in states:
+                due += self._due(frame, states[frame.source])
+        self._ask(due, [view for state in present.values() for one in state.collecting for view in one.views])
+        self._closed.update(frame.source for frame in [*batch.frames, *failed] if frame._state.closing)
         self._collect()  # without threads, the answers are there
         for frame in batch.frames:
-            self._emit(frame, books[frame.source])
-        if self.capture == "object" and any(book.tracks.known for book in books.values()):
+            self._emit(frame, present[frame.source])
+        if self.capture == "object" and any(state.tracks.known for state in present.values()):
             for name in batch.tables:
-                self._attach(batch, name, books)
+                self._attach(batch, name, present)
         return batch
 
-    def end(self, source: str, state: QuestionBook) -> None:
+    def end(self, source: str, state: SourceQuestions) -> None:
         """Give up what has no frame to come."""
         self._collect()
         state.ended = True
@@ -199,11 +211,13 @@ class Ask(StreamStage):
 
     # ------------------------------------------------------------------------------------------------- the questions
 
-    def _tables(self, batch: Batch, books: Collection[QuestionBook]) -> Sequence[dict[str, Detections]]:
+    def _tables(self, batch: Batch, present: Collection[SourceQuestions]) -> Sequence[dict[str, Detections]]:
         """The tables of each frame; none if there is nothing to look at."""
         events = (event for frame in batch.frames for event in frame.events)
         idle = (
-            self.when is not None and not any(book.collecting for book in books) and not any(map(self._wanted, events))
+            self.when is not None
+            and not any(state.collecting for state in present)
+            and not any(map(self._wanted, events))
         )
         found: list[dict[str, Detections]] = [{} for _ in batch.frames]
         for name in () if idle else batch.tables:
@@ -211,29 +225,29 @@ class Ask(StreamStage):
                 tables[name] = part
         return found
 
-    def _begin_questions(self, frame: Frame, book: QuestionBook, tables: Mapping[str, Detections]) -> None:
+    def _begin_questions(self, frame: Frame, state: SourceQuestions, tables: Mapping[str, Detections]) -> None:
         """Begin the questions about the events or the new tracks of a frame."""
-        book.tracks.sweep(frame.pts_s, self.track_ttl)
+        state.tracks.sweep(frame.pts_s, self.track_ttl)
         for event in frame.events:
             if self._wanted(event):
-                self._begin(frame, book, event, event.track_id, event_label(event))
+                self._begin(frame, state, event, event.track_id, event_label(event))
         if self.when is None:
-            for track, label in self._new_tracks(frame, book, tables):
-                self._begin(frame, book, None, track, label)
+            for track, label in self._new_tracks(frame, state, tables):
+                self._begin(frame, state, None, track, label)
 
-    def _look(self, frame: Frame, book: QuestionBook, tables: Mapping[str, Detections]) -> None:
+    def _look(self, frame: Frame, state: SourceQuestions, tables: Mapping[str, Detections]) -> None:
         """Offer the open questions their views on a frame."""
         if self.capture == "frame":
             part = whole(frame)
-            for one in book.collecting if part is not None else ():
+            for one in state.collecting if part is not None else ():
                 one.offer(ObjectView(frame.pts_s, frame.index, "frame", None, part, 0), self.images)
             return
-        tracks = {one.track_id for one in book.collecting}
+        tracks = {one.track_id for one in state.collecting}
         wanted = {name: table[_rows_of(table, tracks)] for name, table in tables.items()}
         views = dict(views_of(replace(frame, tables=wanted), self.of, self.pad, self.max_size))
         if self.images == 1:
             measure(list(views.values()))
-        for one in book.collecting:
+        for one in state.collecting:
             if (view := views.get(-1 if one.track_id is None else one.track_id)) is not None:
                 one.offer(replace(view), self.images)
 
@@ -242,14 +256,14 @@ class Ask(StreamStage):
         return named and (event.kind != "cleared" or self._cleared)
 
     def _new_tracks(
-        self, frame: Frame, book: QuestionBook, tables: Mapping[str, Detections]
+        self, frame: Frame, state: SourceQuestions, tables: Mapping[str, Detections]
     ) -> Iterator[tuple[int, str]]:
         """Yield number and label of the tracks that are large enough and were not asked about."""
         assert self.of is not None
         table = tables.get(self.of.stage)
         if table is None or table.track_id is None or not len(table):
             return
-        known = np.array([book.tracks.get(track, frame.pts_s, self.track_ttl) is not None for track in table.track_id])
+        known = np.array([state.tracks.get(track, frame.pts_s, self.track_ttl) is not None for track in table.track_id])
         edges = np.array([frame.width, frame.height, frame.width, frame.height], np.float32)
         boxes = np.clip(table.xyxy, 0, edges)
         large = (boxes[:, 2:] - boxes[:, :2]).min(axis=1) >= self.min_size
@@ -258,7 +272,7 @@ class Ask(StreamStage):
         yield from zip(new.track_id.tolist(), new.label, strict=True)  # type: ignore[union-attr]
 
     def _begin(
-        self, frame: Frame, book: QuestionBook, event: Event | None, track: int | None, label: str | None
+        self, frame: Frame, state: SourceQuestions, event: Event | None, track: int | None, label: str | None
     ) -> None:
         """Begin a question, unless it is answered, open, or there is no room for it."""
         now_s = frame.pts_s
@@ -269,11 +283,11 @@ class Ask(StreamStage):
         if self.of is not None and label is not None and self.of.labels and label not in self.of.labels:
             return
         until_s = now_s + (self.after if self.capture == "object" or self.images > 1 else 0.0)
-        question = Question(book, frame.source, event, track, label, now_s, frame.index, until_s)
-        if self._known(book, question, now_s):
+        question = Question(state, frame.source, event, track, label, now_s, frame.index, until_s)
+        if self._known(state, question, now_s):
             return
-        if track is not None and book.tracks.get(track, now_s, self.track_ttl) is None:
-            book.tracks.known[track] = AskedTrack(now_s)
+        if track is not None and state.tracks.get(track, now_s, self.track_ttl) is None:
+            state.tracks.known[track] = AskedTrack(now_s)
         if self._waiting >= self.queue:
             self._count(QUEUE_FULL)
             self._warn(
@@ -281,34 +295,34 @@ class Ask(StreamStage):
             )
             return
         self._waiting += 1
-        book.open.add(question.about)
-        book.collecting.append(question)
+        state.open.add(question.about)
+        state.collecting.append(question)
 
-    def _known(self, book: QuestionBook, question: Question, now_s: float) -> bool:
+    def _known(self, state: SourceQuestions, question: Question, now_s: float) -> bool:
         """Whether a question need not be asked: it is open, or answered already; then its answer is given again."""
-        if question.about in book.open:
+        if question.about in state.open:
             self._count(MERGED)
             return True
         track = question.track_id
-        known = None if track is None else book.tracks.get(track, now_s, self.track_ttl)
+        known = None if track is None else state.tracks.get(track, now_s, self.track_ttl)
         if known is None or known.answer is None:
             return False
         if self.ask_again is not None and not 0 <= now_s - known.answered_s < self.ask_again:
             return False
         self._count(CACHED)
-        book.outcomes.append(QuestionOutcome(question, known.answer, Counter(), cached=True))
+        state.outcomes.append(QuestionOutcome(question, known.answer, Counter(), cached=True))
         return True
 
-    def _due(self, frame: Frame, book: QuestionBook) -> list[Question]:
+    def _due(self, frame: Frame, state: SourceQuestions) -> list[Question]:
         """Take the questions that have waited long enough for images; give up those without any."""
         closing = frame._state.closing
-        due = [one for one in book.collecting if closing or one.due(frame.pts_s, self.images)]
-        book.collecting = [one for one in book.collecting if one not in due]
+        due = [one for one in state.collecting if closing or one.due(frame.pts_s, self.images)]
+        state.collecting = [one for one in state.collecting if one not in due]
         for one in due:
             one.index = frame.index
             if not one.views:
                 self._waiting -= 1
-                book.open.discard(one.about)
+                state.open.discard(one.about)
                 self._count(NO_PIXELS if frame.surface is None else UNSEEN)
         return [one for one in due if one.views]
 
@@ -337,28 +351,28 @@ class Ask(StreamStage):
                 self._count(name, n)
             question = outcome.question
             self._waiting -= 1
-            question.book.open.discard(question.about)
-            if question.book.ended:
+            question.state.open.discard(question.about)
+            if question.state.ended:
                 self._count(NO_FRAME, int(outcome.answer is not None))
             elif outcome.answer is not None:
-                question.book.outcomes.append(outcome)
+                question.state.outcomes.append(outcome)
 
-    def _emit(self, frame: Frame, book: QuestionBook) -> None:
+    def _emit(self, frame: Frame, state: SourceQuestions) -> None:
         """Emit the answers that have come on a frame of their source, and keep them with their tracks."""
-        due = [one for one in book.outcomes if one.question.index <= frame.index]
-        book.outcomes = [one for one in book.outcomes if one not in due]
+        due = [one for one in state.outcomes if one.question.index <= frame.index]
+        state.outcomes = [one for one in state.outcomes if one not in due]
         for one in due:
             question, answer = one.question, one.answer
             assert answer is not None
             attributes = self._schema.attributes(answer)
             if self.capture == "frame":
-                book.frame_attributes = attributes
+                state.frame_attributes = attributes
             if question.track_id is not None and not one.cached:
                 known = AskedTrack(frame.pts_s, answer, attributes, frame.pts_s, frame.index)
-                book.tracks.known[question.track_id] = known
+                state.tracks.known[question.track_id] = known
             frame.emit(ANSWERED, question.track_id, **self._event_data(one))
-        if book.frame_attributes:
-            frame.facts["attributes"] = {**frame.facts.get("attributes", {}), **book.frame_attributes}
+        if state.frame_attributes:
+            frame.facts["attributes"] = {**frame.facts.get("attributes", {}), **state.frame_attributes}
 
     def _event_data(self, one: QuestionOutcome) -> dict[str, Any]:
         question, event = one.question, one.question.event
@@ -372,7 +386,7 @@ class Ask(StreamStage):
         data["of"] = {**about, **frame, "pts_s": round(question.pts_s, 6)}
         return data
 
-    def _attach(self, batch: Batch, name: str, books: Mapping[str, QuestionBook]) -> None:
+    def _attach(self, batch: Batch, name: str, present: Mapping[str, SourceQuestions]) -> None:
         """Give the objects of a table the answers about their tracks."""
         table = batch.table(name)
         if table.track_id is None or not len(table):
@@ -381,7 +395,7 @@ class Ask(StreamStage):
         mine = table.track_id >= 0 if self.of is None else (table.track_id >= 0) & self._of(name, table)
         for row, track, asked in zip(table.batch_row.tolist(), table.track_id.tolist(), mine.tolist(), strict=True):
             frame = batch.frames[row]
-            known = books[frame.source].tracks.get(track, frame.pts_s, self.track_ttl) if asked else None
+            known = present[frame.source].tracks.get(track, frame.pts_s, self.track_ttl) if asked else None
             values.append(None if known is None or frame.index < known.index else known.attributes)
         if any(values):
             batch.tables[name] = add_attributes(table, values)
@@ -408,6 +422,8 @@ class Ask(StreamStage):
 
 def _key(name: str) -> str:
     """The key in an environment variable, or in the file that `NAME_FILE` names. Raises ValueError."""
+    if not _VARIABLE.fullmatch(name):  # it may be the key itself
+        raise ValueError("key_env must be the name of an environment variable, such as EYE_KEY, and not the key itself")
     key = variable(name)
     if not key or not key.strip():
         raise ValueError(

@@ -38,8 +38,13 @@ def test_threads_and_processes_share_a_budget(tmp_path):
         "made = CallBudget(Rate(50, 'h'), Path(sys.argv[1])); print(sum(made.take() for _ in range(30)))"
     )
     others = [subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    budget, taken = CallBudget(Rate(50, "h"), path), []
-    threads = [threading.Thread(target=lambda: taken.extend(budget.take() for _ in range(20))) for _ in range(2)]
+    taken = []
+
+    def take():
+        budget = CallBudget(Rate(50, "h"), path)
+        taken.extend(budget.take() for _ in range(20))
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -53,6 +58,8 @@ def test_a_torn_file_is_an_empty_one_and_one_that_cannot_be_written_is_told(tmp_
     path.write_text("[1785585600.25, 17855")
     budget = CallBudget(Rate(2, "min"), path)
     assert [budget.take() for _ in range(3)] == [True, True, False]
+    path.write_text(f"[{time.time()}]9, 1785585600.25]")  # killed before it was cut off
+    assert [budget.take() for _ in range(2)] == [True, False]
     logged = collect()
     (tmp_path / "file").write_text("in the way")
     budget = CallBudget(Rate(2, "min"), tmp_path / "file" / "calls")
@@ -60,3 +67,12 @@ def test_a_torn_file_is_an_empty_one_and_one_that_cannot_be_written_is_told(tmp_
     assert logged[0].startswith(f"{tmp_path}/file/calls: ")
     assert logged[0].endswith("; the budget of calls holds for this process only")
     assert len(logged) == 1
+
+
+def test_a_file_that_can_no_longer_be_written_does_not_renew_the_budget(tmp_path):
+    budget = CallBudget(Rate(3, "h"), tmp_path / "spool" / "calls")
+    assert [budget.take() for _ in range(2)] == [True, True]
+    (tmp_path / "spool" / "calls").unlink()
+    (tmp_path / "spool").rmdir()
+    (tmp_path / "spool").write_text("in the way")
+    assert [budget.take() for _ in range(2)] == [True, False]

@@ -61,8 +61,8 @@ def failure(vlm, endpoint, answer):
 
 @pytest.mark.parametrize(
     ("status", "retry", "not_understood"),
-    [(500, True, False), (503, True, False), (429, True, False), (401, False, False), (404, False, False),
-     (307, False, False), (400, False, True), (422, False, True)],
+    [(500, True, False), (503, True, False), (529, True, False), (429, True, False), (401, False, False),
+     (404, False, False), (307, False, False), (400, False, True), (422, False, True)],
 )  # fmt: skip
 def test_a_status_says_whether_another_call_may_help(vlm, status, retry, not_understood, endpoint):
     error = failure(vlm, endpoint, status)
@@ -154,3 +154,28 @@ def test_a_key_in_the_address_is_refused_and_not_repeated(url):
     with pytest.raises(ValueError, match="put the key into an environment variable, and name that under key_env") as no:
         check_url(url)
     assert "secret" not in str(no.value)
+
+
+@pytest.mark.parametrize(("url", "verifies"), [("HTTPS://h/v1", True), ("https://h/v1", True), ("http://h/v1", False)])
+def test_certificates_are_verified(url, verifies, endpoint, monkeypatch):
+    import httpx
+
+    given = {}
+    monkeypatch.setattr(httpx, "Client", lambda **options: given.update(options) or httpx.BaseTransport())
+    endpoint(url)
+    assert given["verify"] is verifies
+
+
+def test_a_call_after_the_end_and_an_address_that_cannot_be_called(vlm, endpoint):
+    made = endpoint(vlm.url)
+    made.close()
+    with pytest.raises(CallError, match=r"no answer: .*closed"):
+        made.ask("?", [], None)
+    with pytest.raises(CallError, match="url is no address: ") as failed:
+        endpoint("http://h\x01/v1").ask("?", [], None)
+    assert not failed.value.retry
+
+
+def test_parameters_may_have_numbers_as_keys(vlm, endpoint):
+    endpoint(vlm.url, logit_bias={50256: -100}).ask("?", [], None)
+    assert vlm.calls[0].body["logit_bias"] == {"50256": -100}

@@ -283,6 +283,12 @@ def test_the_key_comes_from_the_environment_and_is_in_no_message(vlm, monkeypatc
         ({"timeout": 0.0}, "timeout must be longer than 0s"),
         ({"parameters": {"messages": []}}, "parameters must not contain messages, which the stage sets"),
         (
+            {"key_env": "sk-123"},
+            r"^key_env must be the name of an environment variable, such as EYE_KEY, and not the key itself$",
+        ),
+        ({"parameters": {"seed": 2**70}}, "parameters must be values of JSON: Integer exceeds 64-bit range"),
+        ({"images": 3, "after": 0.0}, "images: 3 are spread over after, which must be longer than 0s"),
+        (
             {"key_env": "NOT_SET_ANYWHERE"},
             "the environment variable NOT_SET_ANYWHERE is not set; set it to the endpoint",
         ),

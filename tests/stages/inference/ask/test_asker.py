@@ -1,0 +1,69 @@
+"""One question to an endpoint: what becomes of a call that fails."""
+
+import json
+
+import numpy as np
+import pytest
+
+from streamkit.core.retry import Retry
+from streamkit.stages.inference.ask import asker as asker_module
+from streamkit.stages.inference.ask.answer_schema import AnswerSchema
+from streamkit.stages.inference.ask.asker import Asker
+from streamkit.stages.inference.ask.call_budget import CallBudget
+from streamkit.stages.inference.ask.endpoint import ChatEndpoint
+from streamkit.stages.inference.ask.questions import Question, SourceQuestions
+
+
+@pytest.fixture
+def ask(vlm, tmp_path):
+    """Ask a question; returns the outcome."""
+    endpoint = ChatEndpoint(vlm.url, "eye", None, {}, 5.0)
+    schema, budget = AnswerSchema({"injured": "bool", "why": "str"}), CallBudget(None, tmp_path / "calls")
+    made = Asker("ask", endpoint, "?", schema, budget, Retry(max_wait_s=8.0, attempts=4), 100, 90)
+    yield lambda: made(Question(SourceQuestions(), "gate", None, 7, "person", 0.0, 0, 0.0), lambda: False)
+    endpoint.close()
+
+
+def test_a_question_is_not_lost_when_another_one_finds_out_that_the_server_does_not_know_the_form(vlm, ask):
+    vlm.knows_response_format = False
+    take, others = vlm.take, []
+
+    def slow(call):
+        if not others:
+            others.append(None)
+            others[0] = ask()  # asked and answered while the first call is under way
+        return take(call)
+
+    vlm.take = slow
+    found = ask()
+    assert found.answer == others[0].answer == {"injured": True, "why": "lies there"}
+    assert (found.counts["ask calls"], found.counts["ask retries"]) == (2, 0)
+
+
+class Clock:
+    """A clock that only sleep moves."""
+
+    now_s = 0.0
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+
+def test_waits_are_as_long_as_the_server_asks_for(vlm, ask, monkeypatch):
+    clock, called_s = Clock(), []
+    monkeypatch.setattr(asker_module, "time", clock)
+    headers = [{}, {"Retry-After": "3"}, {"Retry-After": "600"}]
+    take, error = vlm.take, json.dumps({"error": "busy"}).encode()
+
+    def busy(call):
+        called_s.append(clock.now_s)
+        return (429, error, headers.pop(0)) if headers else take(call)
+
+    vlm.take = busy
+    assert ask().answer is not None
+    first_s, *others_s = np.diff(called_s)
+    assert 0.25 <= first_s < 0.6
+    assert others_s == pytest.approx([3.0, 8.0], abs=0.1)
