@@ -174,7 +174,7 @@ def make_ahead(sample: SessionSample, nvc: Any) -> bool:
 
 
 def keep_only(wanted: Sequence[SessionSample]) -> None:
-    """Close the idle sessions that nobody wants: a GPU has a limited number. Thread-safe."""
+    """Close the idle sessions beyond those wanted: a GPU has a limited number. Thread-safe."""
     left = Counter({sample.key: sample.number for sample in wanted})
     for session in list(_idle):
         left[session.key] -= 1

@@ -189,7 +189,7 @@ def test_a_session_that_fails_is_not_made_ahead(none_used, monkeypatch):
     assert idle_count() == 0
 
 
-def test_idle_sessions_that_nobody_wants_are_closed(none_used):
+def test_idle_sessions_beyond_those_wanted_are_closed(none_used):
     other = HD._replace(codec="hevc")
     sessions = [acquire(key, None)[0] for key in (HD, HD, other)]
     for session in sessions:

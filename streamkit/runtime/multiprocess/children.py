@@ -231,7 +231,7 @@ class Child:
     def leave_dying(self) -> None:
         """Give up a child that is dying; `reap_dying` looks later whether it has exited.
 
-        One that has only closed its messages is killed: nobody would notice that it runs on.
+        One that has only closed its messages would run on unnoticed, so it is killed.
         """
         self._process.kill()
         _dying.append(self._process)
