@@ -13,6 +13,7 @@ import atexit
 import ctypes
 import threading
 from collections import Counter, deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -150,7 +151,7 @@ def make_ahead(sample: SessionSample, nvc: Any) -> bool:
     """Make one idle session for a later video, unless as many are idle as the sample wants. Thread-safe.
 
     Returns:
-        Whether one was made: otherwise there are enough, or it would exceed the memory of idle sessions.
+        Whether one was made: otherwise there are enough, it would exceed the memory of idle sessions, or it failed.
 
     Raises:
         Exception: of PyNvVideoCodec's own types; no session could be created.
@@ -169,8 +170,23 @@ def make_ahead(sample: SessionSample, nvc: Any) -> bool:
     with cupy.cuda.Device(key.device), creation_lock:
         session = _create(key, nvc)
         session.decoder.Decode(first)
-        _keep(session, end)
-    return True
+        return _keep(session, end)
+
+
+def keep_only(wanted: Sequence[SessionSample]) -> None:
+    """Close the idle sessions beyond those wanted: a GPU has a limited number. Thread-safe."""
+    left = Counter({sample.key: sample.number for sample in wanted})
+    for session in list(_idle):
+        left[session.key] -= 1
+        if left[session.key] < 0:
+            with suppress(ValueError):  # another thread took it
+                _idle.remove(session)
+                session.close()
+
+
+def idle_count() -> int:
+    """Number of idle sessions."""
+    return len(_idle)
 
 
 def _uncount(session: NvdecSession) -> None:
@@ -180,14 +196,15 @@ def _uncount(session: NvdecSession) -> None:
             del _used[session.key]
 
 
-def _keep(session: NvdecSession, end: Any | None) -> None:
+def _keep(session: NvdecSession, end: Any | None) -> bool:
+    """Make a session idle; return False if it fails, and is closed."""
     try:
         if end is not None:
             session.decoder.Decode(end)
         session.stream.synchronize()
     except Exception:  # PyNvVideoCodec's types differ by version; a session that fails is no loss
         session.close()
-        return
+        return False
     _idle.append(session)
     device = session.key.device
     while sum(one.key.size for one in _idle_on(device)) > _limit(device):
@@ -195,6 +212,7 @@ def _keep(session: NvdecSession, end: Any | None) -> None:
             oldest = _idle_on(device)[0]
             _idle.remove(oldest)
             oldest.close()
+    return True
 
 
 def _create(key: SessionKey, nvc: Any) -> NvdecSession:

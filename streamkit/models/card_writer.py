@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -41,7 +42,7 @@ def write_network_and_card(network: Path, file: Path, card: Card, out: Path, com
     Raises:
         OutputError: a file cannot be written.
     """
-    text = card_text(card, file.name, sha256(network), comments)
+    text = card_text(card, file.name, sha256(network), comments, out.parent)
     files = AtomicFile(file), AtomicFile(out)
     try:
         for one in files:
@@ -58,12 +59,19 @@ def write_network_and_card(network: Path, file: Path, card: Card, out: Path, com
         raise
 
 
-def card_text(card: Card, file: str, checksum: str, comments: Iterable[str] = ()) -> str:
-    """Return a card as YAML, with another file; everything else is the card's, also what it took from other files."""
+def card_text(
+    card: Card, file: str, checksum: str, comments: Iterable[str] = (), folder: Path | None = None
+) -> str:  # fmt: skip
+    """Return a card as YAML, with another file; everything else is the card's, also what it took from other files.
+
+    With the card's `folder`, the paths of other files are relative to it.
+    """
     import yaml
 
     made: dict[str, Any] = {"task": card.task, "family": card.family, "file": file, "sha256": checksum}
     made |= {"input": _Flow(_input(card.input)), **_labels(card.labels, card.task == "read"), **_keypoints(card)}
+    if card.text is not None:
+        made["text"] = _Flow(_text(card.text, folder))
     if card.blank:
         made["blank"] = card.blank
     if card.text is not None:
@@ -99,6 +107,18 @@ def _input(spec: InputSpec) -> dict[str, Any]:
     inverse = round(1 / spec.scale)
     if "scale" in made and inverse > 1 and 1 / inverse == spec.scale:
         made["scale"] = f"1/{inverse}"
+    return made
+
+
+def _text(spec: TextSpec, folder: Path | None) -> dict[str, Any]:
+    """Return the keys of `text` that differ from the defaults."""
+    made: dict[str, Any] = {}
+    for field in dataclasses.fields(spec):
+        value = getattr(spec, field.name)
+        if isinstance(value, Path):
+            made[field.name] = str(value) if folder is None else os.path.relpath(value, folder.resolve())
+        elif value != field.default:
+            made[field.name] = value
     return made
 
 

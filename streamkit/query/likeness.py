@@ -54,7 +54,14 @@ def _card_of(dataset: DatasetLocation, model: str | None) -> Card:
     """The card that embedded a data set; raise ConfigError."""
     stages: Mapping[str, Any] = dataset.identity.get("stages", {})
     models: Mapping[str, Any] = dataset.identity.get("models", {})
-    names = [one["model"] for one in stages.values() if one.get("stage") == "embed" and one.get("record")]
+    recorded = [one for one in stages.values() if one.get("stage") == "embed" and one.get("record")]
+    of = {one["of"]["stage"]: one["model"] for one in recorded}  # objects have the vectors of the last one
+    names = list(dict.fromkeys(of.values()))
+    if len(names) > 1:
+        raise ConfigError(
+            f"{dataset.address} has vectors of several networks: {', '.join(f'{of[id_]} of {id_}' for id_ in of)}; a "
+            "search needs those of one: leave out the other `record`, and run batch again"
+        )
     if not names:
         raise ConfigError(
             f"{dataset.address} has no embeddings: put `embed: {{model: CARD, of: detect, record: best}}` below the "

@@ -26,6 +26,7 @@ from streamkit.core.errors import ConfigError, StreamkitError, describe
 from streamkit.core.logs import LogOnce, MessageStore
 from streamkit.core.masking import mask, without_addresses
 from streamkit.core.stage import options
+from streamkit.core.text import did_you_mean
 from streamkit.media.uris import is_path, scheme
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.ingest.source_status import SourceState, reconnects, short
@@ -378,10 +379,15 @@ class ServeEngine:
         ]
 
     def set(self, id_: str, values: dict[str, Any]) -> StageView:
-        """Change settings of a running stage, all of them or none. Raises RequestRejected."""
-        node = self.graph.nodes.get(id_)
-        if node is None or "gallery" in node.options:
-            raise RequestRejected(404, f"there is no stage {id_!r}")
+        """Change settings of a running stage, all of them or none; return the stage.
+
+        Of a stage with parts, such as `detect`, the settings are those of its parts, and the part is returned that has
+        most of them.
+
+        Raises:
+            RequestRejected: there is no such stage, or a setting is wrong.
+        """
+        nodes = self._nodes_of(id_)
         live = self.running.changeable(id_)
         for name in values:
             if name not in live:
@@ -391,7 +397,17 @@ class ServeEngine:
             self.running.set(id_, values)
         except (StreamkitError, ValueError) as error:
             raise RequestRejected(422, mask(str(error))) from None
-        return next(stage for stage in self.stages() if stage.id == id_)
+        changed = max(nodes, key=lambda node: len(values.keys() & {*node.type.spec.changeable}))
+        return next(stage for stage in self.stages() if stage.id == changed.id)
+
+    def _nodes_of(self, id_: str) -> list[Node]:
+        """The stage with that id, or its parts. Raises RequestRejected."""
+        known = {node.id: [node] for node in self._nodes()}
+        for whole in self.graph.aliases:
+            known[whole] = [node for node in self._nodes() if node.table == whole]
+        if not known.get(id_):
+            raise RequestRejected(404, f"there is no stage {id_!r}{did_you_mean(id_, known)}")
+        return known[id_]
 
     # ------------------------------------------------------------------------------------------------------ whole
 

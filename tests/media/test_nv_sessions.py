@@ -16,6 +16,8 @@ from streamkit.media.nv_sessions import (
     begun,
     clear,
     discard,
+    idle_count,
+    keep_only,
     make_ahead,
     release,
     samples,
@@ -173,3 +175,27 @@ def test_sessions_are_made_ahead_until_as_many_are_idle_or_their_memory_is_full(
     assert [make_ahead(hevc, fake_gpu.nvc) for _ in range(2)] == [True, False]  # room for three
     assert samples() == []  # nobody uses them
     assert acquire(HD, None)[1]
+
+
+def test_a_session_that_fails_is_not_made_ahead(none_used, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", fake_gpu.cupy)
+
+    def fails_at_the_end(decoder, packet):
+        if not packet.bsl:
+            raise RuntimeError("no")
+
+    monkeypatch.setattr(Decoder, "Decode", fails_at_the_end)
+    assert not make_ahead(SessionSample(HD, b"key frame", 2), fake_gpu.nvc)
+    assert idle_count() == 0
+
+
+def test_idle_sessions_beyond_those_wanted_are_closed(none_used):
+    other = HD._replace(codec="hevc")
+    sessions = [acquire(key, None)[0] for key in (HD, HD, other)]
+    for session in sessions:
+        release(session, None)
+    keep_only([SessionSample(HD, b"", 1)])
+    assert [session.decoder is not None for session in sessions] == [True, False, False]
+    assert idle_count() == 1
+    keep_only([])
+    assert idle_count() == 0

@@ -20,6 +20,14 @@ def test_every_card_reads_back(path, tmp_path):
     assert (tmp_path / "made.yaml").read_text().startswith("# one line\n# another\ntask: ")
 
 
+def test_the_text_encoder_is_found_from_another_folder(tmp_path, root):
+    card = load_card(root / "models" / "demo-words-crop.yaml")
+    card = dataclasses.replace(card, text=dataclasses.replace(card.text, template="a {}", length=9))
+    write_network_and_card(card.file, tmp_path / "made.onnx", card, tmp_path / "made.yaml", [])
+    assert "tokenizer: ../" in (tmp_path / "made.yaml").read_text()
+    assert load_card(tmp_path / "made.yaml").text == card.text
+
+
 def test_a_list_of_labels_and_odd_words_read_back(tmp_path, root):
     card = load_card(root / "models" / "demo.yaml")
     card = dataclasses.replace(card, labels=("on", "1:30", "a: b", "'x'", "ü"), note="yes", score=0.0, iou=1.0)

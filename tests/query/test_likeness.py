@@ -11,9 +11,10 @@ from support.archives import opened
 from support.made import STREET, do, settings
 
 from samples.scene import box_iou
+from streamkit.batch.identity import network_sum
 from streamkit.batch.inputs import find
 from streamkit.core.errors import ConfigError, ModelError
-from streamkit.models.card import shipped_models
+from streamkit.models.card import find_card, load_card, shipped_models
 from streamkit.query.dataset_location import DatasetLocation
 from streamkit.query.likeness import vector_of
 
@@ -139,6 +140,26 @@ def test_what_cannot_be_searched_is_refused(made, like, model, error, told):
     with pytest.raises(error) as caught:
         vector_of(DatasetLocation(str(made)), like, model)
     assert told in str(caught.value)
+
+
+def embedded_by(made, *stages):
+    """The data set as if these cards had embedded it, each with what it is of, in this order."""
+    dataset = DatasetLocation(str(made))
+    given = {
+        f"{name}-{of}": {"stage": "embed", "model": name, "of": {"stage": of, "labels": []}, "record": True}
+        for name, of in stages
+    }
+    sums = {name: {"sha256": network_sum(load_card(find_card(name)).file)} for name, _ in stages}
+    dataset.identity = {"stages": given, "models": sums}
+    return dataset
+
+
+def test_the_last_of_several_networks_has_made_the_vectors(made):
+    alone = vector_of(DatasetLocation(str(made)), "car")
+    last = embedded_by(made, ("look", "detect"), ("demo-words-crop", "detect"))
+    assert np.array_equal(vector_of(last, "car"), alone)
+    with pytest.raises(ConfigError, match="several networks: look of faces, demo-words-crop of detect; a search needs"):
+        vector_of(embedded_by(made, ("look", "faces"), ("demo-words-crop", "detect")), "car")
 
 
 def test_a_card_without_a_text_encoder_is_refused(made, tmp_path):

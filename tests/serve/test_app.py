@@ -245,7 +245,10 @@ def test_a_setting_changes_what_is_found(server):
         assert {s["name"]: s["value"] for s in answer.json()["settings"]}["min_score"] == 1
         server.until(lambda: found() == 0)
     finally:
-        assert server.client.patch("/api/v1/stages/detect.postprocess", json={"min_score": 0.4}).status_code == 200
+        answer = server.client.patch("/api/v1/stages/detect", json={"min_score": 0.4})
+        assert answer.status_code == 200, answer.text
+    assert answer.json()["id"] == "detect.postprocess"  # the part with the setting
+    assert {s["name"]: s["value"] for s in answer.json()["settings"]}["min_score"] == 0.4
     server.until(found)
 
 

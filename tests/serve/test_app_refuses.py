@@ -110,6 +110,8 @@ def test_a_body_that_is_not_right_is_refused_with_why(server, body, words):
         ("GET", "/api/v1/events/x/image.jpg", None, 422),
         ("GET", "/api/v1/events?limit=0", None, 422),
         ("PATCH", "/api/v1/stages/nobody", {"min_score": 1}, 404),
+        ("PATCH", "/api/v1/stages/detekt", {"min_score": 1}, 404),
+        ("PATCH", "/api/v1/stages/detect", {"model": "x"}, 422),
         ("PATCH", "/api/v1/stages/preview", {"gallery": 1}, 404),
         ("PATCH", "/api/v1/stages/detect.infer", {"model": "x"}, 422),
         ("PATCH", "/api/v1/stages/detect.postprocess", {"min_score": "high"}, 422),

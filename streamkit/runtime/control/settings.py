@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamkit.config.plan import Graph, Node
@@ -30,7 +30,7 @@ def changeable(graph: Graph, id_: str) -> dict[str, Any]:
 def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Node, dict[str, Any]]]:
     """Validate new option values of a stage as values in the YAML are; return them by node.
 
-    An option that several parts of a composite have, such as `prompts`, changes in all of them.
+    An option that several parts of a composite have with the same value, such as `prompts`, changes in all of them.
 
     Raises:
         ConfigError: lists every problem.
@@ -43,18 +43,26 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
             problems.append(Problem(id_, 0, 0, f"{name} cannot change while the pipeline runs{may}"))
     found: list[tuple[Node, dict[str, Any]]] = []
     validate = OptionValidator(graph.config.folder, problems, graph.config.registry.families)
-    if (whole := nodes[0].table) in graph.aliases:
-        nodes = nodes_of(graph, whole)
-    for node in nodes:
-        given = {name: value for name, value in values.items() if name in node.type.spec.changeable}
+    parts = nodes_of(graph, whole) if (whole := nodes[0].table) in graph.aliases else nodes
+    for node in parts:
+        names = [name for name in node.type.spec.changeable if _follows(node, name, nodes)]
+        given = {name: value for name, value in values.items() if name in names}
         new = validate.some(node.type, tree(given, id_))
         if new and not problems:
             if (why := refusal(node.type, {**node.options, **new})) is not None:
                 problems.append(Problem(id_, 0, 0, why))
             found.append((node, new))
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(list(dict.fromkeys(problems)))  # parts with the same option have the same problem
     return found
+
+
+def _follows(node: Node, name: str, changed: Sequence[Node]) -> bool:
+    """Whether an option of a node changes with that of `changed` nodes: it is one of them, or has the same value."""
+    return any(
+        node is one or (name in one.type.spec.changeable and value_of(node, name) == value_of(one, name))
+        for one in changed
+    )
 
 
 def nodes_of(graph: Graph, id_: str) -> list[Node]:

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 CHILD_MODULE = "streamkit.runtime.multiprocess.child"
 """The main module of a child."""
 _MAILBOX = 1000
-_DYING_AFTER_S = 0.3
+_DYING_AFTER_S, _EXITING_S = 0.3, 0.01
 
 
 @contextlib.contextmanager
@@ -155,7 +155,9 @@ def reap_dying(within_s: float = 0.0) -> None:
     """Let the system forget children that were left while dying and have exited; wait so long for the others."""
     until_s = time.monotonic() + within_s
     while True:
-        _dying[:] = [process for process in _dying if process.poll() is None]
+        for process in [one for one in list(_dying) if one.poll() is not None]:
+            with contextlib.suppress(ValueError):  # another thread removed it
+                _dying.remove(process)
         if not _dying or time.monotonic() >= until_s:
             return
         time.sleep(0.05)
@@ -224,10 +226,14 @@ class Child:
     def exit_text(self) -> str:
         """How it exited, as text for the user."""
         code = self._process.poll()
-        return "died, and the system still frees its memory" if code is None else exit_text(code)
+        return "died, and the system is still freeing its memory" if code is None else exit_text(code)
 
     def leave_dying(self) -> None:
-        """Give up a child that is dying; `reap_dying` looks later whether it has exited."""
+        """Give up a child that is dying; `reap_dying` looks later whether it has exited.
+
+        One that has only closed its messages would run on unnoticed, so it is killed.
+        """
+        self._process.kill()
         _dying.append(self._process)
         self._control.close()
 
@@ -259,11 +265,13 @@ class Child:
 
 def wait(children: Sequence[Child], timeout_s: float) -> None:
     """Wait until a child sends a message or exits, for at most `timeout_s` seconds."""
-    awaited: list[Any] = [child._sentinel if child._closed else child._control for child in children]
-    if awaited:
-        connection.wait(awaited, timeout_s)
-    else:
+    awaited: dict[Any, Child] = {child._sentinel if child._closed else child._control: child for child in children}
+    if not awaited:
         time.sleep(timeout_s)
+        return
+    found = connection.wait(list(awaited), timeout_s)
+    if found and all(awaited[one]._closed for one in found):  # the system frees their memory, maybe for seconds
+        time.sleep(min(_EXITING_S, timeout_s))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

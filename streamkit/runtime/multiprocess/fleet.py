@@ -99,6 +99,8 @@ _NVDEC_SESSIONS = 270
 """Number of NVDEC sessions of all processes beyond which none are made ahead: an H200 refused the 287th."""
 _SESSIONS_AFTER_S = 5.0
 """Time without a change of the sessions in use until others are made ahead: they would delay sources that start."""
+_SESSIONS_LATEST_S = 60.0
+"""Time after the first change until others are made ahead anyway: among many cameras, some always reconnect."""
 _MAX_SPARE_DEATHS = 3
 """If so many spare processes of a device have died within ten minutes, no further one starts."""
 _SPARE_DEATHS_WITHIN_S = 600.0
@@ -130,7 +132,7 @@ class WorkerHandle(SupervisedWorker):
         spare: whether it is kept ready for sources of a process that dies, and has none of its own.
         expected_live: number of live sources that a spare process may get at once.
         sessions: the NVDEC sessions that its sources use.
-        made_ahead: how many a spare process has made ahead.
+        made_ahead: how many of those that a spare process has made ahead it still has.
     """
 
     device: str
@@ -323,7 +325,7 @@ class WorkerFleet(MergedCounts, Controls):
         self._spare_limits, self._spares_at_s = dict(spare_limits), 0.0
         self._spare_deaths: dict[str, list[float]] = {device: [] for device in spare_limits}
         self._starting, self._closed = threading.RLock(), False
-        self._sessions_at_s = math.inf
+        self._sessions_at_s = self._sessions_latest_s = math.inf
         self._supervisor = Supervisor(self._overdue)
         self._path, self._set = path, set_
         self._aborted = False
@@ -530,6 +532,13 @@ class WorkerFleet(MergedCounts, Controls):
                 _largest_needs([worker.sessions for worker in others], min(spare.expected_live, free)),
             )
 
+    def _sessions_changed(self) -> None:
+        """Let spare processes make sessions later: they would delay sources that start."""
+        now_s = time.monotonic()
+        if self._sessions_at_s == math.inf:
+            self._sessions_latest_s = now_s + _SESSIONS_LATEST_S
+        self._sessions_at_s = min(now_s + _SESSIONS_AFTER_S, self._sessions_latest_s)
+
     @property
     def sessions_ahead(self) -> int:
         """Number of NVDEC sessions that spare processes have made for sources that they may get."""
@@ -713,7 +722,7 @@ class WorkerFleet(MergedCounts, Controls):
             logger.warning(value)
         elif kind == "ready":
             worker.ready = True
-            self._sessions_at_s = time.monotonic() + _SESSIONS_AFTER_S
+            self._sessions_changed()
             if self.ready:
                 worker.send("go")
         elif kind == "fatal" and worker.additional and not worker.ready:
@@ -727,9 +736,9 @@ class WorkerFleet(MergedCounts, Controls):
         elif kind == "sessions":
             packets = {key: one.packet for key, one in worker.sessions.items()}
             worker.sessions = {one.key: one._replace(packet=one.packet or packets[one.key]) for one in value}
-            self._sessions_at_s = time.monotonic() + _SESSIONS_AFTER_S
-        elif kind == "session":
-            worker.made_ahead += 1
+            self._sessions_changed()
+        elif kind == "sessions_ahead":
+            worker.made_ahead = value
         elif kind == "trace" and self._trace is not None:
             self._trace.receive(worker.name, value)
         elif kind == "set_refused":
@@ -772,7 +781,7 @@ class WorkerFleet(MergedCounts, Controls):
 
     def _finish(self, worker: WorkerHandle) -> None:
         """Mark a process that has exited as over; if it died, its unfinished sources are restarted soon."""
-        worker.over = True
+        worker.over, worker.sessions = True, {}
         if worker.failure is not None:
             with worker.guard:
                 worker.child = worker.receiver = None  # releases the process's handles

@@ -228,6 +228,7 @@ class WorkerPipeline(PipelineRun):
         self._early = early
         self._check_began_s: float | None = None
         self._sessions: dict[Any, int] = {}  # the NVDEC sessions in use, as last sent
+        self._wanted_sessions: Sequence[nv_sessions.SessionSample] = ()
         self._has_sources = threading.Event()
         self._go = threading.Event()
         self._numbers = {one.id: one.number for one in job.sources}
@@ -349,22 +350,32 @@ class WorkerPipeline(PipelineRun):
                 self._go.set()
 
     def _sessions_ordered(self, wanted: Sequence[nv_sessions.SessionSample]) -> None:
+        self._wanted_sessions = wanted
         start("sessions", partial(self._make_sessions, wanted))
 
     def _make_sessions(self, wanted: Sequence[nv_sessions.SessionSample]) -> None:
         """In a spare process, make NVDEC sessions ahead of sources that it may get.
 
         The driver makes those of all processes one after the other, so other sources wait meanwhile: slowly, one by
-        one, and no further ones once this process has sources.
+        one, and no further ones once this process has sources, or a later order. Those that are wanted no longer are
+        closed: the driver has a limited number for all processes.
         """
-        nvc = nv_module()
+        if self._has_sources.is_set():
+            return
+        nv_sessions.keep_only(wanted)
+        nvc = nv_module() if wanted else ""
         try:
             for sample in wanted if not isinstance(nvc, str) else ():
-                while not self._has_sources.wait(_SESSION_EVERY_S) and nv_sessions.make_ahead(sample, nvc):
-                    self._link.send("session")
+                while self._waits_for_sources(wanted) and nv_sessions.make_ahead(sample, nvc):
+                    self._link.send("sessions_ahead", nv_sessions.idle_count())
         except Exception as error:  # PyNvVideoCodec's types differ by version: the GPU has no room for more sessions
             logger.info(f"the spare process keeps no decoders ready: {describe(error)}")
             nv_sessions.clear()
+        self._link.send("sessions_ahead", nv_sessions.idle_count())
+
+    def _waits_for_sources(self, wanted: Sequence[nv_sessions.SessionSample]) -> bool:
+        """Whether, some time later, this process still has no sources and these are the sessions to make."""
+        return not self._has_sources.wait(_SESSION_EVERY_S) and self._wanted_sessions is wanted
 
     def _add_ordered(self, order: SourceOrder) -> None:
         assert order.entry is not None

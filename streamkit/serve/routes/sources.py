@@ -58,6 +58,6 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
         responses=errors(*LOCKED_ERRORS, 404, 422),
     )  # fmt: skip
     def set_(id: StageId, values: dict[str, Any], request: Request) -> Response:  # noqa: A002
-        """Change settings of a running stage: all of them, or none if one is invalid."""
+        """Change settings of a running stage, or of the parts of one: all of them, or none if one is invalid."""
         note(request, values=values)
         return reply(engine.set(id, values))

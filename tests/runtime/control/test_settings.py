@@ -72,6 +72,22 @@ def test_new_values_are_given_to_the_stage_with_the_option(graph):
     assert changeable(graph, "tuned")["most"] == 30  # nothing is changed yet
 
 
+def test_an_option_changes_in_the_parts_where_it_has_the_same_value(root):
+    detect = "detect: {model: demo-words, prompts: [car]}"
+    masks = "masks: {stage: segment, model: yolov8n-seg, of: detect, min_size: 20}"
+    graph = build(read_text(f"sources: {{a: 'test://'}}\nstages: {{{detect}, {masks}}}", folder=root))
+
+    def changed(id_, values):
+        return [node.id for node, _ in checked(graph, id_, values)]
+
+    assert changed("detect.infer", {"prompts": ["van"]}) == ["detect.infer", "detect.postprocess"]
+    assert changed("masks.select", {"min_size": 30}) == ["masks.select"]
+    assert changed("masks.postprocess", {"min_size": 30}) == ["masks.postprocess"]  # of the boxes in crops
+    assert changed("masks", {"min_size": 30}) == ["masks.select", "masks.postprocess"]
+    with pytest.raises(ConfigError, match=r"^detect: prompts must be a list, got 'van'$"):  # once for both parts
+        checked(graph, "detect", {"prompts": "van"})
+
+
 @pytest.mark.parametrize(
     ("id_", "values", "told"),
     [

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 import time
+from multiprocessing import Pipe
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -186,10 +188,10 @@ def test_a_death_is_reported_before_the_system_has_freed_the_memory_if_it_is_une
     dead, ends = Unexpected(child=Child("dead", echo, "")), SupervisedWorker(child=Child("ends", echo, ""))
     supervisor.workers += [dead, ends]
     polled(supervisor, 2)
-    for one in (dead, ends):
-        one.child.send("close", 2.0)
+    dead.child.send("close", 1000.0)  # it is killed, as it may only seem to die
+    ends.child.send("close", 2.0)
     begun_s = time.monotonic()
-    assert polled(supervisor, 1) == [(dead, "exited", "died, and the system still frees its memory")]
+    assert polled(supervisor, 1) == [(dead, "exited", "died, and the system is still freeing its memory")]
     assert time.monotonic() - begun_s < 1.8
     assert psutil.pid_exists(dead.child.pid)
     assert polled(supervisor, 1) == [(ends, "exited", "ended early, with exit code 3")]
@@ -197,6 +199,15 @@ def test_a_death_is_reported_before_the_system_has_freed_the_memory_if_it_is_une
     while psutil.pid_exists(dead.child.pid):
         assert time.monotonic() < until_s
         list(supervisor.poll(0.05))
+
+
+def test_exiting_children_are_not_polled_without_a_pause():
+    ours, theirs = Pipe(duplex=False)
+    theirs.close()
+    begun_s = time.monotonic()
+    wait([SimpleNamespace(_closed=True, _sentinel=ours)], 10.0)
+    assert 0.009 < time.monotonic() - begun_s < 5
+    ours.close()
 
 
 def test_it_ends_when_its_parent_is_killed(tmp_path):

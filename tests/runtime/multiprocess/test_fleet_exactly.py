@@ -921,12 +921,18 @@ def test_sessions_are_made_ahead_once_those_in_use_do_not_change(
     fleet._keep_sessions_ready()
     fleet._keep_sessions_ready()
     assert sent == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 3)])]
-    fleet._handle(spare, "session", None)
+    fleet._handle(spare, "sessions_ahead", 3)
+    fleet._handle(spare, "sessions_ahead", 1)
     assert fleet.sessions_ahead == 1
     monkeypatch.setattr(module, "_NVDEC_SESSIONS", 6)
     fleet._handle(other, "sessions", [SessionSample(KEY, b"", 5)])
     now_s[0] += 5.1
     fleet._keep_sessions_ready()
     assert sent[1:] == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 1)])]
+    for _ in range(15):  # a camera that always reconnects
+        fleet._handle(other, "sessions", [SessionSample(KEY, b"", 4)])
+        now_s[0] += 4.0
+        fleet._keep_sessions_ready()
+    assert sent[2:] == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 2)])]
     spare.spare = False
     assert fleet.sessions_ahead == 0

@@ -491,9 +491,34 @@ def test_a_spare_process_makes_sessions_until_it_has_enough_or_gets_a_source(
     monkeypatch.setattr(module, "_SESSION_EVERY_S", 0.0)
     monkeypatch.setattr(module, "nv_module", object)
     monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
-    running._make_sessions([SessionSample(KEY, b"first", 2), SessionSample(KEY, b"second", 9)])
+    kept: list[Any] = []
+    monkeypatch.setattr(nv_sessions, "keep_only", kept.append)
+    monkeypatch.setattr(nv_sessions, "idle_count", lambda: len(asked))
+    wanted = [SessionSample(KEY, b"first", 2), SessionSample(KEY, b"second", 9)]
+    running._wanted_sessions = wanted
+    running._make_sessions(wanted)
     assert asked == [b"first"] * 3 + [b"second"] * 2
-    assert link.kinds() == ["session"] * 4
+    assert link.sent == [("sessions_ahead", count) for count in (1, 2, 4, 5, 5)]
+    running._make_sessions(wanted)  # it has sources, which need what is idle
+    assert kept == [wanted]
+
+
+def test_a_later_order_for_sessions_replaces_the_earlier_one(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, _ = made
+    asked: list[bytes] = []
+    later: list[SessionSample] = []
+
+    def make_ahead(sample: SessionSample, nvc: Any) -> bool:
+        asked.append(sample.packet)
+        running._wanted_sessions = later
+        return True
+
+    monkeypatch.setattr(module, "_SESSION_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "nv_module", object)
+    monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
+    running._wanted_sessions = wanted = [SessionSample(KEY, b"first", 9)]
+    running._make_sessions(wanted)
+    assert asked == [b"first"]
 
 
 def test_a_gpu_without_room_for_sessions_keeps_none_ready(
@@ -509,6 +534,7 @@ def test_a_gpu_without_room_for_sessions_keeps_none_ready(
     monkeypatch.setattr(module, "nv_module", object)
     monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
     monkeypatch.setattr(nv_sessions, "clear", lambda: cleared.append(True))
-    running._make_sessions([SessionSample(KEY, b"first", 2)])
-    assert (cleared, link.sent) == ([True], [])
+    running._wanted_sessions = wanted = [SessionSample(KEY, b"first", 2)]
+    running._make_sessions(wanted)
+    assert (cleared, link.sent) == ([True], [("sessions_ahead", 0)])
     assert "the spare process keeps no decoders ready: " in caplog.text
