@@ -74,8 +74,6 @@ def card_text(
         made["text"] = _Flow(_text(card.text, folder))
     if card.blank:
         made["blank"] = card.blank
-    if card.text is not None:
-        made["text"] = _Flow(_text(card.text))
     made |= {key: value for key in ("score", "iou", "select", "license", "note") if (value := getattr(card, key)) != ""}
     text = yaml.dump(made, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=110)
     return "".join(f"# {line}\n" for line in comments) + str(text)
@@ -128,16 +126,6 @@ def _labels(labels: tuple[str, ...], reads_text: bool) -> dict[str, Any]:
     if reads_text:
         return {"alphabet": "".join(labels) if max(map(len, labels)) == 1 else list(labels)}
     return {"labels": next((name for name, known in KNOWN.items() if known == labels), list(labels))}
-
-
-def _text(spec: TextSpec) -> dict[str, Any]:
-    """Return the keys of `text` that differ from the defaults, with the whole paths of its files."""
-    values = {field.name: (getattr(spec, field.name), field.default) for field in dataclasses.fields(spec)}
-    return {
-        name: str(value) if isinstance(value, Path) else value
-        for name, (value, default) in values.items()
-        if value != default
-    }
 
 
 def _keypoints(card: Card) -> dict[str, Any]:
