@@ -206,6 +206,7 @@ def test_a_gpu_is_asked_for_and_no_node_has_one(ray_nodes, place, tmp_path):
         RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, device="cuda")
 
 
+@pytest.mark.long
 def test_workers_are_asked_for_as_there_are_files(ray_nodes, place, tmp_path):
     settings = settings_of(place, tmp_path / "out")
     pool = RayWorkerPool(settings, ray_nodes.address)

@@ -44,7 +44,9 @@ def shipped_truth():
     return [json.loads(line) for line in (ROOT / "samples/street.truth.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("seed", "seconds"), [(0, 15), (SEED, 16), (31, 20)])
+@pytest.mark.parametrize(
+    ("seed", "seconds"), [(0, 15), *(pytest.param(*one, marks=pytest.mark.long) for one in ((SEED, 16), (31, 20)))]
+)
 def test_every_scene_keeps_the_promises(seed, seconds):
     scene = planned(seed, seconds)
     frames = [{"frame": i, "objects": scene.objects(i)} for i in range(scene.frames)]

@@ -142,8 +142,9 @@ def test_events_come_as_in_the_list_of_events(root, tmp_path):
     with served(yaml, root) as one:
         one.running("a")
         with socket(one, "records") as opened:
-            time.sleep(2)
-            events = [message["event"] for message in received(opened) if "event" in message]
+            events, until_s = [], time.monotonic() + 30
+            while len(events) < 2 and time.monotonic() < until_s:
+                events += [message["event"] for message in received(opened) if "event" in message]
         listed = {event["number"]: event for event in one.open.get("/api/v1/events").json()}
     assert len(events) >= 2
     assert [event["kind"] for event in events] == ["ticked"] * len(events)

@@ -130,6 +130,7 @@ def test_every_view_fits_and_can_be_read_by_all(open_page, root, size, scheme, m
             write(page, f"{name}-{size}-{scheme}")
 
 
+@pytest.mark.long
 def test_every_view_can_be_walked_with_the_keyboard(open_page):
     page = open_page(viewport=SIZES["desk"])
     for name in names(page):

@@ -33,6 +33,7 @@ print(before, len(logged), sum(advance.stats.cache_hits.values()), sum(advance.s
 """
 
 
+@pytest.mark.long
 def test_it_is_compiled_once_and_said(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
 

@@ -101,6 +101,7 @@ def measured(scene):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_identities_last_in_the_film_that_ships(measured):
     whole = measured(scenes=[SHIPS], predicted=True)
     assert whole["IDF1"] >= 0.92  # the hardest of them: all together reach 0.95
