@@ -173,7 +173,7 @@ def test_sessions_are_made_ahead_until_as_many_are_idle_or_their_memory_is_full(
     assert [session.decoder.ends for session in nv_sessions._idle] == [2, 2]  # the keyframe and the end
     hevc = SessionSample(HD._replace(codec="hevc"), b"key frame", 5)
     assert [make_ahead(hevc, fake_gpu.nvc) for _ in range(2)] == [True, False]  # room for three
-    assert samples() == []  # nobody uses them
+    assert samples() == []  # none is in use
     assert acquire(HD, None)[1]
 
 

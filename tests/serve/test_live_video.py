@@ -221,23 +221,23 @@ def test_a_message_that_chooses_no_sources_ends_the_connection_with_the_reason(s
 def test_a_source_that_is_refused_leaves_the_videos_of_others(server):
     server.client.post("/api/v1/sources", json={"id": "bars", "uri": "test://", "options": {"pace": 10}})
     try:
-        with videos(server, "nobody", "loop", "bars") as opened:
+        with videos(server, "missing", "loop", "bars") as opened:
             loop = opened.watch("loop", lambda one: one.fragments > 20)
             assert {id_: one.errors for id_, one in opened.of.items() if one.errors} == {
-                "nobody": ["there is no source 'nobody'"],
+                "missing": ["there is no source 'missing'"],
                 "bars": ["bars is a test_pattern, which has no video of its own: watch live.mjpg"],
             }
             opened.choose("loop")
             before = loop.fragments
             opened.watch("loop", lambda one: one.fragments > before + 10)
-            opened.choose("loop", "nobody")
-            opened.watch("nobody", lambda one: len(one.errors) == 2)
+            opened.choose("loop", "missing")
+            opened.watch("missing", lambda one: len(one.errors) == 2)
     finally:
         server.client.delete("/api/v1/sources/bars")
 
 
 def test_records_of_a_source_that_is_not_there_are_refused(server):
-    assert refusal(server, "records?source=nobody") == (404, "there is no source 'nobody'")
+    assert refusal(server, "records?source=missing") == (404, "there is no source 'missing'")
 
 
 def test_too_many_viewers_are_refused(root, tmp_path):

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint for tests, over HTTP: it keeps what it is sent, and answers as it is told, or lies."""
+"""An OpenAI-compatible endpoint for tests, over HTTP: keeps requests; a test sets its answers, wrong ones too."""
 
 import base64
 import contextlib

@@ -319,6 +319,7 @@ class Read(TrackCaches):
             [CompositePart("select", SelectText, {**select, "sure_tracks": shared})],
             [CompositePart("postprocess", FetchText, fetch)],
             ("batch",),
+            few_rows=True,
         )
 
     def open(self) -> None:

@@ -408,7 +408,7 @@ def test_what_a_homography_file_must_hold(tmp_path):
 
 
 def crowded(cameras, per_camera, length):
-    """Batches of a frame of each camera at 25 frames a second, for ever: once in 2.5 s one of its tracks is new."""
+    """Batches of a frame of each camera at 25 frames a second, without end; every 2.5 s one of its tracks is new."""
     looks = unit(RNG.normal(size=(4096, length)).astype(np.float32))
     labels, sources = ("person",), [f"cam{n}" for n in range(cameras)]
     rows = np.repeat(np.arange(cameras, dtype=np.int32), per_camera)
