@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
-from support import together
+from support import hung, together
 from support.messages import collect, stop_collecting
 from support.ray_nodes import ray_nodes  # noqa: F401  fixture
 from support.receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: F401  fixtures
 from support.rtsp import proxy, rtsp, rtsp_there  # noqa: F401  fixtures
 from support.together import (  # noqa: F401  hooks
     pytest_cmdline_main,
-    pytest_configure,
     pytest_runtest_protocol,
     pytest_unconfigure,
     pytest_xdist_make_scheduler,
@@ -55,6 +54,11 @@ def _gpu_missing() -> str | None:
     except Exception as error:  # any failure means the same: no GPU here
         return f"no GPU: {type(error).__name__}: {error}"
     return None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    together.pytest_configure(config)
+    config.pluginmanager.register(hung)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

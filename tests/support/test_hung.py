@@ -1,0 +1,48 @@
+"""A test that nothing else can end does not stop the run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xdist")
+
+TESTS = """
+import contextlib
+import ctypes
+import time
+
+import pytest
+
+@pytest.mark.timeout(1)
+def test_goes_on():
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(60)
+
+@pytest.fixture
+def never_ends():
+    yield
+    ctypes.PyDLL(None).sleep(60)  # holds the GIL
+
+def test_fails_and_then_hangs(never_ends):
+    assert False
+
+def test_another():
+    pass
+"""
+
+
+def test_a_test_that_cannot_be_interrupted_fails_with_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text(TESTS)
+    (tmp_path / "hung_soon.py").write_text("from hung import *\nimport hung\nhung._LATER_S = 1.0\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 30\n")
+    env = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{tmp_path}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    plugins = [word for name in ("xdist", "pytest_timeout", "hung_soon") for word in ("-p", name)]
+    line = [sys.executable, "-m", "pytest", "-q", *plugins, "-n", "1"]
+    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False)
+    assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr  # one of them twice
+    for name in ("test_goes_on", "never_ends"):
+        assert f"in {name}" in done.stderr, done.stdout + done.stderr
