@@ -266,7 +266,8 @@ def _min_scores(head: Head) -> list[float]:
     """What each node itself has as `min_score`."""
     found = []
     for node in head.engine.running.ready_nodes():
-        stages = httpx.get(f"{node.url}/api/v1/stages", headers={"authorization": f"Bearer {node.token}"}).json()
+        token = {"authorization": f"Bearer {node.token}"}
+        stages = httpx.get(f"{node.url}/api/v1/stages", headers=token, timeout=20).json()
         settings = next(one for one in stages if one["id"] == "detect.postprocess")["settings"]
         found.append(next(one["value"] for one in settings if one["name"] == "min_score"))
     return found
