@@ -8,6 +8,7 @@ the batch size and everything else that does not change results are not part of 
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -55,6 +56,7 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
         "stages": stages,
         "models": dict(_models(kept)),
         "plugins": dict(_plugins(kept)),
+        **({"lists": lists} if (lists := dict(_lists(stages, graph.config.folder))) else {}),
         **({"strict": True} if settings.strict else {}),
         "selection": dataclasses.asdict(settings.selection),
         "formats": sorted(settings.formats),
@@ -92,7 +94,7 @@ def file_key(file: VideoFile, pipeline: str, *, path: bool = False) -> str:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The differences between two identities, one phrase each; one for a whole stage, model or plugin."""
     old, new, whole = dict(old), dict(new), list[str]()
-    for part in ("stages", "models", "plugins"):
+    for part in ("stages", "models", "plugins", "lists"):
         was, now = old.get(part, {}), new.get(part, {})
         whole += [f"{part}.{name} is new" for name in now if name not in was]
         whole += [f"{part}.{name} was removed" for name in was if name not in now]
@@ -194,6 +196,22 @@ def _plugins(graph: Graph) -> Iterator[tuple[str, str]]:
             files.update(dict.fromkeys(_files(sys.modules.get(kind.__module__), set())))
     for file in sorted(files):
         yield f"{file.parent.name}/{file.name}", hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _lists(options: Any, folder: Path) -> Iterator[tuple[str, str]]:
+    """The SHA-256 of each file that a condition names as `file("known.txt")`, by that name."""
+    if isinstance(options, (Mapping, list)):
+        for value in options.values() if isinstance(options, Mapping) else options:
+            yield from _lists(value, folder)
+    elif isinstance(options, str) and "file" in options:
+        from streamkit.rules.list_file import list_file_path
+        from streamkit.rules.syntax import Call, Literal, RuleError, parse, walk
+
+        with contextlib.suppress(RuleError, OSError):  # a text that is no condition; no such file
+            for part in walk(parse(options)[0]):
+                if isinstance(part, Call) and part.name == "file" and isinstance(part.args[0], Literal):
+                    name = str(part.args[0].value)
+                    yield name, hashlib.sha256(list_file_path(name, folder).read_bytes()).hexdigest()
 
 
 def _classes(node: Node) -> list[type]:

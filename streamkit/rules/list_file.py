@@ -75,6 +75,12 @@ class ListFile:
         self._version = version
 
 
+def list_file_path(name: str, folder: Path) -> Path:
+    """Return the path of the file that a condition names: in the YAML's folder if it is there, else as it is."""
+    path = folder / name
+    return path if path.exists() else Path(name)
+
+
 @dataclass(frozen=True, slots=True)
 class InFile(Fact):
     """Whether a text is in a file: a fact of what the text is a fact of.

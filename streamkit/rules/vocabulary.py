@@ -23,7 +23,7 @@ from streamkit.rules.language import (
     kind_of,
     words,
 )
-from streamkit.rules.list_file import InFile, ListFile
+from streamkit.rules.list_file import InFile, ListFile, list_file_path
 from streamkit.rules.scope import ALIASES, MEASURED, OBJECT, Area, Facts, Happening, Scope, ZoneScope, is_per_object
 from streamkit.rules.syntax import Call, Literal, Name, Op
 
@@ -317,9 +317,8 @@ def _in_file(left: Any, call: Call, folder: Path, checker: TypeChecker) -> InFil
     given = call.args[0] if len(call.args) == 1 else None
     if not isinstance(given, Literal) or not isinstance(given.value, str):
         raise checker.wrong(call.at, 'file takes the path of a text file in quotes, as in plate in file("known.txt")')
-    path = folder / given.value
     try:
-        file = ListFile(path if path.exists() else Path(given.value))
+        file = ListFile(list_file_path(given.value, folder))
     except ValueError as error:
         raise checker.wrong(given.at, f"{error}; write one text per line into it") from None
     of_text = replace(made, field=replace(made.field, kind=TEXT))

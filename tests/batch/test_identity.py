@@ -114,6 +114,21 @@ def test_another_blank_of_a_reader_of_text_is_noticed(tmp_path):
     assert differences(first, identity(made)) == ["models.mine.blank was 0 and is -1"]
 
 
+@pytest.mark.parametrize(
+    "rule",
+    ["when: 'class in file(\"known.txt\")'", "rules: {a: {when: '!(class in file(\"known.txt\")) for 2s'}}"],
+)
+def test_another_list_of_a_condition_is_noticed(tmp_path, rule):
+    listed = tmp_path / "known.txt"
+    listed.write_text("car\n")
+    made = settings(tmp_path, PLAIN.replace("  draw", f"  track: {{}}\n  watch: {{stage: rule, {rule}}}\n  draw"))
+    first = identity(made)
+    assert list(first["lists"]) == ["known.txt"]
+    listed.write_text("car\nbus\n")
+    (told,) = differences(first, identity(made))
+    assert told.startswith("lists.known.txt was ")
+
+
 def test_a_plugin_and_what_it_takes_from_beside_it_are_noticed(tmp_path, monkeypatch):
     def with_plugin(folder, helper='NAME = "found"\n', plugin=PLUGIN):
         folder.mkdir()
