@@ -13,12 +13,16 @@ import pytest
 
 _LATER_S = 120.0
 """After the time limit, in which the test cleans up."""
+_MOST_ENDED = "3"
+"""Ended processes that are replaced; pytest-xdist would replace four for each."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # only there the run goes on, in another process
         assert sys.__stderr__ is not None
         config.stash[_STDERR] = os.dup(sys.__stderr__.fileno())
+    elif hasattr(config.option, "maxworkerrestart"):
+        config.option.maxworkerrestart = config.option.maxworkerrestart or _MOST_ENDED
 
 
 @pytest.hookimpl(wrapper=True)
@@ -35,6 +39,21 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
     _arm(node, _LATER_S)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport) -> None:
+    """Say where the traceback is; pytest-xdist runs the test again in another process."""
+    _ended.append(crashitem)
+    report.longrepr = f"{report.longrepr}; if it did not end in time, a traceback is above"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Count a test that has ended its process as failed for `--last-failed`, however it ended later."""
+    known = session.config.pluginmanager.get_plugin("lfplugin")
+    if known is not None:
+        known.lastfailed.update(dict.fromkeys(_ended, True))
+
+
 def _arm(node: pytest.Item | pytest.Collector, after_s: float) -> None:
     file = node.config.stash.get(_STDERR, None)
     if file is not None:
@@ -47,3 +66,4 @@ def _limit_s(item: pytest.Item) -> float:
 
 
 _STDERR = pytest.StashKey[int]()
+_ended: list[str] = []

@@ -13,22 +13,30 @@ TESTS = """
 import contextlib
 import ctypes
 import time
+from pathlib import Path
 
 import pytest
 
+def first_time(name):
+    known = Path(name).exists()
+    Path(name).touch()
+    return not known
+
 @pytest.mark.timeout(1)
 def test_goes_on():
-    while True:
+    hangs = first_time("goes on")
+    while hangs:
         with contextlib.suppress(BaseException):
             time.sleep(60)
 
 @pytest.fixture
 def never_ends():
     yield
-    ctypes.PyDLL(None).sleep(60)  # holds the GIL
+    if first_time("never ends"):
+        ctypes.PyDLL(None).sleep(60)  # holds the GIL
 
 def test_fails_and_then_hangs(never_ends):
-    assert False
+    assert Path("never ends").exists()
 
 def test_another():
     pass
@@ -41,8 +49,14 @@ def test_a_test_that_cannot_be_interrupted_fails_with_its_traceback(tmp_path: Pa
     (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 30\n")
     env = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{tmp_path}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     plugins = [word for name in ("xdist", "pytest_timeout", "hung_soon") for word in ("-p", name)]
-    line = [sys.executable, "-m", "pytest", "-q", *plugins, "-n", "1"]
-    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False)
-    assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr  # one of them twice
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "pytest", "-q", *plugins, *words]
+        return subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False)
+
+    done = run("-n", "1", "--dist", "loadfile")
+    assert "3 failed, 3 passed" in done.stdout, done.stdout + done.stderr  # two ended a process and passed in the next
     for name in ("test_goes_on", "never_ends"):
         assert f"in {name}" in done.stderr, done.stdout + done.stderr
+    again = run("--last-failed", "--collect-only")
+    assert "2 tests collected" in again.stdout, again.stdout
