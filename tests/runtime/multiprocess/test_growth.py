@@ -304,14 +304,12 @@ def test_a_process_that_dies_is_replaced_if_the_others_have_no_room(tmp_path, mo
         first, second, third = running._workers
         assert [running.sources.of(one) for one in (first, second, third)] == [["a", "b"], ["c", "d"], ["e"]]
         os.kill(first.child.pid, signal.SIGKILL)
-        killed_s = time.monotonic()
         until(lambda: running.restarted == 2)
         fourth = running._workers[3]
         assert [running.sources.of(one) for one in (second, third, fourth)] == [["c", "d"], ["a", "e"], ["b"]]
         for id_ in "ab":
             before = running.states[id_].out
-            until(lambda id_=id_, before=before: running.states[id_].out > before, 5)
-        assert time.monotonic() - killed_s < 8
+            until(lambda id_=id_, before=before: running.states[id_].out > before)
         assert len(running.pids) == 4
     assert any("would overload the processes: process 3 starts on cpu" in text for text in logged)
     assert {worker.part for worker in running._workers} == {0}
