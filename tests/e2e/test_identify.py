@@ -1,89 +1,31 @@
 """Two drawn films of one street: who is who in both, with a real decoder, tracker and embedding network."""
 
-import json
-
 import numpy as np
 import pytest
 from support import mot
-from support.example_runs import ROOT, folder_fixture, records  # noqa: F401  a fixture
+from support.example_runs import ROOT
 
-from samples.score import ignored
-from streamkit.config.graph import build
-from streamkit.config.pipeline_config import read_text
-from streamkit.core.data import Device
-from streamkit.runtime.pipeline import PipelineRun
+from benchmarks.identities import CAMERAS, cross_camera_idf1, identified
 
-CAMERAS = ("north", "south")
-LABELS = ("person", "car")
-YAML = """
-device: cpu
-sources: {north: samples/crossing-north.mp4, south: samples/crossing-south.mp4}
-stages:
-  detections: {path: "boxes-{source}.jsonl"}
-  track: {}
-  look: {stage: embed, model: stripes, of: detections, every: 200ms, min_size: 10}
-  place: {stage: identify, from: look, left_after: 5s, planes: PLANES}
-  look_only: {stage: identify, from: look}
-  with_planes: {stage: jsonl, from: place, path: "planes-{source}.jsonl"}
-  without: {stage: jsonl, from: look_only, path: "look-{source}.jsonl"}
-"""
-
-
-def truth(camera):
-    """The truth of a camera, of the classes that are identified."""
-    made = mot.truth_of(ROOT / "samples" / f"crossing-{camera}.truth.jsonl")
-    return [{**one, "objects": [item for item in one["objects"] if item["label"] in LABELS]} for one in made]
+SCENE = ROOT / "samples" / "crossing"
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """The records of one run: with planes, and by appearance alone."""
-    return run_on("cpu", tmp_path_factory.mktemp("identify"))
-
-
-def run_on(device, folder):
-    """The records of a run on a device, by how objects were identified and by camera."""
-    (folder / "samples").symlink_to(ROOT / "samples")
-    for camera in CAMERAS:  # the boxes of what can be seen, without the ids
-        lines = [
-            {**one, "objects": [{k: item[k] for k in ("box", "label", "class_id")} for item in one["objects"]
-                                if not ignored(item)]}
-            for one in truth(camera)
-        ]  # fmt: skip
-        (folder / f"boxes-{camera}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        planes = ", ".join(f"{camera}: {{file: samples/crossing-{camera}.ground.txt}}" for camera in CAMERAS)
-        text = YAML.replace("PLANES", f"{{{planes}}}").replace("device: cpu", f"device: {device}")
-        run = PipelineRun(build(read_text(text, folder=folder)), Device(device))
-        assert run.run() == 0
-        return {kind: {one: records(folder / f"{kind}-{one}.jsonl") for one in CAMERAS} for kind in ("planes", "look")}
-
-
-def cross_camera_idf1(found):
-    """TrackEval's IDF1 of both films as one sequence, in which ids are those of all cameras."""
-    pairs = []
-    for camera in CAMERAS:
-        boxes = []
-        for one in found[camera]:
-            mine = [item for item in one["objects"] if "identity" in item]
-            ids = np.array([item["identity"] for item in mine], np.int64)
-            boxes.append((ids, np.array([item["box"] for item in mine], float).reshape(-1, 4)))
-        pairs.append(mot.counted(truth(camera), boxes))
-    sides = [[one for pair in pairs for one in pair[side]] for side in (0, 1)]
-    return mot.scores(*sides)["IDF1"]
+    return identified(SCENE, "cpu", tmp_path_factory.mktemp("identify"))
 
 
 @pytest.mark.parametrize(("kind", "least"), [("planes", 0.93), ("look", 0.85)])
 def test_who_is_who_on_both_cameras(results, kind, least):
-    assert cross_camera_idf1(results[kind]) >= least
+    assert cross_camera_idf1(SCENE, results[kind]) >= least
 
 
 @pytest.mark.gpu
 def test_a_gpu_gives_the_same(results, tmp_path):
-    found = run_on("cuda", tmp_path)
+    found = identified(SCENE, "cuda", tmp_path)
     for kind in ("planes", "look"):
-        assert cross_camera_idf1(found[kind]) == pytest.approx(cross_camera_idf1(results[kind]), abs=0.03)
+        assert cross_camera_idf1(SCENE, found[kind]) == pytest.approx(cross_camera_idf1(SCENE, results[kind]), abs=0.03)
 
 
 def test_the_score_needs_one_number_for_both_cameras(results):
@@ -95,7 +37,7 @@ def test_the_score_needs_one_number_for_both_cameras(results):
         ]
         for n, camera in enumerate(CAMERAS)
     }
-    assert cross_camera_idf1(apart) < 0.8
+    assert cross_camera_idf1(SCENE, apart) < 0.8
 
 
 def test_no_two_objects_of_a_frame_have_one_identity(results):
