@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -134,6 +135,20 @@ def _messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     stop_collecting()
     for name in _log_levels():
         logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """Undo changed handlers of signals; fail a test that leaves them blocked or ignored: its processes inherit that."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    after = {number: signal.getsignal(number) for number in before}
+    for number, handler in before.items():
+        if after[number] != handler:
+            signal.signal(number, handler)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
+    assert signal.SIG_IGN not in after.values() or after == before
 
 
 @pytest.fixture(autouse=True)
