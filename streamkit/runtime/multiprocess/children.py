@@ -343,8 +343,9 @@ class Supervisor(Generic[_W]):
                 yield worker, "exited", worker.child.exit_text
             elif worker.unexpected and worker.child.dying:
                 self.workers.remove(worker)
+                how = worker.child.exit_text
                 worker.child.leave_dying()
-                yield worker, "exited", worker.child.exit_text
+                yield worker, "exited", how
             elif worker.killed is None:
                 worker.killed = self._overdue(worker, time.monotonic())
                 if worker.killed is not None:
