@@ -158,6 +158,9 @@ def test_killed_writers_leave_whole_lines_of_whole_images(tmp_path):
     for one in writers:
         assert one.stdout is not None
         assert one.stdout.readline() == "open\n"
+    until_s = time.monotonic() + 30
+    while {line["image"][7] for _, line in read_lines(tmp_path / "c") if line is not None} != {"a", "b"}:
+        assert time.monotonic() < until_s
     time.sleep(0.3)
     for one in writers:
         one.send_signal(signal.SIGKILL)
