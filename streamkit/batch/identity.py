@@ -8,7 +8,6 @@ the batch size and everything else that does not change results are not part of 
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -25,6 +24,8 @@ from streamkit import __version__
 from streamkit.batch.job import BatchSettings, VideoFile
 from streamkit.batch.pipeline import PREFIX, attach
 from streamkit.config.plan import Graph, Node
+from streamkit.rules.list_file import list_file_path
+from streamkit.rules.syntax import Call, parse, walk
 
 _CARD = ("task", "family", "input", "labels", "score", "iou", "skeleton")
 _DERIVED = ("path", "tables", "names", "labels", "tracked")  # options that follow from the rest
@@ -56,7 +57,7 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
         "stages": stages,
         "models": dict(_models(kept)),
         "plugins": dict(_plugins(kept)),
-        **({"lists": lists} if (lists := dict(_lists(stages, graph.config.folder))) else {}),
+        **({"lists": lists} if (lists := dict(_lists(kept))) else {}),
         **({"strict": True} if settings.strict else {}),
         "selection": dataclasses.asdict(settings.selection),
         "formats": sorted(settings.formats),
@@ -198,20 +199,16 @@ def _plugins(graph: Graph) -> Iterator[tuple[str, str]]:
         yield f"{file.parent.name}/{file.name}", hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _lists(options: Any, folder: Path) -> Iterator[tuple[str, str]]:
-    """The SHA-256 of each file that a condition names as `file("known.txt")`, by that name."""
-    if isinstance(options, (Mapping, list)):
-        for value in options.values() if isinstance(options, Mapping) else options:
-            yield from _lists(value, folder)
-    elif isinstance(options, str) and "file" in options:
-        from streamkit.rules.list_file import list_file_path
-        from streamkit.rules.syntax import Call, Literal, RuleError, parse, walk
-
-        with contextlib.suppress(RuleError, OSError):  # a text that is no condition; no such file
-            for part in walk(parse(options)[0]):
-                if isinstance(part, Call) and part.name == "file" and isinstance(part.args[0], Literal):
-                    name = str(part.args[0].value)
-                    yield name, hashlib.sha256(list_file_path(name, folder).read_bytes()).hexdigest()
+def _lists(graph: Graph) -> Iterator[tuple[str, str]]:
+    """The SHA-256 of each file that a rule names as `file("known.txt")`, by that name."""
+    stages: list[Any] = [node.type(**node.options) for node in graph.nodes.values() if node.type.spec.has_rules]
+    rules = [options for stage in stages for _, options, _ in stage.named()]
+    for condition in filter(None, (rule.get(option) for rule in rules for option in ("when", "clear"))):
+        for part in walk(parse(condition)[0]):
+            if isinstance(part, Call) and part.name == "file":
+                name = part.args[0].value
+                file = list_file_path(name, graph.config.folder)
+                yield name, hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _classes(node: Node) -> list[type]:

@@ -116,7 +116,11 @@ def test_another_blank_of_a_reader_of_text_is_noticed(tmp_path):
 
 @pytest.mark.parametrize(
     "rule",
-    ["when: 'class in file(\"known.txt\")'", "rules: {a: {when: '!(class in file(\"known.txt\")) for 2s'}}"],
+    [
+        "when: 'class in file(\"known.txt\")'",
+        "when: score > 0.5, clear: 'class in file(\"known.txt\")'",
+        "rules: {a: {when: '!(class in file(\"known.txt\")) for 2s'}}",
+    ],
 )
 def test_another_list_of_a_condition_is_noticed(tmp_path, rule):
     listed = tmp_path / "known.txt"

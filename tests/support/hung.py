@@ -36,7 +36,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)  # pytest itself cancels the timer when a test has failed, before its cleanup
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    _arm(node, _LATER_S)
+    if isinstance(node, pytest.Item):
+        _arm(node, _LATER_S)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -54,8 +55,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         known.lastfailed.update(dict.fromkeys(_ended, True))
 
 
-def _arm(node: pytest.Item | pytest.Collector, after_s: float) -> None:
-    file = node.config.stash.get(_STDERR, None)
+def _arm(item: pytest.Item, after_s: float) -> None:
+    file = item.config.stash.get(_STDERR, None)
     if file is not None:
         faulthandler.dump_traceback_later(after_s, exit=True, file=file)
 
