@@ -3,11 +3,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 _P = TypeVar("_P")
 _T = TypeVar("_T")
+
+
+class MessageProcess(Protocol):
+    """A generator of messages that runs in another process."""
+
+    @property
+    def ended(self) -> str:
+        """How the process has ended, as text for the user, once `receive` has returned None."""
+        ...
+
+    def send(self, request: bytes) -> None:
+        """Send a request, the next item of the generator's argument."""
+
+    def receive(self) -> memoryview | None:
+        """Wait for the next message, a writable buffer of its own; None if the process has ended."""
+
+    def close(self) -> None:
+        """End the process."""
 
 
 class OrderedExecutor:
@@ -39,6 +57,19 @@ class OrderedExecutor:
         """
         for part in parts:
             yield from workers[0](part)
+
+    def start_process(self, work: Callable[..., Generator[bytes]], *args: Any) -> MessageProcess | None:
+        """Run a generator in another process.
+
+        Args:
+            work: a function of an importable module, called with an iterator of requests and `args`; it yields the
+                messages.
+            args: picklable arguments.
+
+        Returns:
+            The process; None if there is none here, so that the caller does the work itself.
+        """
+        return None
 
 
 class Future(Generic[_T]):

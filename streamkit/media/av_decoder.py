@@ -33,6 +33,8 @@ class AvDecoder:
         low_delay: return each frame as soon as it is complete: threads decode slices of one frame, not several frames.
     """
 
+    takes_received = False
+
     def __init__(
         self, demuxer: Demuxer, device: Device, pool: SurfacePool, counters: Counters, *, threads: int = 1,
         low_delay: bool = False,

@@ -285,15 +285,36 @@ class AnnexB:
         """Rewrite a packet to `address`, with the same size; return False if its lengths are inconsistent."""
         size = packet.size
         if size > len(self._buffer):
-            array = np.empty(2 * size, np.uint8)
-            self.address, self._buffer = array.ctypes.data, memoryview(array)  # type: ignore[arg-type]
-        buffer, at = self._buffer, 0
-        buffer[:size] = memoryview(packet)
-        while at + _LENGTH < size:
-            length: int = _NUMBER.unpack_from(buffer, at)[0]
-            _NUMBER.pack_into(buffer, at, _START)
-            at += _LENGTH + length
-        return bool(at == size)
+            self._buffer = memoryview(np.empty(2 * size, np.uint8))  # type: ignore[arg-type]
+            self.address = address_of(self._buffer)
+        self._buffer[:size] = memoryview(packet)
+        return start_codes(self._buffer[:size])
+
+
+def start_codes(data: memoryview) -> bool:
+    """Replace the four-byte lengths of a packet's NAL units by start codes; change nothing if they are inconsistent.
+
+    Args:
+        data: the bytes of the packet, writable.
+
+    Returns:
+        Whether they were consistent.
+    """
+    size, at, places = len(data), 0, []
+    while at + _LENGTH < size:
+        places.append(at)
+        length: int = _NUMBER.unpack_from(data, at)[0]
+        at += _LENGTH + length
+    if at != size:
+        return False
+    for place in places:
+        _NUMBER.pack_into(data, place, _START)
+    return True
+
+
+def address_of(buffer: memoryview) -> int:
+    """The address of a buffer's first byte."""
+    return int(np.frombuffer(buffer, np.uint8).ctypes.data)
 
 
 def rewriter(codec: str, extradata: bytes | None) -> AnnexB | None:

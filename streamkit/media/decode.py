@@ -22,7 +22,13 @@ __all__ = ["DecodedFrame", "Decoder", "open_decoder"]
 
 
 class Decoder(Protocol):
-    """Decodes packets in decode order to frames in presentation order."""
+    """Decodes packets in decode order to frames in presentation order.
+
+    Attributes:
+        takes_received: whether `decode` takes a `ReceivedPacket` as well as an `av.Packet`.
+    """
+
+    takes_received: bool
 
     def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[DecodedFrame]:
         """Decode an `av.Packet` and return the frames that are complete; None flushes the decoder at the end.

@@ -18,7 +18,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
@@ -27,6 +28,7 @@ from streamkit.media.bitstream import CUTTABLE, PacketParser
 from streamkit.media.demux import clone_packet
 from streamkit.media.frames import DecodedFrame
 from streamkit.media.nv_caps import capabilities, unsupported
+from streamkit.media.received_packet import ReceivedPacket
 from streamkit.media.source_errors import DeferredError
 from streamkit.media.timing import Timing
 from streamkit.media.uris import mask
@@ -45,6 +47,7 @@ logger = logging.getLogger(__name__)
 _SHORTEST = 32  # frames per segment: a decoder is flushed at its end and fills again at the next start
 _LONGEST = 4096
 _LONGEST_BYTES = 64_000_000
+_NONE: Counter[str] = Counter()
 _REORDERED = 16  # maximum distance in frames between presentation order and file order
 
 
@@ -72,6 +75,15 @@ class GopSegment:
     rest: Iterable[Any] = ()
 
 
+class Segments(Protocol):
+    """The segments of a video in order."""
+
+    def __iter__(self) -> Iterator[GopSegment]: ...
+
+    def raise_error(self) -> None:
+        """Raise the error that ended the packets, if there is one, after all segments are decoded."""
+
+
 class SegmentCutter:
     """Cuts packets into segments.
 
@@ -83,8 +95,6 @@ class SegmentCutter:
         demuxer: their demuxer.
         report: receives the reason why one decoder gets the rest, or everything.
 
-    Attributes:
-        packets: holds the error that ended the packets; raise it after all segments are decoded.
     """
 
     def __init__(self, packets: Iterable[Any], demuxer: Demuxer, report: Callable[[str], None]) -> None:
@@ -92,8 +102,8 @@ class SegmentCutter:
         self._time = Timing(demuxer).seconds
         self._codec = demuxer.info.codec
         self._parser = PacketParser(demuxer.stream, self._codec)
-        self.packets = DeferredError(packets)
-        self._left = iter(self.packets)
+        self._packets = DeferredError(packets)
+        self._left = iter(self._packets)
         self._window: deque[Any] = deque()  # packets read ahead, to see what follows a keyframe
         self._headers: bytes | None = None
 
@@ -120,6 +130,10 @@ class SegmentCutter:
             self._report(f"by one decoder: {why or f'no keyframe to cut at after its first {_SHORTEST} frames'}")
         if segment.packets:
             yield segment
+
+    def raise_error(self) -> None:
+        """See `Segments.raise_error`."""
+        self._packets.raise_error()
 
     def _next(self) -> Any:
         """The next packet; None at the end."""
@@ -245,8 +259,14 @@ class SegmentDecoder:
         self._decoder.restart(self._demuxer)
         self._counters.values = Counter()
         for packet, hidden in itertools.chain(packets, map(SegmentPacket, rest), [SegmentPacket(None)]):
+            if isinstance(packet, ReceivedPacket) and not self._decoder.takes_received:
+                packet, hidden = packet.av_packet(), hidden or packet.is_discard
             frames = self._decoder.decode(packet, hidden=hidden)
-            counts, self._counters.values = self._counters.values, Counter()
+            counts = self._counters.values
+            if counts:
+                self._counters.values = Counter()
+            else:
+                counts = _NONE  # the decoder adds to its own later
             if hidden:
                 counts.pop(UNDECODABLE, None)
             if (hidden or entering) and not frames:
@@ -274,6 +294,7 @@ def _too_long(segment: GopSegment, size: int) -> str:
 Decoders = int | Literal["auto"]
 
 _MAX_BUFFERED, _MIN_BUFFERED = 256, 8  # decoded frames that a segment may buffer
+_STEP = 8  # frames that a decoder hands over together
 _MIN_FRAMES_PER_DECODER = 100  # minimum frames of a video per decoder with `auto`
 
 
@@ -297,23 +318,23 @@ class ParallelDecoder:
         self._uri, self._pool, self._counters, self._executor, self._reports = uri, pool, counters, executor, reports
         self._decoders = [SegmentDecoder(open_, replays=pool.device.kind == "cpu") for _ in range(count)]
 
-    def frames(self, packets: Iterable[Any], demuxer: Demuxer) -> Generator[DecodedFrame]:
-        """Yield the frames of `packets` in presentation order, as a single decoder would.
+    def frames(self, segments: Segments, info: StreamInfo) -> Generator[DecodedFrame]:
+        """Yield the frames of `segments` in presentation order, as a single decoder would.
 
         Raises:
             SourceError: reading or decoding failed permanently; raised after the last good frame.
         """
-        cut = SegmentCutter(packets, demuxer, self._report)
-        depth = self._depth(demuxer.info)
-        results: Any = self._executor.run(iter(cut), self._decoders, depth)
+        workers = [partial(_in_steps, decoder) for decoder in self._decoders]
+        results: Any = self._executor.run(iter(segments), workers, self._depth(info))
         with closing(results):
             for frames, counts in results:
                 for name, n in counts.items():
                     self._counters.add(name, n)
                 yield from frames
-        cut.packets.raise_error()
+        segments.raise_error()
 
-    def _report(self, why: str) -> None:
+    def report(self, why: str) -> None:
+        """Log why not all decoders are used."""
         if self._reports:
             logger.warning(f"{mask(self._uri)} is decoded {why}")
 
@@ -323,10 +344,27 @@ class ParallelDecoder:
             decoder.close()
 
     def _depth(self, info: StreamInfo) -> int:
-        """Number of frames of a segment that may wait: all sources together may use a quarter of the pool."""
+        """Number of steps of a segment that may wait: all sources together may use a quarter of the pool."""
         rows, columns = nv12_shape(max(1, info.width), max(1, info.height))
         share = self._pool.limit // 4 // self._executor.sources // (len(self._decoders) + 2)
-        return max(_MIN_BUFFERED, min(_MAX_BUFFERED, share // (rows * columns)))
+        return max(_MIN_BUFFERED, min(_MAX_BUFFERED, share // (rows * columns))) // _STEP
+
+
+def _in_steps(decoder: SegmentDecoder, segment: GopSegment) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:
+    """Yield what a decoder yields, some frames in each step; those before an error come before it."""
+    frames: list[DecodedFrame] = []
+    counts: Counter[str] = Counter()
+    results = DeferredError(decoder(segment))
+    for more, found in results:
+        frames += more
+        counts.update(found)
+        del more  # or this thread would hold them while it makes the next
+        if len(frames) >= _STEP:
+            yield frames, counts
+            frames, counts = [], Counter()
+    if frames or counts:
+        yield frames, counts
+    results.raise_error()
 
 
 def decoder_count(wanted: Decoders, info: StreamInfo, device: Device, executor: OrderedExecutor) -> int:

@@ -25,6 +25,7 @@ from streamkit.media.bitstream import annexb_headers, rewriter, sequence_header
 from streamkit.media.demux import chroma_of, clone_packet
 from streamkit.media.frames import DecodedFrame, Orientation, color_of, orientation_of
 from streamkit.media.nv_caps import nv_module, unsupported
+from streamkit.media.received_packet import ReceivedPacket
 from streamkit.media.timing import Timing
 from streamkit.ops import planes
 from streamkit.ops.cuda import driver
@@ -67,6 +68,8 @@ class NvDecoder:
     Raises:
         NvUnsupported: NVDEC cannot decode this stream.
     """
+
+    takes_received = True
 
     def __init__(
         self, demuxer: Demuxer, device: Device, pool: SurfacePool, counters: Counters,
@@ -116,10 +119,17 @@ class NvDecoder:
         self._software: AvDecoder | None = None
 
     def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[DecodedFrame]:
-        """Decode an `av.Packet` and return the frames that are complete; None flushes the decoder at the end.
+        """Decode an `av.Packet` or a `ReceivedPacket` and return the frames that are complete; None flushes the end.
 
         The frame of a hidden or unwanted packet is dropped.
         """
+        if isinstance(packet, ReceivedPacket):
+            simple = not (packet.is_keyframe or self._waiting or self._software or self._rewriter is None)
+            if simple and packet.rewrite():
+                self._timing.sent(packet)
+                discard = hidden or unwanted or packet.is_discard
+                return self._push(packet.address, packet.size, packet.pts, discard, packet.is_corrupt)
+            packet, hidden = packet.av_packet(), hidden or packet.is_discard
         if self._software is not None:
             return self._software.decode(packet, hidden=hidden, unwanted=unwanted)
         hidden = hidden or unwanted

@@ -13,16 +13,18 @@ from typing import IO, Any
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.stage import PacketBuffer
-from streamkit.core.tasks import OrderedExecutor
+from streamkit.core.tasks import MessageProcess, OrderedExecutor
 from streamkit.core.tracing import Spans
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
+from streamkit.media.bitstream import rewriter
 from streamkit.media.decode import DecodedFrame, Decoder, open_decoder
 from streamkit.media.demux import Demuxer
 from streamkit.media.frame_sampling import FrameSampler
-from streamkit.media.gop_segments import Decoders, ParallelDecoder, decoder_count
+from streamkit.media.gop_segments import Decoders, ParallelDecoder, SegmentCutter, Segments, decoder_count
 from streamkit.media.integrity import ArrivalMonitor, check_integrity, lost_frames
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.ring import PacketRef
+from streamkit.media.segment_transfer import ReceivedSegments, read_segments
 from streamkit.media.selective_decode import FrameNumbering, SelectiveDecoder
 from streamkit.media.source_errors import DeferredError
 from streamkit.media.surfaces import SurfacePool
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 LOST = "frames lost in decoding"
 _SLACK_S = 1e-6
+_MIN_FRAMES_APART = 2000
+"""A shorter video is decoded before a process that reads it has begun: after 0.3 s, at 6,000 frames/s."""
 
 
 class VideoReader:
@@ -106,8 +110,10 @@ class VideoReader:
         self._counts: dict[float, tuple[int, float]] = {}
         self._decoder: Decoder | None = None
         self._split: ParallelDecoder | None = None
-        executor = executor or OrderedExecutor()
-        count = decoder_count(decoders, self.info, device, executor)
+        self._process: MessageProcess | None = None
+        self._received: ReceivedSegments | None = None
+        self._executor = executor or OrderedExecutor()
+        count = decoder_count(decoders, self.info, device, self._executor)
         if count == 1:
             if decoders not in (1, "auto"):
                 logger.warning(
@@ -122,7 +128,9 @@ class VideoReader:
             demuxer = self._open_demuxer()
             return demuxer, open_decoder(demuxer, device, pool, counts)
 
-        self._split = ParallelDecoder(uri, count, another, pool, counters, executor, reports=decoders != "auto")
+        self._split = ParallelDecoder(uri, count, another, pool, counters, self._executor, reports=decoders != "auto")
+        if on_packet is None and ring is None and file is None and _is_read_apart(self._demuxer, device):
+            self._process = self._start_process()
 
     def frames(
         self, start_s: float = 0.0, end_s: float | None = None, *, sampler: FrameSampler | None = None,
@@ -151,7 +159,7 @@ class VideoReader:
         if picks and (keyframes or sampler is not None or start_s > 0):
             pairs = self._selected_frames(begin if start_s > 0 else None, sampler, keyframes)
         else:
-            pairs = self._frames_from(begin) if start_s > 0 else enumerate(self._decoded())
+            pairs = self._frames_from(begin) if start_s > 0 else enumerate(self._decoded(whole=until is None))
         for number, frame in pairs:
             if until is not None and frame.pts_s >= until:
                 return
@@ -182,17 +190,31 @@ class VideoReader:
 
     def close(self) -> None:
         """Close the decoders and the file."""
-        for one in (self._decoder, self._split):
+        for one in (self._decoder, self._split, self._process):
             if one is not None:
                 one.close()
         self._demuxer.close()
 
-    def _decoded(self) -> Generator[DecodedFrame]:
-        """Yield the remaining frames; frames decoded before an error are yielded before it is raised."""
-        packets = self._packets()
+    def _decoded(self, *, whole: bool = False) -> Generator[DecodedFrame]:
+        """Yield the remaining frames, `whole` if these are all; frames decoded before an error come before it."""
         if self._split is None:
-            return self._counted(self._one_by_one(packets))
-        return self._counted(self._split.frames(packets, self._demuxer))
+            return self._counted(self._one_by_one(self._packets()))
+        segments: Segments
+        if whole and (process := self._reading_process()) is not None:
+            segments = self._received = ReceivedSegments(process, self._demuxer, self._split.report)
+        else:
+            segments = SegmentCutter(self._packets(), self._demuxer, self._split.report)
+        return self._counted(self._split.frames(segments, self.info))
+
+    def _reading_process(self) -> MessageProcess | None:
+        """The process that reads the file, ready to read it from its start; None if this one does."""
+        if self._process is not None and self._received is not None and not self._received.ended:
+            self._process.close()  # it would send the rest first
+            self._process, self._received = self._start_process(), None
+        return self._process
+
+    def _start_process(self) -> MessageProcess | None:
+        return self._executor.start_process(read_segments, self._uri, self._number)
 
     def _counted(self, frames: Generator[DecodedFrame]) -> Generator[DecodedFrame]:
         """Yield decoded frames and record their count and time."""
@@ -350,3 +372,11 @@ class VideoReader:
 
     def _damage(self) -> int:
         return sum(self._counters[name] for name in (CONCEALED, UNDECODABLE))
+
+
+def _is_read_apart(demuxer: Demuxer, device: Device) -> bool:
+    """Whether several decoders of a video are so fast that another process should read it."""
+    info = demuxer.info
+    frames = info.frames or round((info.duration_s or 0.0) * (info.average_rate or 0.0))
+    simple = rewriter(info.codec, demuxer.stream.codec_context.extradata) is not None
+    return device.kind == "cuda" and simple and frames >= _MIN_FRAMES_APART

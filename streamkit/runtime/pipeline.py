@@ -47,6 +47,7 @@ from streamkit.runtime.ingest.reconnect import reconnecting
 from streamkit.runtime.ingest.source_reader import Status
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.ingest.sources import Sources, drops_late_frames, in_realtime, ring_for
+from streamkit.runtime.multiprocess.child_generator import ChildGenerator
 from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.alarms import Alarms
 from streamkit.runtime.observe.batch_traces import spans_with
@@ -292,7 +293,7 @@ class PipelineRun(Controls):
         made = reconnecting(made)
         runtime = RuntimeContext(
             spans=self._spans(),
-            executor=ThreadedExecutor(self.device, len(self.states), self._spans),
+            executor=ThreadedExecutor(self.device, len(self.states), self._spans, ChildGenerator),
             report_status=status,
             packet_buffer=self._packet_buffer(config),
             facts=state.facts,

@@ -130,7 +130,7 @@ def test_what_ended_the_packets_is_kept_for_the_end(tmp_path, short):
     cutting = SegmentCutter(broken(), demuxer, print)
     assert [len(piece.packets) for piece in cutting] == [10, 10, 5]
     with pytest.raises(SourceError, match="cannot be read on"):
-        cutting.packets.raise_error()
+        cutting.raise_error()
 
 
 @pytest.mark.parametrize(("late", "pieces"), [(36, [10, 30, 10]), (37, [10, 10, 20, 10])])

@@ -11,13 +11,16 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
 from streamkit.media import gop_segments, nv_caps, nv_report, nv_sessions
+from streamkit.media import reader as reader_module
 from streamkit.media.demux import Demuxer
 from streamkit.media.frame_sampling import FrameSampler
 from streamkit.media.nv_decoder import NvDecoder
 from streamkit.media.reader import VideoReader
+from streamkit.media.received_packet import ReceivedPacket
 from streamkit.media.selective_decode import SKIPPED, UNWANTED
 from streamkit.media.surfaces import SurfacePool
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
+from streamkit.runtime.multiprocess.child_generator import ChildGenerator
 
 CPU, GPU = Device(), Device("cuda")
 
@@ -255,6 +258,21 @@ def test_a_file_over_several_sessions(fake, tmp_path, monkeypatch, name, shortes
     same(device, read(path, CPU)[0])
     assert 1 <= counts.pop("decoders made") <= 3
     assert (counts, logged) == ({}, [])
+
+
+@pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
+def test_a_file_that_another_process_reads(fake, tmp_path, monkeypatch, codec, options):
+    path = write(tmp_path / "a.mp4", 128, 96, 160, codec=codec, options=options)
+    monkeypatch.setattr(reader_module, "_is_read_apart", lambda *_: True)
+    made, av_packet = [], ReceivedPacket.av_packet
+    monkeypatch.setattr(ReceivedPacket, "av_packet", lambda one: made.append(one.is_keyframe) or av_packet(one))
+    executor = ThreadedExecutor(GPU, 1, process=ChildGenerator)
+    device, counts, logged, _ = read(path, GPU, loops=2, decoders=3, executor=executor)
+    same(device, read(path, CPU, loops=2)[0])
+    assert 1 <= counts.pop("decoders made") <= 3
+    assert (counts, logged) == ({}, [])
+    assert made  # FFmpeg's filter gets keyframes, and nothing else
+    assert all(made)
 
 
 @pytest.mark.parametrize(

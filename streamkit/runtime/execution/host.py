@@ -12,7 +12,7 @@ import threading
 from streamkit.core.data import Device
 from streamkit.runtime.execution.sizes import cores
 
-_SOURCE_CORES = 4
+_SOURCE_CORES, _FEWEST = 4, 2
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 _FILE_NICENESS = 10  # nice: a tenth of the CPU time of a thread at 0 on the same core
 
@@ -115,7 +115,7 @@ def pin_to_shared_cores(device: Device) -> None:
     allowed = sorted(os.sched_getaffinity(os.getpid()))  # those of the main thread: this thread may be pinned already
     asked = os.environ.get("STREAMKIT_SOURCE_CORES")
     count = int(asked) if asked else min(_SOURCE_CORES, len(allowed) // 4)
-    if not count or len(allowed) < 4 * count:  # decoding on the CPU and encoding need them too
+    if count < (1 if asked else _FEWEST) or len(allowed) < 4 * count:  # decoding on the CPU and encoding need them too
         return
     first = count * device.index % len(allowed)
     os.sched_setaffinity(0, (allowed + allowed)[first : first + count])

@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import heapq
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from streamkit.core.data import Device
-from streamkit.core.tasks import OrderedExecutor
+from streamkit.core.tasks import MessageProcess, OrderedExecutor
 from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.future import start
@@ -33,10 +33,14 @@ class ThreadedExecutor(OrderedExecutor):
         device: made current on each thread.
         sources: number of sources in the pipeline.
         spans: returns the calling thread's track in the timeline of the run.
+        process: starts a process, see `OrderedExecutor.start_process`; None if there are none.
     """
 
-    def __init__(self, device: Device, sources: int, spans: Callable[[], Spans] = Spans) -> None:
-        self._device, self._spans = device, spans
+    def __init__(
+        self, device: Device, sources: int, spans: Callable[[], Spans] = Spans,
+        process: Callable[..., MessageProcess] | None = None,
+    ) -> None:  # fmt: skip
+        self._device, self._spans, self._process = device, spans, process
         self.cores, self.sources = cores(), min(sources, files_at_once(device))
 
     def run(
@@ -55,6 +59,10 @@ class ThreadedExecutor(OrderedExecutor):
             line.close()
             for thread in threads:
                 thread.join()
+
+    def start_process(self, work: Callable[..., Generator[bytes]], *args: Any) -> MessageProcess | None:
+        """See `OrderedExecutor.start_process`."""
+        return self._process(work, *args) if self._process is not None else None
 
 
 class _PartQueue(Generic[_P, _T]):

@@ -70,8 +70,9 @@ def test_threads_share_heaps(asked, heaps):
         (Device("cpu"), "2", range(16), None),
         (Device("cuda", 0), "", range(16), {0, 1, 2, 3}),
         (Device("cuda", 0), "", range(32), {0, 1, 2, 3}),  # four are enough
-        (Device("cuda", 0), "", range(7), {0}),
-        (Device("cuda", 0), "", range(5), {0}),
+        (Device("cuda", 0), "", range(8), {0, 1}),
+        (Device("cuda", 0), "", range(7), None),  # one would be too few
+        (Device("cuda", 0), "1", range(5), {0}),
         (Device("cuda", 5), "3", range(16), {15, 0, 1}),  # on from the first core
         (Device("cuda", 5), "4", range(16), {4, 5, 6, 7}),
         (Device("cuda", 0), "", range(3), None),

@@ -25,6 +25,8 @@ GPU = [Device("cuda", 0)]
 GIB = 2**30
 CAMERA, FILE, PACED = "'rtsp://h/#'", "'#.mp4'", "{uri: '#.mp4', pace: 30}"
 MEMORY = "21.0 GiB of free device memory"
+CORES = "16 CPU cores, 3 per process"
+BUSY = "one more, as they keep the decoders busy"
 SPARE = "a spare process replaces one that dies"
 DETECT = "detect: {model: demo}, "
 FULL = (
@@ -95,9 +97,11 @@ def planned(made: Graph, codec: str = "", fps: float | None = None, **options: A
         (100, CAMERA, "h264", DETECT, 2),
         (100, CAMERA, "", DETECT, 2),
         (100, PACED, "h264", DETECT, 2),
-        (200, CAMERA, "h264", DETECT, 3),
+        (149, CAMERA, "h264", DETECT, 2),
+        (151, CAMERA, "h264", DETECT, 3),  # 0.9 of the decoders
+        (200, CAMERA, "h264", DETECT, 4),
         (200, CAMERA, "hevc", DETECT, 4),
-        (154, CAMERA, "h264", FULL, 3),
+        (158, CAMERA, "h264", FULL, 4),
         (204, CAMERA, "hevc", FULL, 4),
         (230, CAMERA, "hevc", FULL, 4),
         (265, CAMERA, "hevc", FULL, 5),
@@ -167,9 +171,15 @@ def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
 @pytest.mark.parametrize(
     ("sources", "options", "count", "limit", "by"),
     [
-        (400, {}, 5, 5, "limited by 16 CPU cores, 3 per process; no spare process: 16 CPU cores, 3 per process"),
-        (400, {"cores": 32}, 7, 10, SPARE),
-        (400, {"cores": 3}, 1, 1, "limited by 3 CPU cores, 3 per process"),
+        (
+            400,
+            {},
+            5,
+            5,
+            f"{BUSY}; limited by {CORES}; no spare process: {CORES}",
+        ),
+        (400, {"cores": 32}, 8, 10, f"{BUSY}; {SPARE}"),
+        (400, {"cores": 3}, 1, 1, f"{BUSY}; limited by 3 CPU cores, 3 per process"),
         (200, {"free_bytes": [140 * GIB]}, 4, 5, SPARE),
         (
             200,

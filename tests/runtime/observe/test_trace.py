@@ -297,6 +297,6 @@ def test_the_gpu_has_tracks_of_its_own(tmp_path, root, monkeypatch):
         assert {e["pid"] for e in gpu.values()} == {processes["cuda:0"]}
         for number, one in gpu.items():
             # the two clocks are aligned once, by an event that is waited for
-            # a thread switch may come between its two notes, and takes 5 ms
-            assert one["ts"] > host[number]["ts"] - 10_000, "the GPU does not begin before the host says so"
+            # a thread switch may come between its two notes: 5 ms, and more beside other processes
+            assert one["ts"] > host[number]["ts"] - 50_000, "the GPU does not begin before the host says so"
             assert one["dur"] > 0

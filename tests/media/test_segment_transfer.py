@@ -1,0 +1,282 @@
+"""Segments that another process reads and cuts are those that this one would make."""
+
+import os
+import threading
+from collections.abc import Iterator
+
+import av
+import numpy as np
+import pytest
+from support.clips import X264, X265, write
+from support.messages import collect
+
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
+from streamkit.media import gop_segments, reader
+from streamkit.media.demux import Demuxer
+from streamkit.media.gop_segments import SegmentCutter
+from streamkit.media.reader import VideoReader
+from streamkit.media.received_packet import ReceivedPacket
+from streamkit.media.segment_transfer import ReceivedSegments, read_segments
+from streamkit.media.surfaces import SurfacePool
+from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
+from streamkit.runtime.multiprocess.child_generator import ChildGenerator
+
+CPU = Device()
+FIELDS = ("pts", "dts", "size", "is_keyframe", "is_discard", "is_corrupt")
+
+
+class Here:
+    """The generator runs in this process; it can be cut off after some messages."""
+
+    ended = "was killed by SIGKILL"
+
+    def __init__(self, path, messages=10**6):
+        self._sent: list[bytes] = []
+        self._messages, self._left = read_segments(self._requests(), str(path), None), messages
+
+    def _requests(self) -> Iterator[bytes]:
+        while self._sent:
+            yield self._sent.pop()
+
+    def send(self, request):
+        self._sent.append(request)
+
+    def receive(self):
+        self._left -= 1
+        found = next(self._messages, None) if self._left >= 0 else None
+        return None if found is None else memoryview(bytearray(found))
+
+    def close(self): ...
+
+
+def flat(segments):
+    """All segments: their starts, and their packets as tuples, each with its bytes; and those of the rest."""
+
+    def packet(one, hidden):
+        data = one.data if isinstance(one, ReceivedPacket) else one
+        return tuple(getattr(one, name) for name in FIELDS), hidden, bytes(data)
+
+    return [
+        (one.start, [packet(*given) for given in one.packets], [packet(given, False) for given in one.rest])
+        for one in segments
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("open.mp4", {"options": X264}),
+        ("open.mkv", {"codec": "libx265", "options": X265}),
+        ("closed.mkv", {"options": {"g": "10", "bf": "2"}}),
+        ("one.mp4", {"options": {"g": "1000"}}),
+        ("bare.h264", {"muxer": "h264", "options": {"g": "10"}}),
+        ("vfr.mkv", {"options": {"g": "10", "bf": "2"}, "ticks": [n * n + 7 * n for n in range(200)]}),
+    ],
+)
+def test_segments_are_those_of_this_process(tmp_path, name, options):
+    path = write(tmp_path / name, 64, 48, 200, **options)
+    demuxer, other, told, also = Demuxer(str(path)), Demuxer(str(path)), [], []
+    want = flat(SegmentCutter(demuxer.packets(), demuxer, told.append))
+    segments = ReceivedSegments(Here(path), other, also.append)
+    assert not segments.ended
+    assert flat(segments) == want
+    assert segments.ended
+    assert also == told
+    assert sum(len(packets) for _, packets, _ in want) + sum(len(rest) for *_, rest in want) >= 200
+    for count in ("packets_read", "discarded", "damaged"):
+        assert getattr(other, count) == getattr(demuxer, count)
+    segments.raise_error()
+    demuxer.close()
+    other.close()
+
+
+def test_real_videos(test_data):
+    for name in ("codec/discard_first_keyframe.mp4", "codec/nasa_13013.mp4", "vtest_480x360.mp4"):
+        demuxer = Demuxer(str(test_data / "videos" / name))
+        want = flat(SegmentCutter(demuxer.packets(), demuxer, lambda _: None))
+        assert flat(ReceivedSegments(Here(test_data / "videos" / name), demuxer, lambda _: None)) == want
+        demuxer.close()
+
+
+def test_the_error_that_ended_the_file_comes_last(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.mp4", frames=200, options={"g": "10"})
+    packets = Demuxer.packets
+
+    def broken(self):
+        for number, packet in enumerate(packets(self)):
+            if number == 95:
+                raise SourceError("cannot be read further", cause="damaged", damaged=3)
+            yield packet
+
+    monkeypatch.setattr(Demuxer, "packets", broken)
+    demuxer = Demuxer(str(path))
+    segments = ReceivedSegments(Here(path), demuxer, pytest.fail)
+    assert sum(len(packets) for _, packets, _ in flat(segments)) == 95
+    with pytest.raises(SourceError, match="cannot be read further") as raised:
+        segments.raise_error()
+    assert (raised.value.cause, raised.value.damaged) == ("damaged", 3)
+    demuxer.close()
+
+
+def test_a_file_that_is_gone(tmp_path):
+    path = write(tmp_path / "a.mp4", frames=40)
+    demuxer = Demuxer(str(path))
+    path.unlink()
+    segments = ReceivedSegments(Here(path), demuxer, pytest.fail)
+    assert flat(segments) == []
+    with pytest.raises(SourceError, match="no such file"):
+        segments.raise_error()
+    demuxer.close()
+
+
+@pytest.mark.parametrize("messages", [0, 1, 3])
+def test_a_process_that_dies(tmp_path, messages):
+    path = write(tmp_path / "a.mp4", frames=200, options={"g": "10"})
+    demuxer = Demuxer(str(path))
+    found: list[int] = []
+    segments = ReceivedSegments(Here(path, messages), demuxer, pytest.fail)
+    with pytest.raises(SourceError, match=r"a\.mp4 cannot be read further: the process that reads it was killed"):
+        found.extend(len(segment.packets) for segment in segments)
+    assert len(found) == messages
+    demuxer.close()
+
+
+def test_a_received_packet_becomes_one_of_pyav(tmp_path):
+    path = write(tmp_path / "a.mp4", frames=50, options={"g": "10"})
+    demuxer = Demuxer(str(path))
+    want = list(demuxer.packets())
+    (segment, *_) = ReceivedSegments(Here(path), demuxer, pytest.fail)
+    for (packet, _), other in zip(segment.packets, want, strict=False):
+        made = packet.av_packet()
+        assert isinstance(made, av.Packet)
+        assert [getattr(made, name) for name in FIELDS] == [getattr(other, name) for name in FIELDS]
+        assert (bytes(made), made.time_base) == (bytes(other), other.time_base)
+    demuxer.close()
+
+
+def test_new_parameters_stay_with_their_packet(tmp_path):
+    path = write(tmp_path / "a.mp4", frames=4)
+    demuxer = Demuxer(str(path))
+    packet = ReceivedPacket(memoryview(bytearray(b"abcd")), 1, 5, 4, 1, demuxer.stream.time_base, b"parameters")
+    assert bytes(packet.av_packet().get_sidedata("new_extradata")) == b"parameters"
+    assert not packet.rewrite()
+    demuxer.close()
+
+
+def test_lengths_become_start_codes_in_place():
+    data = np.frombuffer(b"\0\0\0\2ab\0\0\0\1c", np.uint8).copy()
+    packet = ReceivedPacket(memoryview(data), data.ctypes.data, 0, 0, 0, None, b"")
+    assert packet.rewrite()
+    assert bytes(data) == b"\0\0\0\1ab\0\0\0\1c"
+    wrong = np.frombuffer(b"\0\0\0\2ab\0\0\0\5c", np.uint8).copy()
+    assert not ReceivedPacket(memoryview(wrong), wrong.ctypes.data, 0, 0, 0, None, b"").rewrite()
+    assert bytes(wrong) == b"\0\0\0\2ab\0\0\0\5c"  # FFmpeg gets it as it was
+
+
+# ------------------------------------------------------------------------------------------ a reader with a process
+
+
+def opened(path, device=CPU, process=ChildGenerator, **options):
+    executor = ThreadedExecutor(device, 1, process=process)
+    return VideoReader(str(path), device, SurfacePool(device), Counters(), decoders=3, executor=executor, **options)
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    monkeypatch.setattr(reader, "_is_read_apart", lambda *_: True)
+
+
+def frames(source, **part):
+    return [(number, one.pts_s, one.surface.data.tobytes()) for number, one in source.frames(**part)]
+
+
+@pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
+def test_frames_are_the_same_in_every_turn(tmp_path, apart, codec, options):
+    path = write(tmp_path / "a.mp4", 64, 48, 150, codec=codec, options=options)
+    logged = collect()
+    source, alone = opened(path), opened(path, process=None)
+    assert source._process is not None
+    assert alone._process is None
+    want = frames(alone)
+    assert len(want) == 150
+    pid = source._process._child.pid
+    for _ in range(3):
+        assert frames(source) == want
+    assert source._process._child.pid == pid
+    assert frames(source, start_s=1.0, end_s=2.0) == [one for one in want if 1.0 <= one[1] < 2.0]
+    source.close()
+    alone.close()
+    assert logged == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
+
+
+def test_a_turn_that_is_left_early_is_not_continued(tmp_path, apart):
+    path = write(tmp_path / "a.mp4", 64, 48, 400, options={"g": "10"})
+    source = opened(path)
+    first = source._process._child.pid
+    left = source.frames()
+    assert [next(left)[0] for _ in range(40)] == list(range(40))
+    left.close()
+    assert [number for number, _ in source.frames()] == list(range(400))
+    assert source._process._child.pid != first
+    source.close()
+
+
+def test_a_killed_process_ends_the_source_after_its_frames(tmp_path, apart):
+    path = write(tmp_path / "a.mp4", 320, 192, 4000, options={"g": "40", "bf": "0"})
+    source = opened(path)
+    found: list[int] = []
+
+    def read():
+        for number, _ in source.frames():
+            found.append(number)
+            if number == 10:
+                source._process._child.kill()
+
+    with pytest.raises(SourceError, match=r"the process that reads it was killed by SIGKILL"):
+        read()
+    assert found == list(range(len(found)))
+    assert 11 <= len(found) < 4000
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("frames", "device", "apart"),
+    [(2000, Device("cuda"), True), (1999, Device("cuda"), False), (2000, CPU, False)],
+)
+def test_long_videos_for_a_gpu_are_read_apart(tmp_path, frames, device, apart):
+    path = write(tmp_path / "a.mp4", 64, 48, frames, options={"g": "100", "preset": "ultrafast"})
+    demuxer = Demuxer(str(path))
+    assert reader._is_read_apart(demuxer, device) is apart
+    demuxer.close()
+    bare = Demuxer(str(write(tmp_path / "a.ts", 64, 48, 30)))
+    assert not reader._is_read_apart(bare, device)
+    bare.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name", ["bench_1080p_hevc.mp4", "bench_1080p_hevc_opengop.mp4", "bench_1080p_h264.mp4", "codec/nasa_13013.mp4"]
+)
+def test_nvdec_gives_the_same_frames(test_data, apart, name):
+    device, path = Device("cuda"), test_data / "videos" / name
+
+    def seen(source):
+        for number, one in source.frames():
+            one.surface.ready.synchronize()
+            yield number, one.pts_s, one.width, hash(one.surface.data.get().tobytes())
+
+    source, alone = opened(path, device), opened(path, device, process=None)
+    want = list(seen(alone))
+    for _ in range(2):
+        assert list(seen(source)) == want
+    source.close()
+    alone.close()
+
+
+def test_the_step_of_a_decoder_is_small_beside_what_may_wait():
+    assert gop_segments._MIN_BUFFERED // gop_segments._STEP >= 1
