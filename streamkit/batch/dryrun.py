@@ -23,7 +23,7 @@ from streamkit.config.graph import with_nodes
 from streamkit.config.plan import Graph, Node
 from streamkit.core.errors import StreamkitError
 from streamkit.media.uris import is_path
-from streamkit.runtime.execution.sizes import cores
+from streamkit.runtime.execution.cores import cores
 
 _REMOTE = 100  # remote files whose headers are read; the others are extrapolated
 _SHOWN = 20

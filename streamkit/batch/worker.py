@@ -64,8 +64,8 @@ class BatchWorker:
         self, settings: BatchSettings, device: str = "auto", slots: int = 1, cores: int | None = None,
         part: tuple[int, int] = (0, 1), graph: Graph | None = None,
     ) -> None:  # fmt: skip
+        from streamkit.runtime.execution.cores import pin_process
         from streamkit.runtime.execution.device import choose
-        from streamkit.runtime.execution.host import pin_process
         from streamkit.runtime.warm_pipeline import WarmPipeline
 
         self.settings, self.slots = settings, slots

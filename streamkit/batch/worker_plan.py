@@ -15,9 +15,9 @@ from streamkit.batch.probe import probe
 from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.media.uris import is_path
+from streamkit.runtime.execution.cores import cores as all_cores
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.sizes import FILES_PER_GPU
-from streamkit.runtime.execution.sizes import cores as all_cores
 from streamkit.runtime.multiprocess.process_count import SourceFacts, plan_here
 from streamkit.stages.sources.source import VideoSource
 

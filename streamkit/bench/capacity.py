@@ -23,8 +23,8 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.io.outputs import ReportFile
+from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.device import choose
-from streamkit.runtime.execution.sizes import cores
 
 _MIN_DELIVERED = 0.97  # share of the due frames; one frame at each end of the measurement may be missing
 _SATURATED = 0.85

@@ -27,8 +27,8 @@ from streamkit.config.pipeline_config import read
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.core.yaml_tree import load_file
 from streamkit.io.outputs import ReportFile
+from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.device import choose
-from streamkit.runtime.execution.sizes import cores
 
 WHOLE_S, QUICK_S = 360.0, 60.0  # time limit of all measurements by default, and with --quick
 _PARTS_SHARE = 0.4  # share of the time limit

@@ -29,10 +29,10 @@ from streamkit.core.errors import StreamkitError
 from streamkit.core.stage import Context
 from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import shared_pool
+from streamkit.runtime.execution.cores import cores, pin_to_shared_cores
 from streamkit.runtime.execution.device import choose, describe_gpu, lane_device
 from streamkit.runtime.execution.future import Stopped, side_by_side
-from streamkit.runtime.execution.host import configure_process, pin_to_shared_cores
-from streamkit.runtime.execution.sizes import cores
+from streamkit.runtime.execution.host import configure_process
 
 PARTS = ("preprocess", "infer", "postprocess")
 """The stages that are measured, in their order."""

@@ -21,8 +21,8 @@ from streamkit.core.errors import StreamkitError, describe
 from streamkit.core.logs import LogOnce
 from streamkit.core.records import as_json
 from streamkit.io.outputs import AtomicFile
+from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.future import PeriodicTimer, join, start
-from streamkit.runtime.execution.sizes import cores
 from streamkit.runtime.ingest.source_status import RemovedSources
 from streamkit.runtime.multiprocess.children import end_at_once
 from streamkit.runtime.multiprocess.worker import SourceOrder

@@ -235,7 +235,7 @@ def _has_protocol(name: str) -> bool:
 
 def host() -> Iterator[Finding]:
     """Report cores, free memory and free disk space."""
-    from streamkit.runtime.execution.sizes import cores
+    from streamkit.runtime.execution.cores import cores
 
     yield Finding("ok", "cores", str(cores()))
     free = free_memory()
@@ -352,7 +352,7 @@ def gpus() -> Iterator[Finding]:
 
 def shared_gpu() -> Finding:
     """How many processes share a GPU at most, and whether they use it at the same time."""
-    from streamkit.runtime.execution.sizes import cores
+    from streamkit.runtime.execution.cores import cores
     from streamkit.runtime.multiprocess.mps import CONTROL, find_control
     from streamkit.runtime.multiprocess.process_count import CORES_PER_PROCESS
 

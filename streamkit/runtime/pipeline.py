@@ -23,10 +23,11 @@ from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.execution.background import ThreadedBackground
 from streamkit.runtime.execution.channel import Aborted, Outlet
+from streamkit.runtime.execution.cores import cores, pin_to_shared_cores
 from streamkit.runtime.execution.device import LaneDevice, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
-from streamkit.runtime.execution.host import configure_process, heap_trimmer, pin_to_shared_cores
+from streamkit.runtime.execution.host import configure_process, heap_trimmer
 from streamkit.runtime.execution.lane import LaneThread, connect, partition
 from streamkit.runtime.execution.late_results import has_late_results, wait_for_results
 from streamkit.runtime.execution.meters import StageMeter
@@ -35,7 +36,6 @@ from streamkit.runtime.execution.runners import runner
 from streamkit.runtime.execution.sizes import (
     batch_sizes,
     batches_ahead,
-    cores,
     files_at_once,
     instances,
     live_batch_size,

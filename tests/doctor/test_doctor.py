@@ -193,22 +193,22 @@ def test_a_gpu_that_cannot_be_used_is_broken_only_where_its_packages_are(
 
 
 def test_processes_on_a_gpu_take_turns_without_mps(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamkit.runtime.execution import sizes
+    from streamkit.runtime.execution import cores
     from streamkit.runtime.multiprocess import mps
 
-    monkeypatch.setattr(sizes, "cores", lambda: 8)
+    monkeypatch.setattr(cores, "cores", lambda: 8)
     monkeypatch.setattr(mps, "find_control", lambda: None)
     assert doctor.shared_gpu().text == (
         "device: cuda runs up to 2 processes on a GPU (8 CPU cores), which take turns: nvidia-cuda-mps-control is not "
         "installed"
     )
-    monkeypatch.setattr(sizes, "cores", lambda: 5)
+    monkeypatch.setattr(cores, "cores", lambda: 5)
     assert doctor.shared_gpu().text == "device: cuda runs up to 1 process on a GPU (5 CPU cores), which needs none"
 
 
 def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     from streamkit.media import encoders, nv_caps
-    from streamkit.runtime.execution import sizes
+    from streamkit.runtime.execution import cores
     from streamkit.runtime.multiprocess import mps
 
     gib = 2**30
@@ -227,7 +227,7 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_device, "describe_gpu", lambda index: gpu)
     monkeypatch.setattr(doctor, "_work", lambda index, name: iter([Finding("ok", name, "kernels compile")]))
     monkeypatch.setattr(nv_caps, "nv_module", lambda: object())
-    monkeypatch.setattr(sizes, "cores", lambda: 16)
+    monkeypatch.setattr(cores, "cores", lambda: 16)
     monkeypatch.setattr(mps, "find_control", lambda: "/usr/bin/nvidia-cuda-mps-control")
 
     def capabilities(index: int, codec: str, bits: int) -> dict[str, int]:

@@ -153,7 +153,7 @@ def test_events_come_as_in_the_list_of_events(root, tmp_path):
 
 def test_nothing_is_made_while_no_client_is_there(server, monkeypatch):
     live, made = server.engine.gallery.live, []
-    server.until(lambda: not any(live.viewed(id_) or live.heard(id_) for id_ in ("loop", "other")))
+    server.until(lambda: not any(live.viewed(id_) or id_ in live.heard() for id_ in ("loop", "other")))
     assert live.viewers == 0
     assert "streamkit_live_viewers 0.0" in server.open.get("/metrics").text
     time.sleep(0.5)  # what was under way

@@ -9,10 +9,8 @@ import os
 import sys
 import threading
 
-from streamkit.core.data import Device
-from streamkit.runtime.execution.sizes import cores
+from streamkit.runtime.execution.cores import cores
 
-_SOURCE_CORES, _FEWEST = 4, 2
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 _FILE_NICENESS = 10  # nice: a tenth of the CPU time of a thread at 0 on the same core
 
@@ -76,22 +74,6 @@ heap_trimmer = HeapTrimmer()
 """The process has one set of heaps."""
 
 
-def pin_process(device: Device, number: int, of: int) -> None:
-    """Pin this process to its share of the cores if it is one of several that feed GPUs.
-
-    Args:
-        device: its device; processes on the CPU are not pinned, as the scheduler does better.
-        number: index of the process, from 0.
-        of: number of processes.
-    """
-    if device.kind == "cpu" or not hasattr(os, "sched_setaffinity"):
-        return
-    allowed = sorted(os.sched_getaffinity(0))
-    each = len(allowed) // of
-    if each:
-        os.sched_setaffinity(0, allowed[number * each : (number + 1) * each])
-
-
 def lower_priority() -> None:
     """Lower the priority of the calling thread, and of threads that FFmpeg starts from it: for files next to cameras.
 
@@ -101,21 +83,3 @@ def lower_priority() -> None:
         thread = os.PRIO_PROCESS, threading.get_native_id()
         with contextlib.suppress(OSError):
             os.setpriority(*thread, max(_FILE_NICENESS, os.getpriority(*thread)))
-
-
-def pin_to_shared_cores(device: Device) -> None:
-    """Pin the calling thread to the few cores shared by all threads that feed a GPU: four, at most a quarter of all.
-
-    Such a thread mostly waits for NVDEC and for the GIL, and waking up is much faster on a core that is not idle: 14
-    videos of 1080p HEVC went from 6,600 to 7,900 frames per second (H200, 16 cores). `STREAMKIT_SOURCE_CORES` sets the
-    number of cores; 0 leaves the choice to the system.
-    """
-    if device.kind == "cpu" or not hasattr(os, "sched_setaffinity"):
-        return
-    allowed = sorted(os.sched_getaffinity(os.getpid()))  # those of the main thread: this thread may be pinned already
-    asked = os.environ.get("STREAMKIT_SOURCE_CORES")
-    count = int(asked) if asked else min(_SOURCE_CORES, len(allowed) // 4)
-    if count < (1 if asked else _FEWEST) or len(allowed) < 4 * count:  # decoding on the CPU and encoding need them too
-        return
-    first = count * device.index % len(allowed)
-    os.sched_setaffinity(0, (allowed + allowed)[first : first + count])

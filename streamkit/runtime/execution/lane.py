@@ -18,8 +18,8 @@ from streamkit.core.stage import BatchStage, Sink
 from streamkit.core.surface import Color, Surface
 from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
+from streamkit.runtime.execution.cores import pin_to_shared_cores
 from streamkit.runtime.execution.device import LaneDevice, lane_device
-from streamkit.runtime.execution.host import pin_to_shared_cores
 from streamkit.runtime.execution.stage_runner import RAISED, Fail, Runner
 from streamkit.runtime.execution.tables import merge_batches
 

@@ -19,8 +19,9 @@ from streamkit.core.data import Device
 from streamkit.core.tasks import MessageProcess, OrderedExecutor
 from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted, Channel
+from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.future import start
-from streamkit.runtime.execution.sizes import cores, files_at_once
+from streamkit.runtime.execution.sizes import files_at_once
 
 _P = TypeVar("_P")
 _T = TypeVar("_T")

@@ -4,26 +4,18 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 
 from streamkit.config.plan import Node
 from streamkit.core.batch_buckets import sizes
 from streamkit.core.data import Device
 from streamkit.core.stage import scope_of
+from streamkit.runtime.execution.cores import cores
 
 _CPU_BATCH, _GPU_BATCH = 3, 64
 _LIVE_STEP = 8  # tensor cores work on 8 rows at a time
 FILES_PER_GPU = 32
 """Maximum number of sources without a pace that are read at the same time on a GPU."""
-
-
-def cores() -> int:
-    """Number of CPU cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from streamkit.core.tracing import Spans
 from streamkit.media.nv_sessions import SessionKey, SessionSample
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.control.state_store import StateStore
+from streamkit.runtime.execution.cores import leave_cores, process_cores
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.graph_outputs import FrameListener
@@ -346,6 +348,7 @@ class WorkerFleet(MergedCounts, Controls):
             self.sources.add_process(worker)
             self.sources.assign(worker, ids)
         self.sources.assign_rest()
+        self._cores = process_cores()
         self._parts = len(shares) + sum(map(bool, map(self._lacks_spare, self._spare_limits)))
         self._trace, self._spans = trace, Spans if trace is None else trace.current_track
         self._trace_events = 0 if trace is None else trace.share(len(shares))
@@ -395,7 +398,7 @@ class WorkerFleet(MergedCounts, Controls):
             for worker in () if self._aborted else list(self._workers):
                 worker.send("go")
             self.ready = not self._aborted
-            with self.alarms.evaluating():
+            with self._leaving_cores(), self.alarms.evaluating():
                 self._supervise(lambda: not self._dead and all(worker.over for worker in self._workers))
                 self._stages.close()
             self.seconds = time.perf_counter() - begun
@@ -417,6 +420,12 @@ class WorkerFleet(MergedCounts, Controls):
         return int(
             bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._stages.runners.values()))
         )
+
+    def _leaving_cores(self) -> AbstractContextManager[None]:
+        """Leave the cores of the workers that have sources to them, if they are pinned to these."""
+        if any(choose(worker.device).kind == "cpu" for worker in self._workers):
+            return nullcontext()
+        return leave_cores(sum(not worker.spare for worker in self._workers), self._parts)
 
     def stop(self) -> None:
         """Stop the sources; decoded frames drain, and every file is closed.
@@ -635,8 +644,8 @@ class WorkerFleet(MergedCounts, Controls):
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
                 tuple(self._stages.runners), self._changed_settings(), self.limit, (worker.part, self._parts),
-                self._realtime, self._keep_running, worker.expected_live, self._relay is not None, self._trace_events,
-                tuple(sorted(counted_across_sources(self.graph))),
+                self._cores, self._realtime, self._keep_running, worker.expected_live, self._relay is not None,
+                self._trace_events, tuple(sorted(counted_across_sources(self.graph))),
             )  # fmt: skip
             if self._trace is not None:
                 self._trace.expect(worker.name)

@@ -23,8 +23,9 @@ from streamkit.core.errors import StreamkitError
 from streamkit.core.stage import FrameStage, Sink, scope_of
 from streamkit.emit.emitter import Emitter
 from streamkit.media.uris import is_path
+from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.device import choose, gpu_trouble
-from streamkit.runtime.execution.sizes import FILES_PER_GPU, cores
+from streamkit.runtime.execution.sizes import FILES_PER_GPU
 from streamkit.runtime.multiprocess.partition import (
     OF_MAIN,
     fix,

@@ -30,9 +30,9 @@ from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
 from streamkit.media import nv_sessions
 from streamkit.media.nv_caps import nv_module
+from streamkit.runtime.execution.cores import pin_process
 from streamkit.runtime.execution.device import choose, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, start
-from streamkit.runtime.execution.host import pin_process
 from streamkit.runtime.ingest.source_status import LastFrame
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
@@ -90,6 +90,7 @@ class WorkerConfig:
         settings: options that were changed since the YAML was read, by stage.
         limit: maximum number of frames per source.
         part: which share of the cores the process has, and the number of shares.
+        cores: the cores that are shared.
         realtime: play recordings at their own speed unless their options set another one.
         live_may_come: whether live sources may be added.
         expected_live: number of live sources that a spare process may get at once; see `PipelineRun`.
@@ -107,6 +108,7 @@ class WorkerConfig:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     limit: int | None = None
     part: tuple[int, int] = (0, 1)
+    cores: tuple[int, ...] = ()
     realtime: bool = False
     live_may_come: bool = False
     expected_live: int = 0
@@ -130,7 +132,7 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     trace = Recorder(job.trace) if job.trace else None
     try:
         device = choose(job.device)
-        pin_process(device, *job.part)
+        pin_process(device, *job.part, job.cores)
         pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery, early, trace)
         with (
             PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report),

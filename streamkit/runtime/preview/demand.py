@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from streamkit.core.data import Event
@@ -20,8 +20,12 @@ class PreviewReceiver(Protocol):
     def live(self) -> LiveReceiver:
         """Receives live video and records."""
 
+    @property
+    def requested(self) -> Collection[str]:
+        """The sources of which images were requested: `wants` may be true for these, and for no other."""
+
     def wants(self, source: str, now_s: float) -> bool:
-        """Whether an image of `source` should be made at this monotonic time; cheap while it is not watched."""
+        """Whether an image of `source` should be made at this monotonic time."""
 
     def wants_event(self, source: str, now_s: float) -> bool:
         """Whether an image should be made for an event of `source` now; returning True counts as one made."""
@@ -48,6 +52,11 @@ class PreviewDemand:
         self._requested: dict[str, float] = {}
         self._made_s: dict[str, float] = {}
         self._last_event: dict[str, float] = {}
+
+    @property
+    def requested(self) -> Collection[str]:
+        """See `PreviewReceiver.requested`."""
+        return self._requested
 
     def watch(self, source: str, until_s: float) -> None:
         """Request images of `source` until a monotonic time."""

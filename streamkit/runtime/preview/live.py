@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -112,8 +112,8 @@ class LiveReceiver(Protocol):
     def viewed(self, source: str) -> int:
         """The generation of the wish for video of `source`; 0 while there is none. Cheap."""
 
-    def heard(self, source: str) -> bool:
-        """Whether records of `source` are wanted. Cheap."""
+    def heard(self) -> Collection[str]:
+        """The sources whose records are wanted."""
 
 
 class LiveDemand:
@@ -155,10 +155,10 @@ class LiveDemand:
         wish = self._wishes.get(source)
         return wish.generation if wish is not None and time.monotonic() < wish.video_until_s else 0
 
-    def heard(self, source: str) -> bool:
+    def heard(self) -> Collection[str]:
         """See `LiveReceiver.heard`."""
-        wish = self._wishes.get(source)
-        return wish is not None and time.monotonic() < wish.records_until_s
+        now_s = time.monotonic()
+        return {source for source, wish in list(self._wishes.items()) if now_s < wish.records_until_s}
 
     def forget(self, source: str) -> None:
         """Forget a removed source."""

@@ -41,9 +41,9 @@ class RecordQueue:
 
     def put(self, batch: Batch) -> None:
         """Note the results of the frames whose sources have viewers. An error never affects a frame."""
-        heard = self._live.heard
-        rows = [row for row, frame in enumerate(batch.frames) if heard(frame.source)]
-        failed = [frame for frame in batch.failed if heard(frame.source)]
+        heard = self._live.heard()
+        rows = [row for row, frame in enumerate(batch.frames) if frame.source in heard] if heard else []
+        failed = [frame for frame in batch.failed if frame.source in heard]
         if not rows and not failed:
             if self._waiting:  # as the last listener has left
                 with self._lock:

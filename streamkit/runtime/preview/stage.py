@@ -80,8 +80,11 @@ class Preview(BatchStage, name="preview"):
         now_s = time.monotonic()
         gallery = self.gallery
         # the newest frame of each watched source
-        watched = {frame.source: row for row, frame in enumerate(batch.frames) if gallery.wants(frame.source, now_s)}
-        with_events = [row for row, frame in enumerate(batch.frames) if self._stage_events(frame)]
+        newest = {}
+        if requested := gallery.requested:
+            newest = {frame.source: row for row, frame in enumerate(batch.frames) if frame.source in requested}
+        watched = {source: row for source, row in newest.items() if gallery.wants(source, now_s)}
+        with_events = [row for row, frame in enumerate(batch.frames) if frame.events and self._stage_events(frame)]
         wanted = {*watched.values(), *(row for row in with_events if self._event_wanted(batch.frames[row], now_s))}
         made: dict[int, bytes] = {}
         if wanted:

@@ -8,17 +8,9 @@ from types import SimpleNamespace
 import cv2
 import pytest
 
-from streamkit.core.data import Device
 from streamkit.runtime.execution import host
-from streamkit.runtime.execution.host import (
-    HeapTrimmer,
-    configure_process,
-    lower_priority,
-    pin_process,
-    pin_to_shared_cores,
-    share_heaps,
-)
-from streamkit.runtime.execution.sizes import cores
+from streamkit.runtime.execution.cores import cores
+from streamkit.runtime.execution.host import HeapTrimmer, configure_process, lower_priority, share_heaps
 
 
 def test_opencv_starts_no_threads_and_pyav_is_loaded():
@@ -56,64 +48,6 @@ def test_threads_share_heaps(asked, heaps):
     env |= {"MALLOC_ARENA_MAX": asked} if asked else {}
     done = subprocess.run([sys.executable, "-c", HEAPS], env=env, capture_output=True, text=True, check=True)
     assert done.stderr.count("Arena ") == heaps
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
-@pytest.mark.parametrize(
-    ("device", "asked", "cores", "left"),
-    [
-        (Device("cuda", 0), "2", range(16), {0, 1}),
-        (Device("cuda", 1), "2", range(16), {2, 3}),
-        (Device("cuda", 3), "4", range(16), {12, 13, 14, 15}),
-        (Device("cuda", 0), "2", range(7), None),  # too few: what decodes on the CPU needs them too
-        (Device("cuda", 0), "0", range(16), None),
-        (Device("cpu"), "2", range(16), None),
-        (Device("cuda", 0), "", range(16), {0, 1, 2, 3}),
-        (Device("cuda", 0), "", range(32), {0, 1, 2, 3}),  # four are enough
-        (Device("cuda", 0), "", range(8), {0, 1}),
-        (Device("cuda", 0), "", range(7), None),  # one would be too few
-        (Device("cuda", 0), "1", range(5), {0}),
-        (Device("cuda", 5), "3", range(16), {15, 0, 1}),  # on from the first core
-        (Device("cuda", 5), "4", range(16), {4, 5, 6, 7}),
-        (Device("cuda", 0), "", range(3), None),
-    ],
-)
-def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, cores, left):
-    kept = []
-    monkeypatch.setenv("STREAMKIT_SOURCE_CORES", asked)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(cores))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, set(chosen))))
-    pin_to_shared_cores(device)
-    assert kept == ([] if left is None else [(0, left)])
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
-@pytest.mark.parametrize(
-    ("device", "number", "of", "left"),
-    [
-        (Device("cuda", 0), 0, 3, [0, 1, 2, 3, 4]),
-        (Device("cuda", 1), 1, 3, [5, 6, 7, 8, 9]),
-        (Device("cuda", 1), 2, 3, [10, 11, 12, 13, 14]),
-        (Device("cuda", 0), 1, 20, None),  # more processes than cores
-        (Device("cpu"), 0, 2, None),
-    ],
-)
-def test_processes_that_feed_gpus_have_cores_of_their_own(monkeypatch, device, number, of, left):
-    kept = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {0: set(range(16))}[thread])
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, list(chosen))))
-    pin_process(device, number, of)
-    assert kept == ([] if left is None else [(0, left)])
-
-
-@pytest.mark.parametrize(
-    "pin", [lambda: pin_process(Device("cuda"), 0, 1), lambda: pin_to_shared_cores(Device("cuda"))]
-)
-def test_without_affinity_nothing_is_pinned(monkeypatch, pin):
-    """As on macOS."""
-    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    pin()
 
 
 @pytest.mark.parametrize(("cores", "heaps"), [(1, 2), (2, 2), (3, 3), (64, 64)])

@@ -1,5 +1,3 @@
-import os
-
 import pytest
 
 from streamkit.config.plan import Node, RunOptions
@@ -60,16 +58,6 @@ class Across(BatchStage, scope="pipeline"):
 def test_what_looks_across_sources_has_one_instance():
     assert sizes.instances([node(Across)], CPU, 2) == 1
     assert sizes.instances([node(BatchStage, 3), node(Across, 3)], GPU) == 1
-
-
-def test_cores_are_those_this_process_may_use(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0: {0, 2, 5}}[pid], raising=False)
-    assert sizes.cores() == 3
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: 7)
-    assert sizes.cores() == 7
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert sizes.cores() == 1
 
 
 def test_a_pipeline_that_has_its_own_share_of_the_cores(monkeypatch):

@@ -3,7 +3,8 @@
 import math
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +15,12 @@ from support.messages import collect
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
-from streamkit.core.data import Frame
+from streamkit.core.data import Device, Frame
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
 from streamkit.core.stage import Collecting, Sink, default_registry, stage
 from streamkit.core.tracing import Spans
 from streamkit.media.nv_sessions import SessionKey, SessionSample
+from streamkit.runtime.execution.cores import process_cores
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.multiprocess import fleet as module
 from streamkit.runtime.multiprocess.children import SupervisedWorker
@@ -208,10 +210,28 @@ def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None
     ]  # fmt: skip
     text = played.graph.config.text
     assert first.job == WorkerConfig(
-        Path("p.yaml"), text, {"x": "1"}, "cpu", (SourceOrder("a", 1), SourceOrder("c", 2)), ("note",), {}, 7, (0, 2)
+        Path("p.yaml"),
+        text,
+        {"x": "1"},
+        "cpu",
+        (SourceOrder("a", 1), SourceOrder("c", 2)),
+        ("note",),
+        {},
+        7,
+        (0, 2),
+        process_cores(),
     )
     assert second.job == WorkerConfig(
-        Path("p.yaml"), text, {"x": "1"}, "cpu", (SourceOrder("b", 3),), ("note",), {}, 7, (1, 2)
+        Path("p.yaml"),
+        text,
+        {"x": "1"},
+        "cpu",
+        (SourceOrder("b", 3),),
+        ("note",),
+        {},
+        7,
+        (1, 2),
+        process_cores(),
     )
     assert set(played.waits) == {0.1}
     assert fleet.seconds == 15.5
@@ -474,6 +494,27 @@ def test_a_spare_process_starts_with_the_others_with_cores_of_its_own(monkeypatc
     assert spare.sources == ()
     assert [one.orders for one in played.processes] == [["go", "stop"]] * 3
     assert [one.get("spare") for one in played.fleet.report(130)["devices"]] == [None, None, True]
+
+
+@pytest.mark.parametrize(("kind", "left"), [("cuda", [(2, 3)]), ("cpu", [])])
+def test_the_parent_leaves_the_cores_of_the_workers_with_sources(
+    monkeypatch: pytest.MonkeyPatch, kind: str, left: list[tuple[int, int]]
+) -> None:
+    played = Spared(monkeypatch)
+    found: list[tuple[int, int]] = []
+
+    @contextmanager
+    def leave_cores(busy: int, of: int) -> Iterator[None]:
+        assert all(one.orders == ["go"] for one in played.processes)  # the start may use all cores
+        found.append((busy, of))
+        yield
+        found.append((0, 0))
+
+    monkeypatch.setattr(module, "leave_cores", leave_cores)
+    monkeypatch.setattr(module, "choose", lambda name: Device(kind))
+    played.then[5] = played.fleet.stop
+    assert played.fleet.run() == 130
+    assert found == [*left, *([(0, 0)] if left else [])]
 
 
 @pytest.mark.parametrize(("quick", "waited"), [(1, True), (2, False)])

@@ -95,7 +95,7 @@ def test_without_listeners_nothing_is_kept_and_while_none_are_made_the_oldest_ar
         assert [json.loads(one)["frame"] for one in listener.take()[1]] == [2, 3, 4]
         assert hub.lost == 2
     queue.put(batch_of("gate"))
-    monkeypatch.setattr(hub, "heard", lambda source: False)
+    monkeypatch.setattr(hub, "heard", frozenset)
     queue.put(batch_of("gate"))
     assert queue.make_records() == ([], 0)
 

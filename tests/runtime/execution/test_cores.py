@@ -1,0 +1,144 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from streamkit.core.data import Device
+from streamkit.runtime.execution import cores as module
+from streamkit.runtime.execution.cores import leave_cores, pin_process, pin_to_shared_cores
+
+needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
+
+
+def test_cores_are_those_this_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0: {0, 2, 5}}[pid], raising=False)
+    assert module.cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert module.cores() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert module.cores() == 1
+
+
+@needs_affinity
+@pytest.mark.parametrize(
+    ("device", "asked", "cores", "left"),
+    [
+        (Device("cuda", 0), "2", range(16), {0, 1}),
+        (Device("cuda", 1), "2", range(16), {2, 3}),
+        (Device("cuda", 3), "4", range(16), {12, 13, 14, 15}),
+        (Device("cuda", 0), "2", range(7), None),  # too few: what decodes on the CPU needs them too
+        (Device("cuda", 0), "0", range(16), None),
+        (Device("cpu"), "2", range(16), None),
+        (Device("cuda", 0), "", range(16), {0, 1, 2, 3}),
+        (Device("cuda", 0), "", range(32), {0, 1, 2, 3}),  # four are enough
+        (Device("cuda", 0), "", range(8), {0, 1}),
+        (Device("cuda", 0), "", range(7), None),  # one would be too few
+        (Device("cuda", 0), "1", range(5), {0}),
+        (Device("cuda", 5), "3", range(16), {15, 0, 1}),  # on from the first core
+        (Device("cuda", 5), "4", range(16), {4, 5, 6, 7}),
+        (Device("cuda", 0), "", range(3), None),
+    ],
+)
+def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, cores, left):
+    kept = []
+    monkeypatch.setenv("STREAMKIT_SOURCE_CORES", asked)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(cores))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, set(chosen))))
+    pin_to_shared_cores(device)
+    assert kept == ([] if left is None else [(0, left)])
+
+
+@needs_affinity
+@pytest.mark.parametrize(
+    ("device", "number", "of", "left"),
+    [
+        (Device("cuda", 0), 0, 3, [0, 1, 2, 3, 4]),
+        (Device("cuda", 1), 1, 3, [5, 6, 7, 8, 9]),
+        (Device("cuda", 1), 2, 3, [10, 11, 12, 13, 14]),
+        (Device("cuda", 0), 1, 20, None),  # more processes than cores
+        (Device("cpu"), 0, 2, None),
+    ],
+)
+def test_processes_that_feed_gpus_have_cores_of_their_own(monkeypatch, device, number, of, left):
+    kept = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {0: set(range(16))}[thread])
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, list(chosen))))
+    pin_process(device, number, of)
+    assert kept == ([] if left is None else [(0, left)])
+
+
+@pytest.mark.parametrize(
+    "pin", [lambda: pin_process(Device("cuda"), 0, 1), lambda: pin_to_shared_cores(Device("cuda"))]
+)
+def test_without_affinity_nothing_is_pinned(monkeypatch, pin):
+    """As on macOS."""
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    pin()
+
+
+@needs_affinity
+@pytest.mark.parametrize(
+    ("cores", "busy", "of", "own"),
+    [
+        (range(16), 4, 5, [12, 13, 14, 15]),
+        (range(16), 3, 4, [12, 13, 14, 15]),
+        (range(8, 24), 2, 2, None),  # none would be left
+        (range(16), 5, 5, None),  # one would be
+        (range(17), 5, 5, [15, 16]),
+        (range(4), 3, 5, None),  # workers are not pinned either
+    ],
+)
+def test_a_parent_leaves_the_cores_of_its_workers_and_takes_them_back(monkeypatch, cores, busy, of, own):
+    kept = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(cores))
+    monkeypatch.setattr(os, "listdir", lambda path: {"/proc/self/task": ["7", "8"]}[path])
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, list(chosen))))
+    with leave_cores(busy, of):
+        assert kept == ([] if own is None else [(7, own), (8, own)])
+        kept.clear()
+        monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(own or cores))
+        assert module.process_cores() == tuple(cores)  # what a new pipeline divides
+        with leave_cores(busy, of):
+            assert kept == ([] if own is None else [(7, own), (8, own)])
+            kept.clear()
+        assert kept == []  # the first is still in force
+    assert kept == ([] if own is None else [(7, list(cores)), (8, list(cores))])
+    assert module._given == []
+
+
+REAL = """
+import os, threading
+from streamkit.runtime.execution.cores import cores, leave_cores
+all_cores = sorted(os.sched_getaffinity(0))
+def now(): return {tuple(sorted(os.sched_getaffinity(int(t)))) for t in os.listdir("/proc/self/task")}
+told = threading.Event()
+thread = threading.Thread(target=told.wait); thread.start()
+try:
+    with leave_cores(1, len(all_cores)):
+        assert now() == {tuple(all_cores[1:])}, now()
+        assert cores() == len(all_cores)
+        raise KeyError
+except KeyError:
+    pass
+assert now() == {tuple(all_cores)}
+told.set()
+"""
+
+
+@needs_affinity
+@pytest.mark.skipif((os.cpu_count() or 1) < 3, reason="needs three cores")
+def test_every_thread_leaves():
+    subprocess.run([sys.executable, "-c", REAL], check=True)
+
+
+@needs_affinity
+def test_a_worker_divides_the_cores_that_it_is_told(monkeypatch):
+    """Its parent may have left them before it started this worker."""
+    kept = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {14, 15})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append(list(chosen)))
+    pin_process(Device("cuda", 0), 1, 5, tuple(range(16)))
+    assert kept == [[3, 4, 5]]
