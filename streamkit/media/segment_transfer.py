@@ -7,7 +7,7 @@ packets were read before the start. A message holds a segment, with the packets'
 
     kind, number of packets, start, flags | a row for each packet | side data and bytes of each packet
 
-A segment that nobody can cut further is followed by `PACKETS` messages; `END` comes last, with the error that ended the
+A segment that cannot be cut further is followed by `PACKETS` messages; `END` comes last, with the error that ended the
 file, if there is one.
 """
 
