@@ -24,6 +24,14 @@ class MessageProcess(Protocol):
     def receive(self) -> memoryview | None:
         """Wait for the next message, a writable buffer of its own; None if the process has ended."""
 
+    @property
+    def running(self) -> bool:
+        """Whether the process takes requests."""
+        ...
+
+    def stop(self) -> None:
+        """Make `receive` return None, also on another thread that waits in it."""
+
     def close(self) -> None:
         """End the process."""
 

@@ -32,10 +32,11 @@ class ReceivedPacket:
         size: number of bytes.
         pts, dts: the same times; None if unknown.
         is_keyframe, is_discard, is_corrupt: as those of an `av.Packet`.
+        extradata: see above.
     """
 
     __slots__ = (
-        "_base", "_extradata", "address", "data", "dts", "is_corrupt", "is_discard", "is_keyframe", "pts", "size",
+        "_base", "address", "data", "dts", "extradata", "is_corrupt", "is_discard", "is_keyframe", "pts", "size",
     )  # fmt: skip
 
     def __init__(
@@ -45,11 +46,11 @@ class ReceivedPacket:
         self.pts, self.dts = None if pts == NO_TICKS else pts, None if dts == NO_TICKS else dts
         self.is_keyframe, self.is_discard = flags & KEYFRAME == KEYFRAME, flags & DISCARD == DISCARD
         self.is_corrupt = flags & CORRUPT == CORRUPT
-        self._base, self._extradata = base, extradata
+        self._base, self.extradata = base, extradata
 
     def rewrite(self) -> bool:
         """Replace the lengths of its NAL units by start codes, in place; return False if they are inconsistent."""
-        return not self._extradata and start_codes(self.data)
+        return not self.extradata and start_codes(self.data)
 
     def av_packet(self) -> Any:
         """The same as an `av.Packet`, except for the discard flag, which cannot be set."""
@@ -58,8 +59,8 @@ class ReceivedPacket:
         packet = av.Packet(bytes(self.data))
         packet.pts, packet.dts, packet.time_base = self.pts, self.dts, self._base
         packet.is_keyframe, packet.is_corrupt = self.is_keyframe, self.is_corrupt
-        if self._extradata:
-            packet.set_sidedata(_extradata_of(self._extradata))
+        if self.extradata:
+            packet.set_sidedata(_extradata_of(self.extradata))
         return packet
 
 

@@ -114,42 +114,38 @@ class ReceivedSegments:
         self._process, self._demuxer, self._report = process, demuxer, report
         self._base = demuxer.stream.time_base
         self._error: SourceError | None = None
-        self.ended = False
+        self.ended = self._closed = False
 
     def __iter__(self) -> Iterator[GopSegment]:
-        """Yield the segments in order.
-
-        Raises:
-            SourceError: the process has ended.
-        """
+        """Yield the segments in order."""
         previous: list[SegmentPacket] = []
         self._process.send(b"")
         while (found := self._receive()) is not None:
-            kind, packets, start, flags = found
-            assert kind == _SEGMENT
+            packets, start, flags = found
             rest = self._rest() if flags & _HAS_REST else ()
             yield GopSegment(packets, start if flags & _HAS_START else None, previous, rest)
             if flags & _HAS_REST:
                 return
             previous = packets
 
+    def close(self) -> None:
+        """Stop the process if it is not at the end of the file."""
+        if not self.ended:
+            self._closed = True
+            self._process.stop()
+
     def raise_error(self) -> None:
-        """Raise the error that ended the file, if there was one."""
+        """Raise the error that ended the file or the process, if there was one."""
         if self._error is not None:
             raise self._error
 
     def _rest(self) -> Iterator[ReceivedPacket]:
         while (found := self._receive()) is not None:
-            yield from (packet for packet, _ in found[1])
+            yield from (packet for packet, _ in found[0])
 
-    def _receive(self) -> tuple[int, list[SegmentPacket], int, int] | None:
-        """Receive packets; None at the end of the file."""
-        while True:
-            message = self._process.receive()
-            if message is None:
-                raise SourceError(
-                    f"{mask(self._demuxer.uri)} cannot be read further: the process that reads it {self._process.ended}"
-                )
+    def _receive(self) -> tuple[list[SegmentPacket], int, int] | None:
+        """Receive packets, with start and flags; None at the end of the file, or of the process."""
+        while (message := self._process.receive()) is not None:
             kind, count, start, flags = _HEAD.unpack_from(message)
             if kind == _REPORT:
                 self._report(bytes(message[_HEAD.size :]).decode())
@@ -157,7 +153,10 @@ class ReceivedSegments:
                 self._end(json.loads(bytes(message[_HEAD.size :])))
                 return None
             else:
-                return kind, self._packets(message, count), start, flags
+                return self._packets(message, count), start, flags
+        why = "was stopped" if self._closed else self._process.ended
+        self._error = SourceError(f"{mask(self._demuxer.uri)} cannot be read further: the process that reads it {why}")
+        return None
 
     def _packets(self, message: memoryview, count: int) -> list[SegmentPacket]:
         rows = message[_HEAD.size : _HEAD.size + count * _ROW.size]

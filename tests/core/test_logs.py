@@ -25,6 +25,15 @@ from streamkit.core.logs import (
 )
 
 
+@pytest.fixture(autouse=True)
+def without_context():
+    """A test that read a source on this thread has set its id."""
+    tokens = [(one, one.set("")) for one in (logs.SOURCE, logs.STAGE, logs.REQUEST_ID)]
+    yield
+    for one, token in tokens:
+        one.reset(token)
+
+
 def test_each_text_once_and_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(logs, "_REMEMBERED", 3)
     logged: list[str] = []

@@ -1,5 +1,7 @@
 import hashlib
 import threading
+import time
+from collections import Counter
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -362,6 +364,33 @@ def test_surfaces_ahead_are_bounded(tmp_path, monkeypatch):
         most = max(most, sum(pool.held.values()))
     assert 9 < most <= 5 * 10
     reader.close()
+    assert pool.allocated <= 5 * 12 * 64 * 72
+
+
+def test_a_small_pool_suffices(tmp_path):
+    """Each decoder holds a step of frames beside those that wait."""
+    path = write(tmp_path / "a.mp4", frames=400, options={"g": "40", "bf": "0"})
+    pool = SurfacePool(CPU, limit=100 * 64 * 72)
+    reader = VideoReader(str(path), CPU, pool, Counters(), decoders=7, executor=ThreadedExecutor(CPU, 1))
+    for number, _ in reader.frames():
+        if number in (0, 100):
+            time.sleep(0.5)  # until all decoders wait
+    reader.close()
+    assert number == 399
+
+
+@pytest.mark.parametrize("error", [SourceError("cannot be decoded further"), MemoryError("full")])
+def test_steps_before_an_error_come_first(error):
+    def decoder(segment):
+        for number in range(5):
+            yield [number], Counter({CONCEALED: 1} if number == 4 else {})
+        raise error
+
+    results = gop_segments._in_steps(decoder, 3, GopSegment([]))
+    assert next(results) == ([0, 1, 2], Counter())
+    assert next(results) == ([3, 4], Counter({CONCEALED: 1}))
+    with pytest.raises(type(error)):
+        next(results)
 
 
 def damaged(path, to, every):

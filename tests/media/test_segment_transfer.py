@@ -1,8 +1,11 @@
 """Segments that another process reads and cuts are those that this one would make."""
 
 import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import av
 import numpy as np
@@ -13,7 +16,7 @@ from support.messages import collect
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
-from streamkit.media import gop_segments, reader
+from streamkit.media import reader
 from streamkit.media.demux import Demuxer
 from streamkit.media.gop_segments import SegmentCutter
 from streamkit.media.reader import VideoReader
@@ -48,7 +51,8 @@ class Here:
         found = next(self._messages, None) if self._left >= 0 else None
         return None if found is None else memoryview(bytearray(found))
 
-    def close(self): ...
+    def stop(self):
+        self._left = 0
 
 
 def flat(segments):
@@ -56,7 +60,10 @@ def flat(segments):
 
     def packet(one, hidden):
         data = one.data if isinstance(one, ReceivedPacket) else one
-        return tuple(getattr(one, name) for name in FIELDS), hidden, bytes(data)
+        side = getattr(one, "extradata", None)
+        if side is None:
+            side = bytes(one.get_sidedata("new_extradata")) if one.has_sidedata("new_extradata") else b""
+        return tuple(getattr(one, name) for name in FIELDS), hidden, bytes(data), side
 
     return [
         (one.start, [packet(*given) for given in one.packets], [packet(given, False) for given in one.rest])
@@ -135,11 +142,11 @@ def test_a_file_that_is_gone(tmp_path):
 def test_a_process_that_dies(tmp_path, messages):
     path = write(tmp_path / "a.mp4", frames=200, options={"g": "10"})
     demuxer = Demuxer(str(path))
-    found: list[int] = []
     segments = ReceivedSegments(Here(path, messages), demuxer, pytest.fail)
+    assert len(list(segments)) == messages
+    assert not segments.ended
     with pytest.raises(SourceError, match=r"a\.mp4 cannot be read further: the process that reads it was killed"):
-        found.extend(len(segment.packets) for segment in segments)
-    assert len(found) == messages
+        segments.raise_error()
     demuxer.close()
 
 
@@ -197,15 +204,16 @@ def test_frames_are_the_same_in_every_turn(tmp_path, apart, codec, options):
     path = write(tmp_path / "a.mp4", 64, 48, 150, codec=codec, options=options)
     logged = collect()
     source, alone = opened(path), opened(path, process=None)
-    assert source._process is not None
-    assert alone._process is None
     want = frames(alone)
     assert len(want) == 150
+    assert frames(source, start_s=1.0, end_s=2.0) == [one for one in want if 1.0 <= one[1] < 2.0]
+    assert source._process is None  # none is started for a part
+    assert frames(source) == want
     pid = source._process._child.pid
-    for _ in range(3):
+    for _ in range(2):
         assert frames(source) == want
     assert source._process._child.pid == pid
-    assert frames(source, start_s=1.0, end_s=2.0) == [one for one in want if 1.0 <= one[1] < 2.0]
+    assert alone._process is None
     source.close()
     alone.close()
     assert logged == []
@@ -217,9 +225,9 @@ def test_frames_are_the_same_in_every_turn(tmp_path, apart, codec, options):
 def test_a_turn_that_is_left_early_is_not_continued(tmp_path, apart):
     path = write(tmp_path / "a.mp4", 64, 48, 400, options={"g": "10"})
     source = opened(path)
-    first = source._process._child.pid
     left = source.frames()
     assert [next(left)[0] for _ in range(40)] == list(range(40))
+    first = source._process._child.pid
     left.close()
     assert [number for number, _ in source.frames()] == list(range(400))
     assert source._process._child.pid != first
@@ -244,17 +252,57 @@ def test_a_killed_process_ends_the_source_after_its_frames(tmp_path, apart):
     source.close()
 
 
+def test_a_process_that_dies_between_two_turns_is_replaced(tmp_path, apart):
+    path = write(tmp_path / "a.mp4", 64, 48, 100, options={"g": "10"})
+    source = opened(path)
+    want = frames(source)
+    source._process._child.kill()
+    source._process._child.join(10.0)
+    assert frames(source) == want
+    source.close()
+
+
+def test_a_wait_for_a_process_that_stands_still_ends_with_the_reader(tmp_path, apart):
+    path = write(tmp_path / "a.mp4", 320, 192, 4000, options={"g": "40", "bf": "0"})
+    source = opened(path)
+    left = source.frames()
+    next(left)
+    os.kill(source._process._child.pid, signal.SIGSTOP)
+    begun_s = time.monotonic()
+    for _ in range(10):
+        next(left)
+    left.close()
+    source.close()
+    assert time.monotonic() - begun_s < 10
+
+
+def test_without_a_process_this_one_reads(tmp_path, apart):
+    def refused(*_):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    path, logged = write(tmp_path / "a.mp4", 64, 48, 100, options={"g": "10"}), collect()
+    source, alone = opened(path, process=refused), opened(path, process=None)
+    assert frames(source) == frames(alone)
+    assert "no process can be started" in logged[0]
+    assert "Resource temporarily unavailable" in logged[0]
+    source.close()
+    alone.close()
+
+
 @pytest.mark.parametrize(
-    ("frames", "device", "apart"),
-    [(2000, Device("cuda"), True), (1999, Device("cuda"), False), (2000, CPU, False)],
+    ("count", "device", "apart"), [(6000, "cuda", True), (5999, "cuda", False), (6000, "cpu", False)]
 )
-def test_long_videos_for_a_gpu_are_read_apart(tmp_path, frames, device, apart):
-    path = write(tmp_path / "a.mp4", 64, 48, frames, options={"g": "100", "preset": "ultrafast"})
+def test_long_videos_for_a_gpu_are_read_apart(tmp_path, count, device, apart):
+    path = write(tmp_path / "a.mp4", 64, 48, 30)
     demuxer = Demuxer(str(path))
-    assert reader._is_read_apart(demuxer, device) is apart
+    demuxer.info = replace(demuxer.info, frames=count)
+    assert reader._is_read_apart(demuxer, Device(device)) is apart
+    demuxer.uri = "/dev/fd/3"
+    assert not reader._is_read_apart(demuxer, Device(device))
     demuxer.close()
     bare = Demuxer(str(write(tmp_path / "a.ts", 64, 48, 30)))
-    assert not reader._is_read_apart(bare, device)
+    bare.info = replace(bare.info, frames=count)
+    assert not reader._is_read_apart(bare, Device(device))
     bare.close()
 
 
@@ -276,7 +324,3 @@ def test_nvdec_gives_the_same_frames(test_data, apart, name):
         assert list(seen(source)) == want
     source.close()
     alone.close()
-
-
-def test_the_step_of_a_decoder_is_small_beside_what_may_wait():
-    assert gop_segments._MIN_BUFFERED // gop_segments._STEP >= 1

@@ -25,6 +25,7 @@ class Stream:
 
 @pytest.mark.parametrize("older", [True, False])
 def test_the_stream_of_a_garbage_cycle_outlives_the_session(monkeypatch: pytest.MonkeyPatch, older: bool) -> None:
+    gc.collect()  # surfaces of other tests, which need all of CuPy
     log: list[str] = []
     streams = [Stream(log)] if older else []
     cuda = SimpleNamespace(get_current_stream=lambda: streams.pop() if streams else Stream(log))

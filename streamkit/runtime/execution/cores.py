@@ -6,15 +6,16 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from streamkit.core.data import Device
 
 _SOURCE_CORES, _FEWEST = 4, 2
 
 
-_given: list[tuple[int, ...]] = []  # the cores before each `leave_cores` that is in force
-_leaving = threading.Lock()
+_leaving = threading.RLock()
+_given: list[tuple[int, ...]] = []  # the cores of this process before each `ParentCores` in force
+_before: dict[int, set[int]] = {}  # the cores of each thread then
 
 
 def cores() -> int:
@@ -27,9 +28,10 @@ def process_cores() -> tuple[int, ...]:
 
     Empty where the system cannot tell.
     """
-    if _given:
-        return _given[0]
-    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+    if not hasattr(os, "sched_getaffinity"):
+        return ()
+    with _leaving:  # those of the main thread: this thread may be pinned
+        return _given[0] if _given else tuple(sorted(os.sched_getaffinity(os.getpid())))
 
 
 def pin_process(device: Device, number: int, of: int, allowed: Sequence[int] = ()) -> None:
@@ -52,42 +54,58 @@ def pin_process(device: Device, number: int, of: int, allowed: Sequence[int] = (
         os.sched_setaffinity(0, allowed[number * each : (number + 1) * each])
 
 
-@contextlib.contextmanager
-def leave_cores(busy: int, of: int) -> Iterator[None]:
-    """Keep the threads of this process off the cores of its busy worker processes; see `pin_process`.
+class ParentCores:
+    """Keeps the threads of this process off the cores of its busy worker processes while the block runs.
 
     A worker whose thread holds the GIL stands still while a thread of its parent has that core. With `serve` and 230
-    cameras the p95 was 408 ms without this, and 164 ms with it. Does nothing if it would leave fewer than two cores.
+    cameras the p95 was 408 ms without this, and 164 ms with it.
 
     Args:
-        busy: number of worker processes, from the first, that have sources.
-        of: number of processes among which the cores are divided.
+        of: number of processes among which `pin_process` divides the cores; 0 if they are not pinned.
     """
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    with _leaving:
-        given = process_cores()
-        own = given[len(given) // of * busy :]
-        leaves = len(given) >= of and len(own) >= _FEWEST
-        if leaves:
-            _given.append(given)
-            _pin_all_threads(own)
-    try:
-        yield
-    finally:
-        if leaves:
+
+    def __init__(self, of: int) -> None:
+        self._of = of if hasattr(os, "sched_setaffinity") else 0
+        self._parts: frozenset[int] = frozenset()
+
+    def leave(self, parts: Set[int]) -> None:
+        """Leave the cores of these processes, by their numbers, and only these; none if fewer than two remained."""
+        if parts == self._parts or not self._of:
+            return
+        self._parts = frozenset(parts)
+        with _leaving:
+            given = process_cores()
+            each = len(given) // self._of
+            own = [core for place, core in enumerate(given) if each and place // each not in parts]
+            _pin_all_threads(own if len(own) >= _FEWEST else given)
+
+    def __enter__(self) -> ParentCores:
+        if self._of:
             with _leaving:
-                _given.pop()
-                if not _given:
-                    _pin_all_threads(given)
+                _given.append(process_cores())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._of:
+            return
+        with _leaving:
+            given = _given[0]
+            if len(_given) == 1:
+                _pin_all_threads(given, _before)
+                _before.clear()
+            _given.pop()
 
 
-def _pin_all_threads(cores: Sequence[int]) -> None:
-    """Pin the threads that this process has; those that they start later inherit it."""
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # it has just ended
-            os.sched_setaffinity(int(thread), cores)
+def _pin_all_threads(cores: Sequence[int], own: Mapping[int, Set[int]] | None = None) -> None:
+    """Pin the threads of this process, to cores of their own where these are given; later threads inherit it."""
+    done: set[int] = set()
+    while threads := {int(name) for name in os.listdir("/proc/self/task")} - done:  # some may have started meanwhile
+        for thread in sorted(threads):
+            with contextlib.suppress(OSError):  # it has ended
+                if own is None:
+                    _before.setdefault(thread, os.sched_getaffinity(thread))
+                os.sched_setaffinity(thread, (own or {}).get(thread, cores))
+        done |= threads
 
 
 def pin_to_shared_cores(device: Device) -> None:

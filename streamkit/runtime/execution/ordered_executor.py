@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Generic, TypeVar
 
 from streamkit.core.data import Device
+from streamkit.core.errors import describe
 from streamkit.core.tasks import MessageProcess, OrderedExecutor
 from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.sizes import files_at_once
+
+logger = logging.getLogger(__name__)
 
 _P = TypeVar("_P")
 _T = TypeVar("_T")
@@ -63,7 +67,13 @@ class ThreadedExecutor(OrderedExecutor):
 
     def start_process(self, work: Callable[..., Generator[bytes]], *args: Any) -> MessageProcess | None:
         """See `OrderedExecutor.start_process`."""
-        return self._process(work, *args) if self._process is not None else None
+        if self._process is None:
+            return None
+        try:
+            return self._process(work, *args)
+        except OSError as error:
+            logger.warning(f"no process can be started to work ahead ({describe(error)}); this one does its work")
+            return None
 
 
 class _PartQueue(Generic[_P, _T]):

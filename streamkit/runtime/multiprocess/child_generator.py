@@ -7,14 +7,16 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Generator, Iterator, Set
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from streamkit.core.logs import worker_log
+from streamkit.runtime.execution.cores import process_cores
 from streamkit.runtime.multiprocess.children import Child, ParentConnection, wait
 
 _SIZE = struct.Struct("<Q")
@@ -33,10 +35,13 @@ class ChildGenerator:
 
     def __init__(self, work: Callable[..., Generator[bytes]], *args: Any) -> None:
         self._socket, theirs = socket.socketpair()
-        with Connection(theirs.detach()) as end:
-            cores = os.sched_getaffinity(os.getpid()) if hasattr(os, "sched_getaffinity") else set()
-            self._child = Child(work.__name__, _run, end, cores, work, args)
-        self._fatal, self._log = "", worker_log()
+        try:
+            with Connection(theirs.detach()) as end:
+                self._child = Child(work.__name__, _run, end, process_cores(), work, args)
+        except OSError:
+            self._socket.close()
+            raise
+        self._fatal, self._log, self._stopped = "", worker_log(), False
 
     @property
     def ended(self) -> str:
@@ -55,9 +60,23 @@ class ChildGenerator:
 
     def receive(self) -> memoryview | None:
         """Wait for the next message; None if the child has ended."""
-        message = _receive(self._socket)
+        waited: list[Any] = [self._socket, self._child]
+        while self._socket not in connection.wait(waited):
+            self._pass_on()  # a child whose messages were not received would wait to send more
+            waited = waited[: 1 + (not self._child.closed)]
+        return _receive(self._socket)
+
+    @property
+    def running(self) -> bool:
+        """Whether the child takes requests."""
         self._pass_on()
-        return message
+        return not self._stopped and not self._child.closed
+
+    def stop(self) -> None:
+        """Make `receive` return None, also on another thread that waits in it."""
+        self._stopped = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End the child at once: it writes nothing."""
@@ -75,7 +94,7 @@ class ChildGenerator:
 
 
 def _run(
-    _: ParentConnection, end: Connection, cores: Set[int], work: Callable[..., Generator[bytes]], args: Any
+    _: ParentConnection, end: Connection, cores: Sequence[int], work: Callable[..., Generator[bytes]], args: Any
 ) -> None:
     """In the child: send the messages; end when the parent closes the socket."""
     if cores:

@@ -209,6 +209,15 @@ class Child:
         """The process id."""
         return self._process.pid
 
+    def fileno(self) -> int:
+        """The descriptor of its messages, for `connection.wait`."""
+        return self._control.fileno()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it sends no more messages: it exits, or has exited."""
+        return self._closed
+
     @property
     def exited(self) -> bool:
         """Whether it has exited and all its messages were received."""

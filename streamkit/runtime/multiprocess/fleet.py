@@ -19,7 +19,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,7 @@ from streamkit.core.tracing import Spans
 from streamkit.media.nv_sessions import SessionKey, SessionSample
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.control.state_store import StateStore
-from streamkit.runtime.execution.cores import leave_cores, process_cores
+from streamkit.runtime.execution.cores import ParentCores, process_cores
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.graph_outputs import FrameListener
@@ -350,6 +349,8 @@ class WorkerFleet(MergedCounts, Controls):
         self.sources.assign_rest()
         self._cores = process_cores()
         self._parts = len(shares) + sum(map(bool, map(self._lacks_spare, self._spare_limits)))
+        pinned = all(choose(worker.device).kind == "cuda" for worker in self._workers)
+        self._own_cores = ParentCores(self._parts if pinned else 0)
         self._trace, self._spans = trace, Spans if trace is None else trace.current_track
         self._trace_events = 0 if trace is None else trace.share(len(shares))
 
@@ -398,7 +399,7 @@ class WorkerFleet(MergedCounts, Controls):
             for worker in () if self._aborted else list(self._workers):
                 worker.send("go")
             self.ready = not self._aborted
-            with self._leaving_cores(), self.alarms.evaluating():
+            with self._own_cores, self.alarms.evaluating():
                 self._supervise(lambda: not self._dead and all(worker.over for worker in self._workers))
                 self._stages.close()
             self.seconds = time.perf_counter() - begun
@@ -420,12 +421,6 @@ class WorkerFleet(MergedCounts, Controls):
         return int(
             bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._stages.runners.values()))
         )
-
-    def _leaving_cores(self) -> AbstractContextManager[None]:
-        """Leave the cores of the workers that have sources to them, if they are pinned to these."""
-        if any(choose(worker.device).kind == "cpu" for worker in self._workers):
-            return nullcontext()
-        return leave_cores(sum(not worker.spare for worker in self._workers), self._parts)
 
     def stop(self) -> None:
         """Stop the sources; decoded frames drain, and every file is closed.
@@ -710,6 +705,8 @@ class WorkerFleet(MergedCounts, Controls):
             wait_s = _GPU_INCIDENT_S if any(worker.lost for worker in self._dead) else _INCIDENT_S
             if self._dead and (ending or (self.ready and time.monotonic() >= self._died_at_s + wait_s)):
                 self._recover(ending)
+            if self.ready:  # the start may use all cores
+                self._own_cores.leave({worker.part for worker in self._workers if worker.takes_sources})
             self._keep_sessions_ready()
             if self._spare_is_due():
                 for worker in self._start_spares():

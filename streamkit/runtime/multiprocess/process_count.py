@@ -429,7 +429,8 @@ def _device_plan(
     room = min(bounds, key=itemgetter(0))
     most, bound = room if keep_running else min(room, (max(1, len(share)), "one process per source"), key=itemgetter(0))
     wanted = max(1, math.ceil(sum(one.load for one in share) - 1e-9))
-    busy = wanted > 1 and sum(one.decoders for one in share if one.live) > DECODERS_BUSY
+    # not in the place of the spare process, and not where the decoders are too slow anyway
+    busy = 1 < wanted < room[0] - 1 and DECODERS_BUSY < sum(one.decoders for one in share if one.live) <= 1
     wanted += busy
     live = any(one.live for one in share)
     spare = room if device.kind == "cuda" and (live or keep_running) else None
@@ -439,7 +440,7 @@ def _device_plan(
         return _chosen(device, 1, 1, "on the CPU, one process uses all cores")
     if forced and (wanted > 1 or not share):
         return _chosen(device, 1, 1, forced)
-    text = _need(share) + "; one more, as they keep the decoders busy" * busy
+    text = _need(share) + "; one more because these keep the decoders busy" * busy
     if wanted > most:
         text += f"; limited by {bound}"
     return _chosen(device, min(wanted, most), 1 if forced else most, text, live, None if forced else spare)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ import numpy as np
 from streamkit.config.checks.hiding import frame_ancestors, hiding
 from streamkit.config.graph import build
 from streamkit.config.plan import DECODE, Config, Graph, Node, RunOptions, StageConfig, stages_above
+from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Event, Frame, array_module
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
@@ -25,6 +27,7 @@ from streamkit.core.stage import BatchStage, Sink
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.io.still_images import jpeg
 from streamkit.runtime.execution.graph_outputs import FrameListener
+from streamkit.runtime.execution.lane import blank_batch
 from streamkit.runtime.preview.demand import PreviewReceiver
 from streamkit.runtime.preview.record_queue import RecordQueue
 
@@ -69,11 +72,27 @@ class Preview(BatchStage, name="preview"):
         self._warn = LogOnce(logger.warning)
 
     def open(self) -> None:
-        """Prepare the glyphs for drawing, and the records for viewers."""
+        """Prepare the images and the records for viewers."""
         from streamkit.ops.glyphs import Atlas
 
         self._atlas = Atlas()
         self._records = RecordQueue(self.gallery.live)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Make an image for no viewer, or the first viewer's image loads kernels and letters while cameras run.
+
+        Nothing is counted. An error comes again with the first image, which reports it.
+        """
+        batch = blank_batch(self.context.device, 1)
+        (table,) = batch.tables.values()
+        batch.tables = dict.fromkeys(self.draw, table)
+        counters, self.context.counters = self.context.counters, Counters()
+        try:
+            with suppress(Exception):
+                self._images(batch, [0])
+        finally:
+            self.context.counters = counters
 
     def process(self, batch: Batch) -> Batch:
         """Pass the batch on unchanged; an error while making an image never affects a frame."""

@@ -6,13 +6,13 @@ import pytest
 
 from streamkit.core.data import Device
 from streamkit.runtime.execution import cores as module
-from streamkit.runtime.execution.cores import leave_cores, pin_process, pin_to_shared_cores
+from streamkit.runtime.execution.cores import ParentCores, pin_process, pin_to_shared_cores
 
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
 
 
 def test_cores_are_those_this_process_may_use(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0: {0, 2, 5}}[pid], raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {os.getpid(): {0, 2, 5}}[pid], raising=False)
     assert module.cores() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 7)
@@ -63,7 +63,7 @@ def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, c
 )
 def test_processes_that_feed_gpus_have_cores_of_their_own(monkeypatch, device, number, of, left):
     kept = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {0: set(range(16))}[thread])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {os.getpid(): set(range(16))}[thread])
     monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, list(chosen))))
     pin_process(device, number, of)
     assert kept == ([] if left is None else [(0, left)])
@@ -79,47 +79,76 @@ def test_without_affinity_nothing_is_pinned(monkeypatch, pin):
     pin()
 
 
+def pins(monkeypatch, cores, threads=(7, 8)):
+    """What each thread is pinned to, in order; threads begin on `cores`, but 8 on the first of these."""
+    kept, now = [], {thread: set(cores) for thread in threads} | {8: {min(cores)}, os.getpid(): set(cores)}
+
+    def pin(thread, chosen):
+        kept.append((thread, sorted(chosen)))
+        now[thread] = set(chosen)
+        now[os.getpid()] = now[7]
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: now[thread])
+    monkeypatch.setattr(os, "sched_setaffinity", pin)
+    monkeypatch.setattr(os, "listdir", lambda path: {"/proc/self/task": [*map(str, threads)]}[path])
+    return kept
+
+
 @needs_affinity
 @pytest.mark.parametrize(
     ("cores", "busy", "of", "own"),
     [
-        (range(16), 4, 5, [12, 13, 14, 15]),
-        (range(16), 3, 4, [12, 13, 14, 15]),
-        (range(8, 24), 2, 2, None),  # none would be left
-        (range(16), 5, 5, None),  # one would be
-        (range(17), 5, 5, [15, 16]),
-        (range(4), 3, 5, None),  # workers are not pinned either
+        (range(16), {0, 1, 2, 3}, 5, [12, 13, 14, 15]),
+        (range(16), {0, 2, 3, 4}, 5, [3, 4, 5, 15]),  # a spare process has replaced one
+        (range(16), {0, 1, 2}, 4, [12, 13, 14, 15]),
+        (range(17), set(range(5)), 5, [15, 16]),
+        (range(8, 24), {0, 1}, 2, list(range(8, 24))),  # none would be left
+        (range(16), set(range(5)), 5, list(range(16))),  # one would be
+        (range(4), {0, 1, 2}, 5, list(range(4))),  # workers are not pinned either
     ],
 )
 def test_a_parent_leaves_the_cores_of_its_workers_and_takes_them_back(monkeypatch, cores, busy, of, own):
-    kept = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(cores))
-    monkeypatch.setattr(os, "listdir", lambda path: {"/proc/self/task": ["7", "8"]}[path])
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, list(chosen))))
-    with leave_cores(busy, of):
-        assert kept == ([] if own is None else [(7, own), (8, own)])
-        kept.clear()
-        monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(own or cores))
+    kept = pins(monkeypatch, cores)
+    with ParentCores(of) as parent:
+        assert kept == []
+        parent.leave(busy)
+        assert kept == [(7, own), (8, own)]
         assert module.process_cores() == tuple(cores)  # what a new pipeline divides
-        with leave_cores(busy, of):
-            assert kept == ([] if own is None else [(7, own), (8, own)])
-            kept.clear()
-        assert kept == []  # the first is still in force
-    assert kept == ([] if own is None else [(7, list(cores)), (8, list(cores))])
-    assert module._given == []
+        parent.leave(busy)
+        assert len(kept) == 2  # nothing has changed
+        with ParentCores(of) as other:
+            other.leave(busy)
+        kept.clear()
+        parent.leave(set())
+        assert kept == [(7, list(cores)), (8, list(cores))]
+        parent.leave(busy)
+        kept.clear()
+    assert kept == [(7, list(cores)), (8, [min(cores)])]  # each as it was before
+    assert (module._given, module._before) == ([], {})
+
+
+@needs_affinity
+def test_where_processes_are_not_pinned_the_parent_is_not(monkeypatch):
+    kept = pins(monkeypatch, range(16))
+    with ParentCores(0) as parent:
+        parent.leave({0, 1})
+    assert kept == []
 
 
 REAL = """
 import os, threading
-from streamkit.runtime.execution.cores import cores, leave_cores
+from streamkit.runtime.execution import cores as module
+module._FEWEST = 1
 all_cores = sorted(os.sched_getaffinity(0))
 def now(): return {tuple(sorted(os.sched_getaffinity(int(t)))) for t in os.listdir("/proc/self/task")}
 told = threading.Event()
 thread = threading.Thread(target=told.wait); thread.start()
 try:
-    with leave_cores(1, len(all_cores)):
+    with module.ParentCores(len(all_cores)) as parent:
+        parent.leave({0})
+        later = threading.Thread(target=told.wait); later.start()
         assert now() == {tuple(all_cores[1:])}, now()
-        assert cores() == len(all_cores)
+        assert module.cores() == len(all_cores)
         raise KeyError
 except KeyError:
     pass
@@ -129,7 +158,7 @@ told.set()
 
 
 @needs_affinity
-@pytest.mark.skipif((os.cpu_count() or 1) < 3, reason="needs three cores")
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
 def test_every_thread_leaves():
     subprocess.run([sys.executable, "-c", REAL], check=True)
 

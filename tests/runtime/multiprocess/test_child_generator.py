@@ -30,6 +30,13 @@ def failing(requests):
     raise ValueError("out of luck")
 
 
+def talkative(requests):
+    for _ in requests:
+        for number in range(4000):
+            logging.getLogger("streamkit.test").warning(f"line {number} of a text that is long enough to fill a pipe")
+        yield b"done"
+
+
 def on_cores(requests):
     for _ in requests:
         yield repr(sorted(os.sched_getaffinity(0))).encode()
@@ -70,6 +77,30 @@ def test_an_error_is_passed_on():
     assert made.receive() is None
     assert made.ended == "failed: ValueError: out of luck"
     assert logged == ["about to fail"]
+    made.close()
+
+
+def test_a_child_that_logs_much_between_two_messages_is_received():
+    logged = collect()
+    made = ChildGenerator(talkative)
+    made.send(b"")
+    assert bytes(made.receive()) == b"done"
+    made.close()
+    assert len(logged) >= 3900
+
+
+def test_a_wait_is_stopped_by_another_thread():
+    made = ChildGenerator(doubled, b"first")
+    made.receive()
+    assert made.running
+    found = []
+    thread = threading.Thread(target=lambda: found.append(made.receive()))
+    thread.start()
+    time.sleep(0.2)
+    made.stop()
+    thread.join(10)
+    assert found == [None]
+    assert not made.running
     made.close()
 
 

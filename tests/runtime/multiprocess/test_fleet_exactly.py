@@ -3,8 +3,7 @@
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -496,25 +495,45 @@ def test_a_spare_process_starts_with_the_others_with_cores_of_its_own(monkeypatc
     assert [one.get("spare") for one in played.fleet.report(130)["devices"]] == [None, None, True]
 
 
-@pytest.mark.parametrize(("kind", "left"), [("cuda", [(2, 3)]), ("cpu", [])])
+class LeftCores(list[set[int]]):
+    """Stands for `ParentCores`: the parts that were left, each once, and what comes after them."""
+
+    of = -1
+
+    def __call__(self, of: int) -> "LeftCores":
+        self.of = of
+        return self
+
+    def leave(self, parts: set[int]) -> None:
+        if self[-1:] != [parts]:
+            self.append(parts)
+
+    def __enter__(self) -> "LeftCores":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.append({-1})
+
+
+@pytest.mark.parametrize(("kind", "of"), [("cuda", 3), ("cpu", 0)])
 def test_the_parent_leaves_the_cores_of_the_workers_with_sources(
-    monkeypatch: pytest.MonkeyPatch, kind: str, left: list[tuple[int, int]]
+    monkeypatch: pytest.MonkeyPatch, kind: str, of: int
 ) -> None:
-    played = Spared(monkeypatch)
-    found: list[tuple[int, int]] = []
-
-    @contextmanager
-    def leave_cores(busy: int, of: int) -> Iterator[None]:
-        assert all(one.orders == ["go"] for one in played.processes)  # the start may use all cores
-        found.append((busy, of))
-        yield
-        found.append((0, 0))
-
-    monkeypatch.setattr(module, "leave_cores", leave_cores)
+    left = LeftCores()
+    monkeypatch.setattr(module, "ParentCores", left)
     monkeypatch.setattr(module, "choose", lambda name: Device(kind))
-    played.then[5] = played.fleet.stop
-    assert played.fleet.run() == 130
-    assert found == [*left, *([(0, 0)] if left else [])]
+    played = Spared(monkeypatch)
+
+    def kill_one() -> None:
+        assert left == [{0, 1}]  # the spare one has the third part
+        played.processes[0].die()
+
+    played.then |= {5: kill_one, 40: played.fleet.stop}
+    played.fleet.run()
+    assert left.of == of
+    assert left[:1] == [{0, 1}]
+    assert {1, 2} in left  # it has taken the sources
+    assert left[-1] == {-1}
 
 
 @pytest.mark.parametrize(("quick", "waited"), [(1, True), (2, False)])

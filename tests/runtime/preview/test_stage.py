@@ -12,6 +12,7 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Batch, Event
 from streamkit.core.stage import Collecting, Context, Sink, default_registry, stage
+from streamkit.ops import thumbnail
 from streamkit.ops.thumbnail import small_spec
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import PipelineRun
@@ -152,9 +153,28 @@ def test_a_stage_that_draws_may_still_do_so_in_place(root):
 def test_nobody_looks_and_nothing_is_made(root, monkeypatch):
     gallery = Gallery()
     text = TRACKED.replace("  line:", "  unused:").split("  unused:")[0]
-    monkeypatch.setattr(Preview, "_images", lambda *_: pytest.fail("an image was made"))
-    run(text, root, gallery)
+    made = []
+    monkeypatch.setattr(Preview, "_images", lambda self, batch, rows: made.extend(batch.frames[row] for row in rows))
+    report = run(text, root, gallery)
     assert gallery.newest("street") is None
+    assert [frame.source for frame in made] == ["warm-up"]
+    assert "previews to host" not in report["counts"]
+
+
+def test_the_first_image_is_drawn_before_the_first_frame(monkeypatch):
+    """A viewer who comes while cameras run makes none of their frames wait for kernels and letters."""
+    drawn, draw_small = [], thumbnail.draw_small
+    monkeypatch.setattr(
+        thumbnail, "draw_small", lambda image, own, *rest: drawn.append(own) or draw_small(image, own, *rest)
+    )
+    made = preview(Gallery(), "detect", "other")
+    assert [[table.labels for table in own] for own in drawn] == [[("object",), ("object",)]]
+    assert not made.context.counters.values
+
+
+def test_a_stage_opens_where_no_image_can_be_made(monkeypatch):
+    monkeypatch.setattr("streamkit.ops.preprocess.preprocess", lambda *_: 1 / 0)
+    assert not preview(Gallery()).context.counters.values
 
 
 def test_who_looks_sees_what_was_found(root):
