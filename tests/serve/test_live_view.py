@@ -1,5 +1,6 @@
 """The live view in a real browser: it plays the camera's own video with the record's boxes on the right frame."""
 
+import json
 import re
 import statistics
 import time
@@ -21,8 +22,11 @@ from support.pages import (  # noqa: F401  fixtures
 )
 from support.servers import served
 
+from streamkit.core.data import Batch, Detections, Frame
+from streamkit.core.records import batch_lines
+from streamkit.ops import annotate
 from streamkit.ops.rle import encode
-from streamkit.ops.style import PALETTE
+from streamkit.ops.style import PALETTE, Style
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 
@@ -373,6 +377,40 @@ def test_a_mask_is_decoded_to_the_pixels_that_it_has(open_page, server):
     )
     assert alpha[:2] == [90, 60]
     np.testing.assert_array_equal(np.array(alpha[2]).reshape(60, 90) > 0, mask)
+
+
+def test_an_object_has_the_label_that_draw_gives_it(open_page, server):
+    attributes = np.empty(6, object)
+    attributes[:] = [
+        None,
+        {"make": {"label": "coupe, two doors", "score": 0.9}, "colour": {"label": "red", "score": 0.8}},
+        {
+            "hurt": {"label": "no", "score": None},
+            "why": {"label": "she walks on as if nothing was", "score": None},
+        },
+        {"plate": {"label": "B-XY 12", "score": 0.99}, "parked": {"label": "yes", "score": None}},
+        {},
+        {"why": {"label": "x" * 27, "score": None}},  # with its name as long as may be
+    ]
+    table = Detections(
+        xyxy=np.tile(np.array([[1, 1, 9, 9]], np.float32), (6, 1)),
+        score=np.array([0.5, 0.25, 0.3, 1.0, 0.75, 0.88], np.float32),
+        class_id=np.array([0, 1, 0, 1, 2, 0], np.int32),
+        batch_row=np.zeros(6, np.int32),
+        labels=("person", "car"),
+        track_id=np.array([3, -1, 5, 6, -1, 0], np.int64),
+        extra={"identity": np.array([-1, -1, 0, 12, -1, -1], np.int64), "attributes": attributes},
+    )
+    (line,) = batch_lines(Batch([Frame("cam", 0, 0.0, 64, 48)], tables={"detect": table}))
+    found = live(open_page).evaluate(
+        """async (objects) => {
+          const { words } = await import("/page/live/overlay.js");
+          return objects.map(words);
+        }""",
+        json.loads(line)["objects"],
+    )
+    assert found == [" ".join(parts) for parts in annotate._texts(table, Style())]
+    assert found[3] == "car id 12 B-XY 12 parked: yes 1.00"
 
 
 def test_objects_stay_on_frames_that_their_detector_did_not_search(open_page, server):

@@ -4,6 +4,7 @@ import { maskImage } from "./mask.js";
 
 const TRAIL_S = 2;
 const SMALL = 140; // height of a picture below which texts would hide it
+const LONG = 32; // characters of an answer with its name, from which it is not shown
 const SURE = 0.3; // score from which a key point is shown
 
 /** @typedef {import("./records.js").FrameRecord} FrameRecord */
@@ -28,6 +29,25 @@ function ink(ground) {
     return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
   });
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.2 ? "#000" : "#fff";
+}
+
+/**
+ * The label of an object, as streamkit/ops/annotate.py writes it on drawn videos: class, identity or track, attributes, score.
+ * @param {Found} one
+ */
+export function words(one) {
+  const number = one.identity !== undefined ? `id ${one.identity}` : one.track_id === undefined ? "" : `#${one.track_id}`;
+  return [one.label ?? String(one.class_id), number, attributes(one.attributes ?? {}), one.score?.toFixed(2)].filter(Boolean).join(" ");
+}
+
+/**
+ * The labels of attributes, each up to its first comma; answers, which have no score, with their names unless they are long.
+ * @param {NonNullable<Found["attributes"]>} found
+ */
+function attributes(found) {
+  const every = Object.entries(found), labels = every.filter(([, one]) => one.score !== null).map(([, one]) => one.label.split(",")[0]);
+  const answers = every.filter(([, one]) => one.score === null).map(([name, one]) => `${name}: ${one.label}`);
+  return [...labels, answers.filter((text) => text.length <= LONG).join(", ")].filter(Boolean).join(" ");
 }
 
 export class Overlay {
@@ -118,9 +138,8 @@ export class Overlay {
    * @param {(point: number[]) => [number, number]} at
    */
   label(one, at) {
-    const parts = [one.label ?? String(one.class_id), one.track_id === undefined ? "" : `#${one.track_id}`, one.score.toFixed(2)];
     const [x, y] = at(one.box);
-    this.text(parts.filter(Boolean).join(" "), x, y, colour(one.class_id));
+    this.text(words(one), x, y, colour(one.class_id));
   }
 
   /**

@@ -4,8 +4,8 @@ const KEPT_S = 4, AGAIN_MS = 1000;
 const SAME_S = 0.004; // two times of one frame
 const HELD_S = 0.5; // how long objects stay where a frame has no record: sources that skip frames, records that are late
 
-/** @typedef {{ box: number[], score: number, class_id: number, label?: string, track_id?: number, stage?: string, corners?: number[][],
- *   keypoints?: number[][], mask?: { size: number[], counts: string } }} Found */
+/** @typedef {{ box: number[], score: number, class_id: number, label?: string, track_id?: number, identity?: number, stage?: string, corners?: number[][],
+ *   attributes?: { [name: string]: { label: string, score: number | null } }, keypoints?: number[][], mask?: { size: number[], counts: string } }} Found */
 /** @typedef {{ name: string, text: string, closed: boolean, units: string, points: number[][] }} Shape */
 /** @typedef {{ source: string, frame: number, pts_s: number, width: number, height: number, objects: Found[],
  *   shapes: Shape[], skipped?: string[] }} FrameRecord */
