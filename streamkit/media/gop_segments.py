@@ -97,7 +97,6 @@ class SegmentCutter:
         packets: all packets of the video, in file order.
         demuxer: their demuxer.
         report: receives the reason why one decoder gets the rest, or everything.
-
     """
 
     def __init__(self, packets: Iterable[Any], demuxer: Demuxer, report: Callable[[str], None]) -> None:
@@ -370,7 +369,8 @@ def _in_steps(
     try:
         for more, found in decoder(segment):
             frames += more
-            counts.update(found)
+            if found:
+                counts.update(found)
             del more  # or this thread would hold them while it makes the next
             if len(frames) >= step:
                 yield frames, counts

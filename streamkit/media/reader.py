@@ -111,7 +111,7 @@ class VideoReader:
         self._decoder: Decoder | None = None
         self._split: ParallelDecoder | None = None
         self._process: MessageProcess | None = None
-        self._apart = False  # whether another process reads the file
+        self._apart = on_packet is None and ring is None and file is None and _is_read_apart(self._demuxer, device)
         self._executor = executor or OrderedExecutor()
         count = decoder_count(decoders, self.info, device, self._executor)
         if count == 1:
@@ -129,7 +129,6 @@ class VideoReader:
             return demuxer, open_decoder(demuxer, device, pool, counts)
 
         self._split = ParallelDecoder(uri, count, another, pool, counters, self._executor, reports=decoders != "auto")
-        self._apart = on_packet is None and ring is None and file is None and _is_read_apart(self._demuxer, device)
 
     def frames(
         self, start_s: float = 0.0, end_s: float | None = None, *, sampler: FrameSampler | None = None,

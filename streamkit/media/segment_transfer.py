@@ -154,8 +154,10 @@ class ReceivedSegments:
                 return None
             else:
                 return self._packets(message, count), start, flags
-        why = "was stopped" if self._closed else self._process.ended
-        self._error = SourceError(f"{mask(self._demuxer.uri)} cannot be read further: the process that reads it {why}")
+        if not self._closed:
+            self._error = SourceError(
+                f"{mask(self._demuxer.uri)} cannot be read further: the process that reads it {self._process.ended}"
+            )
         return None
 
     def _packets(self, message: memoryview, count: int) -> list[SegmentPacket]:

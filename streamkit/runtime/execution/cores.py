@@ -7,15 +7,14 @@ import contextlib
 import os
 import threading
 from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
 
 from streamkit.core.data import Device
 
 _SOURCE_CORES, _FEWEST = 4, 2
-
-
 _leaving = threading.RLock()
 _given: list[tuple[int, ...]] = []  # the cores of this process before each `ParentCores` in force
-_before: dict[int, set[int]] = {}  # the cores of each thread then
+_before: dict[int, set[int]] = {}  # the cores of each thread before the first of these
 
 
 def cores() -> int:
@@ -38,7 +37,7 @@ def pin_process(device: Device, number: int, of: int, allowed: Sequence[int] = (
     """Pin this process to its share of the cores if it is one of several that feed GPUs.
 
     A thread that gets the GIL wakes faster on a core that was busy just before: four processes with 230 cameras on 16
-    cores dropped none with three cores each, 9 % when each could use all, and 0.05 % with two each.
+    cores dropped none with three cores each, and 26 % when each could use all; see docs/performance-limits.md.
 
     Args:
         device: its device; processes on the CPU are not pinned, as the scheduler does better.
@@ -82,6 +81,8 @@ class ParentCores:
     def __enter__(self) -> ParentCores:
         if self._of:
             with _leaving:
+                if not _given:
+                    _before.update(_threads())
                 _given.append(process_cores())
         return self
 
@@ -96,15 +97,22 @@ class ParentCores:
             _given.pop()
 
 
-def _pin_all_threads(cores: Sequence[int], own: Mapping[int, Set[int]] | None = None) -> None:
+def _threads() -> dict[int, set[int]]:
+    """The threads of this process, each with its cores."""
+    found = {}
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with contextlib.suppress(OSError):  # it has ended
+            found[thread] = os.sched_getaffinity(thread)
+    return found
+
+
+def _pin_all_threads(cores: Sequence[int], own: Mapping[int, Set[int]] = MappingProxyType({})) -> None:
     """Pin the threads of this process, to cores of their own where these are given; later threads inherit it."""
     done: set[int] = set()
-    while threads := {int(name) for name in os.listdir("/proc/self/task")} - done:  # some may have started meanwhile
+    while threads := _threads().keys() - done:  # some may have started meanwhile
         for thread in sorted(threads):
-            with contextlib.suppress(OSError):  # it has ended
-                if own is None:
-                    _before.setdefault(thread, os.sched_getaffinity(thread))
-                os.sched_setaffinity(thread, (own or {}).get(thread, cores))
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(thread, own.get(thread, cores))
         done |= threads
 
 
@@ -117,7 +125,7 @@ def pin_to_shared_cores(device: Device) -> None:
     """
     if device.kind == "cpu" or not hasattr(os, "sched_setaffinity"):
         return
-    allowed = sorted(os.sched_getaffinity(os.getpid()))  # those of the main thread: this thread may be pinned already
+    allowed = process_cores()
     asked = os.environ.get("STREAMKIT_SOURCE_CORES")
     count = int(asked) if asked else min(_SOURCE_CORES, len(allowed) // 4)
     if count < (1 if asked else _FEWEST) or len(allowed) < 4 * count:  # decoding on the CPU and encoding need them too

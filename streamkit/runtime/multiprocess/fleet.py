@@ -347,7 +347,6 @@ class WorkerFleet(MergedCounts, Controls):
             self.sources.add_process(worker)
             self.sources.assign(worker, ids)
         self.sources.assign_rest()
-        self._cores = process_cores()
         self._parts = len(shares) + sum(map(bool, map(self._lacks_spare, self._spare_limits)))
         pinned = all(choose(worker.device).kind == "cuda" for worker in self._workers)
         self._own_cores = ParentCores(self._parts if pinned else 0)
@@ -639,7 +638,7 @@ class WorkerFleet(MergedCounts, Controls):
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
                 tuple(self._stages.runners), self._changed_settings(), self.limit, (worker.part, self._parts),
-                self._cores, self._realtime, self._keep_running, worker.expected_live, self._relay is not None,
+                process_cores(), self._realtime, self._keep_running, worker.expected_live, self._relay is not None,
                 self._trace_events, tuple(sorted(counted_across_sources(self.graph))),
             )  # fmt: skip
             if self._trace is not None:

@@ -128,6 +128,19 @@ def test_a_parent_leaves_the_cores_of_its_workers_and_takes_them_back(monkeypatc
 
 
 @needs_affinity
+def test_threads_that_start_meanwhile_get_all_cores_back(monkeypatch):
+    threads = [7, 8]
+    kept = pins(monkeypatch, range(16), threads)
+    with ParentCores(5) as parent:
+        parent.leave({0, 1, 2, 3})
+        threads.append(9)  # which has the cores of the thread that started it
+        os.sched_setaffinity(9, {12, 13, 14, 15})
+        parent.leave({1, 2, 3, 4})
+        kept.clear()
+    assert kept == [(7, list(range(16))), (8, [0]), (9, list(range(16)))]
+
+
+@needs_affinity
 def test_where_processes_are_not_pinned_the_parent_is_not(monkeypatch):
     kept = pins(monkeypatch, range(16))
     with ParentCores(0) as parent:

@@ -4,7 +4,7 @@ import { maskImage } from "./mask.js";
 
 const TRAIL_S = 2;
 const SMALL = 140; // height of a picture below which texts would hide it
-const LONG = 32; // characters of an answer with its name, from which it is not shown
+const LONG = 32; // characters of an answer with its name, up to which it is shown
 const SURE = 0.3; // score from which a key point is shown
 
 /** @typedef {import("./records.js").FrameRecord} FrameRecord */
