@@ -20,6 +20,7 @@ from streamkit.core.logs import stage_log
 from streamkit.core.stage import Context, PacketBuffer, RuntimeContext, Source
 from streamkit.core.tasks import Future
 from streamkit.core.tracing import Spans
+from streamkit.ops.cuda.driver import relax_capture
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.execution.background import ThreadedBackground
 from streamkit.runtime.execution.channel import Aborted, Outlet
@@ -28,7 +29,7 @@ from streamkit.runtime.execution.device import LaneDevice, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import configure_process, heap_trimmer
-from streamkit.runtime.execution.lane import LaneThread, connect, partition
+from streamkit.runtime.execution.lane import Lane, LaneThread, connect, partition
 from streamkit.runtime.execution.late_results import has_late_results, wait_for_results
 from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
@@ -84,6 +85,8 @@ class PipelineRun(Controls):
         expected_live: number of live sources that may be added at once; the run is ready for them when its networks are
             tuned.
         live: receives the video of sources that are viewed.
+        cuda_graphs: whether networks replay CUDA graphs by default: nothing else in the process may use the GPU while
+            they are captured.
 
     Attributes:
         devices: the device, as a tuple; a `WorkerFleet` may use several.
@@ -102,9 +105,10 @@ class PipelineRun(Controls):
         keep_running: bool = False, parallel_files: int | None = None,
         own_cores: int | None = None, per_source: bool = False, realtime: bool = False,
         live_may_come: bool | None = None, expected_live: int = 0, live: LiveReceiver | None = None,
+        cuda_graphs: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(graph)
-        self._live_receiver = live
+        self._live_receiver, self._cuda_graphs = live, cuda_graphs
         self._faults = faults_of(graph.sources)
         self._runners: list[Runner] = []
         self._lane_devices: list[LaneDevice] = []
@@ -171,6 +175,7 @@ class PipelineRun(Controls):
             StreamkitError: the run could not start, or could not continue.
         """
         configure_process()
+        relax_capture()
         if self._faults:
             logger.warning(faults_message(self._faults))
         if self.device.kind == "cuda":
@@ -267,18 +272,31 @@ class PipelineRun(Controls):
         heap_trimmer.trim_if_due(now_s)
 
     def _open_lanes(self) -> None:
-        """Open every stage before the first frame is decoded; lane by lane, so that models load one at a time."""
-        for lane in self._lanes:
-            for number in range(lane.workers):
-                runners = [runner(node, self._context, self.fail, list(self.states)) for node in lane.nodes]
-                self._runners.extend(runners)
-                ready = threading.Event()
-                worker = LaneThread(lane, runners, self.device, ready.set, self.fail, self._count, self._spans)
-                self._lane_devices.append(worker.device)
-                lane.threads.append(start(f"{lane.nodes[0].id}/{number}", worker))
+        """Open every stage before the first frame is decoded.
+
+        Lanes open one after the other, so that models load one at a time; but those of a GPU first and side by side:
+        tuning their networks takes seconds.
+        """
+        tunes = {id(lane): self.device.kind == "cuda" and lane.on_device for lane in self._lanes}
+        threads = [lane for lane in self._lanes for _ in range(lane.workers)]
+        side_by_side = [lane for lane in threads if tunes[id(lane)]]
+        for group in (side_by_side, *([lane] for lane in threads if not tunes[id(lane)])):
+            for ready in [self._open_lane(lane) for lane in group]:
                 ready.wait()
-                if self.fatal is not None:
-                    return
+            if self.fatal is not None:
+                break
+        order = {id_: number for number, id_ in enumerate(self.graph.nodes)}
+        self._runners[:] = sorted(self._runners, key=lambda one: order[one.node.id])
+
+    def _open_lane(self, lane: Lane) -> threading.Event:
+        """Start one more thread of a lane; return what is set once its stages are open, or have failed."""
+        runners = [runner(node, self._context, self.fail, list(self.states)) for node in lane.nodes]
+        self._runners.extend(runners)
+        ready = threading.Event()
+        worker = LaneThread(lane, runners, self.device, ready.set, self.fail, self._count, self._spans)
+        self._lane_devices.append(worker.device)
+        lane.threads.append(start(f"{lane.nodes[0].id}/{len(lane.threads)}", worker))
+        return ready
 
     def _start_sources(self) -> None:
         self.sources.start()
@@ -364,7 +382,7 @@ class PipelineRun(Controls):
         future = Future if live else self.future_type  # tuning next to live sources drops their frames
         runtime = RuntimeContext(
             spans=self._spans(), future=future, background=ThreadedBackground, live=live, addresses=self.addresses,
-            streams=self.streams, stage_state=self.stage_state(id_),
+            streams=self.streams, stage_state=self.stage_state(id_), cuda_graphs=self._cuda_graphs,
         )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)

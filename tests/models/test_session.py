@@ -1,5 +1,6 @@
 """Sessions: one answer for any batch, step, type and device, and what is refused."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from streamkit.core.errors import DeviceError, ModelError
 from streamkit.models.card import Card, find_card, load_card
 from streamkit.models.network import check_model, inspect
 from streamkit.models.session import Session
+from streamkit.runtime.execution.future import start
 
 CPU = Device()
 
@@ -137,7 +139,10 @@ def alike(found, expected) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("name", "cuda_graph"), [("yolox-nano", False), ("yolox-nano", True), ("yunet", False)])
+@pytest.mark.parametrize(
+    ("name", "cuda_graph"),
+    [("yolox-nano", False), ("yolox-nano", True), ("yolox-nano", None), ("yunet", False), ("yunet", None)],
+)
 def test_gpu_gives_the_cpus_answer(name, cuda_graph, stream, test_data):
     import cupy
 
@@ -147,6 +152,8 @@ def test_gpu_gives_the_cpus_answer(name, cuda_graph, stream, test_data):
     session = Session(card.file, Device("cuda"), cuda_graph=cuda_graph)
     assert session.nodes["CUDAExecutionProvider"] > 9 * session.nodes.get("CPUExecutionProvider", 0)
     session.warm((2, 4), card.input.size)
+    assert session.cuda_graph is (name == "yolox-nano" if cuda_graph is None else cuda_graph)
+    assert session.capture() is None
     there = {name: cupy.asarray(value) for name, value in feeds.items()}
     first = session.run(there)
     again = session.run({name: value[::-1].copy() for name, value in there.items()})
@@ -155,6 +162,56 @@ def test_gpu_gives_the_cpus_answer(name, cuda_graph, stream, test_data):
     alike(
         session.run({name: value[:3].copy() for name, value in there.items()}), {k: v[:3] for k, v in expected.items()}
     )
+
+
+def use_the_gpu(over: threading.Event, errors: list[str]) -> None:
+    """Allocate, free and ask for events until `over` is set, as decoders do."""
+    import cupy
+
+    try:
+        with cupy.cuda.Device(0), cupy.cuda.Stream(non_blocking=True) as own:
+            while not over.is_set():
+                cupy.cuda.runtime.free(cupy.cuda.runtime.malloc(1 << 20))
+                event = cupy.cuda.Event(disable_timing=True)
+                event.record(own)
+                assert event.done in (True, False)
+    except Exception as error:
+        errors.append(str(error))
+
+
+@pytest.mark.gpu
+def test_cuda_graphs_are_captured_while_threads_of_the_run_use_the_gpu(stream, test_data):
+    card, over, errors = card_of("yolox-nano", test_data), threading.Event(), []
+    threads = [start("decodes", lambda: use_the_gpu(over, errors)) for _ in range(4)]
+    for _ in range(2):
+        session = Session(card.file, Device("cuda"), cuda_graph=None)
+        session.warm((2, 4), card.input.size)
+        assert session.capture() is None
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+@pytest.mark.gpu
+def test_a_session_whose_capture_fails_runs_without_graphs(stream, test_data):
+    import cupy
+
+    card, over, errors = card_of("yolox-nano", test_data), threading.Event(), []
+    session = Session(card.file, Device("cuda"), cuda_graph=True)
+    session.warm((4,), card.input.size)
+    threads = [threading.Thread(target=use_the_gpu, args=(over, errors)) for _ in range(4)]  # of a program
+    for thread in threads:
+        thread.start()
+    failed = session.capture()
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert failed
+    assert errors
+    feeds = noise(card, 4)
+    for _ in range(2):
+        alike(session.run({name: cupy.asarray(one) for name, one in feeds.items()}), Session(card.file, CPU).run(feeds))
 
 
 def test_a_size_that_a_network_does_not_take_is_an_error_when_it_is_warmed(test_data, capfd):

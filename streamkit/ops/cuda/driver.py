@@ -9,6 +9,7 @@ be called this way, CuPy's own calls are used.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from streamkit.core.data import Surface
 
 _DEVICE_TO_DEVICE = 3
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _BLOCK, _THREADS, _EACH = 16, 256, 4  # bytes a block; threads of a thread block; blocks a thread
 
 
@@ -119,6 +121,26 @@ def wait_for(stream: Any, surfaces: Iterable[Surface]) -> None:
         wait(stream, surface.ready)
 
 
+def relax_capture() -> None:
+    """Let the calling thread use the GPU freely while another thread captures a CUDA graph. Without CuPy, do nothing.
+
+    ONNX Runtime captures in CUDA's global mode: allocating, freeing or asking for an event then fails on any thread
+    that has not called this, and the capture fails with it. See cuThreadExchangeStreamCaptureMode in
+    https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html.
+    """
+    if "cupy" in sys.modules and (calls := _calls()) is not None:
+        calls.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))  # an error: CUDA is not used yet
+
+
+def end_capture(stream: Any) -> None:
+    """End a capture that has failed on `stream`, if there is one, so that the stream can be used again."""
+    if (calls := _calls()) is not None:
+        graph = ctypes.c_void_p()
+        calls.cuStreamEndCapture(stream.ptr, ctypes.byref(graph))
+        if graph.value:
+            calls.cuGraphDestroy(graph)
+
+
 @lru_cache(maxsize=1)
 def _calls() -> Any:
     """Return the driver's library, called with the GIL held; None if there is none."""
@@ -131,6 +153,9 @@ def _calls() -> Any:
         )  # fmt: skip
         library.cuEventRecord.argtypes = ctypes.c_void_p, ctypes.c_void_p
         library.cuStreamWaitEvent.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint
+        library.cuThreadExchangeStreamCaptureMode.argtypes = (ctypes.c_void_p,)
+        library.cuStreamEndCapture.argtypes = ctypes.c_void_p, ctypes.c_void_p
+        library.cuGraphDestroy.argtypes = (ctypes.c_void_p,)
     except (OSError, AttributeError):
         return None
     return library

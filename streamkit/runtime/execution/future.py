@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from streamkit.core.tasks import Future
+from streamkit.ops.cuda.driver import relax_capture
 
 _T = TypeVar("_T")
 
@@ -116,7 +117,12 @@ class PeriodicTimer:
 
 
 class WorkThread(threading.Thread):
-    """A thread of a run, which ends with Python."""
+    """A thread of a run, which ends with Python. It may use the GPU while another one captures a CUDA graph."""
+
+    def run(self) -> None:
+        """Run the target."""
+        relax_capture()
+        super().run()
 
 
 def start(name: str, target: Callable[[], None]) -> threading.Thread:

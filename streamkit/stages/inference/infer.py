@@ -13,7 +13,7 @@ import numpy as np
 from streamkit.core.batch_buckets import steps
 from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch
-from streamkit.core.errors import describe
+from streamkit.core.errors import DeviceError, describe
 from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.core.tasks import Future
 from streamkit.models.card import family_of
@@ -31,6 +31,7 @@ from streamkit.stages.inference.preprocess import FewRows, Preprocess, run_sizes
 logger = logging.getLogger(__name__)
 
 UNTUNED = "batches before tuning"
+_NO_GRAPH = "networks without a cuda graph"
 
 Providers = Annotated[
     tuple[Literal["tensorrt", "cuda", "cpu"], ...],
@@ -38,9 +39,10 @@ Providers = Annotated[
 ]
 Threads = Annotated[Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."]
 CudaGraph = Annotated[
-    bool,
-    "replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first frame then "
-    "waits until the network is fully tuned.",
+    bool | None,
+    "replay CUDA graphs, up to a tenth faster for small networks. By default, where the network allows it, unless a "
+    "program runs the pipeline. With `true`, a network that does not allow it is an error, and the first frame waits "
+    "until the network is fully tuned.",
 ]
 
 
@@ -62,7 +64,7 @@ class Infer(BatchStage):
     model: Annotated[Model, "the model card."]
     providers: Providers = ()
     threads: Threads = None
-    cuda_graph: CudaGraph = False
+    cuda_graph: CudaGraph = None
     batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
     few_rows: FewRows = False
     prompts: PromptTexts = None
@@ -99,7 +101,23 @@ class Infer(BatchStage):
         if soon:
             tune = on_this_stream(self._load, device)
             self._tuned = self.context.runtime.future(lambda dropped: tune(dropped=dropped))
+        else:
+            self._capture()
         self._report()
+
+    def _capture(self) -> None:
+        """Capture the CUDA graphs of the tuned session.
+
+        Raises:
+            DeviceError: that failed, and the option asks for graphs.
+        """
+        failed = self._session.capture()
+        if failed is None:
+            return
+        if self.cuda_graph:
+            raise DeviceError(f"{self._card.file}: no CUDA graph can be captured ({failed}); remove cuda_graph: true")
+        self.context.counters.add(_NO_GRAPH)
+        logger.info(f"{self._card.file.name} runs without a CUDA graph: {failed}")
 
     def changed(self) -> None:
         """Begin to embed new prompts; the network goes on with the old ones until they are ready."""
@@ -130,14 +148,15 @@ class Infer(BatchStage):
             self._begin()
 
     def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:
-
-        card = self._card
+        card, graph = self._card, self.cuda_graph
+        if graph is None and (quick or not self.context.runtime.cuda_graphs):
+            graph = False
         session = Session(
             card.file,
             self.context.device,
             providers=self.providers,
             threads=self.threads or self.context.threads,
-            cuda_graph=self.cuda_graph,
+            cuda_graph=graph,
             quick=quick,
             batch_sizes=self._sizes,
             size=card.input.size,
@@ -180,6 +199,7 @@ class Infer(BatchStage):
         if self._tuned is not None:
             if self._tuned.ready:
                 self._session, self._tuned = self._tuned.result(), None
+                self._capture()
             else:
                 self.context.counters.add(UNTUNED)
         self._switch()

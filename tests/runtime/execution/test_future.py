@@ -1,10 +1,13 @@
 """Work beside the caller's: it runs while the block does, stops with it, and its errors come out."""
 
+import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from streamkit.ops.cuda import driver
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, join, side_by_side, start
 
 
@@ -162,3 +165,16 @@ def test_a_join_wakes_often_for_signals():
     join(Slow())
     assert len(waits) == 3
     assert all(0.05 <= wait <= 0.5 for wait in waits)
+
+
+def test_a_thread_of_a_run_lets_others_capture_cuda_graphs(monkeypatch):
+    modes = []
+    calls = SimpleNamespace(cuThreadExchangeStreamCaptureMode=lambda mode: modes.append(mode._obj.value))
+    monkeypatch.setattr(driver, "_calls", lambda: calls)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    start("without a GPU", lambda: None).join()
+    assert modes == []
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
+    seen = []
+    start("with one", lambda: seen.extend(modes)).join()
+    assert seen == [2]  # before its work begins
