@@ -26,7 +26,7 @@ from streamkit.config.pipeline_config import read
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import StreamkitError
-from streamkit.core.stage import Context, RuntimeContext
+from streamkit.core.stage import Context
 from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import shared_pool
 from streamkit.runtime.execution.cores import cores, pin_to_shared_cores
@@ -131,9 +131,7 @@ def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: flo
                 return
             node = found[name]
             stage = node.type(**node.options)
-            stage.context = Context(
-                node.id, device, (batch,), cores(), Counters(), runtime=RuntimeContext(cuda_graphs=True)
-            )
+            stage.context = Context(node.id, device, (batch,), cores(), Counters())
             stage.open()
             opened.callback(stage.close)  # at the end: the next stage reads arrays of this stage's session
             yield Measurement(name, round(_rate(stage, given, lane, node.table, seconds), 1), batch=batch)

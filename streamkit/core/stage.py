@@ -88,7 +88,6 @@ class RuntimeContext:
         addresses: the sources' addresses by id, for a sink that reads a source's own packets.
         streams: the number of the video stream by source id, for sources with the option `stream`.
         stage_state: what the stage keeps over restarts; None unless the pipeline has `state`.
-        cuda_graphs: whether a network replays CUDA graphs unless its option `cuda_graph` says otherwise.
     """
 
     spans: Spans = field(default_factory=Spans)
@@ -104,7 +103,6 @@ class RuntimeContext:
     addresses: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, int] = field(default_factory=dict)
     stage_state: StageState | None = None
-    cuda_graphs: bool = False
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,9 @@ PROVIDERS = {
     "cpu": "CPUExecutionProvider",
 }
 """ONNX Runtime's names, by the names that a YAML uses."""
+
+_preloading = threading.Lock()
+_preloaded: list[str] = []
 
 
 def provider_options(
@@ -63,6 +67,22 @@ def provider_options(
     return [{**shared, **own[name]} if name in own else {} for name in names]
 
 
+def _preload() -> str:
+    """Load the libraries of CUDA and cuDNN, once in a process; return what ONNX Runtime prints of those that it lacks.
+
+    It prints to standard output, which may carry records, and which is replaced for all threads meanwhile.
+    """
+    with _preloading:
+        if not _preloaded:
+            import onnxruntime as ort
+
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                ort.preload_dlls()
+            _preloaded.append(printed.getvalue())
+    return _preloaded[0]
+
+
 def open_session(file: Path, names: Sequence[str], provider_options: list[dict[str, str]], threads: int) -> Any:
     """Create ONNX Runtime's session and check that the requested providers are in it.
 
@@ -75,7 +95,6 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
     # Problems that matter are raised. Otherwise it warns about unused plugins, and logs an error if cuDNN has no
     # algorithm of the first kind for a convolution and falls back to another kind.
     ort.set_default_logger_severity(4)
-    printed = io.StringIO()
     asked = [PROVIDERS[name] for name in names]
     missing = [name for name in asked if name not in ort.get_available_providers()]
     if missing:
@@ -83,10 +102,7 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
             f"the installed ONNX Runtime {ort.__version__} has no {missing[0]} (it has "
             f"{', '.join(ort.get_available_providers())}). {_fix(missing[0])}"
         )
-    if "cuda" in names or "tensorrt" in names:
-        # It prints libraries that it cannot load; standard output may carry records.
-        with contextlib.redirect_stdout(printed):
-            ort.preload_dlls()
+    printed = _preload() if "cuda" in names or "tensorrt" in names else ""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -107,11 +123,11 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
         # ONNX Runtime's exceptions have no common base but Exception.
         if asked == [PROVIDERS["cpu"]]:
             raise ModelError(f"{file} cannot be loaded: {short(error)}") from None
-        why = " ".join([short(error), *printed.getvalue().split()])
+        why = " ".join([short(error), *printed.split()])
         raise DeviceError(f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_fix(asked[0])}") from None
     lost = [name for name in asked if name not in session.get_providers()]
     if lost:
-        why = " ".join([_why_not_loaded(lost[0]), *printed.getvalue().split()])
+        why = " ".join([_why_not_loaded(lost[0]), *printed.split()])
         raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {why}. {_fix(lost[0])}")
     return session
 

@@ -8,8 +8,6 @@ on the CUDA stream that was current when the session was made, and a run returns
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
@@ -38,7 +36,6 @@ class Session:
             steps, which is slower: the caller should log that once.
         nodes: number of the network's nodes per provider, by ONNX Runtime's names. Under `device: cuda`,
             any on the CPU provider mean copies between host and device within the network.
-        cuda_graph: whether CUDA graphs can be captured.
     """
 
     def __init__(
@@ -48,7 +45,7 @@ class Session:
         *,
         providers: Sequence[str] = (),
         threads: int = 1,
-        cuda_graph: bool | None = False,
+        cuda_graph: bool = False,
         tf32: bool = False,
         quick: bool = False,
         batch_sizes: Sequence[int] = (),
@@ -65,8 +62,8 @@ class Session:
                 Each must load. Without `cpu` at the end, a network with a node that only the CPU can run is rejected.
             threads: CPU threads for one run.
             cuda_graph: replay the CUDA graphs that `capture` captures (about a tenth faster for small networks). Inputs
-                and outputs are then copied through buffers at fixed addresses on the device. None: where the network
-                allows it.
+                and outputs are then copied through buffers at fixed addresses on the device. A network with a part
+                that only the CPU can run is rejected.
             tf32: let the GPU round f32 products to 10 bits of mantissa: faster, but results differ from the CPU's.
             quick: on a GPU, warm in a tenth of the time but run slowly, to bridge the tuning of another session.
                 Batches run in steps of the smallest size, each waited for.
@@ -90,23 +87,12 @@ class Session:
         self._one_engine, self._constants = "tensorrt" in names, shared or SharedInputs()
         tensorrt = None
         if self._one_engine and device.kind == "cuda":
-            tensorrt = tensorrt_options(self.info, bool(cuda_graph), self._profile(batch_sizes, size))
-
-        def opened(graph: bool) -> Any:
-            options = provider_options(names, device, stream, graph, tf32, quick, tensorrt)
-            return open_session(file, names, options, threads)
-
-        self._session: Any = None
-        if cuda_graph is None:
-            cuda_graph = device.kind == "cuda" and not self._one_engine
-            with suppress(DeviceError):  # a part of the network runs on the CPU, which no graph can contain
-                self._session = opened(True) if cuda_graph else None
-            cuda_graph = self._session is not None
-        self._open = partial(opened, cuda_graph)
-        if self._session is None:
-            self._session = self._shared(file, threads) if device.kind == "cpu" else self._open()
+            tensorrt = tensorrt_options(self.info, cuda_graph, self._profile(batch_sizes, size))
+        options = provider_options(names, device, stream, cuda_graph, tf32, quick, tensorrt)
+        self._open: Callable[[], Any] = lambda: open_session(file, names, options, threads)
+        self._session = self._shared(file, threads) if device.kind == "cpu" else self._open()
         self.nodes = nodes_by_provider(self._session)
-        self.cuda_graph, self._quick, self._step = cuda_graph, quick, self.fixed_batch
+        self._cuda_graph, self._quick, self._step = cuda_graph, quick, self.fixed_batch
         self._gpu = self._bind(self._session) if device.kind == "cuda" else None
         self._by_batch: dict[int, IoBinding] = {}
 
@@ -194,8 +180,7 @@ class Session:
         Call it on the thread that runs the session. Every other thread that uses the GPU must have called
         `ops.cuda.driver.relax_capture`. After a failure, and without `cuda_graph`, runs need no graph.
         """
-        bindings = dict.fromkeys([self._gpu, *self._by_batch.values()]) if self._gpu and self.cuda_graph else {}
-        for binding in bindings:
+        for binding in dict.fromkeys([self._gpu, *self._by_batch.values()]) if self._gpu and self._cuda_graph else ():
             if (failed := binding.capture()) is not None:
                 return failed
         return None
@@ -209,7 +194,7 @@ class Session:
         return found
 
     def _bind(self, session: Any) -> IoBinding:
-        return IoBinding(session, self.info, self.device.index, self.cuda_graph)
+        return IoBinding(session, self.info, self.device.index, self._cuda_graph)
 
     def _profile(self, batch_sizes: Sequence[int], size: tuple[int, int] | None) -> dict[str, Any] | None:
         """Return the least, usual and largest shape of each input with open dimensions; None if not known or fixed."""

@@ -85,8 +85,6 @@ class PipelineRun(Controls):
         expected_live: number of live sources that may be added at once; the run is ready for them when its networks are
             tuned.
         live: receives the video of sources that are viewed.
-        cuda_graphs: whether networks replay CUDA graphs by default: nothing else in the process may use the GPU while
-            they are captured.
 
     Attributes:
         devices: the device, as a tuple; a `WorkerFleet` may use several.
@@ -105,10 +103,9 @@ class PipelineRun(Controls):
         keep_running: bool = False, parallel_files: int | None = None,
         own_cores: int | None = None, per_source: bool = False, realtime: bool = False,
         live_may_come: bool | None = None, expected_live: int = 0, live: LiveReceiver | None = None,
-        cuda_graphs: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(graph)
-        self._live_receiver, self._cuda_graphs = live, cuda_graphs
+        self._live_receiver = live
         self._faults = faults_of(graph.sources)
         self._runners: list[Runner] = []
         self._lane_devices: list[LaneDevice] = []
@@ -382,7 +379,7 @@ class PipelineRun(Controls):
         future = Future if live else self.future_type  # tuning next to live sources drops their frames
         runtime = RuntimeContext(
             spans=self._spans(), future=future, background=ThreadedBackground, live=live, addresses=self.addresses,
-            streams=self.streams, stage_state=self.stage_state(id_), cuda_graphs=self._cuda_graphs,
+            streams=self.streams, stage_state=self.stage_state(id_),
         )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)

@@ -23,7 +23,10 @@ LIVE_LATENCY_S = 1.0
 _LEAST_SHARE = 0.1  # minimum share of the allowed latency for waiting here, however long the graph takes
 _UNDER_WAY = 1000  # batches in the graph whose time is measured
 _FIRST_BATCHES = 2
-_LIVE_QUEUE = 4  # frames of a live source that may always wait, so that a short stall drops none
+_LIVE_QUEUE, _MOST_LIVE_QUEUE = 4, 16
+"""Frames of a live source that may wait, so that a stall of less than `max_latency` drops none: as many as have the
+pixels below, but not fewer or more than these."""
+_LIVE_QUEUE_PIXELS = _MOST_LIVE_QUEUE * 1920 * 1080
 
 
 class Inlet:
@@ -62,7 +65,7 @@ class Inlet:
                 self.room.wait()
             if batcher._aborted or self.ended:
                 raise Aborted
-            while live and len(waiting) >= max(_LIVE_QUEUE, batcher._share):
+            while live and (n := len(waiting)) >= _LIVE_QUEUE and n >= max(batcher._share, _room(frame)):
                 batcher._drop(self, QUEUE_FULL)
             waiting.append((time.monotonic(), frame))
             if len(waiting) == 1:
@@ -89,6 +92,11 @@ class Inlet:
                 batcher._share = batcher._fair_share()
                 batcher._ended.append(self)
                 batcher._wake_all()  # the share of the other sources may be larger now
+
+
+def _room(frame: Frame) -> int:
+    """How many frames of this size of a live source may wait, unless its fair share is larger."""
+    return min(_MOST_LIVE_QUEUE, _LIVE_QUEUE_PIXELS // max(1, frame.width * frame.height))
 
 
 class Batcher:

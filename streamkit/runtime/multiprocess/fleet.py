@@ -227,8 +227,6 @@ def prepare(
 ) -> PipelineRun | WorkerFleet:  # fmt: skip
     """Create the run of a graph: in this process, or in several worker processes; see `process_count`.
 
-    Nothing else in this process may use the GPU when the run starts: CUDA graphs are captured.
-
     Args:
         graph: the graph to run.
         path: the YAML it was read from; each worker process reads its text again.
@@ -268,7 +266,7 @@ def prepare(
         device = plan.devices[0].device
         return PipelineRun(
             graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime,
-            live=None if gallery is None else gallery.live, cuda_graphs=True,
+            live=None if gallery is None else gallery.live,
         )  # fmt: skip
     return WorkerFleet(
         graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,

@@ -219,7 +219,7 @@ class WorkerPipeline(PipelineRun):
         super().__init__(
             graph, device, limit=job.limit, trace=trace, keep_running=True, realtime=job.realtime,
             live_may_come=job.live_may_come, expected_live=job.expected_live,
-            live=None if gallery is None else gallery.live, cuda_graphs=True,
+            live=None if gallery is None else gallery.live,
         )  # fmt: skip
         self.alarms.disable()  # the parent evaluates them for all processes
         self.outputs.leave_out(job.counted_by_parent)

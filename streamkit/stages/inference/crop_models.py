@@ -34,7 +34,7 @@ class CropModelBase(Composite):
     track_ttl: Annotated[Seconds, "a track that is not seen for this long starts again."] = 10.0
     providers: Providers = ()
     threads: Threads = None
-    cuda_graph: CudaGraph = None
+    cuda_graph: CudaGraph = False
 
     def __post_init__(self) -> None:
         """Check the card's task and `requery_ratio`."""

@@ -38,7 +38,7 @@ class DetectorBase(DetectionOptions, Composite):
     batch: Annotated[Count, "with `of`, the maximum number of crops in one run of the network."] = 32
     providers: Providers = ()
     threads: Threads = None
-    cuda_graph: CudaGraph = None
+    cuda_graph: CudaGraph = False
 
     postprocess_type: ClassVar[type[Postprocess]] = Postprocess
     apply_type: ClassVar[type[ApplyDetails]]

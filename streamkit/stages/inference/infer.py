@@ -13,7 +13,7 @@ import numpy as np
 from streamkit.core.batch_buckets import steps
 from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch
-from streamkit.core.errors import DeviceError, describe
+from streamkit.core.errors import describe
 from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.core.tasks import Future
 from streamkit.models.card import family_of
@@ -31,7 +31,7 @@ from streamkit.stages.inference.preprocess import FewRows, Preprocess, run_sizes
 logger = logging.getLogger(__name__)
 
 UNTUNED = "batches before tuning"
-_NO_GRAPH = "networks without a cuda graph"
+_NO_GRAPH = "networks without cuda graphs"
 
 Providers = Annotated[
     tuple[Literal["tensorrt", "cuda", "cpu"], ...],
@@ -39,10 +39,9 @@ Providers = Annotated[
 ]
 Threads = Annotated[Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."]
 CudaGraph = Annotated[
-    bool | None,
-    "replay CUDA graphs, up to a tenth faster for small networks. By default, where the network allows it, unless a "
-    "program runs the pipeline. With `true`, a network that does not allow it is an error, and the first frame waits "
-    "until the network is fully tuned.",
+    bool,
+    "replay a CUDA graph for each batch size: up to a tenth faster for a small network alone, slower where several "
+    "processes share a GPU. Not possible for networks of which the CPU runs a part.",
 ]
 
 
@@ -64,7 +63,7 @@ class Infer(BatchStage):
     model: Annotated[Model, "the model card."]
     providers: Providers = ()
     threads: Threads = None
-    cuda_graph: CudaGraph = None
+    cuda_graph: CudaGraph = False
     batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
     few_rows: FewRows = False
     prompts: PromptTexts = None
@@ -95,7 +94,7 @@ class Infer(BatchStage):
         self._next: Future[Prompts] | None = None
         if "tensorrt" in self.providers:
             logger.warning(EXPERIMENTAL)
-        soon = device.kind == "cuda" and not self.cuda_graph and not at_once
+        soon = device.kind == "cuda" and not at_once
         soon = soon and "tensorrt" not in self.providers  # a quick session would build an engine of its own
         self._session = self._load(quick=soon)
         if soon:
@@ -106,18 +105,13 @@ class Infer(BatchStage):
         self._report()
 
     def _capture(self) -> None:
-        """Capture the CUDA graphs of the tuned session.
-
-        Raises:
-            DeviceError: that failed, and the option asks for graphs.
-        """
-        failed = self._session.capture()
-        if failed is None:
-            return
-        if self.cuda_graph:
-            raise DeviceError(f"{self._card.file}: no CUDA graph can be captured ({failed}); remove cuda_graph: true")
-        self.context.counters.add(_NO_GRAPH)
-        logger.info(f"{self._card.file.name} runs without a CUDA graph: {failed}")
+        """Capture the CUDA graphs of the tuned session, on the thread that runs it."""
+        if (failed := self._session.capture()) is not None:
+            self.context.counters.add(_NO_GRAPH)
+            logger.warning(
+                f"{self._card.file.name} runs without CUDA graphs: none can be captured ({failed}); while one is "
+                "captured, no other library may use the GPU in this process"
+            )
 
     def changed(self) -> None:
         """Begin to embed new prompts; the network goes on with the old ones until they are ready."""
@@ -148,15 +142,13 @@ class Infer(BatchStage):
             self._begin()
 
     def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:
-        card, graph = self._card, self.cuda_graph
-        if graph is None and (quick or not self.context.runtime.cuda_graphs):
-            graph = False
+        card = self._card
         session = Session(
             card.file,
             self.context.device,
             providers=self.providers,
             threads=self.threads or self.context.threads,
-            cuda_graph=graph,
+            cuda_graph=self.cuda_graph,
             quick=quick,
             batch_sizes=self._sizes,
             size=card.input.size,

@@ -297,7 +297,7 @@ class Read(TrackCaches):
     batch: Annotated[Count, "maximum number of crops in one run of the network."] = 32
     providers: Providers = ()
     threads: Threads = None
-    cuda_graph: CudaGraph = None
+    cuda_graph: CudaGraph = False
     sure_tracks: SureTracks = field(default_factory=SureTracks, metadata={"wired": True})
 
     def __post_init__(self) -> None:

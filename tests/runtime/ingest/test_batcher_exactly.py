@@ -114,14 +114,27 @@ def test_the_room_of_a_source_grows_when_another_has_ended_once():
     assert batcher.waiting == 3
 
 
-@pytest.mark.parametrize(("size", "ahead", "expected"), [(4, 0, 4), (4, 2, 8), (5, 1, 5), (3, 1, 4)])
-def test_a_live_source_keeps_at_least_four_frames_and_loses_the_oldest(size, ahead, expected):
+@pytest.mark.parametrize(
+    ("size", "ahead", "pixels", "expected"),
+    [
+        (4, 0, (64, 48), 16),
+        (4, 2, (1920, 1080), 16),
+        (4, 2, (2560, 1440), 9),
+        (4, 2, (3840, 2160), 8),
+        (5, 1, (7680, 4320), 5),
+        (3, 1, (7680, 4320), 4),
+    ],
+)
+def test_a_live_source_keeps_four_frames_or_more_if_they_are_small_and_loses_the_oldest(size, ahead, pixels, expected):
     batcher = Batcher(size, LONG_S, np, ahead)
     (gate,) = begun(batcher, "gate")
-    for index in range(expected):
-        gate.put(live("gate", index, 0.0))
+    frames = [live("gate", index, 0.0) for index in range(expected + 1)]
+    for one in frames:
+        one.width, one.height = pixels
+    for one in frames[:-1]:
+        gate.put(one)
     assert (batcher.waiting, dict(gate.drops.values)) == (expected, {})
-    gate.put(live("gate", expected, 0.0))
+    gate.put(frames[-1])
     assert (batcher.waiting, dict(gate.drops.values)) == (expected, {QUEUE_FULL: 1})
     assert gate.waiting[0][1].index == 1
 

@@ -187,7 +187,7 @@ def test_detect_is_its_three_parts_with_their_options(card):
     }  # fmt: skip
     assert parts["preprocess"].options == {"model": card}
     assert parts["infer"].options == {
-        "model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": None, "prompts": None,
+        "model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": False, "prompts": None,
     }  # fmt: skip
     assert parts["postprocess"].options == {
         "model": card, "min_score": 0.5, "iou": None, "class_agnostic": False, "multi_label": False,
