@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import OutputError
@@ -90,7 +91,7 @@ class LineFile:
             OutputError: it cannot be written, or it exists and `if_exists` is `fail`.
         """
         if str(self.path) == "-":
-            self._out = sys.stdout.buffer
+            self._out = _standard_output()
         elif _is_device(self.path):
             self._out = self._open("wb")
         elif self._if_exists == "append":
@@ -148,7 +149,7 @@ class LineFile:
             self.flush(closing=True)
         finally:
             out, self._out = self._out, None
-            if out is not None and out is not sys.stdout.buffer:
+            if out is not None and str(self.path) != "-":
                 out.close()
         if self._whole is not None:
             if not self._started and self._if_exists is None and self.path.exists():
@@ -270,7 +271,7 @@ class LineFile:
             os.ftruncate(out.fileno(), self._size)
             return made
         self._broken, self._out = made, None
-        if out is sys.stdout.buffer:
+        if str(self.path) == "-":
             _forget_stdout()
         elif out is not None:
             out.close()
@@ -282,6 +283,29 @@ class LineFile:
 def _is_device(path: Path) -> bool:
     """Whether `path` exists and is neither a file nor a folder."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+class _TextOutput(io.RawIOBase):
+    """Standard output of a notebook, or one that a program has replaced, which takes text only."""
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write whole lines of UTF-8."""
+        sys.stdout.write(bytes(data).decode())
+        return len(data)
+
+    def flush(self) -> None:
+        """Show what was written."""
+        sys.stdout.flush()
+
+
+def _standard_output() -> BinaryIO:
+    """Standard output for bytes of UTF-8, in whole lines."""
+    found: BinaryIO | None = getattr(sys.stdout, "buffer", None)
+    return cast(BinaryIO, _TextOutput()) if found is None else found
 
 
 def _forget_stdout() -> None:

@@ -1,4 +1,6 @@
+import io
 import os
+import sys
 import time
 
 import pytest
@@ -35,6 +37,23 @@ def test_a_file_is_whole_at_close(tmp_path):
     out.close()
     assert path.read_bytes() == b"1\n2\n"
     assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("path", ["a.txt", "-"])
+def test_a_program_or_notebook_may_replace_standard_output(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", shown)
+    out = LineFile(path)
+    out.open()
+    for line in ("1\n", "é\n"):
+        out.write(line.encode())
+        out.flush()
+    out.close()
+    if path == "-":
+        assert (shown.getvalue(), names(tmp_path)) == ("1\né\n", [])
+    else:
+        assert (shown.getvalue(), (tmp_path / path).read_text()) == ("", "1\né\n")
 
 
 def test_a_camera_appends_and_is_readable_at_once(tmp_path):
