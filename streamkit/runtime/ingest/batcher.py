@@ -7,6 +7,7 @@ camera does not wait.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from typing import Any
@@ -24,9 +25,10 @@ _LEAST_SHARE = 0.1  # minimum share of the allowed latency for waiting here, how
 _UNDER_WAY = 1000  # batches in the graph whose time is measured
 _FIRST_BATCHES = 2
 _LIVE_QUEUE, _MOST_LIVE_QUEUE = 4, 16
-"""Frames of a live source that may wait, so that a stall of less than `max_latency` drops none: as many as have the
-pixels below, but not fewer or more than these."""
+"""Frames of a live source that may wait: 4, or up to 16 for a stall, so that it drops none. A pipeline that is always
+too slow would only delay its frames with the longer queue, so after a drop the queue is short for a while."""
 _LIVE_QUEUE_PIXELS = _MOST_LIVE_QUEUE * 1920 * 1080
+_SHORT_FOR_S = 10.0
 
 
 class Inlet:
@@ -39,9 +41,22 @@ class Inlet:
         taken: number of its frames that went into batches.
         live: whether its last frame had a due time.
         flushing: whether its frames leave in batches of one source that are not full.
+        full_s: monotonic time in seconds at which its queue last had no room for a live frame.
     """
 
-    __slots__ = ("_batcher", "drops", "ended", "events", "flushing", "live", "room", "source", "taken", "waiting")
+    __slots__ = (
+        "_batcher",
+        "drops",
+        "ended",
+        "events",
+        "flushing",
+        "full_s",
+        "live",
+        "room",
+        "source",
+        "taken",
+        "waiting",
+    )
 
     def __init__(self, batcher: Batcher, source: str, room: AwaitedCondition, drops: Counters) -> None:
         self._batcher, self.source, self.room, self.drops = batcher, source, room, drops
@@ -49,6 +64,7 @@ class Inlet:
         self.ended = self.live = self.flushing = False
         self.events: list[Event] = []
         self.taken = 0
+        self.full_s = -math.inf
 
     def put(self, frame: Frame) -> None:
         """Add a frame. If the queue is full, a frame without a due time waits; any other replaces the oldest.
@@ -65,7 +81,8 @@ class Inlet:
                 self.room.wait()
             if batcher._aborted or self.ended:
                 raise Aborted
-            while live and (n := len(waiting)) >= _LIVE_QUEUE and n >= max(batcher._share, _room(frame)):
+            while live and (n := len(waiting)) >= _LIVE_QUEUE and n >= max(batcher._share, self._room(frame)):
+                self.full_s = time.monotonic()
                 batcher._drop(self, QUEUE_FULL)
             waiting.append((time.monotonic(), frame))
             if len(waiting) == 1:
@@ -75,6 +92,12 @@ class Inlet:
                 batcher._queued == 1 or batcher._queued >= batcher._size or len(waiting) >= batcher._share
             ):
                 batcher._changed.notify_all()
+
+    def _room(self, frame: Frame) -> int:
+        """How many live frames of this size may wait, unless the source's fair share is larger."""
+        if time.monotonic() - self.full_s < _SHORT_FOR_S:
+            return _LIVE_QUEUE
+        return min(_MOST_LIVE_QUEUE, _LIVE_QUEUE_PIXELS // max(1, frame.width * frame.height))
 
     def flush(self) -> None:
         """Do not let queued and further frames wait for others of the source; it has few more."""
@@ -92,11 +115,6 @@ class Inlet:
                 batcher._share = batcher._fair_share()
                 batcher._ended.append(self)
                 batcher._wake_all()  # the share of the other sources may be larger now
-
-
-def _room(frame: Frame) -> int:
-    """How many frames of this size of a live source may wait, unless its fair share is larger."""
-    return min(_MOST_LIVE_QUEUE, _LIVE_QUEUE_PIXELS // max(1, frame.width * frame.height))
 
 
 class Batcher:

@@ -135,8 +135,28 @@ def test_a_live_source_keeps_four_frames_or_more_if_they_are_small_and_loses_the
         gate.put(one)
     assert (batcher.waiting, dict(gate.drops.values)) == (expected, {})
     gate.put(frames[-1])
-    assert (batcher.waiting, dict(gate.drops.values)) == (expected, {QUEUE_FULL: 1})
-    assert gate.waiting[0][1].index == 1
+    left = max(4, batcher._share)  # the queue is short after a drop
+    assert (batcher.waiting, dict(gate.drops.values)) == (left, {QUEUE_FULL: expected + 1 - left})
+    assert [one.index for _, one in gate.waiting] == list(range(expected + 1 - left, expected + 1))
+
+
+def test_the_queue_of_a_live_source_is_short_while_frames_are_dropped_and_long_again_afterwards(clock):
+    batcher = Batcher(4, LONG_S, np, 0)
+    (gate,) = begun(batcher, "gate")
+
+    def put(count):
+        for _ in range(count):
+            gate.put(live("gate", 0, 0.0))
+        return batcher.waiting, gate.drops[QUEUE_FULL]
+
+    assert put(16) == (16, 0)
+    assert put(1) == (4, 13)
+    clock.now_s += 9
+    assert put(1) == (4, 14)
+    clock.now_s += 9
+    assert put(1) == (4, 15)
+    clock.now_s += 10
+    assert put(12) == (16, 15)
 
 
 @pytest.mark.parametrize("how", ["abort", "end"])
