@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import OutputError
@@ -288,29 +288,32 @@ def _is_device(path: Path) -> bool:
 class _TextOutput(io.RawIOBase):
     """Standard output of a notebook, or one that a program has replaced, which takes text only."""
 
-    def writable(self) -> bool:
-        """Yes."""
-        return True
+    def __init__(self, text: TextIO) -> None:
+        self._text = text
 
     def write(self, data: Any) -> int:
         """Write whole lines of UTF-8."""
-        sys.stdout.write(bytes(data).decode())
+        self._text.write(bytes(data).decode())
         return len(data)
 
     def flush(self) -> None:
         """Show what was written."""
-        sys.stdout.flush()
+        self._text.flush()
 
 
 def _standard_output() -> BinaryIO:
     """Standard output for bytes of UTF-8, in whole lines."""
-    found: BinaryIO | None = getattr(sys.stdout, "buffer", None)
-    return cast(BinaryIO, _TextOutput()) if found is None else found
+    text: TextIO | None = sys.stdout
+    if text is None:
+        raise OutputError("there is no standard output; write to a file in place of -")
+    found: BinaryIO | None = getattr(text, "buffer", None)
+    return cast(BinaryIO, _TextOutput(text)) if found is None else found
 
 
 def _forget_stdout() -> None:
     """Discard what is still buffered for a reader that is gone; otherwise Python reports an error at exit."""
-    with contextlib.suppress(OSError, ValueError):  # standard output is not a real file: there is nothing to discard
+    # standard output is not a real file: there is nothing to discard
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.network_file import ModelInfo, short
+from streamkit.models.network_file import ModelInfo
 from streamkit.ops import traffic
-from streamkit.ops.cuda.driver import end_capture
 
 _DRAIN_EVERY = 1024  # runs
 
@@ -41,7 +40,6 @@ class IoBinding:
         graph = -1 if cuda_graph else None  # -1: neither capture nor replay, for shapes that were not warmed
         self.options, self._waiting = _run_options(graph), _run_options(graph, wait=True)
         self._runs, self._last_feeds = 0, dict[str, tuple[tuple[int, ...], Any]]()  # since a run waited
-        self._warmed = dict[tuple[tuple[int, ...], ...], dict[str, tuple[tuple[int, ...], Any]]]()
         self.graphs: dict[tuple[tuple[int, ...], ...], _Graph] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -57,32 +55,12 @@ class IoBinding:
         return graph.run(there) if graph else self._run(there)
 
     def warm(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run these shapes and wait; return the outputs."""
+        """Run these shapes, wait, and capture a graph of them if graphs are enabled; return the outputs."""
         outputs = self.run(feeds)
+        if self.cuda_graph and _shapes(feeds) not in self.graphs:
+            self.graphs[_shapes(feeds)] = _Graph(self, feeds, outputs, number=len(self.graphs) + 1)
         self.stream.synchronize()
-        self._warmed[_shapes(feeds)] = {name: (feed.shape, feed.dtype) for name, feed in feeds.items()}
         return outputs
-
-    def capture(self) -> str | None:
-        """Capture a graph of each set of shapes that was warmed; return why that failed, or None.
-
-        Call it on the thread that runs the session: ONNX Runtime keeps graphs per thread. After a failure, the session
-        runs without graphs.
-        """
-        import cupy
-
-        try:
-            for shapes, inputs in self._warmed.items():
-                feeds = {name: cupy.zeros(*like) for name, like in inputs.items()}
-                self.graphs[shapes] = _Graph(self, feeds, self._run(feeds), number=len(self.graphs) + 1)
-            self.stream.synchronize()
-        except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
-            self.graphs.clear()
-            end_capture(self.stream)
-            with contextlib.suppress(Exception):  # CUDA reports the error of a capture once more, to the next call
-                self._run(feeds)
-            return short(error)
-        return None
 
     def drain(self) -> None:
         """Wait for the stream, and make ONNX Runtime free its buffers for work in flight, by a run that waits."""

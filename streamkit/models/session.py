@@ -61,9 +61,9 @@ class Session:
             providers: names from `providers.PROVIDERS`, in order of preference; by default (`cuda`, `cpu`) for a GPU.
                 Each must load. Without `cpu` at the end, a network with a node that only the CPU can run is rejected.
             threads: CPU threads for one run.
-            cuda_graph: replay the CUDA graphs that `capture` captures (about a tenth faster for small networks). Inputs
-                and outputs are then copied through buffers at fixed addresses on the device. A network with a part
-                that only the CPU can run is rejected.
+            cuda_graph: replay a CUDA graph for each batch size that was warmed (about a tenth faster for small
+                networks). Inputs and outputs are then copied through buffers at fixed addresses on the device.
+                While `warm` captures them, other threads may use the GPU after `ops.cuda.driver.relax_capture` only.
             tf32: let the GPU round f32 products to 10 bits of mantissa: faster, but results differ from the CPU's.
             quick: on a GPU, warm in a tenth of the time but run slowly, to bridge the tuning of another session.
                 Batches run in steps of the smallest size, each waited for.
@@ -173,17 +173,6 @@ class Session:
                 except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
                     raise not_run(self.info.file, size, error) from None
         return {name: output.shape for name, output in outputs.items()}
-
-    def capture(self) -> str | None:
-        """Capture a CUDA graph of each size that was warmed; return why that failed, or None.
-
-        Call it on the thread that runs the session. Every other thread that uses the GPU must have called
-        `ops.cuda.driver.relax_capture`. After a failure, and without `cuda_graph`, runs need no graph.
-        """
-        for binding in dict.fromkeys([self._gpu, *self._by_batch.values()]) if self._gpu and self._cuda_graph else ():
-            if (failed := binding.capture()) is not None:
-                return failed
-        return None
 
     def _shared(self, file: Path, threads: int) -> Any:
         """Return the ONNX Runtime session shared by all users of this file on the CPU, so they share its weights."""

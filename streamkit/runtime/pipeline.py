@@ -20,6 +20,7 @@ from streamkit.core.logs import stage_log
 from streamkit.core.stage import Context, PacketBuffer, RuntimeContext, Source
 from streamkit.core.tasks import Future
 from streamkit.core.tracing import Spans
+from streamkit.media.surfaces import shared_pool
 from streamkit.ops.cuda.driver import relax_capture
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.execution.background import ThreadedBackground
@@ -29,7 +30,7 @@ from streamkit.runtime.execution.device import LaneDevice, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import configure_process, heap_trimmer
-from streamkit.runtime.execution.lane import Lane, LaneThread, connect, partition
+from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_groups, partition
 from streamkit.runtime.execution.late_results import has_late_results, wait_for_results
 from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
@@ -63,6 +64,7 @@ from streamkit.runtime.shutdown import wait
 logger = logging.getLogger(__name__)
 
 _MONITOR_S = 1.0
+_LIVE_PART = 16  # of the surfaces' memory, for frames of live sources that wait
 _LIVE_FPS = 30
 QUICK_SOURCES = 4
 """Up to this number of live sources start while networks are still being tuned, which slows the networks tenfold."""
@@ -136,6 +138,7 @@ class PipelineRun(Controls):
         self._batcher = Batcher(
             self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, per_source=per_source,
             first_size=self._sizes[0] if device.kind == "cuda" else None,
+            live_bytes=shared_pool(device).limit // _LIVE_PART,
         )  # fmt: skip
         self.sources = Sources(
             graph.sources, self._batcher, self._make, limit=limit,
@@ -269,21 +272,12 @@ class PipelineRun(Controls):
         heap_trimmer.trim_if_due(now_s)
 
     def _open_lanes(self) -> None:
-        """Open every stage before the first frame is decoded.
-
-        Lanes open one after the other, so that models load one at a time; but those of a GPU first and side by side:
-        tuning their networks takes seconds.
-        """
-        tunes = {id(lane): self.device.kind == "cuda" and lane.on_device for lane in self._lanes}
-        threads = [lane for lane in self._lanes for _ in range(lane.workers)]
-        side_by_side = [lane for lane in threads if tunes[id(lane)]]
-        for group in (side_by_side, *([lane] for lane in threads if not tunes[id(lane)])):
+        """Open every stage before the first frame is decoded."""
+        for group in opening_groups(self._lanes, self.device):
             for ready in [self._open_lane(lane) for lane in group]:
                 ready.wait()
             if self.fatal is not None:
-                break
-        order = {id_: number for number, id_ in enumerate(self.graph.nodes)}
-        self._runners[:] = sorted(self._runners, key=lambda one: order[one.node.id])
+                return
 
     def _open_lane(self, lane: Lane) -> threading.Event:
         """Start one more thread of a lane; return what is set once its stages are open, or have failed."""
@@ -414,10 +408,10 @@ class PipelineRun(Controls):
 
     def meters(self) -> dict[str, dict[str, Any]]:
         """Metrics of each stage, by id."""
-        found: dict[str, list[StageMeter]] = {}
+        found: dict[str, list[StageMeter]] = {id_: [] for id_ in self.graph.nodes}
         for one in self._runners:
-            found.setdefault(one.node.id, []).append(one.meter)
-        return {name: StageMeter.total(meters) for name, meters in found.items()}
+            found[one.node.id].append(one.meter)
+        return {name: StageMeter.total(meters) for name, meters in found.items() if meters}
 
     def queues(self) -> dict[str, int]:
         """Frames queued in the batcher, under `batcher`, and batches queued for each lane, by its first stage."""

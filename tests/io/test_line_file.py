@@ -56,6 +56,12 @@ def test_a_program_or_notebook_may_replace_standard_output(path, tmp_path, monke
         assert (shown.getvalue(), (tmp_path / path).read_text()) == ("", "1\né\n")
 
 
+def test_a_process_without_standard_output_cannot_write_to_it(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(OutputError, match="there is no standard output; write to a file in place of -"):
+        LineFile("-").open()
+
+
 def test_a_camera_appends_and_is_readable_at_once(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"n\nold\n")

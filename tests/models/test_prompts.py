@@ -190,7 +190,6 @@ def _compare_with_gpu(cupy, cuda_graph, expected):
     prompts = prepare(card, TEXTS, device)
     session = Session(card.file, device, cuda_graph=cuda_graph, shared=prompts.shared)
     session.warm((2,), card.input.size)
-    assert session.capture() is None
     images = cupy.asarray(IMAGES)
     found = session.run({"images": images}, prompts.shared)["output0"]
     fewer = session.run({"images": images}, prepare(card, TEXTS[1:], device).shared)["output0"]

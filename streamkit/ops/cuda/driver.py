@@ -122,23 +122,15 @@ def wait_for(stream: Any, surfaces: Iterable[Surface]) -> None:
 
 
 def relax_capture() -> None:
-    """Let the calling thread use the GPU freely while another thread captures a CUDA graph. Without CuPy, do nothing.
+    """Let the calling thread allocate, free and query events while another thread captures a CUDA graph.
 
-    ONNX Runtime captures in CUDA's global mode: allocating, freeing or asking for an event then fails on any thread
-    that has not called this, and the capture fails with it. See cuThreadExchangeStreamCaptureMode in
+    ONNX Runtime captures in CUDA's global mode: such calls then fail on any thread that has not called this, and the
+    capture fails with them. Waiting for the whole device fails in any case. Call it after CUDA is initialized; without
+    CuPy it does nothing. See cuThreadExchangeStreamCaptureMode in
     https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html.
     """
     if "cupy" in sys.modules and (calls := _calls()) is not None:
-        calls.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))  # an error: CUDA is not used yet
-
-
-def end_capture(stream: Any) -> None:
-    """End a capture that has failed on `stream`, if there is one, so that the stream can be used again."""
-    if (calls := _calls()) is not None:
-        graph = ctypes.c_void_p()
-        calls.cuStreamEndCapture(stream.ptr, ctypes.byref(graph))
-        if graph.value:
-            calls.cuGraphDestroy(graph)
+        calls.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))
 
 
 @lru_cache(maxsize=1)
@@ -154,8 +146,6 @@ def _calls() -> Any:
         library.cuEventRecord.argtypes = ctypes.c_void_p, ctypes.c_void_p
         library.cuStreamWaitEvent.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint
         library.cuThreadExchangeStreamCaptureMode.argtypes = (ctypes.c_void_p,)
-        library.cuStreamEndCapture.argtypes = ctypes.c_void_p, ctypes.c_void_p
-        library.cuGraphDestroy.argtypes = (ctypes.c_void_p,)
     except (OSError, AttributeError):
         return None
     return library

@@ -117,7 +117,7 @@ class PeriodicTimer:
 
 
 class WorkThread(threading.Thread):
-    """A thread of a run, which ends with Python. It may use the GPU while another one captures a CUDA graph."""
+    """A thread of a run, which ends with Python. Its use of the GPU does not break another thread's CUDA graph."""
 
     def run(self) -> None:
         """Run the target."""

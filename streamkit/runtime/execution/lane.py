@@ -74,6 +74,23 @@ def partition(graph: Graph) -> list[Lane]:
     return list({id(lane): lane for lane in lanes.values()}.values())
 
 
+def opening_groups(lanes: Sequence[Lane], device: Device) -> list[list[Lane]]:
+    """The lanes in the order in which they open, each as often as it has workers; those of a group open side by side.
+
+    Models are loaded one after the other, but on a GPU at the same time: their networks are tuned for seconds, mostly
+    on one core each. TensorRT's engines are built one after the other, as a second one of the same network is then
+    loaded from the first one's file.
+    """
+    every = [lane for lane in lanes for _ in range(lane.workers)]
+    side_by_side = [lane for lane in every if device.kind == "cuda" and lane.on_device and not _builds_engines(lane)]
+    known = set(map(id, side_by_side))
+    return [group for group in (side_by_side, *([lane] for lane in every if id(lane) not in known)) if group]
+
+
+def _builds_engines(lane: Lane) -> bool:
+    return any("tensorrt" in (node.options.get("providers") or ()) for node in lane.nodes)
+
+
 def _joins(above: Node, node: Node) -> bool:
     sinks = issubclass(above.type, Sink) or issubclass(node.type, Sink)
     same_side = above.on_device == node.on_device

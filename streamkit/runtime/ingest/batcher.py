@@ -27,8 +27,9 @@ _FIRST_BATCHES = 2
 _LIVE_QUEUE, _MOST_LIVE_QUEUE = 4, 16
 """Frames of a live source that may wait: 4, or up to 16 for a stall, so that it drops none. A pipeline that is always
 too slow would only delay its frames with the longer queue, so after a drop the queue is short for a while."""
-_LIVE_QUEUE_PIXELS = _MOST_LIVE_QUEUE * 1920 * 1080
 _SHORT_FOR_S = 10.0
+_DROPS_AT_ONCE = 2  # a long queue becomes short by one frame with each new one
+_LIVE_BYTES = 1 << 30
 
 
 class Inlet:
@@ -41,22 +42,12 @@ class Inlet:
         taken: number of its frames that went into batches.
         live: whether its last frame had a due time.
         flushing: whether its frames leave in batches of one source that are not full.
-        full_s: monotonic time in seconds at which its queue last had no room for a live frame.
+        dropped_s: monotonic time in seconds of its last dropped frame.
     """
 
     __slots__ = (
-        "_batcher",
-        "drops",
-        "ended",
-        "events",
-        "flushing",
-        "full_s",
-        "live",
-        "room",
-        "source",
-        "taken",
-        "waiting",
-    )
+        "_batcher", "dropped_s", "drops", "ended", "events", "flushing", "live", "room", "source", "taken", "waiting",
+    )  # fmt: skip
 
     def __init__(self, batcher: Batcher, source: str, room: AwaitedCondition, drops: Counters) -> None:
         self._batcher, self.source, self.room, self.drops = batcher, source, room, drops
@@ -64,10 +55,10 @@ class Inlet:
         self.ended = self.live = self.flushing = False
         self.events: list[Event] = []
         self.taken = 0
-        self.full_s = -math.inf
+        self.dropped_s = -math.inf
 
     def put(self, frame: Frame) -> None:
-        """Add a frame. If the queue is full, a frame without a due time waits; any other replaces the oldest.
+        """Add a frame. If the queue is full, a frame without a due time waits; any other replaces the oldest, or two.
 
         Raises:
             Aborted: the run was aborted, or the source was ended by another thread.
@@ -81,9 +72,10 @@ class Inlet:
                 self.room.wait()
             if batcher._aborted or self.ended:
                 raise Aborted
-            while live and (n := len(waiting)) >= _LIVE_QUEUE and n >= max(batcher._share, self._room(frame)):
-                self.full_s = time.monotonic()
-                batcher._drop(self, QUEUE_FULL)
+            if live and len(waiting) >= _LIVE_QUEUE:
+                surplus = len(waiting) + 1 - max(batcher._share, self._most_waiting(frame))
+                for _ in range(min(surplus, _DROPS_AT_ONCE)):
+                    batcher._drop(self, QUEUE_FULL)
             waiting.append((time.monotonic(), frame))
             if len(waiting) == 1:
                 batcher._enqueue(self)
@@ -93,11 +85,12 @@ class Inlet:
             ):
                 batcher._changed.notify_all()
 
-    def _room(self, frame: Frame) -> int:
+    def _most_waiting(self, frame: Frame) -> int:
         """How many live frames of this size may wait, unless the source's fair share is larger."""
-        if time.monotonic() - self.full_s < _SHORT_FOR_S:
+        if time.monotonic() - self.dropped_s < _SHORT_FOR_S:
             return _LIVE_QUEUE
-        return min(_MOST_LIVE_QUEUE, _LIVE_QUEUE_PIXELS // max(1, frame.width * frame.height))
+        each = self._batcher._live_bytes // max(1, self._batcher._live_inlets)
+        return max(_LIVE_QUEUE, min(_MOST_LIVE_QUEUE, each * 2 // max(1, frame.width * frame.height * 3)))
 
     def flush(self) -> None:
         """Do not let queued and further frames wait for others of the source; it has few more."""
@@ -135,6 +128,7 @@ class Batcher:
         max_latency_s: maximum age in seconds of a frame with a due time at the end of the graph.
         per_source: make batches of one source each, all full but the last of a source, however long that takes; batches
             then do not depend on the clock. Only for sources that end.
+        live_bytes: how much memory the waiting frames of all live sources may take, beyond 4 frames each.
         first_size: the same as `size` for the first two batches, whose records would otherwise wait for two full
             batches of a network that is still being tuned; by default, `size`.
 
@@ -144,11 +138,11 @@ class Batcher:
 
     def __init__(
         self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S,
-        per_source: bool = False, first_size: int | None = None,
+        per_source: bool = False, first_size: int | None = None, live_bytes: int = _LIVE_BYTES,
     ) -> None:  # fmt: skip
         self._size, self._max_wait_s, self._xp, self._ahead = size, max_wait_s, xp, ahead
         self._wanted = size if first_size is None else first_size
-        self._max_latency_s, self._per_source = max_latency_s, per_source
+        self._max_latency_s, self._per_source, self._live_bytes = max_latency_s, per_source, live_bytes
         self.inlets: dict[str, Inlet] = {}
         self._live: deque[Inlet] = deque()  # live sources with frames that wait, in turn
         self._files: deque[Inlet] = deque()  # likewise sources without due times
@@ -310,6 +304,7 @@ class Batcher:
     def _drop(self, inlet: Inlet, cause: str) -> None:
         """Drop the oldest frame; its events move to the next one."""
         inlet.events += inlet.waiting.popleft()[1].events
+        inlet.dropped_s = time.monotonic()
         self._queued -= 1
         inlet.drops.add(cause)
 

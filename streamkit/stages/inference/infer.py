@@ -31,7 +31,6 @@ from streamkit.stages.inference.preprocess import FewRows, Preprocess, run_sizes
 logger = logging.getLogger(__name__)
 
 UNTUNED = "batches before tuning"
-_NO_GRAPH = "networks without cuda graphs"
 
 Providers = Annotated[
     tuple[Literal["tensorrt", "cuda", "cpu"], ...],
@@ -41,7 +40,7 @@ Threads = Annotated[Count | None, "CPU threads of one run; by default the machin
 CudaGraph = Annotated[
     bool,
     "replay a CUDA graph for each batch size: up to a tenth faster for a small network alone, slower where several "
-    "processes share a GPU. Not possible for networks of which the CPU runs a part.",
+    "processes share a GPU, not possible for all networks. The first frame waits until the network is fully tuned.",
 ]
 
 
@@ -94,24 +93,13 @@ class Infer(BatchStage):
         self._next: Future[Prompts] | None = None
         if "tensorrt" in self.providers:
             logger.warning(EXPERIMENTAL)
-        soon = device.kind == "cuda" and not at_once
+        soon = device.kind == "cuda" and not self.cuda_graph and not at_once
         soon = soon and "tensorrt" not in self.providers  # a quick session would build an engine of its own
         self._session = self._load(quick=soon)
         if soon:
             tune = on_this_stream(self._load, device)
             self._tuned = self.context.runtime.future(lambda dropped: tune(dropped=dropped))
-        else:
-            self._capture()
         self._report()
-
-    def _capture(self) -> None:
-        """Capture the CUDA graphs of the tuned session, on the thread that runs it."""
-        if (failed := self._session.capture()) is not None:
-            self.context.counters.add(_NO_GRAPH)
-            logger.warning(
-                f"{self._card.file.name} runs without CUDA graphs: none can be captured ({failed}); while one is "
-                "captured, no other library may use the GPU in this process"
-            )
 
     def changed(self) -> None:
         """Begin to embed new prompts; the network goes on with the old ones until they are ready."""
@@ -142,6 +130,7 @@ class Infer(BatchStage):
             self._begin()
 
     def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:
+
         card = self._card
         session = Session(
             card.file,
@@ -191,7 +180,6 @@ class Infer(BatchStage):
         if self._tuned is not None:
             if self._tuned.ready:
                 self._session, self._tuned = self._tuned.result(), None
-                self._capture()
             else:
                 self.context.counters.add(UNTUNED)
         self._switch()

@@ -11,7 +11,7 @@ from streamkit.config.plan import DECODE
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Sink, StreamStage, default_registry, stage
 from streamkit.runtime.execution.channel import Channel, Outlet
-from streamkit.runtime.execution.lane import Lane, LaneThread, connect, partition
+from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_groups, partition
 from streamkit.runtime.execution.stage_runner import Runner
 
 REGISTRY = default_registry()
@@ -86,6 +86,22 @@ def cut(*lines) -> list[list[str]]:
 )
 def test_the_cut(lines, lanes):
     assert cut(*lines) == lanes
+
+
+@pytest.mark.parametrize(
+    ("device", "engines", "groups"),
+    [
+        ("cpu", (), [["find"], ["each"], ["each"], ["device_a"], ["out"]]),
+        ("cuda", (), [["find", "device_a"], ["each"], ["each"], ["out"]]),
+        ("cuda", ("tensorrt", "cuda"), [["device_a"], ["find"], ["each"], ["each"], ["out"]]),
+    ],
+)
+def test_stages_on_a_gpu_open_first_and_side_by_side_unless_they_build_engines(device, engines, groups):
+    lanes = partition(graph("find:", "each:", "device_a:", "out:"))
+    lanes[0].nodes[0].options["providers"] = engines
+    lanes[1].workers = 2
+    found = opening_groups(lanes, Device(device))
+    assert [[lane.nodes[0].id for lane in group] for group in found] == groups
 
 
 def test_a_lane_is_of_the_device_or_of_the_host():

@@ -68,7 +68,7 @@ def test_a_live_source_never_waits_and_loses_its_oldest():
     assert (inlet.drops[QUEUE_FULL], other.drops[QUEUE_FULL]) == (96, 0)
 
 
-@pytest.mark.parametrize(("age_s", "count", "cause", "dropped"), [(5.0, 4, TOO_OLD, 2), (0.0, 17, QUEUE_FULL, 13)])
+@pytest.mark.parametrize(("age_s", "count", "cause", "dropped"), [(5.0, 4, TOO_OLD, 2), (0.0, 18, QUEUE_FULL, 3)])
 def test_what_a_source_has_told_with_a_frame_outlives_it(age_s, count, cause, dropped):
     batcher = Batcher(4, LONG_S, np, 1, 1.0)
     batcher.expect(1)

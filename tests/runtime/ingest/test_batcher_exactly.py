@@ -114,19 +114,25 @@ def test_the_room_of_a_source_grows_when_another_has_ended_once():
     assert batcher.waiting == 3
 
 
+FHD, UHD = (1920, 1080), (3840, 2160)
+
+
 @pytest.mark.parametrize(
-    ("size", "ahead", "pixels", "expected"),
+    ("size", "ahead", "pixels", "live_bytes", "expected"),
     [
-        (4, 0, (64, 48), 16),
-        (4, 2, (1920, 1080), 16),
-        (4, 2, (2560, 1440), 9),
-        (4, 2, (3840, 2160), 8),
-        (5, 1, (7680, 4320), 5),
-        (3, 1, (7680, 4320), 4),
+        (4, 0, (64, 48), 10**9, 16),
+        (4, 2, FHD, 16 * 3110400, 16),
+        (4, 2, FHD, 9 * 3110400, 9),
+        (4, 2, FHD, 9 * 3110400 - 1, 8),
+        (4, 2, UHD, 0, 8),
+        (5, 1, FHD, 4 * 3110400, 5),
+        (3, 1, UHD, 4 * 3110400, 4),
     ],
 )
-def test_a_live_source_keeps_four_frames_or_more_if_they_are_small_and_loses_the_oldest(size, ahead, pixels, expected):
-    batcher = Batcher(size, LONG_S, np, ahead)
+def test_a_live_source_keeps_four_frames_or_more_if_there_is_memory_and_loses_the_oldest(
+    size, ahead, pixels, live_bytes, expected
+):
+    batcher = Batcher(size, LONG_S, np, ahead, live_bytes=live_bytes)
     (gate,) = begun(batcher, "gate")
     frames = [live("gate", index, 0.0) for index in range(expected + 1)]
     for one in frames:
@@ -135,12 +141,22 @@ def test_a_live_source_keeps_four_frames_or_more_if_they_are_small_and_loses_the
         gate.put(one)
     assert (batcher.waiting, dict(gate.drops.values)) == (expected, {})
     gate.put(frames[-1])
-    left = max(4, batcher._share)  # the queue is short after a drop
-    assert (batcher.waiting, dict(gate.drops.values)) == (left, {QUEUE_FULL: expected + 1 - left})
-    assert [one.index for _, one in gate.waiting] == list(range(expected + 1 - left, expected + 1))
+    assert (batcher.waiting, dict(gate.drops.values)) == (expected, {QUEUE_FULL: 1})
+    assert gate.waiting[0][1].index == 1
 
 
-def test_the_queue_of_a_live_source_is_short_while_frames_are_dropped_and_long_again_afterwards(clock):
+def test_live_sources_share_the_memory_of_frames_that_wait():
+    batcher = Batcher(2, LONG_S, np, 0, live_bytes=24 * 3110400)
+    sources = begun(batcher, "a", "b", "c")
+    for index in range(9):
+        for source in sources:
+            one = live(source.source, index, 0.0)
+            one.width, one.height = FHD
+            source.put(one)
+    assert [(len(source.waiting), source.drops[QUEUE_FULL]) for source in sources] == [(8, 1)] * 3
+
+
+def test_the_queue_of_a_live_source_becomes_short_while_frames_are_dropped_and_long_again_afterwards(clock):
     batcher = Batcher(4, LONG_S, np, 0)
     (gate,) = begun(batcher, "gate")
 
@@ -150,13 +166,29 @@ def test_the_queue_of_a_live_source_is_short_while_frames_are_dropped_and_long_a
         return batcher.waiting, gate.drops[QUEUE_FULL]
 
     assert put(16) == (16, 0)
-    assert put(1) == (4, 13)
+    assert put(1) == (16, 1)
+    assert put(1) == (15, 3)
+    assert put(11) == (4, 25)
+    assert put(1) == (4, 26)
     clock.now_s += 9
-    assert put(1) == (4, 14)
-    clock.now_s += 9
-    assert put(1) == (4, 15)
+    assert put(1) == (4, 27)
     clock.now_s += 10
-    assert put(12) == (16, 15)
+    assert put(12) == (16, 27)
+
+
+@pytest.mark.parametrize(("fps", "max_latency_s"), [(30, 1.0), (30, 0.4), (10, 1.0)])
+def test_a_pipeline_that_is_always_too_slow_does_not_delay_its_frames_more(fps, max_latency_s, clock):
+    batcher = Batcher(1, LONG_S, np, 0, max_latency_s)
+    (gate,) = begun(batcher, "gate")
+    ages, taken_s = [], clock.now_s
+    for index in range(fps * 60):
+        clock.now_s += 1 / fps
+        gate.put(live("gate", index, clock.now_s))
+        if clock.now_s >= taken_s + 1.25 / fps:  # it manages four of five frames
+            taken_s = clock.now_s
+            ages += [clock.now_s - one.due_s for one in batcher.next().frames]
+    ages = sorted(ages[len(ages) // 2 :])
+    assert ages[len(ages) // 2] <= 4 / fps
 
 
 @pytest.mark.parametrize("how", ["abort", "end"])
