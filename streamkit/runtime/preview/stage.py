@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,10 +20,11 @@ from streamkit.config.checks.hiding import frame_ancestors, hiding
 from streamkit.config.graph import build
 from streamkit.config.plan import DECODE, Config, Graph, Node, RunOptions, StageConfig, stages_above
 from streamkit.core.counters import Counters
-from streamkit.core.data import Batch, Event, Frame, array_module
+from streamkit.core.data import Batch, Detections, Event, Frame, array_module
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
 from streamkit.core.stage import BatchStage, Sink
+from streamkit.core.tasks import Background
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.io.still_images import jpeg
 from streamkit.runtime.execution.graph_outputs import FrameListener
@@ -38,6 +39,9 @@ WIDTH, HEIGHT = 640, 480
 
 _QUALITY = 75
 _MAX_BYTES = 200_000
+_MOST_WAITING = 8  # batches whose images are to be drawn
+_CLOSE_S, _POLL_S = 2.0, 0.005
+_FAILED, _LEFT_OUT = "previews failed", "event images left out"
 
 
 class Listenable(Protocol):
@@ -55,6 +59,38 @@ class ListenableRun(Listenable, Protocol):
     """
 
     graph: Graph
+
+
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """Small images that are being copied to the host.
+
+    Attributes:
+        rows: the frame of each.
+        read: waits for the copies and returns them, (1, h, w, 3) uint8 RGB each.
+        tables: the objects to draw on each.
+        sizes: width and height of each frame.
+    """
+
+    rows: list[int]
+    read: Callable[[], list[np.ndarray]]
+    tables: list[list[Detections]]
+    sizes: list[tuple[int, int]]
+
+
+@dataclass(slots=True, eq=False)
+class _Shown:
+    """What viewers see of one batch.
+
+    Attributes:
+        watched: row, source, index and PTS in seconds of each watched frame.
+        events: row, time in seconds since 1970 and events of each frame with events; the row of a failed one is None.
+        images: the images of some of the rows.
+    """
+
+    watched: list[tuple[int, str, int, float]] = field(default_factory=list)
+    events: list[tuple[int | None, float, list[Event]]] = field(default_factory=list)
+    images: _Images | None = None
 
 
 class Preview(BatchStage, name="preview"):
@@ -78,6 +114,9 @@ class Preview(BatchStage, name="preview"):
         self._atlas = Atlas()
         self._records = RecordQueue(self.gallery.live)
         self._warm_up()
+        background = self.context.runtime.background
+        self._background: Background[_Shown, int] = background(self._show, 1, _MOST_WAITING, self.context.id)
+        self._under_way: set[str] = set()  # sources whose next image is being made
 
     def _warm_up(self) -> None:
         """Make an image for no viewer, or the first viewer's image loads kernels and letters while cameras run.
@@ -90,39 +129,52 @@ class Preview(BatchStage, name="preview"):
         counters, self.context.counters = self.context.counters, Counters()
         try:
             with suppress(Exception):
-                self._images(batch, [0])
+                self._encoded(self._images(batch, [0]))
         finally:
             self.context.counters = counters
 
     def process(self, batch: Batch) -> Batch:
-        """Pass the batch on unchanged; an error while making an image never affects a frame."""
+        """Pass the batch on unchanged. Images are drawn and encoded in the background: no frame waits for them."""
+        self._count_failed()
         now_s = time.monotonic()
         gallery = self.gallery
         # the newest frame of each watched source
         newest = {}
         if requested := gallery.requested:
             newest = {frame.source: row for row, frame in enumerate(batch.frames) if frame.source in requested}
-        watched = {source: row for source, row in newest.items() if gallery.wants(source, now_s)}
-        with_events = [row for row, frame in enumerate(batch.frames) if frame.events and self._stage_events(frame)]
-        wanted = {*watched.values(), *(row for row in with_events if self._event_wanted(batch.frames[row], now_s))}
-        made: dict[int, bytes] = {}
-        if wanted:
-            try:
-                made = self._images(batch, sorted(wanted))
-            except Exception as error:
-                self.context.counters.add("previews failed")
-                self._warn(f"preview: an image for the web page cannot be made: {describe(error)}")
-        for row in watched.values():
-            if row in made:
+        shown = _Shown()
+        for source, row in newest.items():
+            if source not in self._under_way and gallery.wants(source, now_s):
                 frame = batch.frames[row]
-                gallery.put(frame.source, made[row], frame.index, frame.pts_s)
-        for row in with_events:
-            frame = batch.frames[row]
-            gallery.add_events(frame.time_s or time.time(), self._stage_events(frame), made.get(row))
+                shown.watched.append((row, frame.source, frame.index, frame.pts_s))
+        rows = {row for row, *_ in shown.watched}
+        for row, frame in enumerate(batch.frames):
+            if frame.events and (events := self._stage_events(frame)):
+                shown.events.append((row, frame.time_s or time.time(), events))
+                if self._event_wanted(frame, now_s):
+                    rows.add(row)
         for frame in batch.failed:
-            gallery.add_events(frame.time_s or time.time(), self._stage_events(frame), None)
+            if events := self._stage_events(frame):
+                shown.events.append((None, frame.time_s or time.time(), events))
+        if rows:
+            try:
+                shown.images = self._images(batch, sorted(rows))
+            except Exception as error:
+                self._failed(error)
+                self.context.counters.add(_FAILED)
+        self._offer(shown)
         self._records.put(batch)
         return batch
+
+    def close(self) -> None:
+        """Pass on the events that still wait, with their images if these are made in time."""
+        until_s = time.monotonic() + _CLOSE_S
+        while self._background.unfinished() and time.monotonic() < until_s:
+            time.sleep(_POLL_S)
+        self._background.close(_CLOSE_S)
+        for shown in self._background.unfinished():
+            self._pass_on(shown, {})
+        self._count_failed()
 
     def _stage_events(self, frame: Frame) -> list[Event]:
         return [event for event in frame.events if event.stage not in self.sinks]
@@ -130,13 +182,13 @@ class Preview(BatchStage, name="preview"):
     def _event_wanted(self, frame: Frame, now_s: float) -> bool:
         wanted = self.gallery.wants_event(frame.source, now_s)
         if not wanted:
-            self.context.counters.add("event images left out")
+            self.context.counters.add(_LEFT_OUT)
         return wanted
 
-    def _images(self, batch: Batch, rows: list[int]) -> dict[int, bytes]:
-        """JPEG files by row; frames without pixels are skipped."""
+    def _images(self, batch: Batch, rows: list[int]) -> _Images | None:
+        """Begin to scale these frames and to copy them to the host; those without pixels are skipped."""
         from streamkit.ops import preprocess
-        from streamkit.ops.thumbnail import draw_small, small_spec
+        from streamkit.ops.thumbnail import small_spec
         from streamkit.ops.transfer import fetch
 
         rows = [row for row in rows if batch.frames[row].surface is not None]
@@ -147,16 +199,65 @@ class Preview(BatchStage, name="preview"):
             assert frame.surface is not None
             small.append(preprocess.preprocess([frame.surface], [(frame.width, frame.height)], spec)[0])
         if not small:
-            return {}
+            return None
         if array_module(small[0]) is not np:
             self.context.counters.add("previews to host", len(small))
         tables = [table for name in self.draw if name in batch.tables and len(table := batch.table(name))]
-        made = {}
-        for row, image in zip(rows, fetch(small)(), strict=True):
-            frame = batch.frames[row]
-            own = [table[table.batch_row == row] for table in tables]
-            made[row] = jpeg(draw_small(image[0], own, (frame.width, frame.height), self._atlas), _QUALITY)
-        return made
+        own = [[table[table.batch_row == row] for table in tables] for row in rows]
+        sizes = [(batch.frames[row].width, batch.frames[row].height) for row in rows]
+        return _Images(rows, fetch(small), own, sizes)
+
+    def _offer(self, shown: _Shown) -> None:
+        """Pass on what is shown: in the background if there are images, or others are still to come."""
+        if not (shown.watched or shown.events):
+            return
+        if shown.images is None and not self._background.unfinished():
+            self._pass_on(shown, {})
+            return
+        self._under_way.update(source for _, source, *_ in shown.watched)
+        if not self._background.offer(shown):
+            with_image = set() if shown.images is None else set(shown.images.rows)
+            self.context.counters.add(_LEFT_OUT, sum(row in with_image for row, *_ in shown.events))
+            self._pass_on(shown, {})
+
+    def _show(self, shown: _Shown, stopped: Callable[[], bool]) -> int:
+        """Finish the images and pass them on; return 1 if that failed. This is the background's work."""
+        made: dict[int, bytes] = {}
+        try:
+            made = self._encoded(shown.images)
+        except Exception as error:
+            self._failed(error)
+            return 1
+        finally:
+            self._pass_on(shown, made)
+        return 0
+
+    def _encoded(self, images: _Images | None) -> dict[int, bytes]:
+        """JPEG files by row."""
+        from streamkit.ops.thumbnail import draw_small
+
+        if images is None:
+            return {}
+        each = zip(images.rows, images.read(), images.tables, images.sizes, strict=True)
+        return {
+            row: jpeg(draw_small(image[0], own, size, self._atlas), _QUALITY) for row, image, own, size in each
+        }  # fmt: skip
+
+    def _pass_on(self, shown: _Shown, made: dict[int, bytes]) -> None:
+        for row, source, index, pts_s in shown.watched:
+            if row in made:
+                self.gallery.put(source, made[row], index, pts_s)
+            self._under_way.discard(source)
+        told, shown.events = shown.events, []  # an image that was not made in time may still come
+        for event_row, time_s, events in told:
+            self.gallery.add_events(time_s, events, None if event_row is None else made.get(event_row))
+
+    def _failed(self, error: Exception) -> None:
+        self._warn(f"preview: an image for the web page cannot be made: {describe(error)}")
+
+    def _count_failed(self) -> None:
+        if failed := sum(self._background.results()):
+            self.context.counters.add(_FAILED, failed)
 
 
 def preview_graph(

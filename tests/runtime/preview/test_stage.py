@@ -11,9 +11,10 @@ from support.messages import collect
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Batch, Event
-from streamkit.core.stage import Collecting, Context, Sink, default_registry, stage
+from streamkit.core.stage import Collecting, Context, RuntimeContext, Sink, default_registry, stage
 from streamkit.ops import thumbnail
 from streamkit.ops.thumbnail import small_spec
+from streamkit.runtime.execution.background import ThreadedBackground
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview import stage as module
@@ -271,6 +272,80 @@ def test_a_picture_that_a_sink_has_saved_is_kept_where_it_is_small(tmp_path):
     assert saved("a.jpg", kind="crossed") is None
     assert saved("a.jpg", path=3) is None
     assert saved("a.jpg", path=str(tmp_path / "gone.jpg")) is None
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A preview with a thread for its images, which waits until `go` is set."""
+    go, draw_small = threading.Event(), thumbnail.draw_small
+    gallery = Gallery()
+    gallery.request("cam")
+    made = Preview(gallery)
+    made.context = Context("preview", runtime=RuntimeContext(background=ThreadedBackground))
+    made.open()
+    monkeypatch.setattr(thumbnail, "draw_small", lambda *given: go.wait(20) and draw_small(*given))
+    yield made, gallery, go
+    go.set()
+    made.close()
+
+
+def with_event(index):
+    frame = frames(1, source=f"s{index}", pixels=True)[0]
+    frame.emit(f"event {index}")
+    return Batch([frame, *frames(1, source="cam", pixels=True)])
+
+
+def test_no_frame_waits_for_a_slow_image_and_no_event_is_lost(slow):
+    made, gallery, go = slow
+    begun = time.monotonic()
+    for index in range(20):
+        made.process(with_event(index))
+    assert time.monotonic() - begun < 5
+    left_out = made.context.counters["event images left out"]
+    assert 20 - 10 <= left_out <= 20 - 8  # 8 wait, and up to two are with the thread
+    go.set()
+    made.close()
+    found = gallery.events(50)
+    assert sorted(one.event.kind for one in found) == sorted(f"event {index}" for index in range(20))
+    assert sum(one.jpeg is None for one in found) == left_out
+    assert gallery.newest("cam") is not None
+
+
+def test_events_keep_their_order_behind_an_image(slow):
+    made, gallery, go = slow
+    for index in range(3):
+        made.process(with_event(index))
+    frame = frames(1, source="s2", pixels=True)[0]
+    frame.emit("without an image")  # one was made of this source just now
+    made.process(Batch([frame]))
+    assert not gallery.events(5)
+    go.set()
+    made.close()
+    assert [one.event.kind for one in gallery.events(5)][::-1] == ["event 0", "event 1", "event 2", "without an image"]
+
+
+def test_events_whose_image_is_not_made_in_time_are_told_without_it(slow, monkeypatch):
+    made, gallery, _ = slow
+    monkeypatch.setattr(module, "_CLOSE_S", 0.1)
+    for index in range(3):
+        made.process(with_event(index))
+    made.close()
+    assert [(one.event.kind, one.jpeg) for one in gallery.events(5)][::-1] == [(f"event {n}", None) for n in range(3)]
+
+
+def test_a_watched_source_has_one_image_under_way(slow, monkeypatch):
+    made, _, go = slow
+    begun, images = [], Preview._images
+    monkeypatch.setattr(Preview, "_images", lambda self, *given: begun.append(1) or images(self, *given))
+    for _ in range(5):
+        made.process(Batch(frames(1, source="cam", pixels=True)))
+    assert len(begun) == 1
+    go.set()
+    until = time.monotonic() + 10
+    while len(begun) < 2 and time.monotonic() < until:
+        made.process(Batch(frames(1, source="cam", pixels=True)))
+        time.sleep(0.01)
+    assert len(begun) == 2
 
 
 def test_a_failed_frame_tells_its_events_without_a_picture():
