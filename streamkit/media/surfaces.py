@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -49,7 +49,7 @@ class SurfacePool:
         self._events: dict[int, Any] = {}  # on a device, each buffer's event after its last write, by address
         self._pending: dict[int, Any] = {}  # events of free buffers that are still pending
         self._turns = itertools.count()
-        self._made: deque[tuple[int, int]] = deque()  # the shape of every buffer alive, held or free
+        self._made: dict[tuple[int, int], deque[None]] = {}  # by shape, an item for each buffer alive, held or free
 
     def surface(self, width: int, height: int, color: Color, stream: Any = None) -> Surface:
         """Get a surface of this size with undefined pixels, for the caller to write.
@@ -91,25 +91,24 @@ class SurfacePool:
     @property
     def held(self) -> dict[str, int]:
         """Number of surfaces in use, by size."""
-        made = Counter(self._made)
-        counts = {shape: n - len(self._free.get(shape, ())) for shape, n in made.items()}
+        counts = {shape: len(made) - len(self._free.get(shape, ())) for shape, made in list(self._made.items())}
         return {_size_text(shape): n for shape, n in sorted(counts.items()) if n > 0}
 
     @property
     def allocated(self) -> int:
         """Bytes in buffers, in use or free."""
-        return sum(rows * columns for rows, columns in list(self._made))
+        return sum(rows * columns * len(made) for (rows, columns), made in list(self._made.items()))
 
     def trim(self) -> None:
         """Free every unused buffer."""
         for shape, free in list(self._free.items()):
-            with suppress(IndexError, ValueError):  # it is empty, or another thread took the last one
+            with suppress(IndexError):  # it is empty, or another thread took the last one
                 while True:
                     data = free.pop()
                     if self.device.kind != "cpu":
                         self._events.pop(data.data.ptr, None)
                         self._pending.pop(data.data.ptr, None)
-                    self._made.remove(shape)
+                    self._made[shape].pop()
 
     def _give_back(self, data: Array, pending: Any) -> None:
         # runs in whichever thread dropped the surface, maybe inside the garbage collector: nothing here may block
@@ -127,11 +126,12 @@ class SurfacePool:
             self.trim()  # sizes that are not in use
         if self.allocated + size > self.limit:
             raise DeviceError(self._full(shape, f"the limit of {self.limit / 1e6:,.0f} MB is reached"))
-        self._made.append(shape)
+        made = self._made.setdefault(shape, deque())
+        made.append(None)
         try:
             return self._new(shape)
         except MemoryError as error:  # CuPy's out of memory is one too
-            self._made.remove(shape)
+            made.pop()
             raise DeviceError(self._full(shape, "the memory is full")) from error
 
     def _new(self, shape: tuple[int, int]) -> Array:
