@@ -245,7 +245,7 @@ class Preview(BatchStage, name="preview"):
 
     def _pass_on(self, shown: _Shown, made: dict[int, bytes]) -> None:
         for row, source, index, pts_s in shown.watched:
-            if row in made:
+            if row in made and source in self.gallery.requested:  # or it was removed meanwhile
                 self.gallery.put(source, made[row], index, pts_s)
             self._under_way.discard(source)
         told, shown.events = shown.events, []  # an image that was not made in time may still come

@@ -333,6 +333,15 @@ def test_events_whose_image_is_not_made_in_time_are_told_without_it(slow, monkey
     assert [(one.event.kind, one.jpeg) for one in gallery.events(5)][::-1] == [(f"event {n}", None) for n in range(3)]
 
 
+def test_a_source_that_is_removed_leaves_no_image(slow):
+    made, gallery, go = slow
+    made.process(Batch(frames(1, source="cam", pixels=True)))
+    gallery.forget("cam")
+    go.set()
+    made.close()
+    assert gallery.newest("cam") is None
+
+
 def test_a_watched_source_has_one_image_under_way(slow, monkeypatch):
     made, _, go = slow
     begun, images = [], Preview._images
