@@ -80,10 +80,11 @@ def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:
     done = xp.cuda.Event(block=True, disable_timing=True)
     driver.record(done, xp.cuda.get_current_stream())
     layouts = [(a.dtype, a.shape, a.nbytes) for a in arrays]
-    device = [packed]  # held until the copy is over
+    on, device = packed.device, [packed]  # held until the copy is over
 
     def wait() -> list[np.ndarray]:
-        done.synchronize()
+        with on:  # any thread may wait
+            done.synchronize()
         device.clear()
         found, at = [], 0
         for dtype, shape, size in layouts:

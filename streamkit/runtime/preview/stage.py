@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from streamkit.config.checks.hiding import frame_ancestors, hiding
 from streamkit.config.graph import build
 from streamkit.config.plan import DECODE, Config, Graph, Node, RunOptions, StageConfig, stages_above
 from streamkit.core.counters import Counters
-from streamkit.core.data import Batch, Detections, Event, Frame, array_module
+from streamkit.core.data import Batch, Event, Frame, array_module
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
 from streamkit.core.stage import BatchStage, Sink
@@ -30,6 +30,7 @@ from streamkit.io.still_images import jpeg
 from streamkit.runtime.execution.graph_outputs import FrameListener
 from streamkit.runtime.execution.lane import blank_batch
 from streamkit.runtime.preview.demand import PreviewReceiver
+from streamkit.runtime.preview.ordered_delivery import OrderedDelivery, ShownBatch, SmallImages
 from streamkit.runtime.preview.record_queue import RecordQueue
 
 logger = logging.getLogger(__name__)
@@ -39,9 +40,9 @@ WIDTH, HEIGHT = 640, 480
 
 _QUALITY = 75
 _MAX_BYTES = 200_000
-_MOST_WAITING = 8  # batches whose images are to be drawn
+_MOST_WAITING, _MOST_IMAGES = 2, 16  # batches whose images are not drawn yet; images of events of a batch
 _CLOSE_S, _POLL_S = 2.0, 0.005
-_FAILED, _LEFT_OUT = "previews failed", "event images left out"
+_FAILED = "previews failed"
 
 
 class Listenable(Protocol):
@@ -59,38 +60,6 @@ class ListenableRun(Listenable, Protocol):
     """
 
     graph: Graph
-
-
-@dataclass(frozen=True, slots=True)
-class _Images:
-    """Small images that are being copied to the host.
-
-    Attributes:
-        rows: the frame of each.
-        read: waits for the copies and returns them, (1, h, w, 3) uint8 RGB each.
-        tables: the objects to draw on each.
-        sizes: width and height of each frame.
-    """
-
-    rows: list[int]
-    read: Callable[[], list[np.ndarray]]
-    tables: list[list[Detections]]
-    sizes: list[tuple[int, int]]
-
-
-@dataclass(slots=True, eq=False)
-class _Shown:
-    """What viewers see of one batch.
-
-    Attributes:
-        watched: row, source, index and PTS in seconds of each watched frame.
-        events: row, time in seconds since 1970 and events of each frame with events; the row of a failed one is None.
-        images: the images of some of the rows.
-    """
-
-    watched: list[tuple[int, str, int, float]] = field(default_factory=list)
-    events: list[tuple[int | None, float, list[Event]]] = field(default_factory=list)
-    images: _Images | None = None
 
 
 class Preview(BatchStage, name="preview"):
@@ -114,9 +83,9 @@ class Preview(BatchStage, name="preview"):
         self._atlas = Atlas()
         self._records = RecordQueue(self.gallery.live)
         self._warm_up()
+        self._delivery = OrderedDelivery(self.gallery)
         background = self.context.runtime.background
-        self._background: Background[_Shown, int] = background(self._show, 1, _MOST_WAITING, self.context.id)
-        self._under_way: set[str] = set()  # sources whose next image is being made
+        self._background: Background[ShownBatch, int] = background(self._show, 1, _MOST_WAITING, self.context.id)
 
     def _warm_up(self) -> None:
         """Make an image for no viewer, or the first viewer's image loads kernels and letters while cameras run.
@@ -136,56 +105,64 @@ class Preview(BatchStage, name="preview"):
     def process(self, batch: Batch) -> Batch:
         """Pass the batch on unchanged. Images are drawn and encoded in the background: no frame waits for them."""
         self._count_failed()
-        now_s = time.monotonic()
-        gallery = self.gallery
-        # the newest frame of each watched source
-        newest = {}
-        if requested := gallery.requested:
-            newest = {frame.source: row for row, frame in enumerate(batch.frames) if frame.source in requested}
-        shown = _Shown()
-        for source, row in newest.items():
-            if source not in self._under_way and gallery.wants(source, now_s):
-                frame = batch.frames[row]
-                shown.watched.append((row, frame.source, frame.index, frame.pts_s))
+        now_s, room = time.monotonic(), len(self._background.unfinished()) < _MOST_WAITING
+        shown = ShownBatch(watched=self._watched(batch, now_s) if room else [])
         rows = {row for row, *_ in shown.watched}
         for row, frame in enumerate(batch.frames):
             if frame.events and (events := self._stage_events(frame)):
                 shown.events.append((row, frame.time_s or time.time(), events))
-                if self._event_wanted(frame, now_s):
+                if room and len(rows) < _MOST_IMAGES and self.gallery.wants_event(frame.source, now_s):
                     rows.add(row)
+                else:
+                    self.context.counters.add("event images left out")
         for frame in batch.failed:
             if events := self._stage_events(frame):
                 shown.events.append((None, frame.time_s or time.time(), events))
-        if rows:
-            try:
-                shown.images = self._images(batch, sorted(rows))
-            except Exception as error:
-                self._failed(error)
-                self.context.counters.add(_FAILED)
-        self._offer(shown)
+        if shown.watched or shown.events:
+            self._deliver(shown, batch, sorted(rows))
+        else:
+            self._delivery.deliver()
         self._records.put(batch)
         return batch
 
     def close(self) -> None:
-        """Pass on the events that still wait, with their images if these are made in time."""
+        """Deliver the events that still wait, with their images if these are made in time."""
         until_s = time.monotonic() + _CLOSE_S
         while self._background.unfinished() and time.monotonic() < until_s:
             time.sleep(_POLL_S)
-        self._background.close(_CLOSE_S)
-        for shown in self._background.unfinished():
-            self._pass_on(shown, {})
+        self._delivery.deliver(late_s=-1.0)
+        self._background.close(max(0.0, until_s - time.monotonic()))
         self._count_failed()
+
+    def _watched(self, batch: Batch, now_s: float) -> list[tuple[int, str, int, float]]:
+        """Row, source, index and PTS of the newest frame of each source of which an image is due."""
+        if not (requested := self.gallery.requested):
+            return []
+        newest = {frame.source: row for row, frame in enumerate(batch.frames) if frame.source in requested}
+        under_way, found = self._delivery.under_way, []
+        for source, row in newest.items():
+            if source not in under_way and self.gallery.wants(source, now_s):
+                found.append((row, source, batch.frames[row].index, batch.frames[row].pts_s))
+        return found
+
+    def _deliver(self, shown: ShownBatch, batch: Batch, rows: list[int]) -> None:
+        """Begin the images of these rows, and deliver the batch when they are made."""
+        try:
+            shown.images = self._images(batch, rows)
+        except Exception as error:
+            self._warn_of(error)
+            self.context.counters.add(_FAILED)
+        if shown.images is None:
+            shown.jpegs = {}
+        self._delivery.add(shown)
+        if shown.images is not None:
+            self._background.offer(shown)  # there is room
+        self._delivery.deliver()
 
     def _stage_events(self, frame: Frame) -> list[Event]:
         return [event for event in frame.events if event.stage not in self.sinks]
 
-    def _event_wanted(self, frame: Frame, now_s: float) -> bool:
-        wanted = self.gallery.wants_event(frame.source, now_s)
-        if not wanted:
-            self.context.counters.add(_LEFT_OUT)
-        return wanted
-
-    def _images(self, batch: Batch, rows: list[int]) -> _Images | None:
+    def _images(self, batch: Batch, rows: list[int]) -> SmallImages | None:
         """Begin to scale these frames and to copy them to the host; those without pixels are skipped."""
         from streamkit.ops import preprocess
         from streamkit.ops.thumbnail import small_spec
@@ -205,54 +182,31 @@ class Preview(BatchStage, name="preview"):
         tables = [table for name in self.draw if name in batch.tables and len(table := batch.table(name))]
         own = [[table[table.batch_row == row] for table in tables] for row in rows]
         sizes = [(batch.frames[row].width, batch.frames[row].height) for row in rows]
-        return _Images(rows, fetch(small), own, sizes)
+        return SmallImages(rows, fetch(small), own, sizes)
 
-    def _offer(self, shown: _Shown) -> None:
-        """Pass on what is shown: in the background if there are images, or others are still to come."""
-        if not (shown.watched or shown.events):
-            return
-        if shown.images is None and not self._background.unfinished():
-            self._pass_on(shown, {})
-            return
-        self._under_way.update(source for _, source, *_ in shown.watched)
-        if not self._background.offer(shown):
-            with_image = set() if shown.images is None else set(shown.images.rows)
-            self.context.counters.add(_LEFT_OUT, sum(row in with_image for row, *_ in shown.events))
-            self._pass_on(shown, {})
-
-    def _show(self, shown: _Shown, stopped: Callable[[], bool]) -> int:
-        """Finish the images and pass them on; return 1 if that failed. This is the background's work."""
-        made: dict[int, bytes] = {}
+    def _show(self, shown: ShownBatch, stopped: Callable[[], bool]) -> int:
+        """Make the JPEG files of a batch; return 1 if that failed. This is the background's work."""
+        jpegs: dict[int, bytes] = {}
         try:
-            made = self._encoded(shown.images)
+            jpegs = self._encoded(shown.images)
         except Exception as error:
-            self._failed(error)
+            self._warn_of(error)
             return 1
         finally:
-            self._pass_on(shown, made)
+            shown.jpegs = jpegs
+            self._delivery.deliver()
         return 0
 
-    def _encoded(self, images: _Images | None) -> dict[int, bytes]:
+    def _encoded(self, images: SmallImages | None) -> dict[int, bytes]:
         """JPEG files by row."""
         from streamkit.ops.thumbnail import draw_small
 
         if images is None:
             return {}
         each = zip(images.rows, images.read(), images.tables, images.sizes, strict=True)
-        return {
-            row: jpeg(draw_small(image[0], own, size, self._atlas), _QUALITY) for row, image, own, size in each
-        }  # fmt: skip
+        return {row: jpeg(draw_small(image[0], own, size, self._atlas), _QUALITY) for row, image, own, size in each}
 
-    def _pass_on(self, shown: _Shown, made: dict[int, bytes]) -> None:
-        for row, source, index, pts_s in shown.watched:
-            if row in made and source in self.gallery.requested:  # or it was removed meanwhile
-                self.gallery.put(source, made[row], index, pts_s)
-            self._under_way.discard(source)
-        told, shown.events = shown.events, []  # an image that was not made in time may still come
-        for event_row, time_s, events in told:
-            self.gallery.add_events(time_s, events, None if event_row is None else made.get(event_row))
-
-    def _failed(self, error: Exception) -> None:
+    def _warn_of(self, error: Exception) -> None:
         self._warn(f"preview: an image for the web page cannot be made: {describe(error)}")
 
     def _count_failed(self) -> None:
