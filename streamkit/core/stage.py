@@ -19,6 +19,7 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
 
@@ -126,6 +127,15 @@ class Context:
     counters: Counters = field(default_factory=Counters)
     log: Callable[[str], None] = field(default_factory=stage_log)
     runtime: RuntimeContext = field(default_factory=RuntimeContext)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Discard what is counted while the block runs, such as warming up."""
+        counters, self.counters = self.counters, Counters()
+        try:
+            yield
+        finally:
+            self.counters = counters
 
 
 class Stage:

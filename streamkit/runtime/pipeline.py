@@ -138,7 +138,7 @@ class PipelineRun(Controls):
         self._batcher = Batcher(
             self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, per_source=per_source,
             first_size=self._sizes[0] if device.kind == "cuda" else None,
-            live_bytes=shared_pool(device).limit // _LIVE_PART,
+            live_bytes=lambda: shared_pool(device).limit // _LIVE_PART,
         )  # fmt: skip
         self.sources = Sources(
             graph.sources, self._batcher, self._make, limit=limit,

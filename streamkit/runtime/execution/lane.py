@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamkit.config.plan import DECODE, Graph, Node
-from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Detections, Device, Frame, FrameState
 from streamkit.core.stage import BatchStage, Sink
 from streamkit.core.surface import Color, Surface
@@ -78,17 +77,18 @@ def opening_groups(lanes: Sequence[Lane], device: Device) -> list[list[Lane]]:
     """The lanes in the order in which they open, each as often as it has workers; those of a group open side by side.
 
     Models are loaded one after the other, but on a GPU at the same time: their networks are tuned for seconds, mostly
-    on one core each. TensorRT's engines are built one after the other, as a second one of the same network is then
-    loaded from the first one's file.
+    on one core each. Two kinds open alone: with TensorRT, whose engine of a second like network is loaded from the
+    first one's file, and with `cuda_graph`, as another library's wait for the whole device would break the capture.
     """
     every = [lane for lane in lanes for _ in range(lane.workers)]
-    side_by_side = [lane for lane in every if device.kind == "cuda" and lane.on_device and not _builds_engines(lane)]
+    side_by_side = [lane for lane in every if device.kind == "cuda" and lane.on_device and not _opens_alone(lane)]
     known = set(map(id, side_by_side))
     return [group for group in (side_by_side, *([lane] for lane in every if id(lane) not in known)) if group]
 
 
-def _builds_engines(lane: Lane) -> bool:
-    return any("tensorrt" in (node.options.get("providers") or ()) for node in lane.nodes)
+def _opens_alone(lane: Lane) -> bool:
+    options = [node.options for node in lane.nodes]
+    return any("tensorrt" in (one.get("providers") or ()) or one.get("cuda_graph") for one in options)
 
 
 def _joins(above: Node, node: Node) -> bool:
@@ -221,11 +221,8 @@ def prewarm(runners: Sequence[Runner], device: Device) -> None:
         with contextlib.suppress(*RAISED):
             for stage in stages:
                 assert isinstance(stage, BatchStage)
-                counters, stage.context.counters = stage.context.counters, Counters()
-                try:
+                with stage.context.uncounted():
                     batch = stage.process(batch)
-                finally:
-                    stage.context.counters = counters
             for name in batch.tables:
                 batch.table(name)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from streamkit.core.counters import Counters
@@ -29,7 +30,6 @@ _LIVE_QUEUE, _MOST_LIVE_QUEUE = 4, 16
 too slow would only delay its frames with the longer queue, so after a drop the queue is short for a while."""
 _SHORT_FOR_S = 10.0
 _DROPS_AT_ONCE = 2  # a long queue becomes short by one frame with each new one
-_LIVE_BYTES = 1 << 30
 
 
 class Inlet:
@@ -89,7 +89,7 @@ class Inlet:
         """How many live frames of this size may wait, unless the source's fair share is larger."""
         if time.monotonic() - self.dropped_s < _SHORT_FOR_S:
             return _LIVE_QUEUE
-        each = self._batcher._live_bytes // max(1, self._batcher._live_inlets)
+        each = self._batcher._live_bytes() // max(1, self._batcher._live_inlets)
         return max(_LIVE_QUEUE, min(_MOST_LIVE_QUEUE, each * 2 // max(1, frame.width * frame.height * 3)))
 
     def flush(self) -> None:
@@ -128,7 +128,7 @@ class Batcher:
         max_latency_s: maximum age in seconds of a frame with a due time at the end of the graph.
         per_source: make batches of one source each, all full but the last of a source, however long that takes; batches
             then do not depend on the clock. Only for sources that end.
-        live_bytes: how much memory the waiting frames of all live sources may take, beyond 4 frames each.
+        live_bytes: returns how much memory the waiting frames of all live sources may take, beyond 4 frames each.
         first_size: the same as `size` for the first two batches, whose records would otherwise wait for two full
             batches of a network that is still being tuned; by default, `size`.
 
@@ -138,7 +138,7 @@ class Batcher:
 
     def __init__(
         self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S,
-        per_source: bool = False, first_size: int | None = None, live_bytes: int = _LIVE_BYTES,
+        per_source: bool = False, first_size: int | None = None, live_bytes: Callable[[], int] = lambda: 1 << 30,
     ) -> None:  # fmt: skip
         self._size, self._max_wait_s, self._xp, self._ahead = size, max_wait_s, xp, ahead
         self._wanted = size if first_size is None else first_size

@@ -14,7 +14,7 @@ import numpy as np
 from streamkit.core.data import Detections, Event
 from streamkit.runtime.preview.demand import PreviewReceiver
 
-LATE_S = 1.0
+_LATE_S = 1.0
 """How long the events of a batch, and of those behind it, wait for its images."""
 
 
@@ -77,12 +77,12 @@ class OrderedDelivery:
             self.under_way.update(source for _, source, *_ in shown.watched)
             self._waiting.append(shown)
 
-    def deliver(self, late_s: float = LATE_S) -> None:
+    def deliver(self, late_s: float = _LATE_S) -> None:
         """Deliver the batches at the front whose images are made, or have been awaited for longer than `late_s`."""
         with self._lock:
             while self._waiting:
                 shown = self._waiting[0]
-                if shown.jpegs is None and time.monotonic() <= shown.begun_s + late_s:
+                if shown.jpegs is None and time.monotonic() < shown.begun_s + late_s:
                     break
                 self._pass_on(self._waiting.popleft())
 

@@ -19,7 +19,6 @@ import numpy as np
 from streamkit.config.checks.hiding import frame_ancestors, hiding
 from streamkit.config.graph import build
 from streamkit.config.plan import DECODE, Config, Graph, Node, RunOptions, StageConfig, stages_above
-from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Event, Frame, array_module
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
@@ -95,12 +94,8 @@ class Preview(BatchStage, name="preview"):
         batch = blank_batch(self.context.device, 1)
         (table,) = batch.tables.values()
         batch.tables = dict.fromkeys(self.draw, table)
-        counters, self.context.counters = self.context.counters, Counters()
-        try:
-            with suppress(Exception):
-                self._encoded(self._images(batch, [0]))
-        finally:
-            self.context.counters = counters
+        with self.context.uncounted(), suppress(Exception):
+            self._encoded(self._images(batch, [0]))
 
     def process(self, batch: Batch) -> Batch:
         """Pass the batch on unchanged. Images are drawn and encoded in the background: no frame waits for them."""
@@ -130,7 +125,7 @@ class Preview(BatchStage, name="preview"):
         until_s = time.monotonic() + _CLOSE_S
         while self._background.unfinished() and time.monotonic() < until_s:
             time.sleep(_POLL_S)
-        self._delivery.deliver(late_s=-1.0)
+        self._delivery.deliver(late_s=0.0)
         self._background.close(max(0.0, until_s - time.monotonic()))
         self._count_failed()
 

@@ -39,8 +39,8 @@ Providers = Annotated[
 Threads = Annotated[Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."]
 CudaGraph = Annotated[
     bool,
-    "replay a CUDA graph for each batch size: up to a tenth faster for a small network alone, slower where several "
-    "processes share a GPU, not possible for all networks. The first frame waits until the network is fully tuned.",
+    "replay a CUDA graph for each batch size: a run of a small network is up to a tenth faster, but whole pipelines "
+    "were slower. Not possible for all networks. The first frame waits until the network is fully tuned.",
 ]
 
 

@@ -89,16 +89,17 @@ def test_the_cut(lines, lanes):
 
 
 @pytest.mark.parametrize(
-    ("device", "engines", "groups"),
+    ("device", "options", "groups"),
     [
-        ("cpu", (), [["find"], ["each"], ["each"], ["device_a"], ["out"]]),
-        ("cuda", (), [["find", "device_a"], ["each"], ["each"], ["out"]]),
-        ("cuda", ("tensorrt", "cuda"), [["device_a"], ["find"], ["each"], ["each"], ["out"]]),
+        ("cpu", {}, [["find"], ["each"], ["each"], ["device_a"], ["out"]]),
+        ("cuda", {"providers": (), "cuda_graph": False}, [["find", "device_a"], ["each"], ["each"], ["out"]]),
+        ("cuda", {"providers": ("tensorrt", "cuda")}, [["device_a"], ["find"], ["each"], ["each"], ["out"]]),
+        ("cuda", {"cuda_graph": True}, [["device_a"], ["find"], ["each"], ["each"], ["out"]]),
     ],
 )
-def test_stages_on_a_gpu_open_first_and_side_by_side_unless_they_build_engines(device, engines, groups):
+def test_stages_on_a_gpu_open_first_and_side_by_side_except_engines_and_graphs(device, options, groups):
     lanes = partition(graph("find:", "each:", "device_a:", "out:"))
-    lanes[0].nodes[0].options["providers"] = engines
+    lanes[0].nodes[0].options.update(options)
     lanes[1].workers = 2
     found = opening_groups(lanes, Device(device))
     assert [[lane.nodes[0].id for lane in group] for group in found] == groups

@@ -8,9 +8,8 @@ import pytest
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.config.plan import Graph
-from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Detections, Device, Frame
-from streamkit.core.stage import BatchStage, Collecting, FrameStage, Sink, default_registry, stage
+from streamkit.core.stage import BatchStage, Collecting, Context, FrameStage, Sink, default_registry, stage
 from streamkit.core.tracing import Spans
 from streamkit.runtime.execution import lane as module
 from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
@@ -206,7 +205,7 @@ class Warm(BatchStage):
 
     def __init__(self, log, name, sizes, error=None):
         self.log, self.name, self.error = log, name, error
-        self.context = SimpleNamespace(batch_sizes=sizes, counters=Counters())
+        self.context = Context(batch_sizes=sizes)
 
     def process(self, batch):
         self.log.append((self.name, len(batch)))

@@ -132,7 +132,7 @@ FHD, UHD = (1920, 1080), (3840, 2160)
 def test_a_live_source_keeps_four_frames_or_more_if_there_is_memory_and_loses_the_oldest(
     size, ahead, pixels, live_bytes, expected
 ):
-    batcher = Batcher(size, LONG_S, np, ahead, live_bytes=live_bytes)
+    batcher = Batcher(size, LONG_S, np, ahead, live_bytes=lambda: live_bytes)
     (gate,) = begun(batcher, "gate")
     frames = [live("gate", index, 0.0) for index in range(expected + 1)]
     for one in frames:
@@ -146,7 +146,7 @@ def test_a_live_source_keeps_four_frames_or_more_if_there_is_memory_and_loses_th
 
 
 def test_live_sources_share_the_memory_of_frames_that_wait():
-    batcher = Batcher(2, LONG_S, np, 0, live_bytes=24 * 3110400)
+    batcher = Batcher(2, LONG_S, np, 0, live_bytes=lambda: 24 * 3110400)
     sources = begun(batcher, "a", "b", "c")
     for index in range(9):
         for source in sources:
