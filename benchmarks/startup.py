@@ -172,7 +172,7 @@ class Watch:
             counts["out"] += state.out
         for one in list(pipeline._runners):
             counts.update(Counters.total([one.counters]))
-        counts["surfaces"] = len(self._surfaces._made)
+        counts["surfaces"] = sum(map(len, self._surfaces._made.values()))
         new = {
             name: n - self._before[name]
             for name, n in counts.items()

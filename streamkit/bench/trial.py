@@ -25,6 +25,7 @@ from streamkit.core.logs import messages_to, text_lines
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import Stopped, side_by_side
 from streamkit.runtime.multiprocess.fleet import prepare
+from streamkit.runtime.multiprocess.prestart import prestart_workers
 from streamkit.runtime.observe.nvml import Nvml
 from streamkit.stages.inference.infer import UNTUNED
 
@@ -136,6 +137,7 @@ def run(spec: TrialSpec) -> TrialResult:
     try:
         path, set_ = Path(spec.pipeline), spec.set_
         if spec.streams is None:
+            prestart_workers(path, set_, spec.device)
             config = read(path, set_=set_, device=spec.device)
         else:
             config, removed = read_copies(path, set_, spec.device, spec.streams, spec.pace, Path(spec.outputs))

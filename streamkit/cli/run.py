@@ -28,6 +28,9 @@ def run(
     profile: Path | None, verbose: bool, watch: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline."""
+    from streamkit.runtime.multiprocess.prestart import prestart_workers
+
+    prestart_workers(pipeline, common.pairs(set_), device)
     from streamkit.cli.progress import open_display
     from streamkit.config.graph import build
     from streamkit.io.outputs import ReportFile, existing_outputs

@@ -72,6 +72,9 @@ class ServerOptions:
 @common.log_options
 def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: Any) -> int:
     """Run a pipeline with an HTTP API, metrics and a web page."""
+    from streamkit.runtime.multiprocess.prestart import prestart_workers
+
+    prestart_workers(pipeline, common.pairs(set_), device)
     from streamkit.cli.progress import open_display
     from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build

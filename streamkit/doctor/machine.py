@@ -354,7 +354,7 @@ def shared_gpu() -> Finding:
     """How many processes share a GPU at most, and whether they use it at the same time."""
     from streamkit.runtime.execution.cores import cores
     from streamkit.runtime.multiprocess.mps import CONTROL, find_control
-    from streamkit.runtime.multiprocess.process_count import CORES_PER_PROCESS
+    from streamkit.runtime.multiprocess.prestart import CORES_PER_PROCESS
 
     most = max(1, cores() // CORES_PER_PROCESS)
     text = f"device: cuda runs up to {most} process{'es' * (most > 1)} on a GPU ({cores()} CPU cores)"

@@ -67,7 +67,7 @@ def provider_options(
     return [{**shared, **own[name]} if name in own else {} for name in names]
 
 
-def _preload() -> str:
+def load_libraries() -> str:
     """Load the libraries of CUDA and cuDNN, once in a process; return what ONNX Runtime prints of those that it lacks.
 
     It prints to standard output, which may carry records, and which is replaced for all threads meanwhile.
@@ -102,7 +102,7 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
             f"the installed ONNX Runtime {ort.__version__} has no {missing[0]} (it has "
             f"{', '.join(ort.get_available_providers())}). {_fix(missing[0])}"
         )
-    printed = _preload() if "cuda" in names or "tensorrt" in names else ""
+    printed = load_libraries() if "cuda" in names or "tensorrt" in names else ""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -66,6 +66,8 @@ logger = logging.getLogger(__name__)
 _MONITOR_S = 1.0
 _LIVE_PART = 16  # of the surfaces' memory, for frames of live sources that wait
 _LIVE_FPS = 30
+_FROZEN_BY_PYTHON = 1000
+"""Python 3.12 begins with 375 objects that are left out of garbage collections, other versions with none."""
 QUICK_SOURCES = 4
 """Up to this number of live sources start while networks are still being tuned, which slows the networks tenfold."""
 
@@ -185,7 +187,8 @@ class PipelineRun(Controls):
             self._trace.start(self._lanes, self._batcher)
         begun = self._begun_s = time.perf_counter()
         threads = [thread for lane in self._lanes for thread in lane.threads]
-        freezes = self._live and not gc.get_freeze_count()  # an application that froze its objects keeps them frozen
+        # an application that froze its objects keeps them frozen
+        freezes = (self._live or self.sources.has_live) and gc.get_freeze_count() < _FROZEN_BY_PYTHON
         with PeriodicTimer(_MONITOR_S, self._monitor), self.alarms.evaluating():
             if self.fatal is None:
                 if freezes:  # a full collection takes 0.1 s with everything loaded, and drops live frames

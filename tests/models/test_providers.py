@@ -23,7 +23,7 @@ def test_threads_that_load_networks_at_once_leave_standard_output_alone(monkeypa
     monkeypatch.setattr(ort, "preload_dlls", preload)
     monkeypatch.setattr(providers, "_preloaded", [])
     found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(providers._preload())) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: found.append(providers.load_libraries())) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -129,10 +129,13 @@ def test_stop_ends_the_wait_for_a_paced_frame():
     assert time.monotonic() - begun < 5
 
 
-@pytest.mark.parametrize("by_application", [False, True])
-def test_a_live_run_keeps_what_is_loaded_out_of_garbage_collections(by_application):
+@pytest.mark.parametrize("frozen", ["nothing", "by Python", "by the application"])
+def test_a_live_run_keeps_what_is_loaded_out_of_garbage_collections(frozen, monkeypatch):
     gc.unfreeze()
-    if by_application:
+    count = gc.get_freeze_count
+    if frozen == "by Python":  # as Python 3.12 begins
+        monkeypatch.setattr(gc, "get_freeze_count", lambda: 375)
+    if frozen == "by the application":
         gc.freeze()
     running = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=0)}, pace: realtime}}"}, "keep: {}")
     thread = threading.Thread(target=running.run)
@@ -140,10 +143,27 @@ def test_a_live_run_keeps_what_is_loaded_out_of_garbage_collections(by_applicati
     until = time.monotonic() + WAIT_S
     while not kept() and time.monotonic() < until:
         time.sleep(0.005)
+    meanwhile = count()
+    running.stop()
+    thread.join(WAIT_S)
+    after = count()
+    gc.freeze()  # as for every test
+    assert meanwhile > 0
+    assert bool(after) == (frozen == "by the application")
+
+
+@pytest.mark.parametrize("live_may_come", [True, False])
+def test_a_run_that_waits_for_cameras_keeps_what_is_loaded_out_of_garbage_collections(live_may_come):
+    gc.unfreeze()
+    file = {"a": f"{{stage: test_pattern, uri: {test_uri(frames=2)}}}"}
+    running = pipeline(file, "keep: {}", keep_running=True, live_may_come=live_may_come)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    until = time.monotonic() + WAIT_S
+    while not running.ready and time.monotonic() < until:
+        time.sleep(0.005)
     meanwhile = gc.get_freeze_count()
     running.stop()
     thread.join(WAIT_S)
-    after = gc.get_freeze_count()
     gc.freeze()  # as for every test
-    assert meanwhile > 0
-    assert bool(after) == by_application
+    assert bool(meanwhile) == live_may_come

@@ -82,6 +82,7 @@ class Sources:
     Attributes:
         states: state of each source; replaced, never mutated, when sources come and go.
         removed: totals of the removed sources.
+        has_live: whether live sources were started, or may be added.
     """
 
     def __init__(
@@ -99,8 +100,7 @@ class Sources:
         self._running: set[SourceReader] = set()  # files that are read
         self._started = self.stopping = False
         self._line, self._early = SynchronizedStart(), set[str]()  # ids of the sources that were started early
-        # whether there are, or may be added, live sources
-        self._has_live = keep_running if live_may_come is None else live_may_come
+        self.has_live = keep_running if live_may_come is None else live_may_come
         # sources that are not yet in the totals of `removed`, by id: a removed source and its successor may share an id
         self._open: dict[str, list[SourceState]] = {}
         self.states: dict[str, SourceState] = {}
@@ -236,7 +236,7 @@ class Sources:
 
     def _start_reader(self, reader: SourceReader) -> None:
         if is_unbounded(reader.config):
-            self._has_live = True
+            self.has_live = True
             self._thread(f"source/{reader.config.id}", lambda: self._read_source(reader))
             return
         self._files.append(reader)
@@ -277,7 +277,7 @@ class Sources:
         """Read a file, then further files as long as there is a free slot."""
         reader: SourceReader | None = first
         while reader is not None:
-            if self._has_live:
+            if self.has_live:
                 lower_priority()
             self._read_source(reader)
             with self._lock:

@@ -12,7 +12,13 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from streamkit.runtime.multiprocess.children import ChildSetup, ParentConnection, ignore_signals, read_job
+from streamkit.runtime.multiprocess.children import (
+    ChildSetup,
+    ParentConnection,
+    ignore_signals,
+    read_job,
+    receive_setup,
+)
 
 
 def main(control: int, alive: int, name: str) -> None:
@@ -23,22 +29,23 @@ def main(control: int, alive: int, name: str) -> None:
     multiprocessing.current_process().name = name
     with Connection(control) as connection:
         try:
-            setup: ChildSetup = connection.recv()
+            setup, descriptors = receive_setup(connection)
         except (EOFError, OSError):
             os._exit(1)
         _set_up(setup)
-        ParentConnection(connection).run(_run, setup.job)
+        ParentConnection(connection).run(_run, setup.job, descriptors)
 
 
 def _set_up(setup: ChildSetup) -> None:
+    multiprocessing.current_process().name = setup.name
     sys.path[:], sys.argv[:] = setup.path, setup.argv
-    for name in [name for name in os.environ if name.startswith("PYTHON")]:
+    for name in os.environ.keys() - setup.variables.keys():
         del os.environ[name]
     os.environ.update(setup.variables)
 
 
-def _run(link: ParentConnection, job: bytes) -> None:
-    target, args = read_job(job)
+def _run(link: ParentConnection, job: bytes, descriptors: list[int]) -> None:
+    target, args = read_job(job, descriptors)
     target(link, *args)
 
 

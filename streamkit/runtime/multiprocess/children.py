@@ -9,6 +9,7 @@ decides. A child whose parent is gone exits at once without partial files.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import logging
 import os
@@ -21,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing import connection, reduction
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
@@ -69,23 +70,27 @@ def exit_text(exit_code: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChildSetup:
-    """The first message to a child: the state of the parent's interpreter, and what to run.
+    """What a child is to run, and the state of the parent's interpreter.
 
     Attributes:
+        name: the name of the process.
         path: `sys.path`.
         argv: `sys.argv`.
-        variables: the environment variables whose names begin with `PYTHON`.
+        variables: all environment variables.
         job: the main function and its arguments, pickled; `read_job` reads it.
+        connections: number of connections among the arguments; their descriptors follow this message.
     """
 
+    name: str
     path: list[str]
     argv: list[str]
     variables: dict[str, str]
     job: bytes
+    connections: int
 
 
 class _JobPickler(pickle.Pickler):
-    """Pickles a job for a child that inherits the descriptors of its connections under the same numbers."""
+    """Pickles a job; its connections become indices of `descriptors`, which are sent to the child."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
@@ -95,20 +100,40 @@ class _JobPickler(pickle.Pickler):
         if not isinstance(value, Connection):
             return None
         self.descriptors.append(value.fileno())
-        return value.fileno(), value.readable, value.writable
+        return len(self.descriptors) - 1, value.readable, value.writable
 
 
 class _JobUnpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, descriptors: Sequence[int]) -> None:
+        super().__init__(file)
+        self._descriptors = descriptors
+
     def persistent_load(self, known: tuple[int, bool, bool]) -> Connection:
-        descriptor, readable, writable = known
-        os.set_inheritable(descriptor, False)
-        return Connection(descriptor, readable, writable)
+        index, readable, writable = known
+        return Connection(self._descriptors[index], readable, writable)
 
 
-def read_job(job: bytes) -> tuple[Callable[..., None], tuple[Any, ...]]:
-    """In a child: the main function and its arguments."""
-    target, args = _JobUnpickler(io.BytesIO(job)).load()
+def read_job(job: bytes, descriptors: Sequence[int]) -> tuple[Callable[..., None], tuple[Any, ...]]:
+    """In a child: the main function and its arguments, whose connections have these descriptors."""
+    target, args = _JobUnpickler(io.BytesIO(job), descriptors).load()
     return target, args
+
+
+def receive_setup(connection: Connection) -> tuple[ChildSetup, list[int]]:
+    """In a child: the setup, and the descriptors of its connections; before it, import the module that waits for it.
+
+    Raises:
+        EOFError, OSError: the parent is gone.
+    """
+    message = connection.recv()
+    if isinstance(message, str):
+        with contextlib.suppress(Exception):  # the job meets the same error, and reports it
+            importlib.import_module(message).preload()
+        message = connection.recv()
+    descriptors = [reduction.recv_handle(connection) for _ in range(message.connections)]
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return message, descriptors
 
 
 def _interpreter() -> list[str]:
@@ -121,14 +146,11 @@ def _interpreter() -> list[str]:
     return [sys.executable, *(part for flag in flags for part in without.get(flag, [flag])), "-P"]
 
 
-def _environment(env: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Environment variables to start a child with, and those for Python that it sets before it runs its job."""
-    wanted = {**os.environ, **env}
-    python = {name: value for name, value in wanted.items() if name.startswith("PYTHON")}
-    if sys.flags.ignore_environment:
-        wanted = {name: value for name, value in wanted.items() if name not in python}
-    wanted["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in sys.path)
-    return wanted, python
+def _environment(wanted: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables to start a child with, which then sets those that are `wanted`."""
+    keep = not sys.flags.ignore_environment
+    found = {name: value for name, value in wanted.items() if keep or not name.startswith("PYTHON")}
+    return {**found, "PYTHONPATH": os.pathsep.join(os.path.abspath(part) for part in sys.path)}
 
 
 class _Process(subprocess.Popen[bytes]):
@@ -169,40 +191,95 @@ def kill_all() -> None:
         child.kill()
 
 
+class _Interpreter:
+    """A child process without a job.
+
+    Args:
+        name: the last part of its command line.
+        variables: its environment variables.
+        stdout: descriptor of its standard output; None for this process's.
+
+    Attributes:
+        control: the connection for orders and messages.
+        sentinel: a connection that ends when the process exits.
+        process: the process.
+    """
+
+    def __init__(self, name: str, variables: Mapping[str, str], stdout: int | None = None) -> None:
+        self.control, theirs = Pipe()
+        self.sentinel, alive = Pipe(duplex=False)  # the child never closes its end, so this one ends when it exits
+        with signals_held_back(), theirs, alive:
+            ends = theirs.fileno(), alive.fileno()
+            self.process = _Process(
+                [*_interpreter(), "-m", CHILD_MODULE, *map(str, ends), name],
+                env=_environment(variables), stdin=subprocess.DEVNULL, stdout=stdout, pass_fds=ends,
+            )  # fmt: skip
+
+
+class IdleChild:
+    """A process that was started ahead and waits to become a `Child`; it exits if this process does.
+
+    Its standard output is this process's standard error.
+
+    Args:
+        name: the last part of its command line.
+        module: a module whose function `preload` it calls while it waits.
+    """
+
+    def __init__(self, name: str, module: str) -> None:
+        self.interpreter = _Interpreter(name, os.environ, stdout=2)
+        with contextlib.suppress(OSError):
+            self.interpreter.control.send(module)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has not exited."""
+        return self.interpreter.process.poll() is None
+
+    def end(self) -> None:
+        """End it; it has no job."""
+        self.interpreter.process.kill()
+        self.interpreter.process.reap()
+        self.interpreter.control.close()
+        self.interpreter.sentinel.close()
+
+
 class Child:
     """A child process, as seen by its parent.
 
-    The child has the working folder and `sys.path` of its parent. The last part of its command line is its name.
+    The child has the working folder, `sys.path` and environment variables of its parent. The last part of its command
+    line is its name, unless it was started ahead.
 
     Args:
         name: name of the process.
         target: main function of an importable module, called with a `ParentConnection` to the parent and `args`; the
             process exits when it returns.
-        args: picklable arguments. The child inherits a `Connection`; the parent may close its own afterwards.
+        args: picklable arguments. The child gets a `Connection` too; the parent may close its own afterwards.
         env: environment variables to add.
+        idle: a process that was started ahead and becomes this one.
     """
 
     def __init__(
-        self, name: str, target: Callable[..., None], *args: Any, env: Mapping[str, str] | None = None
+        self, name: str, target: Callable[..., None], *args: Any, env: Mapping[str, str] | None = None,
+        idle: IdleChild | None = None,
     ) -> None:  # fmt: skip
         job = io.BytesIO()
         pickler = _JobPickler(job)
         pickler.dump((target, args))
-        environment, python = _environment(env or {})
-        setup = ChildSetup(list(sys.path), list(sys.argv), python, job.getvalue())
-        self._control, theirs = Pipe()
-        self._sentinel, alive = Pipe(duplex=False)  # the child never closes its end, so this one ends when it exits
-        self._closed, self._closed_s = False, 0.0
-        with signals_held_back(), theirs, alive:
-            ends = theirs.fileno(), alive.fileno()
-            self._process = _Process(
-                [*_interpreter(), "-m", CHILD_MODULE, *map(str, ends), name],
-                env=environment, stdin=subprocess.DEVNULL, pass_fds=(*ends, *pickler.descriptors),
-            )  # fmt: skip
+        variables = {**os.environ, **(env or {})}
+        setup = ChildSetup(
+            name, list(sys.path), list(sys.argv), variables, job.getvalue(), len(pickler.descriptors)
+        )  # fmt: skip
+        with signals_held_back():
+            interpreter = _Interpreter(name, variables) if idle is None else idle.interpreter
+            self._control, self._sentinel = interpreter.control, interpreter.sentinel
+            self._process = interpreter.process
+            self._closed, self._closed_s = False, 0.0
             _children.add(self)
-            theirs.close()  # or a child that dies before it has read its job would block the next line
             with contextlib.suppress(OSError):
                 self._control.send(setup)
+                for descriptor in pickler.descriptors:
+                    reduction.send_handle(self._control, descriptor, self._process.pid)
 
     @property
     def pid(self) -> int:

@@ -57,6 +57,7 @@ from streamkit.runtime.multiprocess.partition import (
     counted_across_sources,
     stages_across_sources,
 )
+from streamkit.runtime.multiprocess.prestart import end_prestarted, take_prestarted
 from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe import telemetry
@@ -261,6 +262,7 @@ def prepare(
     chosen = dict(zip(names, by_device, strict=False))  # `auto` is chosen here, for all processes
     shares = [(chosen[name], ids) for name, ids in shares]
     if len(shares) == 1 and limits == [1]:
+        end_prestarted()
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
         device = plan.devices[0].device
@@ -295,7 +297,7 @@ class WorkerFleet(MergedCounts, Controls):
 
     Attributes:
         devices: the devices that are used; `device` is the first of them.
-        ready: whether every stage of every process is open and frames are accepted.
+        ready: whether frames are accepted: every stage is open in every process, or in one if all sources are files.
         restarted: number of sources that were restarted because their process died.
     """
 
@@ -385,17 +387,18 @@ class WorkerFleet(MergedCounts, Controls):
             except OSError as error:
                 raise _not_started(error) from error
             self._start_spares()
+            end_prestarted()
             self._start_mps()  # while the workers import packages
             for worker in list(self._workers):
                 self._begin(worker)
-            self._supervise(lambda: self.fatal is not None or all(m.ready or m.over for m in self._awaited()))
+            self._supervise(lambda: self.fatal is not None or self._may_go())
             self._aborted = self._aborted or self.fatal is not None  # from the first "go" on, `fail` decides
             if not self._aborted:
                 self._stages.open()
                 if self._trace is not None:
                     self._trace.start(self._stages.lanes)
             begun = self._begun_s = time.perf_counter()
-            for worker in () if self._aborted else list(self._workers):
+            for worker in [] if self._aborted else [one for one in self._workers if one.ready]:
                 worker.send("go")
             self.ready = not self._aborted
             with self._own_cores, self.alarms.evaluating():
@@ -489,6 +492,12 @@ class WorkerFleet(MergedCounts, Controls):
             self._mps = MpsDaemon()
             self._mps.start()
             logger.info(f"the pipeline {self._mps.reason}")
+
+    def _may_go(self) -> bool:
+        """Whether frames may be read: by all processes that are ready; those of files do not wait for each other."""
+        opened = [worker.ready or worker.over for worker in self._awaited()]
+        files_only = not self._keep_running and not any(map(self.sources.live, self._workers))
+        return any(opened) if files_only else all(opened)
 
     def _awaited(self) -> list[WorkerHandle]:
         """The processes that must be ready before frames are read.
@@ -644,8 +653,9 @@ class WorkerFleet(MergedCounts, Controls):
             if self._trace is not None:
                 self._trace.expect(worker.name)
             worker.child = Child(
-                f"worker/{worker.device}/{worker.number}", work, job, frames, env=telemetry.child_environment()
-            )
+                f"worker/{worker.device}/{worker.number}", work, job, frames, env=telemetry.child_environment(),
+                idle=take_prestarted(),
+            )  # fmt: skip
             frames.close()
         worker.receiver = start("receiver", partial(self._receive_frames, worker))
         self._supervisor.workers.append(worker)

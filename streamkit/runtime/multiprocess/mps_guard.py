@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs NVIDIA's MPS daemon for a parent process, and ends it when the parent is gone, however it ended.
 
-Usage: `python -m streamkit.runtime.multiprocess.mps_guard CONTROL FOLDER`. CONTROL is `nvidia-cuda-mps-control`; FOLDER
-holds the daemon's `pipe` and `log` folders. One line on standard output says `ready PID`, with the daemon's process id,
-or `failed REASON`. At the end of standard input, the daemon is ended and FOLDER is removed.
+Usage: `python mps_guard.py CONTROL FOLDER`; it needs Python's own modules alone. CONTROL is `nvidia-cuda-mps-control`;
+FOLDER holds the daemon's `pipe` and `log` folders. One line on standard output says `ready PID`, with the daemon's
+process id, or `failed REASON`. At the end of standard input, the daemon is ended and FOLDER is removed.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from streamkit.runtime.multiprocess.partition import (
     stages_across_sources,
     stages_of_main,
 )
+from streamkit.runtime.multiprocess.prestart import CORES_PER_PROCESS
 from streamkit.runtime.observe.nvml import Nvml
 from streamkit.stages.sources.source import PacedSource, VideoSource
 
@@ -77,9 +78,6 @@ runs. 200 HEVC cameras in three processes, 28 % each, dropped none on one host a
 14 H.264 files in one process hold it 56 % of the time; they reached 0.994 of the decoders on one host and 0.933 on
 another, where two processes reached 0.99."""
 
-CORES_PER_PROCESS = 3
-"""Four processes with 275 cameras used 4.2 of 16 cores: the lock lets each use little more than one. The others decode
-headers, tune networks and write records."""
 PROCESS_BYTES = 2 << 30
 """Device memory of a process: CUDA context, weights, buffers. Four sources took 1,891 to 2,065 MiB without surfaces in
 flight; see docs/gpu-report.md."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One worker process: runs the graph for its sources on its device, and reports to the parent process.
 
-It waits for `begin`, opens every stage, sends `ready`, and waits for `go`. The parent also sends sources to add, remove
-and pause, options to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort` (drop frames
-in flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is gone. The parent
-handles signals.
+It reads the YAML, waits for `begin`, opens every stage, sends `ready` and waits for `go`. The parent also sends sources
+to add, remove and pause, options to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort`
+(drop frames in flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is
+gone. The parent handles signals.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from streamkit.config.pipeline_config import read, read_source
 from streamkit.config.plan import Config, Graph, Node
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
+from streamkit.core.stage import default_registry
 from streamkit.media import nv_sessions
 from streamkit.media.nv_caps import nv_module
+from streamkit.models.providers import load_libraries
 from streamkit.runtime.execution.cores import pin_process
 from streamkit.runtime.execution.device import choose, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, start
@@ -125,15 +127,17 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         job: what to run.
         frames: frames to the parent, for its stages.
     """
-    early = _begin(link, job)
-    exported = telemetry.open_telemetry()
+    _import_packages(() if job.device == "cpu" else ("cupy",))
     uplink, pipeline, code = Uplink(frames), None, 1
     gallery = RemoteGallery(link.send) if job.preview else None
     trace = Recorder(job.trace) if job.trace else None
+    exported = telemetry.open_telemetry()
     try:
+        graph = _graph(job, uplink, gallery)
+        early = _wait_to_begin(link)
         device = choose(job.device)
         pin_process(device, *job.part, job.cores)
-        pipeline = WorkerPipeline(_graph(job, uplink, gallery), device, job, link, uplink, gallery, early, trace)
+        pipeline = WorkerPipeline(graph, device, job, link, uplink, gallery, early, trace)
         with (
             PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report),
             PeriodicTimer(_REPORT_EVERY_S, pipeline.check_device),
@@ -157,17 +161,27 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     link.send("end", code)
 
 
-def _begin(link: ParentConnection, job: WorkerConfig) -> list[tuple[str, Any]]:
-    """Import large packages, then wait for the order `begin` with the variables that the device needs.
+def preload() -> None:
+    """Import what a worker on a GPU needs, for a process that waits for its job; see `IdleChild`. Uses no GPU."""
+    _import_packages(("cupy",))
+    default_registry()
+    load_libraries()
+
+
+def _import_packages(more: Sequence[str]) -> None:
+    for name in ("av", "cv2", "onnxruntime", *more):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def _wait_to_begin(link: ParentConnection) -> list[tuple[str, Any]]:
+    """Wait for the order `begin` with the variables that the device needs.
 
     The parent starts MPS meanwhile, which must be there before this process uses CUDA.
 
     Returns:
         The orders that came before `begin`.
     """
-    for name in ("av", "cv2", "onnxruntime", *(() if job.device == "cpu" else ("cupy",))):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
     early: list[tuple[str, Any]] = []
     for order, value in link.orders():
         if order == "begin":

@@ -165,8 +165,10 @@ class Played:
         self.clock = Clock()
         monkeypatch.setattr(module, "time", self.clock)
 
-        def child(name: str, target: Any, job: WorkerConfig, frames: Connection, env: dict[str, str]) -> Process:
-            assert env == {}
+        def child(
+            name: str, target: Any, job: WorkerConfig, frames: Connection, env: dict[str, str], idle: None
+        ) -> Process:  # fmt: skip
+            assert (env, idle) == ({}, None)
             made = Process(name, target, job, frames)
             self.processes.append(made)
             self.begin(made)
@@ -255,7 +257,10 @@ def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None
     assert "alarms" not in report
 
 
-def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(played: Played) -> None:
+def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(played.fleet.sources, "live", lambda worker: worker.part)
     played.begin = lambda made: made.say("ready") if made.job.part[0] == 0 else None
 
     def late() -> None:
@@ -271,6 +276,27 @@ def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(played: Played)
     assert opened == [1, 1]
     (context,) = played.contexts
     assert (str(context.device), context.batch_sizes, context.threads) == ("cpu", (1, 2, 3), 1)
+
+
+@pytest.mark.parametrize("keep_running", [False, True])
+def test_files_of_a_ready_process_do_not_wait_for_another_one(
+    keep_running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = Played(monkeypatch, keep_running=keep_running)
+    played.begin = lambda made: made.say("ready") if made.job.part[0] == 1 else None
+
+    def late() -> None:
+        before.append((played.fleet.ready, [list(one.orders) for one in played.processes], len(played.contexts)))
+        played.processes[0].say("ready")
+        if keep_running:
+            played.then[9] = played.fleet.stop
+
+    before: list[Any] = []
+    played.then[5] = late
+    played.fleet.run()
+    last = "stop" if keep_running else "finish"
+    assert before == [(False, [[], []], 0) if keep_running else (True, [[], ["go"]], 1)]
+    assert [one.orders for one in played.processes] == [["go", last], ["go", last]]
 
 
 def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: Played) -> None:
@@ -435,9 +461,9 @@ def test_if_all_workers_die_new_ones_are_started_with_the_changed_options_and_go
     number = iter(range(70_000, 70_010))
     child = module.Child
 
-    def numbered(*args: Any, env: dict[str, str]) -> Any:
+    def numbered(*args: Any, **options: Any) -> Any:
         begin, played.begin = played.begin, lambda made: (setattr(made, "pid", next(number)), begin(made))
-        made = child(*args, env=env)
+        made = child(*args, **options)
         played.begin = begin
         return made
 

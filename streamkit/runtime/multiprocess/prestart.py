@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts worker processes before a pipeline is read, so that they import packages meanwhile.
+
+Reading and checking a pipeline takes 2 s on a machine with a GPU, and importing the packages of a worker as long again.
+The number of processes is not known yet, so this module guesses it from the YAML's text. A worker takes a process that
+waits; the others end when the plan is known. Processes that were not guessed start later, as usual.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from streamkit.models.onnxruntime_package import has_driver
+from streamkit.runtime.execution.cores import cores
+from streamkit.runtime.multiprocess.children import IdleChild
+
+CORES_PER_PROCESS = 3
+"""CPU cores for each process on a GPU. Four processes with 275 cameras used 4.2 of 16 cores: the lock lets each use
+little more than one. The others decode headers, tune networks and write records."""
+_FILE_PROCESSES = 3  # what files at full speed need
+_CAMERAS_PER_PROCESS = 50
+_WORKER = "streamkit.runtime.multiprocess.worker"
+_idle: list[IdleChild] = []
+
+
+def prestart_workers(pipeline: Path, set_: Mapping[str, str], device: str | None = None) -> None:
+    """Start the worker processes that a pipeline will probably need; none without a GPU, or if it needs only one.
+
+    Call it at the beginning of a command: what the processes print to standard output goes to standard error.
+
+    Args:
+        pipeline: the YAML.
+        set_: values that override the YAML.
+        device: replaces the YAML's device.
+    """
+    if any(name.partition(".")[0] in ("device", "sources") for name in set_):
+        return
+    with suppress(OSError, UnicodeDecodeError):
+        number = likely_processes(pipeline.read_text(encoding="utf-8"), device, cores())
+        if number > 1 and has_driver():
+            atexit.register(end_prestarted)  # an error may end the command before it has workers
+            _idle.extend(IdleChild("worker", _WORKER) for _ in range(number))
+
+
+def take_prestarted() -> IdleChild | None:
+    """A process that waits for a job; None if there is none."""
+    while _idle:
+        found = _idle.pop()
+        if found.waits:
+            return found
+    return None
+
+
+def end_prestarted() -> None:
+    """End the processes that still wait: no worker needs them."""
+    while _idle:
+        _idle.pop().end()
+
+
+def likely_processes(text: str, device: str | None, cores: int) -> int:
+    """Guess the number of processes of a pipeline, the spare one included, on one GPU; 0 on the CPU.
+
+    Args:
+        text: the YAML; one that cannot be read needs none.
+        device: replaces the YAML's device.
+        cores: number of CPU cores that the processes may use.
+    """
+    import yaml
+
+    try:
+        read = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError):
+        return 0
+    top: dict[str, Any] = read if isinstance(read, dict) else {}
+    sources = top.get("sources")
+    given = top.get("device", "auto")
+    options = given if isinstance(given, dict) else {"use": given}
+    wanted = device or options.get("use", "auto")
+    if not isinstance(sources, dict) or not isinstance(wanted, str) or wanted not in ("auto", "cuda", "cuda:0"):
+        return 0
+    most = cores // CORES_PER_PROCESS
+    asked = options.get("processes", "auto")
+    if isinstance(asked, int):
+        return min(asked, most)
+    live = sum(map(_is_live, sources.values()))
+    files = sum(map(_files, sources.values())) - live
+    number = min(files, _FILE_PROCESSES) + math.ceil(live / _CAMERAS_PER_PROCESS)
+    return min(number + (live > _CAMERAS_PER_PROCESS), most)
+
+
+def _uri(source: Any) -> str:
+    return str(source.get("uri", "") if isinstance(source, dict) else source)
+
+
+def _is_live(source: Any) -> bool:
+    paced = isinstance(source, dict) and source.get("pace") not in (None, "unpaced")
+    return paced or _uri(source).partition("://")[0] in ("rtsp", "rtsps", "rtmp", "rtmps", "v4l2")
+
+
+def _files(source: Any) -> int:
+    """Number of sources that an entry may stand for: a folder or a pattern has several files."""
+    uri = _uri(source)
+    return _FILE_PROCESSES if any(mark in uri for mark in "*?[") or os.path.isdir(uri) else 1

@@ -1,0 +1,222 @@
+"""Worker processes that are started before the plan is known: how many, what they become, and that none is left."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from multiprocessing import Pipe
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read
+from streamkit.runtime.multiprocess import fleet, prestart
+from streamkit.runtime.multiprocess.children import CHILD_MODULE, Child, IdleChild, wait
+from streamkit.runtime.multiprocess.prestart import end_prestarted, likely_processes, take_prestarted
+
+CAMERAS = "".join(f"  c{n}: rtsp://10.0.0.{n}/live\n" for n in range(200))
+PACED = "".join(f"  c{n}: {{uri: a.mp4, pace: 30}}\n" for n in range(60))
+FILES = "".join(f"  f{n}: {n}.mp4\n" for n in range(14))
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "cores", "number"),
+    [
+        (f"sources:\n{FILES}", None, 16, 3),
+        (f"sources:\n{FILES}", "cuda", 8, 2),
+        (f"sources:\n{FILES}", "cpu", 16, 0),
+        (f"sources:\n{FILES}", "cuda:0,cuda:1", 16, 0),
+        (f"device: cpu\nsources:\n{FILES}", None, 16, 0),
+        (f"device: cpu\nsources:\n{FILES}", "cuda", 16, 3),
+        (f"device: cuda:0\nsources:\n{FILES}", None, 16, 3),
+        (f"device: cuda:1\nsources:\n{FILES}", None, 16, 0),
+        (f"device: {{processes: 2}}\nsources:\n{FILES}", None, 16, 2),
+        (f"device: {{use: cpu, processes: 2}}\nsources:\n{FILES}", None, 16, 0),
+        (f"device: {{use: cuda, processes: auto}}\nsources:\n{FILES}", None, 16, 3),
+        (f"sources:\n{CAMERAS}", None, 32, 5),
+        (f"sources:\n{CAMERAS}{FILES}", None, 64, 8),
+        (f"sources:\n{PACED}", None, 32, 3),
+        ("sources:\n  a: rtsp://10.0.0.1/live\n  b: rtsp://10.0.0.2/live\n", None, 16, 1),
+        ("sources:\n  a: {uri: b.mp4}\n", None, 16, 1),
+        ("sources:\n  a: 'clips/*.mp4'\n", None, 16, 3),
+        ("sources:\n  a: {uri: .}\n", None, 16, 3),
+        ("sources:\n  - a.mp4\n  - b.mp4\n", None, 16, 0),
+        ("stages: {}", None, 16, 0),
+        ("just text", None, 16, 0),
+        ("sources: [", None, 16, 0),
+        ("sources: {a: b.mp4, when: 2026-13-45}", None, 16, 0),
+    ],
+)
+def test_the_number_is_guessed_from_the_text(text, device, cores, number):
+    assert likely_processes(text, device, cores) == number
+
+
+@pytest.fixture
+def early(tmp_path, monkeypatch):
+    """A module that notes when it was preloaded, and tells it as the job of a child."""
+    (tmp_path / "early.py").write_text(
+        textwrap.dedent("""
+            import multiprocessing, os, sys
+
+            def preload():
+                sys.loaded = sys.argv[-1], "LATER" in os.environ
+                print("said while it loads", flush=True)
+
+            def tell(link, other=None):
+                if other is not None:
+                    other.send("here")
+                name, given = multiprocessing.current_process().name, os.environ.get
+                link.send("told", (sys.loaded, name, given("LATER"), given("GONE"), sys.argv, sys.path))
+        """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import early
+
+    yield early
+    sys.modules.pop("early")
+
+
+def heard(child: Child) -> list[tuple[str, object]]:
+    found, until = [], time.monotonic() + 60
+    while not child.exited:
+        assert time.monotonic() < until
+        wait([child], 1.0)
+        found += child.receive()
+    return found
+
+
+def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatch, capfd):
+    monkeypatch.setenv("GONE", "soon")
+    idle = IdleChild("worker", "early")
+    assert psutil.Process(idle.interpreter.process.pid).cmdline()[-1] == "worker"
+    monkeypatch.setenv("LATER", "now")
+    monkeypatch.delenv("GONE")
+    monkeypatch.setattr(sys, "argv", ["another"])
+    monkeypatch.syspath_prepend("/not/there/before")
+    mine, theirs = Pipe()
+    child = Child("worker/cuda:0/1", early.tell, theirs, idle=idle)
+    theirs.close()
+    assert child.pid == idle.interpreter.process.pid
+    assert mine.recv() == "here"
+    ((_, told),) = heard(child)
+    assert told == (("worker", False), "worker/cuda:0/1", "now", None, ["another"], sys.path)
+    child.join(0.0)
+    mine.close()
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "said while it loads\n")
+
+
+def test_a_module_that_cannot_be_loaded_ahead_leaves_the_error_to_the_job(early, capfd):
+    idle = IdleChild("worker", "no_such_module")
+    monkeypatched = sys.__dict__.get("loaded")
+    child = Child("worker/0", early.tell, idle=idle)
+    ((kind, (_, text)),) = heard(child)
+    assert monkeypatched is None
+    assert (kind, "loaded" in text) == ("fatal", True)
+    child.join(0.0)
+    assert capfd.readouterr().err == ""
+
+
+def test_one_that_has_died_is_not_taken_and_the_rest_ends(early, monkeypatch):
+    monkeypatch.setattr(prestart, "_idle", [IdleChild("worker", "early") for _ in range(3)])
+    first, second, third = (one.interpreter.process for one in prestart._idle)
+    third.kill()
+    third.reap()
+    taken = take_prestarted()
+    assert taken.interpreter.process is second
+    end_prestarted()
+    assert first.poll() is not None
+    assert take_prestarted() is None
+    taken.end()
+
+
+def test_they_exit_with_a_parent_that_is_killed(early):
+    script = "import sys, time\nfrom streamkit.runtime.multiprocess.children import IdleChild\n"
+    script += "one = IdleChild('worker', 'early')\nprint(one.interpreter.process.pid, flush=True)\ntime.sleep(100)"
+    paths = os.pathsep.join(sys.path)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}
+    )  # fmt: skip
+    with parent:
+        idle = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    psutil.wait_procs([idle], 30)
+    assert not idle.is_running()
+
+
+PIPELINE = """
+device: {use: cpu, processes: 2}
+sources:
+  a: {stage: test_pattern, uri: "test://?width=80&height=48&frames=5"}
+  b: {stage: test_pattern, uri: "test://?width=80&height=48&frames=5"}
+stages:
+  jsonl: {path: "OUT/{source}.jsonl"}
+"""
+
+
+def test_a_run_takes_those_that_it_needs_and_ends_the_others(tmp_path, monkeypatch):
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(PIPELINE.replace("OUT", str(tmp_path)))
+    monkeypatch.setattr(prestart, "has_driver", lambda: True)
+    monkeypatch.setattr(prestart, "likely_processes", lambda *_: 3)
+    prestart.prestart_workers(path, {})
+    pids = [one.interpreter.process.pid for one in prestart._idle]
+    running = fleet.prepare(build(read(path)), path, {})
+    assert running.run() == 0
+    assert len(pids) == 3
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    assert not prestart._idle
+    assert not [one for one in psutil.Process().children() if CHILD_MODULE in one.cmdline()]
+    assert {len((tmp_path / f"{id_}.jsonl").read_text().splitlines()) for id_ in "ab"} == {5}
+
+
+def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(PIPELINE.replace("OUT", str(tmp_path)).replace("processes: 2", "processes: 1"))
+    monkeypatch.setattr(prestart, "has_driver", lambda: True)
+    monkeypatch.setattr(prestart, "likely_processes", lambda *_: 2)
+    prestart.prestart_workers(path, {})
+    (first, second) = (one.interpreter.process for one in prestart._idle)
+    fleet.prepare(build(read(path)), path, {})
+    assert None not in (first.poll(), second.poll())
+
+
+@pytest.mark.parametrize(
+    ("given", "driver", "set_", "started"),
+    [
+        (FILES, True, {}, 3),
+        (FILES, False, {}, 0),
+        (FILES, True, {"device": "cpu"}, 0),
+        (FILES, True, {"sources.f0": "b.mp4"}, 0),
+        (FILES, True, {"detect.score": "0.5"}, 3),
+        ("  a: b.mp4\n", True, {}, 0),
+        (None, True, {}, 0),
+    ],
+)
+def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
+    given, driver, set_, started, tmp_path, monkeypatch
+):
+    made: list[tuple[str, str]] = []
+    path = tmp_path / "pipeline.yaml"
+    if given is not None:
+        path.write_text(f"sources:\n{given}")
+    monkeypatch.setattr(prestart, "has_driver", lambda: driver)
+    monkeypatch.setattr(prestart, "cores", lambda: 16)
+    monkeypatch.setattr(prestart, "IdleChild", lambda *args: made.append(args))
+    monkeypatch.setattr(prestart, "_idle", [])
+    prestart.prestart_workers(Path(path), set_)
+    assert made == [("worker", "streamkit.runtime.multiprocess.worker")] * started
+
+
+def test_the_module_of_a_worker_can_be_loaded_ahead():
+    code = "from streamkit.runtime.multiprocess.worker import preload\nimport sys\n"
+    code += "preload()\nprint('cv2' in sys.modules, 'streamkit.stages.sinks.jsonl' in sys.modules)"
+    paths = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths},
+        check=False,
+    )  # fmt: skip
+    assert done.stdout == "True True\n", done.stderr
