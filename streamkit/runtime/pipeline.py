@@ -27,7 +27,7 @@ from streamkit.runtime.execution.background import ThreadedBackground
 from streamkit.runtime.execution.channel import Aborted, Outlet
 from streamkit.runtime.execution.cores import cores, pin_to_shared_cores
 from streamkit.runtime.execution.device import LaneDevice, lost_device
-from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
+from streamkit.runtime.execution.future import PeriodicTimer, held_until, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import configure_process, heap_trimmer
 from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_groups, partition
@@ -96,10 +96,11 @@ class PipelineRun(Controls):
         alarms: the alarms on the run itself.
         listen: passes the frames of each batch to a function; see `GraphOutputs.listen`.
         hung_threads: threads that hung in a call at the end of the run and were abandoned.
-        future_type: schedules work that need not be done before the first frame.
+        future_type: schedules work that need not be done before the first frame; None begins it after that frame, which
+            would wait for the GPU and for locks of its libraries.
     """
 
-    future_type: type[Future[Any]] = ThreadFuture
+    future_type: type[Future[Any]] | None = None
     sources: Sources
 
     def __init__(
@@ -373,7 +374,8 @@ class PipelineRun(Controls):
 
     def _context(self, id_: str) -> Context:
         live = self._live > QUICK_SOURCES
-        future = Future if live else self.future_type  # tuning next to live sources drops their frames
+        future = self.future_type or held_until(self._batcher.first_done)
+        future = Future if live else future  # tuning next to live sources drops their frames
         runtime = RuntimeContext(
             spans=self._spans(), future=future, background=ThreadedBackground, live=live, addresses=self.addresses,
             streams=self.streams, stage_state=self.stage_state(id_),

@@ -167,3 +167,15 @@ def test_a_run_that_waits_for_cameras_keeps_what_is_loaded_out_of_garbage_collec
     thread.join(WAIT_S)
     gc.freeze()  # as for every test
     assert bool(meanwhile) == live_may_come
+
+
+def test_networks_are_tuned_once_the_first_frames_have_passed():
+    made = pipeline({"a": test_uri(frames=0)}, "keep: {}")
+    later = made._context("keep").runtime.future(lambda dropped: len(kept()))
+    time.sleep(0.2)
+    assert not later.ready
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    assert later.result() > 0
+    made.stop()
+    thread.join(WAIT_S)

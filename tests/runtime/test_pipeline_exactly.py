@@ -8,7 +8,6 @@ from support.noting import pipeline, test_uri
 
 from streamkit.core.data import Device
 from streamkit.core.errors import OutputError, SourceError, StageError
-from streamkit.core.tasks import Future
 from streamkit.runtime import pipeline as module
 from streamkit.runtime.execution.future import ThreadFuture
 
@@ -23,12 +22,13 @@ def test_before_its_run_it_is_neither_ready_nor_stopped():
     assert (report["seconds"], "removed" in report, "alarms" in report) == (0.0, False, False)
 
 
-@pytest.mark.parametrize(("live", "kind"), [(0, ThreadFuture), (4, ThreadFuture), (5, Future), (6, Future)])
-def test_networks_are_tuned_meanwhile_next_to_few_live_sources_alone(live, kind):
+@pytest.mark.parametrize(("live", "at_once"), [(0, False), (4, False), (5, True), (6, True)])
+def test_networks_are_tuned_meanwhile_next_to_few_live_sources_alone(live, at_once):
     made = pipeline({"a": test_uri()}, "keep: {}")
     made._live = live
     context = made._context("keep")
-    assert context.runtime.future is kind
+    assert issubclass(context.runtime.future, ThreadFuture) is not at_once
+    assert context.runtime.future.at_once is at_once
     assert context.threads == 1
 
 
@@ -37,7 +37,7 @@ def test_networks_are_tuned_before_a_run_is_ready_for_live_sources_that_it_expec
     graph = pipeline({"a": test_uri()}, "keep: {}").graph
     made = module.PipelineRun(graph, Device("cpu"), keep_running=True, expected_live=expected)
     assert made._live == live
-    assert made._context("keep").runtime.future is (Future if expected else ThreadFuture)
+    assert made._context("keep").runtime.future.at_once is bool(expected)
 
 
 def test_a_stop_counts_from_its_first_call(monkeypatch):

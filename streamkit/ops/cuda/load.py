@@ -17,6 +17,14 @@ _FOLDER = Path(__file__).parent
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"[ \t]*$')
 
 
+def load_compiler(device: int) -> None:
+    """Create the CUDA context of a device, and load NVRTC: half a second that kernels need not wait for later."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        cupy.arange(2).sum()
+
+
 def kernel(file: str, name: str, defines: tuple[str, ...] = ()) -> Any:
     """Return the kernel `name` of `streamkit/ops/cuda/<file>` for the current CUDA device.
 

@@ -7,12 +7,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from streamkit.core.tasks import Future
 from streamkit.ops.cuda.driver import relax_capture
 
 _T = TypeVar("_T")
+_POLL_S = 0.05
 
 Stopped = Callable[[], bool]
 """Returns whether the work is to end; the work polls it."""
@@ -94,6 +95,19 @@ def side_by_side(*works: Callable[[Stopped], None]) -> Iterator[Stopped]:
             worker.drop()
     for worker in workers:
         worker.result()
+
+
+def held_until(begin: threading.Event) -> type[ThreadFuture[Any]]:
+    """A `ThreadFuture` whose work begins once `begin` is set, or not at all if it is dropped before."""
+
+    class HeldFuture(ThreadFuture[_T]):
+        def _run(self, work: Callable[[Stopped], _T]) -> None:
+            while not (begin.wait(_POLL_S) or self._over.is_set()):
+                pass
+            if not self._over.is_set():
+                super()._run(work)
+
+    return HeldFuture
 
 
 class PeriodicTimer:

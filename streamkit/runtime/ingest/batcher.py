@@ -8,6 +8,7 @@ camera does not wait.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -134,6 +135,7 @@ class Batcher:
 
     Attributes:
         inlets: the sources that still have frames to come, by id.
+        first_done: set when the first batch has reached the end of the graph.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class Batcher:
         self._wanted = size if first_size is None else first_size
         self._max_latency_s, self._per_source, self._live_bytes = max_latency_s, per_source, live_bytes
         self.inlets: dict[str, Inlet] = {}
+        self.first_done = threading.Event()
         self._live: deque[Inlet] = deque()  # live sources with frames that wait, in turn
         self._files: deque[Inlet] = deque()  # likewise sources without due times
         self._ended: list[Inlet] = []
@@ -213,6 +216,8 @@ class Batcher:
         left_s = self._sent_s.pop(sequence, None)
         if left_s is not None:
             took_s = time.monotonic() - left_s
+            if not self._transit_s:
+                self.first_done.set()
             self._transit_s = max(took_s, 0.9 * self._transit_s + 0.1 * took_s)
 
     @property

@@ -32,9 +32,10 @@ from streamkit.core.stage import default_registry
 from streamkit.media import nv_sessions
 from streamkit.media.nv_caps import nv_module
 from streamkit.models.providers import load_libraries
+from streamkit.ops.cuda.load import load_compiler
 from streamkit.runtime.execution.cores import pin_process
 from streamkit.runtime.execution.device import choose, lost_device
-from streamkit.runtime.execution.future import PeriodicTimer, start
+from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
 from streamkit.runtime.ingest.source_status import LastFrame
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
@@ -133,9 +134,9 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     trace = Recorder(job.trace) if job.trace else None
     exported = telemetry.open_telemetry()
     try:
+        beginning = ThreadFuture(lambda _: _begin(link, job))
         graph = _graph(job, uplink, gallery)
-        early = _wait_to_begin(link)
-        device = choose(job.device)
+        early, device = beginning.result()
         pin_process(device, *job.part, job.cores)
         pipeline = WorkerPipeline(graph, device, job, link, uplink, gallery, early, trace)
         with (
@@ -174,13 +175,13 @@ def _import_packages(more: Sequence[str]) -> None:
             importlib.import_module(name)
 
 
-def _wait_to_begin(link: ParentConnection) -> list[tuple[str, Any]]:
-    """Wait for the order `begin` with the variables that the device needs.
+def _begin(link: ParentConnection, job: WorkerConfig) -> tuple[list[tuple[str, Any]], Device]:
+    """Wait for the order `begin` with the variables that the device needs; then prepare the device and this thread.
 
     The parent starts MPS meanwhile, which must be there before this process uses CUDA.
 
     Returns:
-        The orders that came before `begin`.
+        The orders that came before `begin`, and the device.
     """
     early: list[tuple[str, Any]] = []
     for order, value in link.orders():
@@ -190,7 +191,11 @@ def _wait_to_begin(link: ParentConnection) -> list[tuple[str, Any]]:
         if order == "now":
             end_at_once()
         early.append((order, value))
-    return early
+    device = choose(job.device)
+    pin_process(device, *job.part, job.cores)  # so that threads of CUDA are pinned, too
+    if device.kind == "cuda":
+        load_compiler(device.index)
+    return early, device
 
 
 def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None = None) -> Graph:

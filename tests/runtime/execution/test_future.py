@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamkit.ops.cuda import driver
-from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, join, side_by_side, start
+from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, held_until, join, side_by_side, start
 
 
 def test_works_run_side_by_side_and_stop_with_the_block():
@@ -95,6 +95,22 @@ def test_a_result_that_nobody_wants_ends_the_work():
 
     ThreadFuture(work).drop()
     assert ended == [True]
+
+
+def test_held_work_begins_when_it_may():
+    begin, done = threading.Event(), []
+    later = held_until(begin)(lambda dropped: done.append(dropped()) or 7)
+    time.sleep(0.1)
+    assert (done, later.ready, later.at_once) == ([], False, False)
+    begin.set()
+    assert (later.result(), done) == (7, [False])
+
+
+def test_held_work_that_nobody_wants_never_begins():
+    done = []
+    later = held_until(threading.Event())(lambda dropped: done.append(1))
+    later.drop()
+    assert (later.ready, done) == (True, [])
 
 
 def test_work_that_hangs_does_not_keep_the_process():

@@ -14,6 +14,7 @@ from streamkit.core.tracing import Spans
 from streamkit.runtime.execution import lane as module
 from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
 from streamkit.runtime.execution.device import LaneDevice
+from streamkit.runtime.execution.future import ThreadFuture
 from streamkit.runtime.execution.lane import Lane, LaneThread, blank_batch, connect, partition, prewarm
 
 REGISTRY = default_registry()
@@ -231,6 +232,14 @@ def test_tables_that_are_still_to_come_are_waited_for_behind_the_last_stage():
     prewarm(warming(Warm(log, "a", (2, 4)), Warm(log, "b", (9,))), CPU)
     sizes = [(name, size) for size in (2, 4) for name in ("a", "b", "table of a", "table of b")]
     assert log == sizes  # the sizes are those of the first stage
+
+
+def test_where_the_first_frames_do_not_wait_for_tuning_one_size_is_warmed_up():
+    log = []
+    first = Warm(log, "a", (2, 4))
+    first.context.runtime.future = ThreadFuture
+    prewarm(warming(first), CPU)
+    assert log == [("a", 2), ("table of a", 2)]
 
 
 def test_a_size_that_raises_does_not_keep_the_others_from_warming_up():
