@@ -378,5 +378,5 @@ def _is_read_apart(demuxer: Demuxer, device: Device) -> bool:
     info = demuxer.info
     frames = info.frames or round((info.duration_s or 0.0) * (info.average_rate or 0.0))
     simple = rewriter(info.codec, demuxer.stream.codec_context.extradata) is not None
-    own = not demuxer.uri.startswith(("/dev/", "/proc/"))  # another process has other descriptors
+    own = not demuxer.uri.startswith(("/dev/fd", "/dev/std", "/proc/"))  # another process has other descriptors
     return device.kind == "cuda" and simple and own and frames >= _MIN_FRAMES_APART

@@ -297,8 +297,11 @@ def test_long_videos_for_a_gpu_are_read_apart(tmp_path, count, device, apart):
     demuxer = Demuxer(str(path))
     demuxer.info = replace(demuxer.info, frames=count)
     assert reader._is_read_apart(demuxer, Device(device)) is apart
-    demuxer.uri = "/dev/fd/3"
-    assert not reader._is_read_apart(demuxer, Device(device))
+    for of_this_process in ("/dev/fd/3", "/dev/stdin", "/proc/self/fd/3"):
+        demuxer.uri = of_this_process
+        assert not reader._is_read_apart(demuxer, Device(device))
+    demuxer.uri = "/dev/shm/clip.mp4"  # files in memory
+    assert reader._is_read_apart(demuxer, Device(device)) is apart
     demuxer.close()
     bare = Demuxer(str(write(tmp_path / "a.ts", 64, 48, 30)))
     bare.info = replace(bare.info, frames=count)

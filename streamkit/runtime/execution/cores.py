@@ -34,7 +34,7 @@ def process_cores() -> tuple[int, ...]:
 
 
 def pin_process(device: Device, number: int, of: int, allowed: Sequence[int] = ()) -> None:
-    """Pin this process to its share of the cores if it is one of several that feed GPUs.
+    """Pin this process, threads that run included, to its share of the cores if it is one of several that feed GPUs.
 
     A thread that gets the GIL wakes faster on a core that was busy just before: four processes with 230 cameras on 16
     cores dropped none with three cores each, and 26 % when each could use all; see docs/performance-limits.md.
@@ -50,7 +50,7 @@ def pin_process(device: Device, number: int, of: int, allowed: Sequence[int] = (
     allowed = allowed or process_cores()
     each = len(allowed) // of
     if each:
-        os.sched_setaffinity(0, allowed[number * each : (number + 1) * each])
+        _pin_all_threads(allowed[number * each : (number + 1) * each])
 
 
 class ParentCores:

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection, reduction
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
@@ -32,7 +33,7 @@ from streamkit.core.errors import ConfigError, Problem, StreamkitError, describe
 from streamkit.core.logs import inherited_levels, logs_json, messages_to, portable
 from streamkit.io.outputs import discard_all
 from streamkit.runtime.execution.channel import Channel
-from streamkit.runtime.execution.future import on_uncaught
+from streamkit.runtime.execution.future import on_uncaught, start
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,11 @@ def exit_text(exit_code: int | None) -> str:
     with contextlib.suppress(ValueError):
         return f"was killed by {signal.Signals(-exit_code).name}"
     return f"was killed by signal {-exit_code}"
+
+
+def _do_ahead(module: str, function: str, args: tuple[Any, ...]) -> None:
+    with contextlib.suppress(Exception):  # the job meets the same error, and reports it
+        getattr(importlib.import_module(module), function)(*args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +126,16 @@ def read_job(job: bytes, descriptors: Sequence[int]) -> tuple[Callable[..., None
 
 
 def receive_setup(connection: Connection) -> tuple[ChildSetup, list[int]]:
-    """In a child: the setup, and the descriptors of its connections; before it, import the module that waits for it.
+    """In a child: the setup, and the descriptors of its connections. What comes before it is done meanwhile.
 
     Raises:
         EOFError, OSError: the parent is gone.
     """
-    message = connection.recv()
-    if isinstance(message, str):
-        with contextlib.suppress(Exception):  # the job meets the same error, and reports it
-            importlib.import_module(message).preload()
-        message = connection.recv()
+    begun = []
+    while not isinstance(message := connection.recv(), ChildSetup):
+        begun.append(start("ahead", partial(_do_ahead, *message)))
+    for thread in begun:
+        thread.join()
     descriptors = [reduction.recv_handle(connection) for _ in range(message.connections)]
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
@@ -223,13 +229,15 @@ class IdleChild:
 
     Args:
         name: the last part of its command line.
-        module: a module whose function `preload` it calls while it waits.
     """
 
-    def __init__(self, name: str, module: str) -> None:
+    def __init__(self, name: str) -> None:
         self.interpreter = _Interpreter(name, os.environ, stdout=2)
+
+    def do_ahead(self, module: str, function: str, *args: Any) -> None:
+        """Let it call a function of a module, on a thread of its own; the job waits for it, but not for its errors."""
         with contextlib.suppress(OSError):
-            self.interpreter.control.send(module)
+            self.interpreter.control.send((module, function, args))
 
     @property
     def waits(self) -> bool:

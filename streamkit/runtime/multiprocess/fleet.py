@@ -57,7 +57,7 @@ from streamkit.runtime.multiprocess.partition import (
     counted_across_sources,
     stages_across_sources,
 )
-from streamkit.runtime.multiprocess.prestart import end_prestarted, take_prestarted
+from streamkit.runtime.multiprocess.prestart import end_prestarted, take_prestarted, take_prestarted_daemon
 from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe import telemetry
@@ -387,8 +387,8 @@ class WorkerFleet(MergedCounts, Controls):
             except OSError as error:
                 raise _not_started(error) from error
             self._start_spares()
-            end_prestarted()
             self._start_mps()  # while the workers import packages
+            end_prestarted()
             for worker in list(self._workers):
                 self._begin(worker)
             self._supervise(lambda: self.fatal is not None or self._may_go())
@@ -489,8 +489,10 @@ class WorkerFleet(MergedCounts, Controls):
     def _start_mps(self) -> None:
         """Let processes that share a GPU use it at the same time."""
         if any(device.kind == "cuda" for device in self.devices) and max(self._limits.values()) > 1:
-            self._mps = MpsDaemon()
-            self._mps.start()
+            self._mps = take_prestarted_daemon()
+            if self._mps is None:
+                self._mps = MpsDaemon()
+                self._mps.start()
             logger.info(f"the pipeline {self._mps.reason}")
 
     def _may_go(self) -> bool:

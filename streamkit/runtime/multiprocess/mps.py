@@ -8,6 +8,7 @@ Without MPS, a GPU runs the work of several processes in turn. The daemon belong
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import shutil
@@ -54,6 +55,14 @@ def client_trouble(environment: Mapping[str, str]) -> str | None:
         return f"a process that uses it does not start ({error})"
     code = done.stdout.strip() if done.returncode == 0 else f"exit code {done.returncode}"
     return None if code == "0" else f"CUDA fails with it (error {code})"
+
+
+def become_client(environment: Mapping[str, str], device: int) -> None:
+    """Create the CUDA context of a device in this process, as a client of the daemon with these variables."""
+    os.environ.update(environment)
+    cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    if not cuda.cuInit(0):
+        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 
 
 class MpsDaemon:

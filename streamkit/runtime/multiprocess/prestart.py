@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts worker processes before a pipeline is read, so that they import packages meanwhile.
+"""Starts worker processes and MPS before a pipeline is read, so that they import packages and open the GPU meanwhile.
 
 Reading and checking a pipeline takes 2 s on a machine with a GPU, and importing the packages of a worker as long again.
 The number of processes is not known yet, so this module guesses it from the YAML's text. A worker takes a process that
@@ -11,14 +11,18 @@ from __future__ import annotations
 import atexit
 import math
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from streamkit.models.onnxruntime_package import has_driver
 from streamkit.runtime.execution.cores import cores
+from streamkit.runtime.execution.future import ThreadFuture, start
 from streamkit.runtime.multiprocess.children import IdleChild
+from streamkit.runtime.multiprocess.mps import MpsDaemon, become_client
 
 CORES_PER_PROCESS = 3
 """CPU cores for each process on a GPU. Four processes with 275 cameras used 4.2 of 16 cores: the lock lets each use
@@ -27,6 +31,8 @@ _FILE_PROCESSES = 3  # what files at full speed need
 _CAMERAS_PER_PROCESS = 50
 _WORKER = "streamkit.runtime.multiprocess.worker"
 _idle: list[IdleChild] = []
+_daemon: list[ThreadFuture[MpsDaemon]] = []
+_taking = threading.Lock()
 
 
 def prestart_workers(pipeline: Path, set_: Mapping[str, str], device: str | None = None) -> None:
@@ -45,22 +51,48 @@ def prestart_workers(pipeline: Path, set_: Mapping[str, str], device: str | None
         number = likely_processes(pipeline.read_text(encoding="utf-8"), device, cores())
         if number > 1 and has_driver():
             atexit.register(end_prestarted)  # an error may end the command before it has workers
-            _idle.extend(IdleChild("worker", _WORKER) for _ in range(number))
+            for _ in range(number):
+                _idle.append(child := IdleChild("worker"))
+                child.do_ahead(_WORKER, "preload")
+            _daemon.append(ThreadFuture(_start_daemon, "mps"))
 
 
 def take_prestarted() -> IdleChild | None:
     """A process that waits for a job; None if there is none."""
-    while _idle:
-        found = _idle.pop()
-        if found.waits:
-            return found
+    with _taking:
+        while _idle:
+            found = _idle.pop()
+            if found.waits:
+                return found
     return None
 
 
+def take_prestarted_daemon() -> MpsDaemon | None:
+    """The MPS daemon that was started ahead, or an attempt that says why there is none; None without an attempt."""
+    return _daemon.pop().result() if _daemon else None
+
+
 def end_prestarted() -> None:
-    """End the processes that still wait: no worker needs them."""
-    while _idle:
-        _idle.pop().end()
+    """End what still waits: no worker needs it. The daemon takes a moment, in the background."""
+    with _taking:
+        while _idle:
+            _idle.pop().end()
+    while _daemon:
+        start("mps", partial(_close, _daemon.pop()))
+
+
+def _start_daemon(dropped: Callable[[], bool]) -> MpsDaemon:
+    """Start MPS; let the processes that still wait use the GPU with it, half a second that they need not wait for."""
+    daemon = MpsDaemon()
+    daemon.start()
+    with _taking:
+        for child in _idle:
+            child.do_ahead(become_client.__module__, become_client.__name__, daemon.environment, 0)
+    return daemon
+
+
+def _close(daemon: ThreadFuture[MpsDaemon]) -> None:
+    daemon.result().close()
 
 
 def likely_processes(text: str, device: str | None, cores: int) -> int:

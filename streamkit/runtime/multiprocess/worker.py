@@ -137,7 +137,6 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         beginning = ThreadFuture(lambda _: _begin(link, job))
         graph = _graph(job, uplink, gallery)
         early, device = beginning.result()
-        pin_process(device, *job.part, job.cores)
         pipeline = WorkerPipeline(graph, device, job, link, uplink, gallery, early, trace)
         with (
             PeriodicTimer(_REPORT_EVERY_S, pipeline.send_report),
@@ -176,7 +175,7 @@ def _import_packages(more: Sequence[str]) -> None:
 
 
 def _begin(link: ParentConnection, job: WorkerConfig) -> tuple[list[tuple[str, Any]], Device]:
-    """Wait for the order `begin` with the variables that the device needs; then prepare the device and this thread.
+    """Wait for the order `begin` with the variables that the device needs; then prepare the device and the process.
 
     The parent starts MPS meanwhile, which must be there before this process uses CUDA.
 
@@ -192,7 +191,7 @@ def _begin(link: ParentConnection, job: WorkerConfig) -> tuple[list[tuple[str, A
             end_at_once()
         early.append((order, value))
     device = choose(job.device)
-    pin_process(device, *job.part, job.cores)  # so that threads of CUDA are pinned, too
+    pin_process(device, *job.part, job.cores)
     if device.kind == "cuda":
         load_compiler(device.index)
     return early, device

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -63,10 +64,11 @@ def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, c
 )
 def test_processes_that_feed_gpus_have_cores_of_their_own(monkeypatch, device, number, of, left):
     kept = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {os.getpid(): set(range(16))}[thread])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(16)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, list(chosen))))
     pin_process(device, number, of)
-    assert kept == ([] if left is None else [(0, left)])
+    assert [cores for _, cores in kept] == ([] if left is None else [left] * len(kept))
+    assert os.getpid() in dict(kept) or left is None
 
 
 @pytest.mark.parametrize(
@@ -179,8 +181,14 @@ def test_every_thread_leaves():
 @needs_affinity
 def test_a_worker_divides_the_cores_that_it_is_told(monkeypatch):
     """Its parent may have left them before it started this worker."""
-    kept = []
+    kept = {}
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {14, 15})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append(list(chosen)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.update({thread: list(chosen)}))
+    running = threading.Event()
+    thread = threading.Thread(target=running.wait)
+    thread.start()
     pin_process(Device("cuda", 0), 1, 5, tuple(range(16)))
-    assert kept == [[3, 4, 5]]
+    running.set()
+    thread.join()
+    assert kept.keys() >= {os.getpid(), thread.native_id}  # threads that run, such as those of CUDA, are pinned, too
+    assert all(cores == [3, 4, 5] for cores in kept.values())

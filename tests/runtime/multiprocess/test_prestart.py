@@ -7,6 +7,7 @@ import textwrap
 import time
 from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -15,7 +16,12 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.runtime.multiprocess import fleet, prestart
 from streamkit.runtime.multiprocess.children import CHILD_MODULE, Child, IdleChild, wait
-from streamkit.runtime.multiprocess.prestart import end_prestarted, likely_processes, take_prestarted
+from streamkit.runtime.multiprocess.prestart import (
+    end_prestarted,
+    likely_processes,
+    take_prestarted,
+    take_prestarted_daemon,
+)
 
 CAMERAS = "".join(f"  c{n}: rtsp://10.0.0.{n}/live\n" for n in range(200))
 PACED = "".join(f"  c{n}: {{uri: a.mp4, pace: 30}}\n" for n in range(60))
@@ -54,6 +60,19 @@ def test_the_number_is_guessed_from_the_text(text, device, cores, number):
     assert likely_processes(text, device, cores) == number
 
 
+class Daemon:
+    """Stands for MPS."""
+
+    def __init__(self) -> None:
+        self.environment, self.started, self.closed = {"CUDA_MPS_PIPE_DIRECTORY": "/p"}, 0, 0
+
+    def start(self) -> None:
+        self.started += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+
 @pytest.fixture
 def early(tmp_path, monkeypatch):
     """A module that notes when it was preloaded, and tells it as the job of a child."""
@@ -90,7 +109,8 @@ def heard(child: Child) -> list[tuple[str, object]]:
 
 def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatch, capfd):
     monkeypatch.setenv("GONE", "soon")
-    idle = IdleChild("worker", "early")
+    idle = IdleChild("worker")
+    idle.do_ahead("early", "preload")
     assert psutil.Process(idle.interpreter.process.pid).cmdline()[-1] == "worker"
     monkeypatch.setenv("LATER", "now")
     monkeypatch.delenv("GONE")
@@ -110,7 +130,9 @@ def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatc
 
 
 def test_a_module_that_cannot_be_loaded_ahead_leaves_the_error_to_the_job(early, capfd):
-    idle = IdleChild("worker", "no_such_module")
+    idle = IdleChild("worker")
+    idle.do_ahead("no_such_module", "preload")
+    idle.do_ahead("early", "no_such_function")
     monkeypatched = sys.__dict__.get("loaded")
     child = Child("worker/0", early.tell, idle=idle)
     ((kind, (_, text)),) = heard(child)
@@ -121,7 +143,7 @@ def test_a_module_that_cannot_be_loaded_ahead_leaves_the_error_to_the_job(early,
 
 
 def test_one_that_has_died_is_not_taken_and_the_rest_ends(early, monkeypatch):
-    monkeypatch.setattr(prestart, "_idle", [IdleChild("worker", "early") for _ in range(3)])
+    monkeypatch.setattr(prestart, "_idle", [IdleChild("worker") for _ in range(3)])
     first, second, third = (one.interpreter.process for one in prestart._idle)
     third.kill()
     third.reap()
@@ -135,7 +157,7 @@ def test_one_that_has_died_is_not_taken_and_the_rest_ends(early, monkeypatch):
 
 def test_they_exit_with_a_parent_that_is_killed(early):
     script = "import sys, time\nfrom streamkit.runtime.multiprocess.children import IdleChild\n"
-    script += "one = IdleChild('worker', 'early')\nprint(one.interpreter.process.pid, flush=True)\ntime.sleep(100)"
+    script += "one = IdleChild('worker')\nprint(one.interpreter.process.pid, flush=True)\ntime.sleep(100)"
     paths = os.pathsep.join(sys.path)
     parent = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}
@@ -162,6 +184,7 @@ def test_a_run_takes_those_that_it_needs_and_ends_the_others(tmp_path, monkeypat
     path.write_text(PIPELINE.replace("OUT", str(tmp_path)))
     monkeypatch.setattr(prestart, "has_driver", lambda: True)
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 3)
+    monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
     pids = [one.interpreter.process.pid for one in prestart._idle]
     running = fleet.prepare(build(read(path)), path, {})
@@ -178,10 +201,16 @@ def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
     path.write_text(PIPELINE.replace("OUT", str(tmp_path)).replace("processes: 2", "processes: 1"))
     monkeypatch.setattr(prestart, "has_driver", lambda: True)
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 2)
+    monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
     (first, second) = (one.interpreter.process for one in prestart._idle)
+    daemon = prestart._daemon[0].result()
     fleet.prepare(build(read(path)), path, {})
     assert None not in (first.poll(), second.poll())
+    until = time.monotonic() + 10
+    while not daemon.closed and time.monotonic() < until:
+        time.sleep(0.01)
+    assert (daemon.started, daemon.closed) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -205,10 +234,17 @@ def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
         path.write_text(f"sources:\n{given}")
     monkeypatch.setattr(prestart, "has_driver", lambda: driver)
     monkeypatch.setattr(prestart, "cores", lambda: 16)
-    monkeypatch.setattr(prestart, "IdleChild", lambda *args: made.append(args))
+    child = SimpleNamespace(do_ahead=lambda *args: made.append(args))
+    monkeypatch.setattr(prestart, "IdleChild", lambda name: child)
     monkeypatch.setattr(prestart, "_idle", [])
+    monkeypatch.setattr(prestart, "_daemon", [])
+    monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(Path(path), set_)
-    assert made == [("worker", "streamkit.runtime.multiprocess.worker")] * started
+    daemon = take_prestarted_daemon()
+    assert (daemon is not None) == bool(started)
+    ahead = [("streamkit.runtime.multiprocess.worker", "preload")] * started
+    clients = [("streamkit.runtime.multiprocess.mps", "become_client", {"CUDA_MPS_PIPE_DIRECTORY": "/p"}, 0)] * started
+    assert made == [*ahead, *clients]
 
 
 def test_the_module_of_a_worker_can_be_loaded_ahead():

@@ -130,7 +130,7 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     here, there = Pipe(duplex=False)
     link.waiting.put(("go", None))
     begun(link, job_of(path, limit=3, part=(1, 2), cores=(3, 4)), there)
-    assert (every, pinned) == ([0.5, 0.5], [("cpu", 1, 2, (3, 4))] * 2)
+    assert (every, pinned) == ([0.5, 0.5], [("cpu", 1, 2, (3, 4))])
     assert link.kinds("report") == ["ready", "end"]
     assert link.sent[-1] == ("end", 0)
     (kind, report) = link.sent[-2]
