@@ -78,9 +78,10 @@ def early(tmp_path, monkeypatch):
     """A module that notes when it was preloaded, and tells it as the job of a child."""
     (tmp_path / "early.py").write_text(
         textwrap.dedent("""
-            import multiprocessing, os, sys
+            import multiprocessing, os, sys, time
 
             def preload():
+                time.sleep(0.3)
                 sys.loaded = sys.argv[-1], "LATER" in os.environ
                 print("said while it loads", flush=True)
 
