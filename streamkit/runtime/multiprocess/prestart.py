@@ -48,9 +48,11 @@ def prestart_workers(pipeline: Path, set_: Mapping[str, str], device: str | None
     if any(name.partition(".")[0] in ("device", "sources") for name in set_):
         return
     with suppress(OSError, UnicodeDecodeError):
+        if not pipeline.is_file():  # a pipe can be read once
+            return
         number = likely_processes(pipeline.read_text(encoding="utf-8"), device, cores())
         if number > 1 and has_driver():
-            atexit.register(end_prestarted)  # an error may end the command before it has workers
+            atexit.register(_end_idle)  # an error may end the command before it has workers; then MPS ends by itself
             for _ in range(number):
                 _idle.append(child := IdleChild("worker"))
                 child.do_ahead(_WORKER, "preload")
@@ -74,11 +76,15 @@ def take_prestarted_daemon() -> MpsDaemon | None:
 
 def end_prestarted() -> None:
     """End what still waits: no worker needs it. The daemon takes a moment, in the background."""
+    _end_idle()
+    while _daemon:
+        start("mps", partial(_close, _daemon.pop()))
+
+
+def _end_idle() -> None:
     with _taking:
         while _idle:
             _idle.pop().end()
-    while _daemon:
-        start("mps", partial(_close, _daemon.pop()))
 
 
 def _start_daemon(dropped: Callable[[], bool]) -> MpsDaemon:
@@ -107,7 +113,7 @@ def likely_processes(text: str, device: str | None, cores: int) -> int:
 
     try:
         read = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError):
+    except Exception:  # of any kind, such as nesting that is too deep: the run reads it again, and reports the mistake
         return 0
     top: dict[str, Any] = read if isinstance(read, dict) else {}
     sources = top.get("sources")

@@ -54,6 +54,7 @@ FILES = "".join(f"  f{n}: {n}.mp4\n" for n in range(14))
         ("just text", None, 16, 0),
         ("sources: [", None, 16, 0),
         ("sources: {a: b.mp4, when: 2026-13-45}", None, 16, 0),
+        ("[" * 5000, None, 16, 0),
     ],
 )
 def test_the_number_is_guessed_from_the_text(text, device, cores, number):
@@ -246,6 +247,14 @@ def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
     ahead = [("streamkit.runtime.multiprocess.worker", "preload")] * started
     clients = [("streamkit.runtime.multiprocess.mps", "become_client", {"CUDA_MPS_PIPE_DIRECTORY": "/p"}, 0)] * started
     assert made == [*ahead, *clients]
+
+
+def test_a_pipe_is_left_to_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(prestart, "has_driver", lambda: True)
+    monkeypatch.setattr(prestart, "likely_processes", lambda *_: 1 / 0)
+    os.mkfifo(tmp_path / "pipe")
+    prestart.prestart_workers(tmp_path / "pipe", {})
+    prestart.prestart_workers(tmp_path, {})
 
 
 def test_the_module_of_a_worker_can_be_loaded_ahead():
