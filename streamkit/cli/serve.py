@@ -74,7 +74,7 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
     """Run a pipeline with an HTTP API, metrics and a web page."""
     from streamkit.runtime.multiprocess.prestart import prestart_workers
 
-    prestart_workers(pipeline, common.pairs(set_), device)
+    prestart_workers(pipeline, common.pairs(set_), device, realtime=True)
     from streamkit.cli.progress import open_display
     from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build

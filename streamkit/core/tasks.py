@@ -85,10 +85,12 @@ class Future(Generic[_T]):
 
     Attributes:
         at_once: whether the work is complete when the constructor returns.
+        held: whether the work begins after the first frames.
         ready: whether the work is complete.
     """
 
     at_once = True
+    held = False
     ready = True
 
     def __init__(self, work: Callable[[Callable[[], bool]], _T]) -> None:

@@ -27,7 +27,7 @@ from streamkit.runtime.execution.background import ThreadedBackground
 from streamkit.runtime.execution.channel import Aborted, Outlet
 from streamkit.runtime.execution.cores import cores, pin_to_shared_cores
 from streamkit.runtime.execution.device import LaneDevice, lost_device
-from streamkit.runtime.execution.future import PeriodicTimer, held_until, start
+from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, held_until, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import configure_process, heap_trimmer
 from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_groups, partition
@@ -96,8 +96,7 @@ class PipelineRun(Controls):
         alarms: the alarms on the run itself.
         listen: passes the frames of each batch to a function; see `GraphOutputs.listen`.
         hung_threads: threads that hung in a call at the end of the run and were abandoned.
-        future_type: schedules work that need not be done before the first frame; None begins it after that frame, which
-            would wait for the GPU and for locks of its libraries.
+        future_type: schedules work that need not be done before the first frame; None chooses.
     """
 
     future_type: type[Future[Any]] | None = None
@@ -374,14 +373,23 @@ class PipelineRun(Controls):
 
     def _context(self, id_: str) -> Context:
         live = self._live > QUICK_SOURCES
-        future = self.future_type or held_until(self._batcher.first_done)
-        future = Future if live else future  # tuning next to live sources drops their frames
         runtime = RuntimeContext(
-            spans=self._spans(), future=future, background=ThreadedBackground, live=live, addresses=self.addresses,
-            streams=self.streams, stage_state=self.stage_state(id_),
+            spans=self._spans(), future=self._future(), background=ThreadedBackground, live=live,
+            addresses=self.addresses, streams=self.streams, stage_state=self.stage_state(id_),
         )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)
+
+    def _future(self) -> type[Future[Any]]:
+        """How stages do what need not be done before the first frame, such as tuning networks."""
+        if self._live > QUICK_SOURCES:
+            return Future  # tuning next to live sources drops their frames
+        if self.future_type is not None:
+            return self.future_type
+        files_only = self.states and not (self._live or self.sources.has_live)
+        if self.device.kind == "cuda" and files_only:  # their first frames would wait for the GPU and for locks
+            return held_until(self._batcher.first_done)
+        return ThreadFuture
 
     def _source_read(self, source: str, state: SourceState) -> None:
         """Called after the last frame of a source was read."""

@@ -7,7 +7,9 @@ import time
 import pytest
 from support.noting import LOG, WAIT_S, _nothing_is_left_behind, kept, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
 
+from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, OutputError, StreamkitError
+from streamkit.runtime.pipeline import PipelineRun
 
 # ---------------------------------------------------------------------------------------------------------- failures
 
@@ -170,12 +172,39 @@ def test_a_run_that_waits_for_cameras_keeps_what_is_loaded_out_of_garbage_collec
 
 
 def test_networks_are_tuned_once_the_first_frames_have_passed():
-    made = pipeline({"a": test_uri(frames=0)}, "keep: {}")
-    later = made._context("keep").runtime.future(lambda dropped: len(kept()))
+    made = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=50)}}}"}, "keep: {}")
+    made.device = Device("cuda")
+    future = made._future()
+    made.device = Device("cpu")
+    later = future(lambda dropped: len(kept()))
     time.sleep(0.2)
     assert not later.ready
     thread = threading.Thread(target=made.run)
     thread.start()
     assert later.result() > 0
-    made.stop()
     thread.join(WAIT_S)
+    assert future.held
+
+
+@pytest.mark.parametrize(
+    ("sources", "options", "held"),
+    [
+        ({"a": "realtime"}, {}, False),
+        ({}, {"keep_running": True}, False),
+        ({"a": ""}, {"keep_running": True}, False),
+        ({"a": ""}, {"keep_running": True, "live_may_come": False}, True),
+        ({"a": ""}, {}, True),
+    ],
+)
+def test_networks_are_tuned_at_once_where_cameras_are_or_may_come(sources, options, held):
+    listed = {
+        id_: f"{{stage: test_pattern, uri: {test_uri(frames=2)}{f', pace: {pace}' if pace else ''}}}"
+        for id_, pace in (sources or {"a": ""}).items()
+    }
+    graph = pipeline(listed, "keep: {}").graph
+    if not sources:
+        graph.sources = []
+    made = PipelineRun(graph, Device("cpu"), **options)
+    assert not made._future().held
+    made.device = Device("cuda")
+    assert made._future().held is held

@@ -101,6 +101,8 @@ def held_until(begin: threading.Event) -> type[ThreadFuture[Any]]:
     """A `ThreadFuture` whose work begins once `begin` is set, or not at all if it is dropped before."""
 
     class HeldFuture(ThreadFuture[_T]):
+        held = True
+
         def _run(self, work: Callable[[Stopped], _T]) -> None:
             while not (begin.wait(_POLL_S) or self._over.is_set()):
                 pass

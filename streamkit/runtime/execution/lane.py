@@ -207,8 +207,8 @@ _SIZE_WH = (640, 360)
 def prewarm(runners: Sequence[Runner], device: Device) -> None:
     """Call the stages that declare `warms_up`, up to the first that does not, with blank frames in every batch size.
 
-    Only in the smallest one where the first frames do not wait for work such as tuning: until then, networks run in
-    steps of that size. Nothing is counted, and exceptions are suppressed: the first real frame reports them. Call this
+    Only in the smallest one where networks are tuned after the first frames: until then, they run in steps of that
+    size. Nothing is counted, and exceptions are suppressed: the first real frame reports them. Call this
     on the lane's thread with its CUDA stream current, after the stages are open.
 
     Args:
@@ -218,7 +218,7 @@ def prewarm(runners: Sequence[Runner], device: Device) -> None:
     first = itertools.takewhile(lambda runner: runner.node.type.spec.warms_up, runners)
     stages = [stage for runner in first for stage in runner.instances()]
     lengths = stages[0].context.batch_sizes if stages else ()
-    for length in lengths if stages and stages[0].context.runtime.future.at_once else lengths[:1]:
+    for length in lengths[:1] if stages and stages[0].context.runtime.future.held else lengths:
         batch = blank_batch(device, length)
         with contextlib.suppress(*RAISED):
             for stage in stages:

@@ -15,6 +15,7 @@ import logging
 import os
 import pickle
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -41,6 +42,7 @@ CHILD_MODULE = "streamkit.runtime.multiprocess.child"
 """The main module of a child."""
 _MAILBOX = 1000
 _DYING_AFTER_S, _EXITING_S = 0.3, 0.01
+_AHEAD_S = 0.2  # time after which a child that is not ready for its job looks whether its parent is gone
 
 
 @contextlib.contextmanager
@@ -80,6 +82,7 @@ class ChildSetup:
 
     Attributes:
         name: the name of the process.
+        folder: the working folder.
         path: `sys.path`.
         argv: `sys.argv`.
         variables: all environment variables.
@@ -88,6 +91,7 @@ class ChildSetup:
     """
 
     name: str
+    folder: str
     path: list[str]
     argv: list[str]
     variables: dict[str, str]
@@ -134,8 +138,13 @@ def receive_setup(connection: Connection) -> tuple[ChildSetup, list[int]]:
     begun = []
     while not isinstance(message := connection.recv(), ChildSetup):
         begun.append(start("ahead", partial(_do_ahead, *message)))
+    gone = select.poll()
+    gone.register(connection, 0)  # a hang-up is always reported
     for thread in begun:
-        thread.join()
+        while thread.is_alive():
+            thread.join(_AHEAD_S)
+            if gone.poll(0):
+                raise EOFError
     descriptors = [reduction.recv_handle(connection) for _ in range(message.connections)]
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
@@ -244,9 +253,13 @@ class IdleChild:
         """Whether it has not exited."""
         return self.interpreter.process.poll() is None
 
-    def end(self) -> None:
-        """End it; it has no job."""
+    def kill(self) -> None:
+        """Kill it; it has no job. `end` must follow."""
         self.interpreter.process.kill()
+
+    def end(self) -> None:
+        """Kill it, and wait until it has exited."""
+        self.kill()
         self.interpreter.process.reap()
         self.interpreter.control.close()
         self.interpreter.sentinel.close()
@@ -276,7 +289,7 @@ class Child:
         pickler.dump((target, args))
         variables = {**os.environ, **(env or {})}
         setup = ChildSetup(
-            name, list(sys.path), list(sys.argv), variables, job.getvalue(), len(pickler.descriptors)
+            name, os.getcwd(), list(sys.path), list(sys.argv), variables, job.getvalue(), len(pickler.descriptors)
         )  # fmt: skip
         with signals_held_back():
             interpreter = _Interpreter(name, variables) if idle is None else idle.interpreter

@@ -57,7 +57,7 @@ from streamkit.runtime.multiprocess.partition import (
     counted_across_sources,
     stages_across_sources,
 )
-from streamkit.runtime.multiprocess.prestart import end_prestarted, take_prestarted, take_prestarted_daemon
+from streamkit.runtime.multiprocess.prestart import end_idle, end_prestarted, take_prestarted, take_prestarted_daemon
 from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe import telemetry
@@ -262,7 +262,7 @@ def prepare(
     chosen = dict(zip(names, by_device, strict=False))  # `auto` is chosen here, for all processes
     shares = [(chosen[name], ids) for name, ids in shares]
     if len(shares) == 1 and limits == [1]:
-        end_prestarted()
+        end_prestarted(wait=True)
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
         device = plan.devices[0].device
@@ -387,6 +387,7 @@ class WorkerFleet(MergedCounts, Controls):
             except OSError as error:
                 raise _not_started(error) from error
             self._start_spares()
+            end_idle()
             self._start_mps()  # while the workers import packages
             end_prestarted()
             for worker in list(self._workers):
@@ -502,7 +503,7 @@ class WorkerFleet(MergedCounts, Controls):
         return any(opened) if files_only else all(opened)
 
     def _awaited(self) -> list[WorkerHandle]:
-        """The processes that must be ready before frames are read.
+        """The processes that must be ready before frames are read; of those with files, one is enough.
 
         A spare one is among them where the others tune their networks first, too: beside live sources, tuning it would
         drop their frames.

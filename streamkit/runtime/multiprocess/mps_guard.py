@@ -54,10 +54,14 @@ def main(control: str, folder: Path) -> int:
         if daemon is None:
             print(f"failed {why}", flush=True)
             return 1
-        print(f"ready {daemon.pid}", flush=True)
-        while not select.select([sys.stdin], [], [], _CHECK_S)[0] and daemon.poll() is None:
-            pass
-        _end(daemon, control, environment)
+        try:
+            print(f"ready {daemon.pid}", flush=True)  # fails if the parent has ended meanwhile
+            while not select.select([sys.stdin], [], [], _CHECK_S)[0] and daemon.poll() is None:
+                pass
+        except BrokenPipeError:
+            return 1
+        finally:
+            _end(daemon, control, environment)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0

@@ -9,6 +9,7 @@ waits; the others end when the plan is known. Processes that were not guessed st
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import math
 import os
 import threading
@@ -27,7 +28,7 @@ from streamkit.runtime.multiprocess.mps import MpsDaemon, become_client
 CORES_PER_PROCESS = 3
 """CPU cores for each process on a GPU. Four processes with 275 cameras used 4.2 of 16 cores: the lock lets each use
 little more than one. The others decode headers, tune networks and write records."""
-_FILE_PROCESSES = 3  # what files at full speed need
+_FILE_PROCESSES = 3  # what many files at full speed need; one process serves two
 _CAMERAS_PER_PROCESS = 50
 _WORKER = "streamkit.runtime.multiprocess.worker"
 _idle: list[IdleChild] = []
@@ -35,7 +36,9 @@ _daemon: list[ThreadFuture[MpsDaemon]] = []
 _taking = threading.Lock()
 
 
-def prestart_workers(pipeline: Path, set_: Mapping[str, str], device: str | None = None) -> None:
+def prestart_workers(
+    pipeline: Path, set_: Mapping[str, str], device: str | None = None, *, realtime: bool = False
+) -> None:  # fmt: skip
     """Start the worker processes that a pipeline will probably need; none without a GPU, or if it needs only one.
 
     Call it at the beginning of a command: what the processes print to standard output goes to standard error.
@@ -44,19 +47,26 @@ def prestart_workers(pipeline: Path, set_: Mapping[str, str], device: str | None
         pipeline: the YAML.
         set_: values that override the YAML.
         device: replaces the YAML's device.
+        realtime: files without a `pace` are played at their own rate.
     """
-    if any(name.partition(".")[0] in ("device", "sources") for name in set_):
+    end_prestarted()  # what an earlier command of this process left
+    if not _may_use_gpu() or any(name.partition(".")[0] in ("device", "sources") for name in set_):
         return
     with suppress(OSError, UnicodeDecodeError):
         if not pipeline.is_file():  # a pipe can be read once
             return
-        number = likely_processes(pipeline.read_text(encoding="utf-8"), device, cores())
-        if number > 1 and has_driver():
-            atexit.register(_end_idle)  # an error may end the command before it has workers; then MPS ends by itself
+        number = likely_processes(pipeline.read_text(encoding="utf-8"), device, cores(), realtime)
+        if number > 1:
+            atexit.register(end_idle)  # an error may end the command before it has workers; then MPS ends by itself
             for _ in range(number):
                 _idle.append(child := IdleChild("worker"))
                 child.do_ahead(_WORKER, "preload")
             _daemon.append(ThreadFuture(_start_daemon, "mps"))
+
+
+def _may_use_gpu() -> bool:
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and importlib.util.find_spec("cupy") is not None and has_driver()
 
 
 def take_prestarted() -> IdleChild | None:
@@ -74,17 +84,24 @@ def take_prestarted_daemon() -> MpsDaemon | None:
     return _daemon.pop().result() if _daemon else None
 
 
-def end_prestarted() -> None:
-    """End what still waits: no worker needs it. The daemon takes a moment, in the background."""
-    _end_idle()
+def end_prestarted(*, wait: bool = False) -> None:
+    """End what still waits: no worker needs it. The daemon ends in the background, unless this is to `wait` for it."""
+    end_idle()
     while _daemon:
-        start("mps", partial(_close, _daemon.pop()))
+        ending = start("mps", partial(_close, _daemon.pop()))
+        if wait:
+            ending.join()
 
 
-def _end_idle() -> None:
+def end_idle() -> None:
+    """End the processes that still wait."""
     with _taking:
-        while _idle:
-            _idle.pop().end()
+        idle = _idle[:]
+        _idle.clear()
+    for child in idle:
+        child.kill()
+    for child in idle:
+        child.end()
 
 
 def _start_daemon(dropped: Callable[[], bool]) -> MpsDaemon:
@@ -101,13 +118,14 @@ def _close(daemon: ThreadFuture[MpsDaemon]) -> None:
     daemon.result().close()
 
 
-def likely_processes(text: str, device: str | None, cores: int) -> int:
+def likely_processes(text: str, device: str | None, cores: int, realtime: bool = False) -> int:
     """Guess the number of processes of a pipeline, the spare one included, on one GPU; 0 on the CPU.
 
     Args:
         text: the YAML; one that cannot be read needs none.
         device: replaces the YAML's device.
         cores: number of CPU cores that the processes may use.
+        realtime: files without a `pace` are played at their own rate.
     """
     import yaml
 
@@ -126,14 +144,15 @@ def likely_processes(text: str, device: str | None, cores: int) -> int:
     asked = options.get("processes", "auto")
     if isinstance(asked, int):
         return min(asked, most)
-    live = sum(map(_is_live, sources.values()))
-    files = sum(map(_files, sources.values())) - live
-    number = min(files, _FILE_PROCESSES) + math.ceil(live / _CAMERAS_PER_PROCESS)
+    every = sum(map(_files, sources.values()))
+    live = every if realtime else sum(map(_is_live, sources.values()))
+    number = min((every - live + 1) // 2, _FILE_PROCESSES) + math.ceil(live / _CAMERAS_PER_PROCESS)
     return min(number + (live > _CAMERAS_PER_PROCESS), most)
 
 
 def _uri(source: Any) -> str:
-    return str(source.get("uri", "") if isinstance(source, dict) else source)
+    found = source.get("uri") if isinstance(source, dict) else source
+    return found if isinstance(found, str) else ""
 
 
 def _is_live(source: Any) -> bool:
@@ -144,4 +163,4 @@ def _is_live(source: Any) -> bool:
 def _files(source: Any) -> int:
     """Number of sources that an entry may stand for: a folder or a pattern has several files."""
     uri = _uri(source)
-    return _FILE_PROCESSES if any(mark in uri for mark in "*?[") or os.path.isdir(uri) else 1
+    return 2 * _FILE_PROCESSES if any(mark in uri for mark in "*?[") or os.path.isdir(uri) else 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One worker process: runs the graph for its sources on its device, and reports to the parent process.
 
-It reads the YAML, waits for `begin`, opens every stage, sends `ready` and waits for `go`. The parent also sends sources
+It waits for `begin`, reads the YAML, opens every stage, sends `ready` and waits for `go`. The parent also sends sources
 to add, remove and pause, options to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort`
 (drop frames in flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is
 gone. The parent handles signals.
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import entry_points
 from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -134,7 +135,9 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     trace = Recorder(job.trace) if job.trace else None
     exported = telemetry.open_telemetry()
     try:
-        beginning = ThreadFuture(lambda _: _begin(link, job))
+        has_variables = threading.Event()
+        beginning = ThreadFuture(lambda _: _begin(link, job, has_variables))
+        has_variables.wait()  # plugins may use the GPU when they are loaded
         graph = _graph(job, uplink, gallery)
         early, device = beginning.result()
         pipeline = WorkerPipeline(graph, device, job, link, uplink, gallery, early, trace)
@@ -164,7 +167,8 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
 def preload() -> None:
     """Import what a worker on a GPU needs, for a process that waits for its job; see `IdleChild`. Uses no GPU."""
     _import_packages(("cupy",))
-    default_registry()
+    if not entry_points(group="streamkit.stages"):  # a package of others may use the GPU when it is loaded
+        default_registry()
     load_libraries()
 
 
@@ -174,10 +178,17 @@ def _import_packages(more: Sequence[str]) -> None:
             importlib.import_module(name)
 
 
-def _begin(link: ParentConnection, job: WorkerConfig) -> tuple[list[tuple[str, Any]], Device]:
+def _begin(
+    link: ParentConnection, job: WorkerConfig, has_variables: threading.Event
+) -> tuple[list[tuple[str, Any]], Device]:  # fmt: skip
     """Wait for the order `begin` with the variables that the device needs; then prepare the device and the process.
 
     The parent starts MPS meanwhile, which must be there before this process uses CUDA.
+
+    Args:
+        link: the connection to the parent.
+        job: the job.
+        has_variables: set once the process has the variables.
 
     Returns:
         The orders that came before `begin`, and the device.
@@ -190,10 +201,16 @@ def _begin(link: ParentConnection, job: WorkerConfig) -> tuple[list[tuple[str, A
         if order == "now":
             end_at_once()
         early.append((order, value))
+    has_variables.set()
     device = choose(job.device)
     pin_process(device, *job.part, job.cores)
     if device.kind == "cuda":
-        load_compiler(device.index)
+        try:
+            load_compiler(device.index)
+        except Exception as error:  # any other one than a lost device is met again by the stages
+            if (lost := lost_device(error)) is not None:
+                link.send("lost", str(lost))
+                end_at_once()
     return early, device
 
 
@@ -329,7 +346,7 @@ class WorkerPipeline(PipelineRun):
             self._link.send("hangs", f"has not finished work on its GPU for {limit_s:g} s (watchdog) and was killed")
 
     def _start_sources(self) -> None:
-        """Report that every stage is open, wait until all processes are ready, and start."""
+        """Report that every stage is open, wait for `go`, and start."""
         self._link.send("ready")
         self._go.wait()
         if self._trace is not None:  # its sums leave out the wait for the other processes

@@ -1,5 +1,6 @@
 """What a lane is, the channels around it, the steps of its thread, and what stages see while they warm up."""
 
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ from streamkit.core.tracing import Spans
 from streamkit.runtime.execution import lane as module
 from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
 from streamkit.runtime.execution.device import LaneDevice
-from streamkit.runtime.execution.future import ThreadFuture
+from streamkit.runtime.execution.future import held_until
 from streamkit.runtime.execution.lane import Lane, LaneThread, blank_batch, connect, partition, prewarm
 
 REGISTRY = default_registry()
@@ -234,10 +235,10 @@ def test_tables_that_are_still_to_come_are_waited_for_behind_the_last_stage():
     assert log == sizes  # the sizes are those of the first stage
 
 
-def test_where_the_first_frames_do_not_wait_for_tuning_one_size_is_warmed_up():
+def test_where_networks_are_tuned_after_the_first_frames_one_size_is_warmed_up():
     log = []
     first = Warm(log, "a", (2, 4))
-    first.context.runtime.future = ThreadFuture
+    first.context.runtime.future = held_until(threading.Event())
     prewarm(warming(first), CPU)
     assert log == [("a", 2), ("table of a", 2)]
 

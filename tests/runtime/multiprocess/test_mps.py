@@ -108,6 +108,28 @@ def test_nothing_is_left_when_the_run_is_killed() -> None:
     assert not Path(folder).exists()
 
 
+def test_nothing_is_left_when_the_run_ends_before_the_daemon_answers(control: Path, tmp_path: Path) -> None:
+    guard = subprocess.Popen(
+        [sys.executable, mps_guard.__file__, str(control), str(tmp_path / "folder")], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    (tmp_path / "folder").mkdir()
+    assert guard.stdin is not None
+    assert guard.stdout is not None
+    until_s, daemons = time.monotonic() + 20, list[psutil.Process]()
+    while not daemons and time.monotonic() < until_s:
+        daemons = psutil.Process(guard.pid).children()
+    guard.stdin.close()
+    guard.stdout.close()
+    guard.wait(20)
+    assert guard.stderr is not None
+    assert guard.stderr.read() == b""
+    guard.stderr.close()
+    assert len(daemons) == 1
+    assert _until_gone(daemons[0].pid)
+    assert not (tmp_path / "folder").exists()
+
+
 def test_a_daemon_that_ignores_quit_is_killed_with_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPS_STAND_IN", "deaf")
     with MpsDaemon(check=None) as made:

@@ -53,12 +53,42 @@ FILES = "".join(f"  f{n}: {n}.mp4\n" for n in range(14))
         ("stages: {}", None, 16, 0),
         ("just text", None, 16, 0),
         ("sources: [", None, 16, 0),
+        ("sources: {a: 1.mp4, b: 2.mp4}", None, 16, 1),
+        ("sources: {a: 1.mp4, b: 2.mp4, c: 3.mp4}", None, 16, 2),
+        ("sources: {a: !!bool x}", None, 16, 0),
+        ("x: &x [1, 2]\nsources: {a: {uri: *x}, b: [*x, *x]}", None, 16, 1),
         ("sources: {a: b.mp4, when: 2026-13-45}", None, 16, 0),
         ("[" * 5000, None, 16, 0),
     ],
 )
 def test_the_number_is_guessed_from_the_text(text, device, cores, number):
     assert likely_processes(text, device, cores) == number
+
+
+@pytest.mark.parametrize(("files", "number"), [(14, 1), (60, 3)])
+def test_files_that_are_served_are_played_like_cameras(files, number):
+    text = "sources:\n" + "".join(f"  f{n}: {n}.mp4\n" for n in range(files))
+    assert likely_processes(text, None, 32, realtime=True) == number
+
+
+@pytest.mark.parametrize(
+    ("visible", "package", "driver", "used"),
+    [
+        (None, True, True, True),
+        ("1", True, True, True),
+        ("", True, True, False),
+        ("-1", True, True, False),
+        (None, False, True, False),
+        (None, True, False, False),
+    ],
+)
+def test_nothing_is_started_ahead_where_no_gpu_is_used(visible, package, driver, used, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(prestart.importlib.util, "find_spec", lambda name: object() if package else None)
+    monkeypatch.setattr(prestart, "has_driver", lambda: driver)
+    assert prestart._may_use_gpu() is used
 
 
 class Daemon:
@@ -90,7 +120,7 @@ def early(tmp_path, monkeypatch):
                 if other is not None:
                     other.send("here")
                 name, given = multiprocessing.current_process().name, os.environ.get
-                link.send("told", (sys.loaded, name, given("LATER"), given("GONE"), sys.argv, sys.path))
+                link.send("told", (sys.loaded, name, given("LATER"), given("GONE"), os.getcwd(), sys.argv, sys.path))
         """)
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -115,6 +145,7 @@ def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatc
     idle.do_ahead("early", "preload")
     assert psutil.Process(idle.interpreter.process.pid).cmdline()[-1] == "worker"
     monkeypatch.setenv("LATER", "now")
+    monkeypatch.chdir("/tmp")
     monkeypatch.delenv("GONE")
     monkeypatch.setattr(sys, "argv", ["another"])
     monkeypatch.syspath_prepend("/not/there/before")
@@ -124,7 +155,7 @@ def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatc
     assert child.pid == idle.interpreter.process.pid
     assert mine.recv() == "here"
     ((_, told),) = heard(child)
-    assert told == (("worker", False), "worker/cuda:0/1", "now", None, ["another"], sys.path)
+    assert told == (("worker", False), "worker/cuda:0/1", "now", None, "/tmp", ["another"], sys.path)
     child.join(0.0)
     mine.close()
     printed = capfd.readouterr()
@@ -157,9 +188,13 @@ def test_one_that_has_died_is_not_taken_and_the_rest_ends(early, monkeypatch):
     taken.end()
 
 
-def test_they_exit_with_a_parent_that_is_killed(early):
+@pytest.mark.parametrize("busy", [False, True])
+def test_they_exit_with_a_parent_that_is_killed(busy, early):
+    hangs = "one.do_ahead('time', 'sleep', 100)\nfrom streamkit.runtime.multiprocess.children import Child\n"
+    hangs += "Child('worker/0', print, idle=one)\n"
     script = "import sys, time\nfrom streamkit.runtime.multiprocess.children import IdleChild\n"
-    script += "one = IdleChild('worker')\nprint(one.interpreter.process.pid, flush=True)\ntime.sleep(100)"
+    script += f"one = IdleChild('worker')\n{hangs if busy else ''}"
+    script += "print(one.interpreter.process.pid, flush=True)\ntime.sleep(100)"
     paths = os.pathsep.join(sys.path)
     parent = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}
@@ -184,7 +219,7 @@ stages:
 def test_a_run_takes_those_that_it_needs_and_ends_the_others(tmp_path, monkeypatch):
     path = tmp_path / "pipeline.yaml"
     path.write_text(PIPELINE.replace("OUT", str(tmp_path)))
-    monkeypatch.setattr(prestart, "has_driver", lambda: True)
+    monkeypatch.setattr(prestart, "_may_use_gpu", lambda: True)
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 3)
     monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
@@ -201,7 +236,7 @@ def test_a_run_takes_those_that_it_needs_and_ends_the_others(tmp_path, monkeypat
 def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
     path = tmp_path / "pipeline.yaml"
     path.write_text(PIPELINE.replace("OUT", str(tmp_path)).replace("processes: 2", "processes: 1"))
-    monkeypatch.setattr(prestart, "has_driver", lambda: True)
+    monkeypatch.setattr(prestart, "_may_use_gpu", lambda: True)
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 2)
     monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
@@ -234,7 +269,7 @@ def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
     path = tmp_path / "pipeline.yaml"
     if given is not None:
         path.write_text(f"sources:\n{given}")
-    monkeypatch.setattr(prestart, "has_driver", lambda: driver)
+    monkeypatch.setattr(prestart, "_may_use_gpu", lambda: driver)
     monkeypatch.setattr(prestart, "cores", lambda: 16)
     child = SimpleNamespace(do_ahead=lambda *args: made.append(args))
     monkeypatch.setattr(prestart, "IdleChild", lambda name: child)
@@ -250,7 +285,7 @@ def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
 
 
 def test_a_pipe_is_left_to_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(prestart, "has_driver", lambda: True)
+    monkeypatch.setattr(prestart, "_may_use_gpu", lambda: True)
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 1 / 0)
     os.mkfifo(tmp_path / "pipe")
     prestart.prestart_workers(tmp_path / "pipe", {})

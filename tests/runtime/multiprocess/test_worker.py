@@ -1,6 +1,7 @@
 """A worker whose parent is played by the test: what it tells, what it obeys, and what it passes on."""
 
 import dataclasses
+import os
 import queue
 import threading
 from collections.abc import Iterator
@@ -538,3 +539,45 @@ def test_a_gpu_without_room_for_sessions_keeps_none_ready(
     running._make_sessions(wanted)
     assert (cleared, link.sent) == ([True], [("sessions_ahead", 0)])
     assert "the spare process keeps no decoders ready: " in caplog.text
+
+
+def test_the_yaml_is_read_once_the_variables_of_the_device_are_there(
+    path: Path, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plugins may use the GPU when they are loaded, and must not do so without MPS."""
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "")
+    seen: list[str] = []
+
+    def graph(*_: Any) -> None:
+        seen.append(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+        raise ConfigError("that is enough")
+
+    monkeypatch.setattr(module, "_graph", graph)
+    here, there = Pipe(duplex=False)
+    late = threading.Timer(0.3, lambda: link.waiting.put(("begin", {"CUDA_MPS_PIPE_DIRECTORY": "/p"})))
+    late.start()
+    work(link, job_of(path), there)
+    late.join()
+    here.close()
+    assert seen == ["/p"]
+    assert link.kinds() == ["fatal", "end"]
+
+
+def test_a_gpu_that_is_lost_at_the_start_ends_the_process_alone(
+    path: Path, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any) -> None:
+        raise RuntimeError("cudaErrorMpsServerNotReady")
+
+    def end() -> None:
+        raise SystemExit(1)
+
+    monkeypatch.setattr(module, "choose", lambda name: Device("cuda", 0))
+    monkeypatch.setattr(module, "pin_process", lambda *_: None)
+    monkeypatch.setattr(module, "load_compiler", lost)
+    monkeypatch.setattr(module, "lost_device", lambda error: "lost its GPU" if "Mps" in str(error) else None)
+    monkeypatch.setattr(module, "end_at_once", end)
+    here, there = Pipe(duplex=False)
+    begun(link, job_of(path), there)
+    here.close()
+    assert link.sent[0] == ("lost", "lost its GPU")
