@@ -18,7 +18,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"[ \t]*$')
 
 
 def load_compiler(device: int) -> None:
-    """Create the CUDA context of a device, and load NVRTC: half a second that kernels need not wait for later."""
+    """Create the CUDA context of a device, and load NVRTC, for which the first kernel would wait."""
     import cupy
 
     with cupy.cuda.Device(device):

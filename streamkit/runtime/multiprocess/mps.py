@@ -31,7 +31,7 @@ _GUARD_S = 15.0
 _TERMINATE_S = 3.0
 _CLIENT_S = 20.0
 _QUICK = "-I", "-S"
-"""Options of an interpreter that needs Python's own modules alone: it starts half a second sooner."""
+"""Options of an interpreter that needs Python's own modules alone: it starts sooner."""
 _CLIENT = """
 import ctypes
 cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()

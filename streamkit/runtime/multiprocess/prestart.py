@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from streamkit.media.uris import may_be_live
 from streamkit.models.onnxruntime_package import has_driver
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.future import ThreadFuture, start
@@ -157,7 +158,7 @@ def _uri(source: Any) -> str:
 
 def _is_live(source: Any) -> bool:
     paced = isinstance(source, dict) and source.get("pace") not in (None, "unpaced")
-    return paced or _uri(source).partition("://")[0] in ("rtsp", "rtsps", "rtmp", "rtmps", "v4l2")
+    return paced or may_be_live(_uri(source))
 
 
 def _files(source: Any) -> int:
