@@ -679,6 +679,13 @@ def told(entry: dict[str, Any]) -> str:
     return f"{entry['row']}, {entry['repetitions']} times in {entry['took_s']:g} s: {', '.join(parts)}{error}"
 
 
+def _compile_modules() -> None:
+    """Compile what processes import, as pip does when it installs: with `PYTHONDONTWRITEBYTECODE`, each would do it."""
+    code = "from streamkit.runtime.multiprocess.worker import preload; import streamkit.cli.run; preload()"
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([sys.executable, "-c", code], cwd=_ROOT, env=variables, check=True)
+
+
 def main() -> int:
     """Measure the rows, and append each to the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -697,6 +704,7 @@ def main() -> int:
         parser.error(f"no rows {', '.join(unknown)}; there are {', '.join(ROWS)}")
     if given.data is None or not given.data.is_dir():
         parser.error("--data must be a folder with videos/ and models/")
+    _compile_modules()
     until_s, failed = time.monotonic() + given.max, False
     with scratch_folder() as folder:
         size = CPU if given.device == "cpu" else GPU

@@ -8,7 +8,7 @@ problem comes with the command that fixes it.
 from __future__ import annotations
 
 import ctypes
-import importlib
+import importlib.util
 import re
 import shutil
 import sys
@@ -111,6 +111,10 @@ def python() -> Iterator[Finding]:
         yield Finding("ok", "python", f"{version} ({sys.executable})")
     else:
         yield Finding("fail", "python", f"{version}; streamkit runs on 3.11 to 3.13", "python3.12 -m venv .venv")
+    folder = Path(__file__).resolve().parents[1]
+    if sys.dont_write_bytecode and not Path(importlib.util.cache_from_source(__file__)).exists():
+        text = "each process compiles its modules, which takes 0.5 s or more: PYTHONDONTWRITEBYTECODE is set"
+        yield Finding("warn", "python", text, f"python -m compileall -q {folder}")
 
 
 def packages() -> Iterator[Finding]:

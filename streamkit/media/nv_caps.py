@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -67,9 +68,38 @@ def unsupported(device: int, codec: str, chroma: int, bits: int, width: int, hei
     return None
 
 
+class _Caps(ctypes.Structure):
+    """`CUVIDDECODECAPS` of NVIDIA's Video Codec SDK, in `cuviddec.h`."""
+
+    _fields_ = (
+        ("codec", ctypes.c_int),
+        ("chroma", ctypes.c_int),
+        ("bits_above_8", ctypes.c_uint),
+        ("reserved_1", ctypes.c_uint * 3),
+        ("supported", ctypes.c_ubyte),
+        ("num_decoder_engines", ctypes.c_ubyte),
+        ("output_formats", ctypes.c_ushort),
+        ("width_max", ctypes.c_uint),
+        ("height_max", ctypes.c_uint),
+        ("mb_num_max", ctypes.c_uint),
+        ("width_min", ctypes.c_ushort),
+        ("height_min", ctypes.c_ushort),
+        ("histograms", ctypes.c_ubyte),
+        ("counter_bits", ctypes.c_ubyte),
+        ("histogram_bins_max", ctypes.c_ushort),
+        ("reserved_3", ctypes.c_uint * 10),
+    )
+
+
+_ANSWERS = "supported", "num_decoder_engines", "width_max", "height_max", "mb_num_max", "width_min", "height_min"
+
+
 @cache
 def capabilities(device: int, codec: str, bits: int = 8) -> dict[str, int]:
-    """NVDEC's capabilities for 4:2:0 frames of a codec; cached, as the query creates a CUDA context.
+    """NVDEC's capabilities for 4:2:0 frames of a codec, by the names of PyNvVideoCodec; cached.
+
+    Asks the driver: PyNvVideoCodec's `GetDecoderCaps` creates a CUDA context for its question, and holds the GIL for
+    0.4 s (H200, with MPS).
 
     Raises:
         RuntimeError: PyNvVideoCodec does not load.
@@ -78,17 +108,32 @@ def capabilities(device: int, codec: str, bits: int = 8) -> dict[str, int]:
     if isinstance(module, str):
         raise RuntimeError(module)
     try:
-        with primary_context(device):
-            return dict(
-                module.GetDecoderCaps(
-                    gpuid=device,
-                    codec=getattr(module.cudaVideoCodec, CODECS[codec]),
-                    chromaformat=module.cudaVideoChromaFormat(_CHROMA_420),
-                    bitdepth=bits,
-                )
-            )
-    except Exception as error:  # its own exception types; all mean that there is no answer
+        return _query(device, int(getattr(module.cudaVideoCodec, CODECS[codec])), bits)
+    except Exception as error:  # no driver, or an older one: there is no answer
         return {"supported": 0, "width_max": 0, "height_max": 0, "error": str(error)}  # type: ignore[dict-item]
+
+
+def _query(device: int, codec: int, bits: int) -> dict[str, int]:
+    """Ask the driver. Makes the device's primary CUDA context current.
+
+    Args:
+        device: the GPU's index.
+        codec: NVDEC's number of the codec.
+        bits: bits per luma sample.
+
+    Raises:
+        OSError: the driver has no library for NVDEC.
+        RuntimeError: it has no answer.
+    """
+    import cupy
+
+    library = ctypes.CDLL("libnvcuvid.so.1")
+    cupy.cuda.runtime.setDevice(device)
+    cupy.cuda.runtime.free(0)  # before CUDA 12, the device alone has no context yet
+    caps = _Caps(codec=codec, chroma=_CHROMA_420, bits_above_8=bits - 8)
+    if code := library.cuvidGetDecoderCaps(ctypes.byref(caps)):
+        raise RuntimeError(f"NVDEC does not say what it decodes (error {code})")
+    return {name: getattr(caps, name) for name in _ANSWERS}
 
 
 @contextmanager

@@ -131,6 +131,7 @@ def _read(file: Path, size: int) -> tuple[dict[str, TensorInfo], dict[str, Tenso
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # nothing is run
     try:
         session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:

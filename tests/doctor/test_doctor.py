@@ -47,6 +47,23 @@ def test_this_machine_runs_pipelines_on_the_cpu(monkeypatch: pytest.MonkeyPatch)
     assert "ok    GPU: none: there is no NVIDIA driver; device: auto runs on the CPU" in lines
 
 
+@pytest.mark.parametrize(
+    ("forbidden", "compiled", "warns"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_modules_that_each_process_compiles_are_warned_of(
+    forbidden: bool, compiled: bool, warns: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "module.pyc").touch()
+    cached = str(tmp_path / ("module.pyc" if compiled else "none.pyc"))
+    monkeypatch.setattr(doctor.importlib.util, "cache_from_source", lambda path: cached)
+    monkeypatch.setattr(doctor.sys, "dont_write_bytecode", forbidden)
+    found = [one for one in told(doctor.python()) if one.startswith("warn")]
+    assert len(found) == warns
+    assert all(
+        "PYTHONDONTWRITEBYTECODE" in one and re.search(r"python -m compileall -q \S+/streamkit$", one) for one in found
+    )
+
+
 def test_a_broken_thing_is_exit_1_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, None, "there is no NVIDIA driver")
     monkeypatch.setattr(doctor, "_BASE", ("no-such-package", "numpy"))

@@ -30,6 +30,7 @@ def fake(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", fake_gpu.cupy)
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", fake_gpu.nvc)
     monkeypatch.setattr("streamkit.ops.cuda.driver._calls", lambda: None)
+    monkeypatch.setattr(nv_caps, "_query", fake_gpu.query)
     nv_caps.capabilities.cache_clear()
     nv_sessions.clear()
     monkeypatch.setattr(nv_sessions, "_used", nv_sessions.Counter())
@@ -290,6 +291,29 @@ def test_a_file_that_another_process_reads(fake, tmp_path, monkeypatch, codec, o
 def test_what_nvdec_takes(fake, given, reason):
     why = nv_caps.unsupported(0, *given)
     assert why is None if reason is None else reason in why
+
+
+def test_a_driver_without_nvdec_decodes_nothing(fake, monkeypatch):
+    def query(*_):
+        raise OSError("libnvcuvid.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(nv_caps, "_query", query)
+    assert nv_caps.unsupported(0, "h264", 420, 8, 640, 360) == "NVDEC of this GPU does not decode h264 with 8 bits"
+    assert "libnvcuvid" in nv_caps.capabilities(0, "h264")["error"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("bits", [8, 10])
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9", "vp8", "mpeg4", "mpeg2video"])
+def test_the_driver_says_the_same_as_pynvvideocodec(codec, bits):
+    import PyNvVideoCodec as nvc
+
+    number = getattr(nvc.cudaVideoCodec, nv_caps.CODECS[codec])
+    with nv_caps.primary_context(0):
+        asked = nvc.GetDecoderCaps(gpuid=0, codec=number, chromaformat=nvc.cudaVideoChromaFormat(1), bitdepth=bits)
+    found = nv_caps.capabilities(0, codec, bits)
+    assert "error" not in found
+    assert found == {name: asked[name] for name in found}
 
 
 def test_rotation_is_asked_of_the_keyframe(fake, tmp_path):

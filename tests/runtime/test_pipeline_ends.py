@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from support.clips import write
 from support.noting import LOG, WAIT_S, _nothing_is_left_behind, kept, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
 
 from streamkit.core.data import Device
@@ -208,3 +209,17 @@ def test_networks_are_tuned_at_once_where_cameras_are_or_may_come(sources, optio
     assert not made._future().held
     made.device = Device("cuda")
     assert made._future().held is held
+
+
+@pytest.mark.parametrize(("pace", "held"), [("unpaced", True), ("realtime", False)])
+def test_a_file_that_repeats_is_no_camera(pace, held, tmp_path):
+    path = write(tmp_path / "a.mp4", frames=5)
+    made = PipelineRun(pipeline({"a": f"{{uri: {path}, loop: true, pace: {pace}}}"}, "keep: {}").graph, Device("cpu"))
+    made.device = Device("cuda")
+    made.sources.start_early()
+    assert made._future().held is held
+    made.sources.stop()
+    made._abort()
+    for thread in list(made.sources.threads):
+        thread.join(WAIT_S)
+    assert not made.sources.threads

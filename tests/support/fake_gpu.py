@@ -5,6 +5,7 @@ picture size for good, and keeps its last pictures until an empty packet comes.
 """
 
 import ctypes
+from enum import IntEnum
 from types import SimpleNamespace
 
 import av
@@ -95,6 +96,18 @@ class _Frame:
         return self._base + plane * (rows * 2 // 3 * columns)
 
 
+class Codec(IntEnum):
+    MPEG4, H264, HEVC, VP9, AV1 = 2, 4, 8, 10, 11
+
+
+def query(device, codec, bits):
+    """What NVDEC says that it decodes."""
+    return {
+        "supported": int(codec != Codec.AV1 and bits == 8), "num_decoder_engines": 7, "width_max": 8192,
+        "height_max": 8192, "width_min": 48, "height_min": 16, "mb_num_max": 262144,
+    }  # fmt: skip
+
+
 class _Session:
     made = 0
 
@@ -102,7 +115,7 @@ class _Session:
         type(self).made += 1
         assert options["usedevicememory"] is True
         assert options["cudastream"] == Stream.ptr
-        self._context = av.CodecContext.create({"H264": "h264", "HEVC": "hevc", "MPEG4": "mpeg4"}[codec], "r")
+        self._context = av.CodecContext.create(codec.name.lower(), "r")
         self._buffers: list[np.ndarray] = []
         self._turn = 0
 
@@ -136,13 +149,8 @@ class PacketData:
 
 nvc = SimpleNamespace(
     PacketData=PacketData,
-    cudaVideoCodec=SimpleNamespace(H264="H264", HEVC="HEVC", MPEG4="MPEG4", VP9="VP9", AV1="AV1"),
-    cudaVideoChromaFormat=int,
+    cudaVideoCodec=Codec,
     CreateDecoder=lambda gpuid, codec, **options: _Session(codec, **options),
-    GetDecoderCaps=lambda gpuid, codec, chromaformat, bitdepth: {
-        "supported": int(codec != "AV1" and bitdepth == 8), "num_decoder_engines": 7, "width_max": 8192,
-        "height_max": 8192, "width_min": 48, "height_min": 16, "mb_num_max": 262144,
-    },
     VideoPacketFlag=SimpleNamespace(ENDOFPICTURE=4),
     DisplayDecodeLatencyType=SimpleNamespace(LOW=1),
-)  # fmt: skip
+)

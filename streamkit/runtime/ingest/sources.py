@@ -236,7 +236,7 @@ class Sources:
 
     def _start_reader(self, reader: SourceReader) -> None:
         if is_unbounded(reader.config):
-            self.has_live = True
+            self.has_live |= drops_late_frames(reader.config)
             self._thread(f"source/{reader.config.id}", lambda: self._read_source(reader))
             return
         self._files.append(reader)

@@ -169,6 +169,7 @@ def preload() -> None:
     _import_packages(("cupy",))
     if not entry_points(group="streamkit.stages"):  # a package of others may use the GPU when it is loaded
         default_registry()
+    nv_module()
     load_libraries()
 
 
