@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -91,19 +92,25 @@ class _Caps(ctypes.Structure):
     )
 
 
+_asking = threading.Lock()
 _ANSWERS = "supported", "num_decoder_engines", "width_max", "height_max", "mb_num_max", "width_min", "height_min"
 
 
-@cache
 def capabilities(device: int, codec: str, bits: int = 8) -> dict[str, int]:
-    """NVDEC's capabilities for 4:2:0 frames of a codec, by the names of PyNvVideoCodec; cached.
+    """NVDEC's capabilities for 4:2:0 frames of a codec, by the names of PyNvVideoCodec; cached. Thread-safe.
 
-    Asks the driver: PyNvVideoCodec's `GetDecoderCaps` creates a CUDA context for its question, and holds the GIL for
-    0.4 s (H200, with MPS).
+    Asks the driver, which takes as long as creating a decoder. PyNvVideoCodec's `GetDecoderCaps` creates a CUDA context
+    for its question, and holds the GIL for 0.4 s (H200, with MPS).
 
     Raises:
         RuntimeError: PyNvVideoCodec does not load.
     """
+    with _asking:  # many sources begin at once, and would all ask
+        return _capabilities(device, codec, bits)
+
+
+@cache
+def _capabilities(device: int, codec: str, bits: int) -> dict[str, int]:
     module = nv_module()
     if isinstance(module, str):
         raise RuntimeError(module)

@@ -31,13 +31,13 @@ def fake(monkeypatch):
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", fake_gpu.nvc)
     monkeypatch.setattr("streamkit.ops.cuda.driver._calls", lambda: None)
     monkeypatch.setattr(nv_caps, "_query", fake_gpu.query)
-    nv_caps.capabilities.cache_clear()
+    nv_caps._capabilities.cache_clear()
     nv_sessions.clear()
     monkeypatch.setattr(nv_sessions, "_used", nv_sessions.Counter())
     monkeypatch.setattr(nv_sessions, "_first_packets", {})
     fake_gpu._Session.made = 0
     yield fake_gpu
-    nv_caps.capabilities.cache_clear()
+    nv_caps._capabilities.cache_clear()
     nv_sessions.clear()
 
 
@@ -300,6 +300,23 @@ def test_a_driver_without_nvdec_decodes_nothing(fake, monkeypatch):
     monkeypatch.setattr(nv_caps, "_query", query)
     assert nv_caps.unsupported(0, "h264", 420, 8, 640, 360) == "NVDEC of this GPU does not decode h264 with 8 bits"
     assert "libnvcuvid" in nv_caps.capabilities(0, "h264")["error"]
+
+
+def test_many_sources_ask_the_driver_once(fake, monkeypatch):
+    asked = []
+
+    def query(*question):
+        asked.append(question)
+        threading.Event().wait(0.05)  # the driver
+        return fake_gpu.query(*question)
+
+    monkeypatch.setattr(nv_caps, "_query", query)
+    threads = [threading.Thread(target=nv_caps.capabilities, args=(0, "hevc")) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert asked == [(0, fake_gpu.Codec.HEVC, 8)]
 
 
 @pytest.mark.gpu
