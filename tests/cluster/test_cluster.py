@@ -30,8 +30,7 @@ from streamkit.serve.token import Token
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"),
-    pytest.mark.slow,
-    pytest.mark.together("ray"),  # they share the cluster, which takes ten seconds to start
+    pytest.mark.alone,  # a node that gets no core for seconds counts as lost
 ]
 
 TOKEN = {"authorization": "Bearer the token of the tests"}
@@ -199,7 +198,6 @@ async def _live(url: str) -> tuple[dict[str, bytes], dict[str, str], list[dict[s
     return data, errors, records
 
 
-@pytest.mark.alone  # a node that gets no core for seconds counts as lost
 def test_cameras_of_a_killed_node_run_on_the_other_and_those_that_come_on_the_next(head, ray_nodes):
     moved = head.nodes()["b"]
     before = head.frames()

@@ -4,8 +4,7 @@
 pytest-xdist is there and no GPU is, since tests look at what is left in a GPU's memory. Tests that are named on the
 command line run in this one process, as ever; `-n 0` has the whole suite do so. Tests marked `alone` run one after the
 other in the first process while no other runs, so that the processes wait for each other once. Then come those marked
-`slow`, so that none ends the run. Tests marked `together` with the same name run in one process, whichever files they
-are in.
+`slow`, so that none ends the run.
 """
 
 import contextlib
@@ -54,33 +53,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put the tests into the order in which they are to run, and those that run alone into a group."""
     items.sort(key=lambda item: 0 if "alone" in item.keywords else 1 if "slow" in item.keywords else 2)
     if getattr(config, "workerinput", {}).get("workerid") == "gw0":  # who shares the tests out knows their ids only
-        groups = [f"{group} {item.nodeid}" for item in items if (group := _group(item))]
-        _groups_file(config.workerinput["testrunuid"]).write_text("\n".join(groups))  # type: ignore[attr-defined]
-
-
-def _group(item: pytest.Item) -> str | None:
-    """The tests with which this one runs in the same process, unless those are the ones of its file."""
-    if "alone" in item.keywords:
-        return "alone"
-    mark = item.get_closest_marker("together")
-    return mark.args[0] if mark else None
+        alone = [item.nodeid for item in items if "alone" in item.keywords]
+        _alone_file(config.workerinput["testrunuid"]).write_text("\n".join(alone))  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share out files, and each group of tests, such as those that run alone, as if it were one file."""
+    """Share out files, and the tests that run alone as if they were one."""
     if config.option.dist != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class Sharing(LoadFileScheduling):
-        groups: dict[str, str] | None = None
+        alone: set[str] | None = None
 
         def _split_scope(self, nodeid: str) -> str:
-            if self.groups is None:  # every process has found its tests
-                lines = _groups_file(config.option.testrunuid).read_text().splitlines()
-                self.groups = {test: group for group, test in (line.split(" ", 1) for line in lines)}
-            return self.groups.get(nodeid) or str(super()._split_scope(nodeid))
+            if self.alone is None:  # every process has found its tests
+                self.alone = set(_alone_file(config.option.testrunuid).read_text().splitlines())
+            return "alone" if nodeid in self.alone else str(super()._split_scope(nodeid))
 
     return Sharing(config, log)
 
@@ -135,11 +125,11 @@ _DOOR = pytest.StashKey[Door]()
 
 
 def _files(name: str) -> list[Path]:
-    """The files of a run: two locks, and the ids of the tests that are in groups."""
-    return [Path(tempfile.gettempdir()) / f"streamkit-tests-{name}.{what}" for what in ("queue", "room", "groups")]
+    """The files of a run: two locks, and the ids of the tests that run alone."""
+    return [Path(tempfile.gettempdir()) / f"streamkit-tests-{name}.{what}" for what in ("queue", "room", "alone")]
 
 
-def _groups_file(name: str) -> Path:
+def _alone_file(name: str) -> Path:
     return _files(name)[-1]
 
 
