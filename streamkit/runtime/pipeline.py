@@ -181,7 +181,8 @@ class PipelineRun(Controls):
         if self._faults:
             logger.warning(faults_message(self._faults))
         if self.device.kind == "cuda":
-            self.sources.start_early()
+            # networks are tuned for many cameras before they start, which takes as long as making their decoders
+            self.sources.start_early(cameras=self._live > QUICK_SOURCES)
         self._open_lanes()
         if self._trace is not None:
             self._trace.start(self._lanes, self._batcher)

@@ -47,6 +47,7 @@ def entered(server, zone):
     return sources == {"street", "lane"}
 
 
+@pytest.mark.long
 def test_a_zone_of_two_processes_is_edited_and_all_goes_on(server, path):
     found = server.client.get("/api/v1/shapes").json()
     whole = {"street": [640, 360], "lane": [640, 360]}

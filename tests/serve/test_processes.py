@@ -382,6 +382,7 @@ def test_sources_of_a_killed_process_run_again_within_five_seconds(root, tmp_pat
         assert server.open.get("/ready").json() == {"ready": True}
 
 
+@pytest.mark.long
 def test_changes_are_there_after_a_restart_of_the_server(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     two = f"\n  street: {STREET}\n  lane: {STREET}\n"

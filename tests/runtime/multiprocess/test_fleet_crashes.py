@@ -123,6 +123,7 @@ def test_if_all_processes_are_killed_at_once_new_ones_read_all_sources(tmp_path:
     assert live.run.report(130)["device"] == "cpu, cpu"
 
 
+@pytest.mark.long
 def test_a_source_that_kills_its_process_a_fourth_time_fails_and_others_go_on(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": LOOP, "b": LOOP})
     with live.running():

@@ -201,6 +201,7 @@ def test_if_all_others_die_the_spare_process_reads_all_sources(tmp_path: Path, m
         live.more("c")
 
 
+@pytest.mark.long
 def test_if_the_spare_process_dies_with_the_others_as_many_start_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
