@@ -104,6 +104,15 @@ def test_a_camera_that_is_paused_or_ended_early(rtsp: Any, root: Path) -> None:
     assert all(state.frames == 0 for state in run.states.values())
 
 
+@pytest.mark.parametrize(
+    ("number", "options", "early"), [(5, {}, True), (4, {}, False), (5, {"cuda_graph": True}, False)]
+)
+def test_many_cameras_are_opened_early_unless_graphs_are_captured(number: int, options: Any, early: bool) -> None:
+    run = made("{" + ", ".join(f"c{n}: 'rtsp://127.0.0.1:9/{n}'" for n in range(number)) + "}", [])
+    run._lanes[0].nodes[0].options |= options
+    assert run._connects_early() is early
+
+
 def test_a_source_that_gives_once_is_not_opened_early() -> None:
     registry = default_registry()
     with Collecting(registry):
