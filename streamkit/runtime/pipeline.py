@@ -30,7 +30,7 @@ from streamkit.runtime.execution.device import LaneDevice, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, held_until, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import configure_process, heap_trimmer
-from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_groups, opens_alone, partition
+from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_groups, partition
 from streamkit.runtime.execution.late_results import has_late_results, wait_for_results
 from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
@@ -181,7 +181,7 @@ class PipelineRun(Controls):
         if self._faults:
             logger.warning(faults_message(self._faults))
         if self.device.kind == "cuda":
-            self.sources.start_early(cameras=self._connects_early())
+            self.sources.start_early()
         self._open_lanes()
         if self._trace is not None:
             self._trace.start(self._lanes, self._batcher)
@@ -379,13 +379,6 @@ class PipelineRun(Controls):
         )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)
-
-    def _connects_early(self) -> bool:
-        """Whether cameras are connected while networks are tuned, which takes as long as making many decoders.
-
-        Not while CUDA graphs are captured: another thread that waits for the device would break the capture.
-        """
-        return self._live > QUICK_SOURCES and not any(map(opens_alone, self._lanes))
 
     def _future(self) -> type[Future[Any]]:
         """How stages do what need not be done before the first frame, such as tuning networks."""

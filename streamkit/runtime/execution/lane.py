@@ -81,13 +81,12 @@ def opening_groups(lanes: Sequence[Lane], device: Device) -> list[list[Lane]]:
     first one's file, and with `cuda_graph`, as another library's wait for the whole device would break the capture.
     """
     every = [lane for lane in lanes for _ in range(lane.workers)]
-    side_by_side = [lane for lane in every if device.kind == "cuda" and lane.on_device and not opens_alone(lane)]
+    side_by_side = [lane for lane in every if device.kind == "cuda" and lane.on_device and not _opens_alone(lane)]
     known = set(map(id, side_by_side))
     return [group for group in (side_by_side, *([lane] for lane in every if id(lane) not in known)) if group]
 
 
-def opens_alone(lane: Lane) -> bool:
-    """Whether a lane has a network with TensorRT or `cuda_graph`; see `opening_groups`."""
+def _opens_alone(lane: Lane) -> bool:
     options = [node.options for node in lane.nodes]
     return any("tensorrt" in (one.get("providers") or ()) or one.get("cuda_graph") for one in options)
 

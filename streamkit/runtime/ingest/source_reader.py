@@ -41,7 +41,6 @@ class SourceReader:
 
     Attributes:
         paused: whether the source is paused.
-        begin: set when the run begins; live frames that come before are discarded and counted. None takes all.
         start_line: barrier at which a paced source waits with its first frame; None for none.
         start_number: the source's index among those that start together.
     """
@@ -55,7 +54,6 @@ class SourceReader:
         self.paused = self._over = False
         self._stopped_by_pause = False  # whether a pause stopped the source; the pause may end before the source does
         self._can_hold = False  # whether it can hold a frame during a pause; known from the first frame
-        self.begin: threading.Event | None = None
         self.start_line: SynchronizedStart | None = None
         self.start_number = 0
         self._source: Source | None = None
@@ -164,10 +162,6 @@ class SourceReader:
                         with self._changed:
                             self._can_hold |= frame.time_s is None
                         self._wait_at_start(frame)
-                    if self.begin is not None and self._discards(frame, self.begin):
-                        if self._over:
-                            return True
-                        continue
                     if self.paused or self._stopped_by_pause:
                         if last is not None:
                             last.release()
@@ -238,21 +232,6 @@ class SourceReader:
         if line is not None and frame.due_s is not None and frame.time_s is None:
             frame.due_s += line.wait(self.start_number, lambda: self._over or self.paused)
 
-    def _discards(self, frame: Frame, begin: threading.Event) -> bool:
-        """Whether to discard a frame that comes before the run begins: it would be old by then.
-
-        The first frame that is taken is number 0, at 0 s.
-        """
-        if frame.time_s is None:  # a recording, which waits
-            self.begin = None
-        elif not begin.is_set():
-            self.state.counters.add(EARLY)
-            return True
-        else:
-            self.begin = None
-            self._index, self._shift_s = -frame.index, -frame.pts_s
-        return False
-
     def _arrive(self) -> SynchronizedStart | None:
         """Count the source at its start barrier; return the barrier on the first call, None afterwards."""
         line, self.start_line = self.start_line, None
@@ -283,7 +262,6 @@ class SourceReader:
         self._index, self._shift_s = index + 1 - frame.index, pts_s + time.monotonic() - at_s - frame.pts_s
 
 
-EARLY = "frames before the start"
 _PATIENCE_S = 1.0
 _OF_A_SOURCE_S = 0.3  # a decoder takes 60 to 75 ms to its first frame; those of all processes come one after the other
 _APART_S = 0.01

@@ -100,7 +100,6 @@ class Sources:
         self._running: set[SourceReader] = set()  # files that are read
         self._started = self.stopping = False
         self._line, self._early = SynchronizedStart(), set[str]()  # ids of the sources that were started early
-        self._begin = threading.Event()
         self.has_live = keep_running if live_may_come is None else live_may_come
         # sources that are not yet in the totals of `removed`, by id: a removed source and its successor may share an id
         self._open: dict[str, list[SourceState]] = {}
@@ -117,28 +116,19 @@ class Sources:
         """Whether no source will produce another frame."""
         return self.stopping or (not self._keep_running and all(state.done for state in self.states.values()))
 
-    def start_early(self, *, cameras: bool = False) -> None:
-        """Open sources and decode their first frames while the stages are opened.
+    def start_early(self) -> None:
+        """Open the recordings and decode their first frames while the stages are opened.
 
         Decoders are created one after the other, which takes seconds for many sources. Paced recordings wait with their
-        first frame until `start`.
-
-        Args:
-            cameras: also open cameras; their frames are discarded until `start`. Sources without a pace are left out:
-                they may give once what would be lost.
+        first frame until `start`. Cameras are not opened early: their frames would be old.
         """
         with self._lock:
             for reader in self._readers.values():
-                camera = _may_be_camera(reader.config)
-                if reader.paused or self.stopping or (camera and not (cameras and reader.config.type.spec.has_pace)):
-                    continue
-                if camera:
-                    reader.begin = self._begin
-                self._start_early(reader)
+                if not reader.paused and not self.stopping and not _may_be_camera(reader.config):
+                    self._start_early(reader)
 
     def start(self) -> None:
         """Start reading."""
-        self._begin.set()
         with self._lock:
             self._started = True
             if self.stopping:

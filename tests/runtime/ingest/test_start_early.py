@@ -1,17 +1,13 @@
-"""Sources are opened beside the stages, as on a GPU; paced recordings and cameras begin once the stages are open."""
+"""Recordings are opened beside the stages, as on a GPU; paced ones begin once the stages are open."""
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device, Frame
-from streamkit.core.stage import Collecting, FrameStage, Source, default_registry, stage
-from streamkit.runtime.ingest.source_reader import EARLY
+from streamkit.core.stage import Collecting, FrameStage, default_registry, stage
 from streamkit.runtime.ingest.sources import drops_late_frames
 from streamkit.runtime.pipeline import PipelineRun
 
@@ -22,18 +18,16 @@ class EarlyRun(PipelineRun):
     """A run that opens its sources as one on a GPU does, beside stages that take their time."""
 
     early: dict[str, str]
-    cameras = False
-    opening_s = 0.5
 
     def _open_lanes(self) -> None:
-        self.sources.start_early(cameras=self.cameras)
+        self.sources.start_early()
         self.early = {id_: state.state for id_, state in self.states.items()}
         self.begun = [thread.name for thread in self.sources.threads]
-        time.sleep(self.opening_s)
+        time.sleep(0.5)
         super()._open_lanes()
 
 
-def made(sources: str, seen: list[tuple[str, int, float]], limit: int | None = None) -> EarlyRun:
+def made(sources: str, seen: list[tuple[str, int, float]]) -> EarlyRun:
     registry = default_registry()
     with Collecting(registry):
 
@@ -44,8 +38,7 @@ def made(sources: str, seen: list[tuple[str, int, float]], limit: int | None = N
             def process(self, frame: Frame) -> None:
                 seen.append((frame.source, frame.index, time.monotonic() - (frame.due_s or 0.0)))
 
-    graph = build(read_text(f"sources: {sources}\nstages: {{late: {{}}}}", registry=registry))
-    return EarlyRun(graph, Device("cpu"), limit=limit)
+    return EarlyRun(build(read_text(f"sources: {sources}\nstages: {{late: {{}}}}", registry=registry)), Device("cpu"))
 
 
 def test_recordings_that_are_opened_early_begin_with_the_stages_and_drop_nothing() -> None:
@@ -65,77 +58,6 @@ def test_a_camera_is_not_opened_early() -> None:
     assert [thread.name for thread in run.sources.threads] == ["source/a"]
     run.stop()
     run.sources.start()
-
-
-def test_a_camera_that_is_opened_early_begins_with_the_stages(rtsp: Any, root: Path) -> None:
-    seen: list[tuple[str, int, float]] = []
-    server = rtsp({"gate": root / "samples" / "street.mp4"})
-    run = made(f"{{gate: '{server.url('gate')}', a: {PACED}}}", seen, limit=8)
-    run.cameras, run.opening_s = True, 2.5
-    assert run.run() == 0
-    assert sorted(run.begun) == ["source/a", "source/gate"]
-    state = run.states["gate"]
-    assert state.counters[EARLY] > 5
-    assert state.last is not None
-    assert [index for source, index, _ in seen if source == "gate"] == list(range(8))
-    assert state.last[0] == 7
-    assert 0.0 < state.last[1] < 1.0, "times begin with the first frame that is taken"
-    assert max(late_s for *_, late_s in seen) < 0.5, "no frame is old"
-    assert [index for source, index, _ in seen if source == "a"] == list(range(8))
-
-
-def test_a_camera_that_is_paused_or_ended_early(rtsp: Any, root: Path) -> None:
-    server = rtsp({"gate": root / "samples" / "street.mp4"})
-    run = made(f"{{gate: '{server.url('gate')}', other: '{server.url('gate')}'}}", [], limit=3)
-    run.sources.start_early(cameras=True)
-    until_s = time.monotonic() + 20
-    while not all(state.counters[EARLY] for state in run.states.values()) and time.monotonic() < until_s:
-        time.sleep(0.01)
-    run.sources.pause("gate")
-    run.sources.remove("other")
-    while len(run.sources.threads) > 1 and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert [thread.name for thread in run.sources.threads] == ["source/gate"]
-    run.stop()
-    run.sources.start()
-    while run.sources.threads and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert not run.sources.threads
-    assert all(state.frames == 0 for state in run.states.values())
-
-
-@pytest.mark.parametrize(
-    ("number", "options", "early"), [(5, {}, True), (4, {}, False), (5, {"cuda_graph": True}, False)]
-)
-def test_many_cameras_are_opened_early_unless_graphs_are_captured(number: int, options: Any, early: bool) -> None:
-    run = made("{" + ", ".join(f"c{n}: 'rtsp://127.0.0.1:9/{n}'" for n in range(number)) + "}", [])
-    run._lanes[0].nodes[0].options |= options
-    assert run._connects_early() is early
-
-
-def test_a_source_that_gives_once_is_not_opened_early() -> None:
-    registry = default_registry()
-    with Collecting(registry):
-
-        @stage("letters", writes="pixels")
-        class Letters(Source):
-            """Has no pace, such as a queue of images."""
-
-            uri: str
-
-            @property
-            def unbounded(self) -> bool:
-                return True
-
-            def frames(self) -> Iterator[Frame]:
-                yield from ()
-
-    graph = build(
-        read_text("sources: {a: {stage: letters, uri: x}}\nstages: {jsonl: {path: x.jsonl}}", registry=registry)
-    )
-    run = PipelineRun(graph, Device("cpu"))
-    run.sources.start_early(cameras=True)
-    assert not run.sources.threads
 
 
 def test_a_recording_that_is_replaced_while_stages_open_is_read() -> None:
