@@ -7,7 +7,6 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from streamkit.core.text import install_command
@@ -93,31 +92,30 @@ class _Caps(ctypes.Structure):
 
 
 _asking = threading.Lock()
+_known: dict[tuple[int, str, int], dict[str, int]] = {}
 _ANSWERS = "supported", "num_decoder_engines", "width_max", "height_max", "mb_num_max", "width_min", "height_min"
 
 
 def capabilities(device: int, codec: str, bits: int = 8) -> dict[str, int]:
     """NVDEC's capabilities for 4:2:0 frames of a codec, by the names of PyNvVideoCodec; cached. Thread-safe.
 
-    Asks the driver, which takes as long as creating a decoder. PyNvVideoCodec's `GetDecoderCaps` creates a CUDA context
-    for its question, and holds the GIL for 0.4 s (H200, with MPS).
+    Asks the driver, which takes 10 to 75 ms. PyNvVideoCodec's `GetDecoderCaps` creates a CUDA context for its question,
+    and holds the GIL for 0.4 s (H200, with MPS).
 
     Raises:
         RuntimeError: PyNvVideoCodec does not load.
     """
+    key = device, codec, bits
     with _asking:  # many sources begin at once, and would all ask
-        return _capabilities(device, codec, bits)
-
-
-@cache
-def _capabilities(device: int, codec: str, bits: int) -> dict[str, int]:
-    module = nv_module()
-    if isinstance(module, str):
-        raise RuntimeError(module)
-    try:
-        return _query(device, int(getattr(module.cudaVideoCodec, CODECS[codec])), bits)
-    except Exception as error:  # no driver, or an older one: there is no answer
-        return {"supported": 0, "width_max": 0, "height_max": 0, "error": str(error)}  # type: ignore[dict-item]
+        if key not in _known:
+            module = nv_module()
+            if isinstance(module, str):
+                raise RuntimeError(module)
+            try:
+                _known[key] = _query(device, int(getattr(module.cudaVideoCodec, CODECS[codec])), bits)
+            except Exception as error:  # no library, or no memory for now: the next source asks again
+                return {"supported": 0, "width_max": 0, "height_max": 0, "error": str(error)}  # type: ignore[dict-item]
+        return _known[key]
 
 
 def _query(device: int, codec: int, bits: int) -> dict[str, int]:

@@ -31,13 +31,12 @@ def fake(monkeypatch):
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", fake_gpu.nvc)
     monkeypatch.setattr("streamkit.ops.cuda.driver._calls", lambda: None)
     monkeypatch.setattr(nv_caps, "_query", fake_gpu.query)
-    nv_caps._capabilities.cache_clear()
+    monkeypatch.setattr(nv_caps, "_known", {})
     nv_sessions.clear()
     monkeypatch.setattr(nv_sessions, "_used", nv_sessions.Counter())
     monkeypatch.setattr(nv_sessions, "_first_packets", {})
     fake_gpu._Session.made = 0
     yield fake_gpu
-    nv_caps._capabilities.cache_clear()
     nv_sessions.clear()
 
 
@@ -300,6 +299,8 @@ def test_a_driver_without_nvdec_decodes_nothing(fake, monkeypatch):
     monkeypatch.setattr(nv_caps, "_query", query)
     assert nv_caps.unsupported(0, "h264", 420, 8, 640, 360) == "NVDEC of this GPU does not decode h264 with 8 bits"
     assert "libnvcuvid" in nv_caps.capabilities(0, "h264")["error"]
+    monkeypatch.setattr(nv_caps, "_query", fake_gpu.query)
+    assert nv_caps.unsupported(0, "h264", 420, 8, 640, 360) is None, "a failure is not kept"
 
 
 def test_many_sources_ask_the_driver_once(fake, monkeypatch):
