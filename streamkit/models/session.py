@@ -34,6 +34,7 @@ class Session:
         inputs, outputs, image_input, layout, dtype: shortcuts to `info`.
         fixed_batch: the only batch size that the file supports; None for any. `run` then splits a batch into several
             steps, which is slower: the caller should log that once.
+        padded: number of runs on a GPU that were padded to a larger batch size, because theirs was not warmed.
         nodes: number of the network's nodes per provider, by ONNX Runtime's names. Under `device: cuda`,
             any on the CPU provider mean copies between host and device within the network.
     """
@@ -95,6 +96,7 @@ class Session:
         self._cuda_graph, self._quick, self._step = cuda_graph, quick, self.fixed_batch
         self._gpu = self._bind(self._session) if device.kind == "cuda" else None
         self._by_batch: dict[int, IoBinding] = {}
+        self.padded = 0
 
     def run(self, feeds: Mapping[str, Array], shared: SharedInputs | None = None) -> dict[str, Array]:
         """Run a batch.
@@ -113,7 +115,8 @@ class Session:
         """
         shared = self._constants if shared is None else shared
         feeds = self._checked(feeds, shared)
-        rows, step = len(feeds[self.image_input]), self._step
+        rows = len(feeds[self.image_input])
+        step = self._step_of(rows)
         if step is None or (rows == step and not self._quick):
             return self._run({**feeds, **shared.of(rows)})
         parts = []
@@ -132,6 +135,8 @@ class Session:
         self, batch_sizes: Sequence[int], size: tuple[int, int], dropped: Callable[[], bool] = lambda: False
     ) -> dict[str, tuple[int, ...]]:
         """Run every batch size once, the largest first, so that no later run waits for tuning or allocation.
+
+        Sizes that were warmed before are skipped. Another thread may run the session meanwhile.
 
         On a GPU each size gets a separate ONNX Runtime session with its own weights: a session caches cuDNN's plans
         only for the shape it ran last, and making them again takes seconds. TensorRT's engine is for all sizes, so they
@@ -156,7 +161,9 @@ class Session:
             sizes = {self._step}
         order = sorted(sizes, reverse=True) if self._gpu else [min(sizes)]
         for batch in order:
-            if outputs and dropped():
+            if batch in self._by_batch:
+                continue
+            if self._by_batch and dropped():
                 break
             shared = self._constants.of(batch)
             feeds = {
@@ -165,8 +172,9 @@ class Session:
             }
             if self._gpu:
                 another = self._by_batch and not self._one_engine
-                bound = self._by_batch[batch] = self._bind(self._open()) if another else self._gpu
+                bound = self._bind(self._open()) if another else self._gpu
                 outputs = bound.warm(feeds)
+                self._by_batch[batch] = bound
             else:
                 try:
                     outputs = self._run(feeds)
@@ -205,6 +213,13 @@ class Session:
             return (batch, 3, height, width) if self.layout == "nchw" else (batch, height, width, 3)
         shape = self.inputs[name].shape
         return tuple((batch if i == 0 else 1) if n is None else n for i, n in enumerate(shape))
+
+    def _step_of(self, rows: int) -> int | None:
+        """The batch size in whose steps so many rows run; None for a run of exactly these rows."""
+        if self._step is not None or not self._by_batch or self._one_engine or rows in self._by_batch:
+            return self._step
+        self.padded += 1  # cuDNN's plans for another size would take seconds
+        return max(self._by_batch)
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if self._gpu:

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamkit.config.alarms import wanted
@@ -30,7 +30,7 @@ from streamkit.runtime.execution.device import LaneDevice, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, held_until, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import configure_process, heap_trimmer
-from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_groups, partition
+from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_order, partition
 from streamkit.runtime.execution.late_results import has_late_results, wait_for_results
 from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
@@ -276,11 +276,18 @@ class PipelineRun(Controls):
 
     def _open_lanes(self) -> None:
         """Open every stage before the first frame is decoded."""
-        for group in opening_groups(self._lanes, self.device):
-            for ready in [self._open_lane(lane) for lane in group]:
-                ready.wait()
-            if self.fatal is not None:
-                return
+        order = opening_order(self._lanes, self.device)
+        opening = [self._open_lane(lane) for lane in order.side_by_side]
+        self._open_in_turn(order.meanwhile)
+        for ready in opening:
+            ready.wait()
+        self._open_in_turn(order.after)
+
+    def _open_in_turn(self, lanes: Sequence[Lane]) -> None:
+        """Open one lane after the other, until one fails."""
+        for lane in lanes:
+            if self.fatal is None:
+                self._open_lane(lane).wait()
 
     def _open_lane(self, lane: Lane) -> threading.Event:
         """Start one more thread of a lane; return what is set once its stages are open, or have failed."""

@@ -187,6 +187,31 @@ def test_networks_are_tuned_once_the_first_frames_have_passed():
     assert future.held
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_stages_of_the_host_open_while_networks_are_tuned_and_sinks_after_them(failed, monkeypatch):
+    made = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=2)}}}"}, "find: {}", "tell: {}", "keep: {}")
+    made.device = Device("cuda")
+    begun, tuned, open_ = [], threading.Event(), threading.Event()
+    open_.set()
+
+    def begin(lane):
+        begun.append(lane.nodes[0].id)
+        return tuned if lane.on_device else open_
+
+    for lane in made._lanes:
+        lane.workers = 1
+    monkeypatch.setattr(made, "_open_lane", begin)
+    thread = threading.Thread(target=made._open_lanes, daemon=True)
+    thread.start()
+    time.sleep(0.2)
+    assert begun == ["find", "tell"]
+    if failed:
+        made.fatal = ModelError("no such network")
+    tuned.set()
+    thread.join(WAIT_S)
+    assert begun == ["find", "tell"] + ["keep"] * (not failed)
+
+
 @pytest.mark.parametrize(
     ("sources", "options", "held"),
     [

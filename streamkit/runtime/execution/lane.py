@@ -8,6 +8,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,17 +74,34 @@ def partition(graph: Graph) -> list[Lane]:
     return list({id(lane): lane for lane in lanes.values()}.values())
 
 
-def opening_groups(lanes: Sequence[Lane], device: Device) -> list[list[Lane]]:
-    """The lanes in the order in which they open, each as often as it has workers; those of a group open side by side.
+class OpeningOrder(NamedTuple):
+    """The lanes in the order in which they open, each as often as it has workers.
 
-    Models are loaded one after the other, but on a GPU at the same time: their networks are tuned for seconds, mostly
-    on one core each. Two kinds open alone: with TensorRT, whose engine of a second like network is loaded from the
-    first one's file, and with `cuda_graph`, as another library's wait for the whole device would break the capture.
+    Attributes:
+        side_by_side: open at the same time.
+        meanwhile: open one after the other, beside those.
+        after: open one after the other, once all of the above are open.
     """
-    every = [lane for lane in lanes for _ in range(lane.workers)]
-    side_by_side = [lane for lane in every if device.kind == "cuda" and lane.on_device and not _opens_alone(lane)]
-    known = set(map(id, side_by_side))
-    return [group for group in (side_by_side, *([lane] for lane in every if id(lane) not in known)) if group]
+
+    side_by_side: list[Lane]
+    meanwhile: list[Lane]
+    after: list[Lane]
+
+
+def opening_order(lanes: Sequence[Lane], device: Device) -> OpeningOrder:
+    """Decide which lanes open at the same time.
+
+    Networks on a GPU do: they are tuned for seconds, mostly on one core each. The host's stages do not wait for them,
+    as a tracker is compiled for 20 to 30 s on its first run on a machine. Sinks do: they create files. Two
+    kinds open alone: with TensorRT, whose engine of a second like network is loaded from the first one's file, and
+    with `cuda_graph`, as another library's wait for the whole device would break the capture.
+    """
+    order = OpeningOrder([], [], [])
+    for lane in lanes:
+        waits = device.kind == "cpu" or _opens_alone(lane) or issubclass(lane.nodes[0].type, Sink)
+        place = order.after if waits else order.side_by_side if lane.on_device else order.meanwhile
+        place.extend([lane] * lane.workers)
+    return order
 
 
 def _opens_alone(lane: Lane) -> bool:

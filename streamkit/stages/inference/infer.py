@@ -31,6 +31,7 @@ from streamkit.stages.inference.preprocess import FewRows, Preprocess, run_sizes
 logger = logging.getLogger(__name__)
 
 UNTUNED = "batches before tuning"
+_PADDED_RUNS = 20  # more than the end of the files gives
 
 Providers = Annotated[
     tuple[Literal["tensorrt", "cuda", "cpu"], ...],
@@ -82,23 +83,25 @@ class Infer(BatchStage):
 
         On a GPU, finding the fastest way to run each convolution takes seconds per batch size. The first batches
         therefore run on a session that loads quickly but runs slowly, until the tuned session is ready in the
-        background. The runtime tunes at once where many live sources would otherwise lose frames meanwhile.
+        background. It has the largest size; the others are tuned if they are used, and run padded until then. The
+        runtime tunes all sizes at once where many live sources would otherwise lose frames meanwhile.
         """
         self._card = check_model(self.model)
         device, at_once = self.context.device, self.context.runtime.future.at_once
         self._sizes = run_sizes(self.context, self.batch, self.few_rows)
         self._family = family_of(self._card)
         self._tuned: Future[Session] | None = None
+        self._others: Future[None] | None = None
         self._prompts = self._prepare(self.prompts or ())
         self._next: Future[Prompts] | None = None
         if "tensorrt" in self.providers:
             logger.warning(EXPERIMENTAL)
         soon = device.kind == "cuda" and not self.cuda_graph and not at_once
         soon = soon and "tensorrt" not in self.providers  # a quick session would build an engine of its own
-        self._session = self._load(quick=soon)
+        self._session = self._load(self._sizes, quick=soon)
         if soon:
             tune = on_this_stream(self._load, device)
-            self._tuned = self.context.runtime.future(lambda dropped: tune(dropped=dropped))
+            self._tuned = self.context.runtime.future(lambda dropped: tune(self._sizes[-1:], dropped=dropped))
         self._report()
 
     def changed(self) -> None:
@@ -129,8 +132,9 @@ class Infer(BatchStage):
         if self._awaited != tuple(self.prompts or ()):  # they have changed again meanwhile
             self._begin()
 
-    def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:
-
+    def _load(
+        self, sizes: Sequence[int], *, quick: bool = False, dropped: Callable[[], bool] = lambda: False
+    ) -> Session:  # fmt: skip
         card = self._card
         session = Session(
             card.file,
@@ -139,16 +143,26 @@ class Infer(BatchStage):
             threads=self.threads or self.context.threads,
             cuda_graph=self.cuda_graph,
             quick=quick,
-            batch_sizes=self._sizes,
+            batch_sizes=sizes,
             size=card.input.size,
             shared=self._prompts.shared,
         )
-        shapes = session.warm(self._sizes, card.input.size, dropped)
+        shapes = session.warm(sizes, card.input.size, dropped)
         try:  # checked again on real outputs: a file may leave their shapes open
             self._family.check(shapes, len(self._prompts.texts or card.labels))
         except ValueError as error:
             raise wrong(card, str(error)) from None
         return session
+
+    def _tune_others(self, dropped: Callable[[], bool]) -> None:
+        """Tune the other sizes; if that fails, they run padded to the largest one for good."""
+        try:
+            self._session.warm(self._sizes, self._card.input.size, dropped)
+        except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
+            logger.warning(
+                f"{self.context.id}: batches of {', '.join(map(str, self._sizes[:-1]))} run as {self._sizes[-1]}: "
+                f"they could not be tuned: {describe(error)}"
+            )
 
     def _report(self) -> None:
         """Report what slows this network down."""
@@ -182,6 +196,8 @@ class Infer(BatchStage):
                 self._session, self._tuned = self._tuned.result(), None
             else:
                 self.context.counters.add(UNTUNED)
+        elif self._others is None and self._session.padded >= _PADDED_RUNS:
+            self._others = self.context.runtime.future(on_this_stream(self._tune_others, self.context.device))
         self._switch()
         prompts = self._prompts
         shared = {"shared": prompts.shared} if prompts.texts else {}
@@ -219,7 +235,7 @@ class Infer(BatchStage):
 
     def close(self) -> None:
         """Release the sessions."""
-        for name in ("_tuned", "_next"):
+        for name in ("_tuned", "_others", "_next"):
             if (future := self.__dict__.pop(name, None)) is not None:
                 future.drop()
         self.__dict__.pop("_session", None)

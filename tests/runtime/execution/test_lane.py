@@ -11,7 +11,7 @@ from streamkit.config.plan import DECODE
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Sink, StreamStage, default_registry, stage
 from streamkit.runtime.execution.channel import Channel, Outlet
-from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_groups, partition
+from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_order, partition
 from streamkit.runtime.execution.stage_runner import Runner
 
 REGISTRY = default_registry()
@@ -89,20 +89,20 @@ def test_the_cut(lines, lanes):
 
 
 @pytest.mark.parametrize(
-    ("device", "options", "groups"),
+    ("device", "options", "order"),
     [
-        ("cpu", {}, [["find"], ["each"], ["each"], ["device_a"], ["out"]]),
-        ("cuda", {"providers": (), "cuda_graph": False}, [["find", "device_a"], ["each"], ["each"], ["out"]]),
-        ("cuda", {"providers": ("tensorrt", "cuda")}, [["device_a"], ["find"], ["each"], ["each"], ["out"]]),
-        ("cuda", {"cuda_graph": True}, [["device_a"], ["find"], ["each"], ["each"], ["out"]]),
+        ("cpu", {}, ([], [], ["find", "each", "each", "device_a", "out"])),
+        ("cuda", {"providers": (), "cuda_graph": False}, (["find", "device_a"], ["each", "each"], ["out"])),
+        ("cuda", {"providers": ("tensorrt", "cuda")}, (["device_a"], ["each", "each"], ["find", "out"])),
+        ("cuda", {"cuda_graph": True}, (["device_a"], ["each", "each"], ["find", "out"])),
     ],
 )
-def test_stages_on_a_gpu_open_first_and_side_by_side_except_engines_and_graphs(device, options, groups):
+def test_networks_on_a_gpu_open_side_by_side_and_the_hosts_stages_meanwhile(device, options, order):
     lanes = partition(graph("find:", "each:", "device_a:", "out:"))
     lanes[0].nodes[0].options.update(options)
     lanes[1].workers = 2
-    found = opening_groups(lanes, Device(device))
-    assert [[lane.nodes[0].id for lane in group] for group in found] == groups
+    found = opening_order(lanes, Device(device))
+    assert tuple([lane.nodes[0].id for lane in part] for part in found) == order
 
 
 def test_a_lane_is_of_the_device_or_of_the_host():
