@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime session: one network on one device, always used from one thread and one CUDA stream.
+"""ONNX Runtime session: one network on one device, always run from one thread and on one CUDA stream.
 
 On a GPU nothing is copied to the host: inputs and outputs are bound by device address (IO binding), ONNX Runtime works
 on the CUDA stream that was current when the session was made, and a run returns before the GPU has finished it.
@@ -34,7 +34,7 @@ class Session:
         inputs, outputs, image_input, layout, dtype: shortcuts to `info`.
         fixed_batch: the only batch size that the file supports; None for any. `run` then splits a batch into several
             steps, which is slower: the caller should log that once.
-        padded: number of runs on a GPU that were padded to a larger batch size, because theirs was not warmed.
+        unwarmed: number of runs on a GPU, after `warm`, of a batch size that was not warmed.
         nodes: number of the network's nodes per provider, by ONNX Runtime's names. Under `device: cuda`,
             any on the CPU provider mean copies between host and device within the network.
     """
@@ -58,7 +58,7 @@ class Session:
         Args:
             file: the ONNX file.
             device: where it runs. For a GPU, create the session while that GPU and a separate CuPy stream are current,
-                and use it only on that stream and thread.
+                and run it only on that stream and thread.
             providers: names from `providers.PROVIDERS`, in order of preference; by default (`cuda`, `cpu`) for a GPU.
                 Each must load. Without `cpu` at the end, a network with a node that only the CPU can run is rejected.
             threads: CPU threads for one run.
@@ -96,7 +96,7 @@ class Session:
         self._cuda_graph, self._quick, self._step = cuda_graph, quick, self.fixed_batch
         self._gpu = self._bind(self._session) if device.kind == "cuda" else None
         self._by_batch: dict[int, IoBinding] = {}
-        self.padded = 0
+        self._pads, self.unwarmed = True, 0
 
     def run(self, feeds: Mapping[str, Array], shared: SharedInputs | None = None) -> dict[str, Array]:
         """Run a batch.
@@ -111,7 +111,8 @@ class Session:
             this point.
 
         Raises:
-            ValueError: an input is missing, or has the wrong dtype or rank.
+            ValueError: an input is missing, or has the wrong dtype or rank; or the batch runs in steps, and an output
+                has no row for each image.
         """
         shared = self._constants if shared is None else shared
         feeds = self._checked(feeds, shared)
@@ -136,7 +137,8 @@ class Session:
     ) -> dict[str, tuple[int, ...]]:
         """Run every batch size once, the largest first, so that no later run waits for tuning or allocation.
 
-        Sizes that were warmed before are skipped. Another thread may run the session meanwhile.
+        Sizes that were warmed before are skipped. Without `cuda_graph`, another thread may warm further sizes on the
+        same stream while the session runs.
 
         On a GPU each size gets a separate ONNX Runtime session with its own weights: a session caches cuDNN's plans
         only for the shape it ran last, and making them again takes seconds. TensorRT's engine is for all sizes, so they
@@ -174,6 +176,7 @@ class Session:
                 another = self._by_batch and not self._one_engine
                 bound = self._bind(self._open()) if another else self._gpu
                 outputs = bound.warm(feeds)
+                self._pads = self._pads and all(one.ndim and len(one) == batch for one in outputs.values())
                 self._by_batch[batch] = bound
             else:
                 try:
@@ -215,11 +218,15 @@ class Session:
         return tuple((batch if i == 0 else 1) if n is None else n for i, n in enumerate(shape))
 
     def _step_of(self, rows: int) -> int | None:
-        """The batch size in whose steps so many rows run; None for a run of exactly these rows."""
+        """The batch size in whose steps so many rows run; None for a run of exactly these rows.
+
+        Rows of another size than those warmed are padded: cuDNN's plans for it would take seconds.
+        """
         if self._step is not None or not self._by_batch or self._one_engine or rows in self._by_batch:
             return self._step
-        self.padded += 1  # cuDNN's plans for another size would take seconds
-        return max(self._by_batch)
+        self.unwarmed += 1
+        warmed = sorted(self._by_batch)
+        return next((size for size in warmed if size >= rows), warmed[-1]) if rows and self._pads else None
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if self._gpu:

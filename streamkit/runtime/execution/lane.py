@@ -92,16 +92,20 @@ def opening_order(lanes: Sequence[Lane], device: Device) -> OpeningOrder:
     """Decide which lanes open at the same time.
 
     Networks on a GPU do: they are tuned for seconds, mostly on one core each. The host's stages do not wait for them,
-    as a tracker is compiled for 20 to 30 s on its first run on a machine. Sinks do: they create files. Two
-    kinds open alone: with TensorRT, whose engine of a second like network is loaded from the first one's file, and
+    as a tracker is compiled for 20 to 30 s on its first run on a machine. Sinks do: they create files. Two kinds of
+    network open alone: with TensorRT, whose engine of a second like network is loaded from the first one's file, and
     with `cuda_graph`, as another library's wait for the whole device would break the capture.
     """
-    order = OpeningOrder([], [], [])
+    side_by_side, meanwhile, alone, sinks = list[Lane](), list[Lane](), list[Lane](), list[Lane]()
     for lane in lanes:
-        waits = device.kind == "cpu" or _opens_alone(lane) or issubclass(lane.nodes[0].type, Sink)
-        place = order.after if waits else order.side_by_side if lane.on_device else order.meanwhile
+        if device.kind == "cpu" or _opens_alone(lane):
+            place = alone
+        elif issubclass(lane.nodes[0].type, Sink):
+            place = sinks
+        else:
+            place = side_by_side if lane.on_device else meanwhile
         place.extend([lane] * lane.workers)
-    return order
+    return OpeningOrder(side_by_side, meanwhile, [*alone, *sinks])
 
 
 def _opens_alone(lane: Lane) -> bool:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal
@@ -31,7 +33,7 @@ from streamkit.stages.inference.preprocess import FewRows, Preprocess, run_sizes
 logger = logging.getLogger(__name__)
 
 UNTUNED = "batches before tuning"
-_PADDED_RUNS = 20  # more than the end of the files gives
+_OTHERS_AFTER_S, _PAUSE_S = 5.0, 1.0  # of runs of other sizes; the end of a file gives them for less
 
 Providers = Annotated[
     tuple[Literal["tensorrt", "cuda", "cpu"], ...],
@@ -50,6 +52,26 @@ PromptTexts = Annotated[
     "what to find, in words, with an open-vocabulary network: [forklift, person without helmet]. The texts are the "
     "labels of the objects.",
 ]
+
+
+class _Sustained:
+    """Whether something happens for some time.
+
+    Args:
+        after_s: for how long.
+        pause_s: a longer pause ends it.
+    """
+
+    def __init__(self, after_s: float, pause_s: float) -> None:
+        self._after_s, self._pause_s = after_s, pause_s
+        self._since_s, self._last_s = 0.0, -math.inf
+
+    def again(self, now_s: float) -> bool:
+        """Note that it happens at this monotonic time, and return whether it has for `after_s`."""
+        if now_s - self._last_s > self._pause_s:
+            self._since_s = now_s
+        self._last_s = now_s
+        return now_s - self._since_s >= self._after_s
 
 
 @stage("infer", reads="tensor", writes="outputs", splits_tensor=True, warms_up=True, changeable=("prompts",))
@@ -83,8 +105,8 @@ class Infer(BatchStage):
 
         On a GPU, finding the fastest way to run each convolution takes seconds per batch size. The first batches
         therefore run on a session that loads quickly but runs slowly, until the tuned session is ready in the
-        background. It has the largest size; the others are tuned if they are used, and run padded until then. The
-        runtime tunes all sizes at once where many live sources would otherwise lose frames meanwhile.
+        background. The runtime tunes at once where many live sources would otherwise lose frames meanwhile. For files,
+        whose batches are full, only the largest size is tuned; others run padded, and are tuned if they go on coming.
         """
         self._card = check_model(self.model)
         device, at_once = self.context.device, self.context.runtime.future.at_once
@@ -92,6 +114,9 @@ class Infer(BatchStage):
         self._family = family_of(self._card)
         self._tuned: Future[Session] | None = None
         self._others: Future[None] | None = None
+        self._lacks_sizes = False
+        self._others_due = _Sustained(_OTHERS_AFTER_S, _PAUSE_S)
+        self._unwarmed = 0
         self._prompts = self._prepare(self.prompts or ())
         self._next: Future[Prompts] | None = None
         if "tensorrt" in self.providers:
@@ -101,7 +126,9 @@ class Infer(BatchStage):
         self._session = self._load(self._sizes, quick=soon)
         if soon:
             tune = on_this_stream(self._load, device)
-            self._tuned = self.context.runtime.future(lambda dropped: tune(self._sizes[-1:], dropped=dropped))
+            sizes = self._sizes[-1:] if self.context.runtime.future.held else self._sizes
+            self._lacks_sizes = sizes != self._sizes
+            self._tuned = self.context.runtime.future(lambda dropped: tune(sizes, dropped=dropped))
         self._report()
 
     def changed(self) -> None:
@@ -154,14 +181,24 @@ class Infer(BatchStage):
             raise wrong(card, str(error)) from None
         return session
 
+    def _tune_sizes_that_come(self) -> None:
+        """Count batches of sizes that are not tuned, and tune these if such batches go on coming."""
+        if self._others is not None and self._others.ready:
+            self._lacks_sizes = False
+        elif self._session.unwarmed > self._unwarmed:
+            self._unwarmed = self._session.unwarmed
+            self.context.counters.add(UNTUNED)
+            if self._others_due.again(time.monotonic()) and self._others is None:
+                self._others = self.context.runtime.future(on_this_stream(self._tune_others, self.context.device))
+
     def _tune_others(self, dropped: Callable[[], bool]) -> None:
-        """Tune the other sizes; if that fails, they run padded to the largest one for good."""
+        """Tune the other sizes; if that fails, their batches go on running as they did."""
         try:
             self._session.warm(self._sizes, self._card.input.size, dropped)
         except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
             logger.warning(
-                f"{self.context.id}: batches of {', '.join(map(str, self._sizes[:-1]))} run as {self._sizes[-1]}: "
-                f"they could not be tuned: {describe(error)}"
+                f"{self.context.id}: batches of {', '.join(map(str, self._sizes[:-1]))} run slower than they could: "
+                f"the network could not be tuned for them: {describe(error)}"
             )
 
     def _report(self) -> None:
@@ -196,8 +233,8 @@ class Infer(BatchStage):
                 self._session, self._tuned = self._tuned.result(), None
             else:
                 self.context.counters.add(UNTUNED)
-        elif self._others is None and self._session.padded >= _PADDED_RUNS:
-            self._others = self.context.runtime.future(on_this_stream(self._tune_others, self.context.device))
+        elif self._lacks_sizes:
+            self._tune_sizes_that_come()
         self._switch()
         prompts = self._prompts
         shared = {"shared": prompts.shared} if prompts.texts else {}

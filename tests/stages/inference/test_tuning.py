@@ -1,11 +1,11 @@
 """Which batch sizes of a network are tuned, and when; a session on the CPU stands for that of a GPU."""
 
-import dataclasses
 import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.plus_one import F32, network
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
@@ -23,6 +23,7 @@ class LaterFuture(Future):
     """Does its work when `finish` is called."""
 
     at_once = False
+    held = True
     made: list["LaterFuture"]
 
     def __init__(self, work):
@@ -40,8 +41,7 @@ class Bound:
         self._session, self.rows = session, rows
 
     def run(self, feeds):
-        (name,) = feeds
-        self.rows.append(len(feeds[name]))
+        self.rows.append(len(next(iter(feeds.values()))))
         names = [one.name for one in self._session.get_outputs()]
         return dict(zip(names, self._session.run(names, feeds), strict=True))
 
@@ -64,19 +64,33 @@ class CpuSession(Session):
         return super().warm(sizes, size, dropped)
 
 
-@pytest.fixture
-def opened(monkeypatch):
+def begin(monkeypatch, *, held=True) -> Infer:
     """The demo network in a stage that tunes it beside its first frames, in batches of 1, 2 and 4."""
     monkeypatch.setattr(LaterFuture, "made", [], raising=False)
+    monkeypatch.setattr(LaterFuture, "held", held)
     monkeypatch.setattr(infer_module, "Session", CpuSession)
     monkeypatch.setattr(infer_module, "on_this_stream", lambda work, device: work)
     stage = Infer(model=load_card(ROOT / "models" / "demo.yaml"))
     runtime = RuntimeContext(future=LaterFuture)
     stage.context = Context("infer", Device("cuda"), (1, 2, 4), counters=Counters(), runtime=runtime)
-    monkeypatch.setattr(infer_module, "check_model", lambda card: dataclasses.replace(card))
     stage.open()
+    return stage
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Such a stage in a run of files."""
+    stage = begin(monkeypatch)
     yield stage
     stage.close()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The stage's monotonic time in seconds, as the only item."""
+    now_s = [100.0]
+    monkeypatch.setattr(infer_module.time, "monotonic", lambda: now_s[0])
+    return now_s
 
 
 def batch(rows: int, images: int) -> Batch:
@@ -85,50 +99,99 @@ def batch(rows: int, images: int) -> Batch:
     return Batch([Frame("a", n, n / 30, 640, 384) for n in range(images)], tensor=tensor)
 
 
-def test_the_largest_size_is_tuned_first_and_smaller_batches_run_as_it(opened):
+def untuned(stage: Infer) -> int:
+    return stage.context.counters.values[UNTUNED]
+
+
+def test_files_tune_the_largest_size_and_smaller_batches_run_as_it(opened):
     (tuned,) = LaterFuture.made
     expected = opened.process(batch(2, 2)).outputs
-    assert opened.context.counters.values[UNTUNED] == 1
+    assert untuned(opened) == 1
     tuned.finish()
     found = opened.process(batch(2, 2)).outputs
     session = opened._session
-    assert (session.warmed, session.rows, session.padded) == ([(4,)], [4, 4], 1)
+    assert (session.warmed, session.rows, session.unwarmed) == ([(4,)], [4, 4], 1)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-4)
         assert len(found[name]) == 2
-    assert opened.context.counters.values[UNTUNED] == 1
+    opened.process(batch(4, 4))
+    assert untuned(opened) == 2
+    opened.process(batch(4, 4))
+    assert untuned(opened) == 2  # the largest size is tuned
 
 
-def test_the_other_sizes_are_tuned_once_they_are_used(opened):
+def test_a_few_cameras_tune_every_size(monkeypatch):
+    stage = begin(monkeypatch, held=False)
     LaterFuture.made[0].finish()
-    for _ in range(25):
-        opened.process(batch(4, 4))
-    for _ in range(20):  # the end of a run has few
+    for _ in range(2):
+        stage.process(batch(1, 1))
+    assert (stage._session.warmed, stage._session.rows) == ([(1, 2, 4)], [4, 2, 1, 1, 1])
+    assert untuned(stage) == 0
+    stage.close()
+
+
+def test_other_sizes_are_tuned_once_they_go_on_coming(opened, clock):
+    LaterFuture.made[0].finish()
+    opened.process(batch(1, 1))
+    for pause_s in (4.0, 4.0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.4):  # after a pause of more than 1 s, it begins anew
+        clock[0] += pause_s
         opened.process(batch(1, 1))
-    assert len(LaterFuture.made) == 1
+        assert len(LaterFuture.made) == 1
+    opened.process(batch(1, 1))
+    clock[0] += 0.5
     opened.process(batch(1, 1))
     opened.process(batch(1, 1))
+    opened.process(batch(4, 4))
     first, others = LaterFuture.made
-    session = opened._session
-    before = len(session.rows)
+    session, before = opened._session, len(opened._session.rows)
     others.finish()
     assert session.warmed == [(4,), (1, 2, 4)]
     assert session.rows[before:] == [2, 1]  # the largest is warm already
-    padded = session.padded
-    opened.process(batch(1, 1))
-    assert (session.rows[-1], session.padded) == (1, padded)
+    counted = untuned(opened), session.unwarmed
+    for _ in range(2):
+        opened.process(batch(1, 1))
+    assert session.rows[-2:] == [1, 1]
+    assert (untuned(opened), session.unwarmed) == counted
     assert LaterFuture.made == [first, others]
 
 
-def test_sizes_that_cannot_be_tuned_run_as_the_largest_one(opened, monkeypatch, caplog):
+def test_sizes_that_cannot_be_tuned_run_as_before(opened, clock, monkeypatch, caplog):
     LaterFuture.made[0].finish()
-    for _ in range(21):
+    for _ in range(10):
         opened.process(batch(1, 1))
+        clock[0] += 0.9
     monkeypatch.setattr(opened._session, "_open", lambda: 1 / 0)
     with caplog.at_level(logging.WARNING):
         LaterFuture.made[1].finish()
-    assert "infer: batches of 1, 2 run as 4: they could not be tuned: " in caplog.text
+    assert "infer: batches of 1, 2 run slower than they could: the network could not be tuned for them: " in caplog.text
     opened.process(batch(1, 1))
     assert opened._session.rows[-1] == 4
     assert len(LaterFuture.made) == 2
+
+
+# ---------------------------------------------------------------------------------------------------------- sessions
+
+
+def warm_session(tmp_path, inputs, sizes) -> CpuSession:
+    session = CpuSession(network(tmp_path / "net.onnx", inputs), Device("cuda"), quick=False)
+    session.warm(sizes, (8, 8))
+    session.rows.clear()
+    return session
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(1, [2]), (2, [2]), (3, [4]), (4, [4]), (5, [4, 4]), (0, [0])])
+def test_a_size_that_is_not_warm_runs_as_the_next_one_that_is(rows, steps, tmp_path):
+    session = warm_session(tmp_path, {"x": (F32, ["n", 3, 8, 8])}, (2, 4))
+    x = np.random.default_rng(0).random((rows, 3, 8, 8), np.float32)
+    assert np.array_equal(session.run({"x": x})["out_x"], x + 1)
+    assert session.rows == steps
+    assert session.unwarmed == (rows not in (2, 4))
+
+
+def test_an_output_without_a_row_for_each_image_is_never_padded(tmp_path):
+    session = warm_session(tmp_path, {"x": (F32, ["n", 3, 8, 8]), "more": (F32, [5, 2])}, (4,))
+    x, more = np.ones((2, 3, 8, 8), np.float32), np.ones((5, 2), np.float32)
+    found = session.run({"x": x, "more": more})
+    assert (found["out_x"].shape, found["out_more"].shape) == ((2, 3, 8, 8), (5, 2))
+    assert (session.rows, session.unwarmed) == ([2], 1)
