@@ -7,6 +7,7 @@ Cards may come from untrusted sources, so `pull` writes only ONNX files below th
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import http.client
 import os
@@ -23,6 +24,7 @@ from streamkit.models.card import Card
 from streamkit.models.network import sha256, wrong
 
 _CHUNK = 1 << 18
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MOST = 1 << 31
 """Bytes of a file: more does not fit into one ONNX file, which is a Protobuf message."""
 _TOO_LARGE = (
@@ -56,7 +58,11 @@ def pull(card: Card, *, timeout_s: float = 60) -> Path:
         card.file.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{card.file.name}.", suffix=".part", dir=card.file.parent)
     except OSError as error:
-        raise wrong(card, f"cannot write to {card.file.parent}: {error.strerror}") from None
+        way = ""
+        if error.errno in _NOT_WRITABLE:  # the folder of an installed package, for example
+            own = Path("models", card.path.name)
+            way = f"; copy {card.path} to a folder of yours and pull it there: streamkit models pull {own}"
+        raise wrong(card, f"cannot write to {card.file.parent}: {error.strerror}{way}") from None
     part = Path(name)
     try:
         found = _fetch(card, handle, timeout_s)

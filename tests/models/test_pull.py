@@ -1,9 +1,11 @@
 import hashlib
 import http.server
+import re
 import socket
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -143,6 +145,15 @@ def test_no_url(card):
 def test_a_folder_that_cannot_be_made(card, tmp_path):
     (tmp_path / "files").write_text("a file")
     assert fails(card) == f"cannot write to {tmp_path / 'files'}: File exists"
+
+
+def test_the_folder_of_a_package_that_cannot_be_written(card):
+    text = fails(replace(card, path=Path("/sys/net.yaml"), file=Path("/sys/files/net.onnx")))
+    assert re.fullmatch(
+        r"cannot write to /sys/files: [\w\s-]+; copy /sys/net\.yaml to a folder of yours and pull it there: "
+        r"streamkit models pull models/net\.yaml",
+        text,
+    )
 
 
 def placed(tmp_path, address, file: str) -> Card:
