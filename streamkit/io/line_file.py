@@ -90,7 +90,7 @@ class LineFile:
         Raises:
             OutputError: it cannot be written, or it exists and `if_exists` is `fail`.
         """
-        if str(self.path) == "-":
+        if self._is_stdout:
             self._out = _standard_output()
         elif _is_device(self.path):
             self._out = self._open("wb")
@@ -149,7 +149,7 @@ class LineFile:
             self.flush(closing=True)
         finally:
             out, self._out = self._out, None
-            if out is not None and str(self.path) != "-":
+            if out is not None and not self._is_stdout:
                 out.close()
         if self._whole is not None:
             if not self._started and self._if_exists is None and self.path.exists():
@@ -256,13 +256,17 @@ class LineFile:
             with out:  # locked until it has its new name
                 self._grow()
 
+    @property
+    def _is_stdout(self) -> bool:
+        return str(self.path) == "-"
+
     # ---------------------------------------------------------------------------------------------------- failures
 
     def _failed(self, error: OSError | ValueError, data: bytes, done: int, header: int) -> OutputError:
         """Remove a partially written line, count the lost lines, and return the error."""
-        where = "standard output" if str(self.path) == "-" else self.path
+        where = "standard output" if self._is_stdout else self.path
         made = output_error(where, error)
-        growing = self._whole is None and str(self.path) != "-" and not _is_device(self.path)
+        growing = self._whole is None and not self._is_stdout and not _is_device(self.path)
         kept = data.rfind(b"\n", 0, done) + 1 if growing else 0
         self._counters.add("lines lost", data.count(b"\n", max(kept, header)))
         out = self._out
@@ -271,7 +275,7 @@ class LineFile:
             os.ftruncate(out.fileno(), self._size)
             return made
         self._broken, self._out = made, None
-        if str(self.path) == "-":
+        if self._is_stdout:
             _forget_stdout()
         elif out is not None:
             out.close()
