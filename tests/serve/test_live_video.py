@@ -310,14 +310,12 @@ def test_a_camera_that_comes_back_goes_on_and_another_size_starts_again(root, rt
         assert times == sorted(set(times))
         with socket(one, "records?source=cam") as records:
             time.sleep(0.7)
-            record = received(records)[0]
+            some = received(records)
 
-        def matching(found):
-            """The image of the record's frame, once it has come."""
-            pictures = found.pictures() if found.fragments % 10 == 0 else []
-            return [image for pts_s, _, image in pictures if pts_s and record_at([record], pts_s)]
-
-        (same,) = matching(opened.watch("cam", matching, 60))
+        count = watched.fragments
+        opened.watch("cam", lambda found: found.fragments > count + 25, 60)
+        shown = [(record_at(some, pts_s), image) for pts_s, _, image in watched.pictures() if pts_s]
+        record, same = next((record, image) for record, image in shown if record)
         assert abs(record["objects"][0]["box"][0] - left_of_box(same)) <= 1
         camera.swap("gate", tmp_path / "wide.mp4")
         opened.watch("cam", lambda found: len(found.starts) > 1 and found.fragments > 10, 60)
