@@ -220,8 +220,11 @@ class Session:
     def _step_of(self, rows: int) -> int | None:
         """The batch size in whose steps so many rows run; None for a run of exactly these rows.
 
-        Rows of another size than those warmed are padded: cuDNN's plans for it would take seconds.
+        Rows of another size than those warmed are padded: cuDNN's plans for it would take seconds. Without a row of
+        each output for each image, a batch can neither be padded nor split.
         """
+        if self._quick and not self._pads and self.fixed_batch is None:
+            return None
         if self._step is not None or not self._by_batch or self._one_engine or rows in self._by_batch:
             return self._step
         self.unwarmed += 1

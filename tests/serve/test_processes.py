@@ -135,6 +135,8 @@ def test_status_stages_and_metrics_are_sums_of_all_processes(server):
     assert status["frames"] > 20
     assert status["events"]["ticked"] > 4
     assert server.until(lambda: server.source("street")["latency"])["p50_ms"] > 0
+    for id_ in ("lane", "bars"):
+        server.until(lambda id_=id_: server.source(id_)["latency"])
     found = samples(server)
     for id_ in ("street", "lane", "bars"):
         assert found["streamkit_frames_total", ("source", id_)] > 0

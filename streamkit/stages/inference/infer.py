@@ -251,10 +251,7 @@ class Infer(BatchStage):
         else:
             ends = list(accumulate(lengths, initial=0))
             parts = [run(slice(begin, end)) for begin, end in pairwise(ends)]
-            batch.outputs = {
-                name: parts[0][name] if len(parts) == 1 else xp.concatenate([part[name] for part in parts])
-                for name in (parts[0] if parts else ())
-            }
+            batch.outputs = _joined(parts, lengths, xp)
         batch.tensor, batch.prompts = None, prompts.texts
         return batch
 
@@ -276,6 +273,16 @@ class Infer(BatchStage):
             if (future := self.__dict__.pop(name, None)) is not None:
                 future.drop()
         self.__dict__.pop("_session", None)
+
+
+def _joined(parts: Sequence[dict[str, Any]], lengths: Sequence[int], xp: Any) -> dict[str, Any]:
+    """Join the outputs of runs of these lengths; one without a row for each image is taken from the first run."""
+    if len(parts) < 2:
+        return dict(*parts)
+    return {
+        name: xp.concatenate([part[name] for part in parts]) if first.ndim and len(first) == lengths[0] else first
+        for name, first in parts[0].items()
+    }
 
 
 _INFER = ("providers", "threads", "cuda_graph")

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ class Bound:
 
     def __init__(self, session, rows):
         self._session, self.rows = session, rows
+        self.stream = SimpleNamespace(synchronize=lambda: None)
 
     def run(self, feeds):
         self.rows.append(len(next(iter(feeds.values()))))
@@ -54,7 +56,7 @@ class CpuSession(Session):
     def __init__(self, file, device, *, quick, **options):
         super().__init__(file, Device())
         self.rows, self._quick, self.warmed = [], quick, []
-        self._gpu = None if quick else self._bind(self._session)
+        self._gpu = self._bind(self._session)
 
     def _bind(self, session):
         return Bound(session, self.rows)
@@ -170,11 +172,29 @@ def test_sizes_that_cannot_be_tuned_run_as_before(opened, clock, monkeypatch, ca
     assert len(LaterFuture.made) == 2
 
 
+def test_runs_of_a_batch_are_joined_row_by_row(monkeypatch):
+    stage = begin(monkeypatch)
+    stage._sizes = (2, 8)
+    images = batch(4, 4)
+    given = images.tensor
+
+    def run(feeds):
+        ((_, part),) = [(name, one) for name, one in feeds.items() if one.ndim == 4]
+        return {"means": part.mean((1, 2, 3)), "priors": np.arange(10.0).reshape(5, 2), "scale": np.array(2.0)}
+
+    monkeypatch.setattr(stage._session, "run", run)
+    found = stage.process(images).outputs
+    np.testing.assert_array_equal(found["means"], given.mean((1, 2, 3)))
+    assert found["priors"].tolist() == np.arange(10.0).reshape(5, 2).tolist()
+    assert found["scale"] == 2.0
+    stage.close()
+
+
 # ---------------------------------------------------------------------------------------------------------- sessions
 
 
-def warm_session(tmp_path, inputs, sizes) -> CpuSession:
-    session = CpuSession(network(tmp_path / "net.onnx", inputs), Device("cuda"), quick=False)
+def warm_session(tmp_path, inputs, sizes, *, quick=False) -> CpuSession:
+    session = CpuSession(network(tmp_path / "net.onnx", inputs), Device("cuda"), quick=quick)
     session.warm(sizes, (8, 8))
     session.rows.clear()
     return session
@@ -189,9 +209,18 @@ def test_a_size_that_is_not_warm_runs_as_the_next_one_that_is(rows, steps, tmp_p
     assert session.unwarmed == (rows not in (2, 4))
 
 
-def test_an_output_without_a_row_for_each_image_is_never_padded(tmp_path):
-    session = warm_session(tmp_path, {"x": (F32, ["n", 3, 8, 8]), "more": (F32, [5, 2])}, (4,))
+@pytest.mark.parametrize(("quick", "unwarmed"), [(False, 1), (True, 0)])
+def test_an_output_without_a_row_for_each_image_is_never_padded_or_split(quick, unwarmed, tmp_path):
+    inputs = {"x": (F32, ["n", 3, 8, 8]), "more": (F32, [5, 2])}
+    session = warm_session(tmp_path, inputs, (1, 4), quick=quick)
     x, more = np.ones((2, 3, 8, 8), np.float32), np.ones((5, 2), np.float32)
     found = session.run({"x": x, "more": more})
     assert (found["out_x"].shape, found["out_more"].shape) == ((2, 3, 8, 8), (5, 2))
-    assert (session.rows, session.unwarmed) == ([2], 1)
+    assert (session.rows, session.unwarmed) == ([2], unwarmed)
+
+
+def test_a_session_that_is_not_tuned_runs_in_steps_of_the_smallest_size(tmp_path):
+    session = warm_session(tmp_path, {"x": (F32, ["n", 3, 8, 8])}, (2, 4), quick=True)
+    x = np.random.default_rng(0).random((4, 3, 8, 8), np.float32)
+    assert np.array_equal(session.run({"x": x})["out_x"], x + 1)
+    assert session.rows == [2, 2]
