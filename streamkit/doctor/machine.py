@@ -420,16 +420,17 @@ def _work(index: int, name: str) -> Iterator[Finding]:
 
 def _decoders(index: int, name: str) -> Iterator[Finding]:
     """Report what NVDEC decodes; everything else is decoded on the CPU and copied to the GPU."""
-    from streamkit.media.nv_caps import capabilities, nv_module
+    from streamkit.media.nv_caps import capabilities
 
-    module = nv_module()
-    if isinstance(module, str):
-        text = f"no NVDEC, frames are decoded on the CPU and copied to the GPU: {module.partition(';')[0]}"
-        yield Finding("warn", name, text, install_command("gpu"))
-        return
     known, lost = [], []
     for codec, bits in _PROBES:
-        caps = capabilities(index, codec, bits)
+        try:
+            caps = capabilities(index, codec, bits)
+        except RuntimeError as error:
+            why, _, way = str(error).partition("; ")
+            text = f"no NVDEC, frames are decoded on the CPU and copied to the GPU: {why}"
+            yield Finding("warn", name, text, way or install_command("gpu"))
+            return
         if caps.get("supported", 1) and caps.get("num_decoder_engines", 1) and caps.get("width_max"):
             engines = caps.get("num_decoder_engines")
             on = f" on {engines} engines" if engines else ""

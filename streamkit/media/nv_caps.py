@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from streamkit.core.errors import describe
 from streamkit.core.text import install_command
 
 CODECS = {
@@ -54,10 +55,10 @@ def unsupported(device: int, codec: str, chroma: int, bits: int, width: int, hei
         return f"NVDEC does not decode {codec} with {_CHROMA_WORDS.get(chroma, 'this')} chroma to NV12"
     if width % 2 or height % 2:
         return f"the size {width}x{height} is odd"
-    module = nv_module()
-    if isinstance(module, str):
-        return module
-    caps = capabilities(device, codec, bits)
+    try:
+        caps = capabilities(device, codec, bits)
+    except RuntimeError as error:
+        return str(error)
     if not caps.get("supported", 1) or not caps.get("num_decoder_engines", 1) or not caps.get("width_max", 1):
         return f"NVDEC of this GPU does not decode {codec} with {bits} bits"
     low, high = (caps.get("width_min", 0), caps.get("height_min", 0)), (caps["width_max"], caps["height_max"])
@@ -103,7 +104,7 @@ def capabilities(device: int, codec: str, bits: int = 8) -> dict[str, int]:
     and holds the GIL for 0.4 s (H200, with MPS).
 
     Raises:
-        RuntimeError: PyNvVideoCodec does not load.
+        RuntimeError: PyNvVideoCodec does not load, or the driver has no answer for now.
     """
     key = device, codec, bits
     with _asking:  # many sources begin at once, and would all ask
@@ -113,8 +114,11 @@ def capabilities(device: int, codec: str, bits: int = 8) -> dict[str, int]:
                 raise RuntimeError(module)
             try:
                 _known[key] = _query(device, int(getattr(module.cudaVideoCodec, CODECS[codec])), bits)
-            except Exception as error:  # no library, or no memory for now: the next source asks again
-                return {"supported": 0, "width_max": 0, "height_max": 0, "error": str(error)}  # type: ignore[dict-item]
+            except OSError as error:
+                way = "a container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+                raise RuntimeError(f"the driver has no library for NVDEC ({error}); {way}") from None
+            except Exception as error:  # no memory, for example: the next source asks again
+                raise RuntimeError(f"NVDEC does not say what it decodes: {describe(error)}") from None
         return _known[key]
 
 
@@ -137,7 +141,7 @@ def _query(device: int, codec: int, bits: int) -> dict[str, int]:
     cupy.cuda.runtime.free(0)  # before CUDA 12, the device alone has no context yet
     caps = _Caps(codec=codec, chroma=_CHROMA_420, bits_above_8=bits - 8)
     if code := library.cuvidGetDecoderCaps(ctypes.byref(caps)):
-        raise RuntimeError(f"NVDEC does not say what it decodes (error {code})")
+        raise RuntimeError(f"error {code} of cuvidGetDecoderCaps")
     return {name: getattr(caps, name) for name in _ANSWERS}
 
 

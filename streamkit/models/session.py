@@ -34,7 +34,6 @@ class Session:
         inputs, outputs, image_input, layout, dtype: shortcuts to `info`.
         fixed_batch: the only batch size that the file supports; None for any. `run` then splits a batch into several
             steps, which is slower: the caller should log that once.
-        unwarmed: number of runs on a GPU, after `warm`, of a batch size that was not warmed.
         nodes: number of the network's nodes per provider, by ONNX Runtime's names. Under `device: cuda`,
             any on the CPU provider mean copies between host and device within the network.
     """
@@ -96,7 +95,7 @@ class Session:
         self._cuda_graph, self._quick, self._step = cuda_graph, quick, self.fixed_batch
         self._gpu = self._bind(self._session) if device.kind == "cuda" else None
         self._by_batch: dict[int, IoBinding] = {}
-        self._pads, self.unwarmed = True, 0
+        self._pads = True
 
     def run(self, feeds: Mapping[str, Array], shared: SharedInputs | None = None) -> dict[str, Array]:
         """Run a batch.
@@ -217,6 +216,10 @@ class Session:
         shape = self.inputs[name].shape
         return tuple((batch if i == 0 else 1) if n is None else n for i, n in enumerate(shape))
 
+    def is_warm(self, rows: int) -> bool:
+        """Whether this batch size was warmed on a GPU, or runs in steps of one that was."""
+        return self._step is not None or rows in self._by_batch
+
     def _step_of(self, rows: int) -> int | None:
         """The batch size in whose steps so many rows run; None for a run of exactly these rows.
 
@@ -227,7 +230,6 @@ class Session:
             return None
         if self._step is not None or not self._by_batch or self._one_engine or rows in self._by_batch:
             return self._step
-        self.unwarmed += 1
         warmed = sorted(self._by_batch)
         return next((size for size in warmed if size >= rows), warmed[-1]) if rows and self._pads else None
 

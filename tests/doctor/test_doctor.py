@@ -273,15 +273,23 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_no_decoder_package_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("why", "fix"),
+    [
+        ("PyNvVideoCodec does not load: no driver", install_command("gpu")),
+        ("the driver has no library for NVDEC; a container needs it", "a container needs it"),
+    ],
+)
+def test_decoders_that_cannot_be_asked_are_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch, why, fix) -> None:
     from streamkit.media import nv_caps
 
-    monkeypatch.setattr(nv_caps, "nv_module", lambda: "PyNvVideoCodec does not load: no driver; pip x")
+    monkeypatch.setattr(nv_caps, "_known", {})
+    monkeypatch.setattr(nv_caps, "nv_module", lambda: why)
     [line] = told(doctor._decoders(0, "cuda:0"))
-    assert line.startswith(
-        "warn  cuda:0: no NVDEC, frames are decoded on the CPU and copied to the GPU: PyNvVideoCodec does"
+    reason = why.partition(";")[0]
+    assert line == (
+        f"warn  cuda:0: no NVDEC, frames are decoded on the CPU and copied to the GPU: {reason}; fix: {fix}"
     )
-    assert line.endswith(install_command("gpu"))
 
 
 def test_what_eval_needs_comes_with_the_commands_that_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

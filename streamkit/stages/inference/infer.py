@@ -106,7 +106,7 @@ class Infer(BatchStage):
         On a GPU, finding the fastest way to run each convolution takes seconds per batch size. The first batches
         therefore run on a session that loads quickly but runs slowly, until the tuned session is ready in the
         background. The runtime tunes at once where many live sources would otherwise lose frames meanwhile. For files,
-        whose batches are full, only the largest size is tuned; others run padded, and are tuned if they go on coming.
+        whose batches are full, only the largest size is tuned; others run padded, and are tuned if they keep coming.
         """
         self._card = check_model(self.model)
         device, at_once = self.context.device, self.context.runtime.future.at_once
@@ -114,9 +114,7 @@ class Infer(BatchStage):
         self._family = family_of(self._card)
         self._tuned: Future[Session] | None = None
         self._others: Future[None] | None = None
-        self._lacks_sizes = False
-        self._others_due = _Sustained(_OTHERS_AFTER_S, _PAUSE_S)
-        self._unwarmed = 0
+        self._others_due: _Sustained | None = None
         self._prompts = self._prepare(self.prompts or ())
         self._next: Future[Prompts] | None = None
         if "tensorrt" in self.providers:
@@ -127,7 +125,7 @@ class Infer(BatchStage):
         if soon:
             tune = on_this_stream(self._load, device)
             sizes = self._sizes[-1:] if self.context.runtime.future.held else self._sizes
-            self._lacks_sizes = sizes != self._sizes
+            self._others_due = None if sizes == self._sizes else _Sustained(_OTHERS_AFTER_S, _PAUSE_S)
             self._tuned = self.context.runtime.future(lambda dropped: tune(sizes, dropped=dropped))
         self._report()
 
@@ -181,15 +179,13 @@ class Infer(BatchStage):
             raise wrong(card, str(error)) from None
         return session
 
-    def _tune_sizes_that_come(self) -> None:
-        """Count batches of sizes that are not tuned, and tune these if such batches go on coming."""
-        if self._others is not None and self._others.ready:
-            self._lacks_sizes = False
-        elif self._session.unwarmed > self._unwarmed:
-            self._unwarmed = self._session.unwarmed
-            self.context.counters.add(UNTUNED)
-            if self._others_due.again(time.monotonic()) and self._others is None:
-                self._others = self.context.runtime.future(on_this_stream(self._tune_others, self.context.device))
+    def _tune_if_sustained(self, due: _Sustained) -> None:
+        """Count a batch of a size that is not tuned, and tune the other sizes if such batches keep coming."""
+        if self._others is not None and self._others.ready:  # and has failed
+            return
+        self.context.counters.add(UNTUNED)
+        if due.again(time.monotonic()) and self._others is None:
+            self._others = self.context.runtime.future(on_this_stream(self._tune_others, self.context.device))
 
     def _tune_others(self, dropped: Callable[[], bool]) -> None:
         """Tune the other sizes; if that fails, their batches go on running as they did."""
@@ -233,13 +229,13 @@ class Infer(BatchStage):
                 self._session, self._tuned = self._tuned.result(), None
             else:
                 self.context.counters.add(UNTUNED)
-        elif self._lacks_sizes:
-            self._tune_sizes_that_come()
         self._switch()
         prompts = self._prompts
         shared = {"shared": prompts.shared} if prompts.texts else {}
         tensor, shapes, xp = batch.tensor, self._shapes(batch), batch.xp
         lengths = steps(len(tensor), self._sizes)
+        if self._others_due is not None and self._tuned is None and not all(map(self._session.is_warm, lengths)):
+            self._tune_if_sustained(self._others_due)
 
         def run(rows: Any) -> dict[str, Any]:
             extra = self._family.extra_inputs(shapes[rows], xp)
@@ -277,11 +273,11 @@ class Infer(BatchStage):
 
 def _joined(parts: Sequence[dict[str, Any]], lengths: Sequence[int], xp: Any) -> dict[str, Any]:
     """Join the outputs of runs of these lengths; one without a row for each image is taken from the first run."""
-    if len(parts) < 2:
-        return dict(*parts)
+    if len(parts) == 1:
+        return parts[0]
     return {
         name: xp.concatenate([part[name] for part in parts]) if first.ndim and len(first) == lengths[0] else first
-        for name, first in parts[0].items()
+        for name, first in (parts[0].items() if parts else ())
     }
 
 

@@ -112,7 +112,7 @@ def test_files_tune_the_largest_size_and_smaller_batches_run_as_it(opened):
     tuned.finish()
     found = opened.process(batch(2, 2)).outputs
     session = opened._session
-    assert (session.warmed, session.rows, session.unwarmed) == ([(4,)], [4, 4], 1)
+    assert (session.warmed, session.rows) == ([(4,)], [4, 4])
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-4)
@@ -136,7 +136,7 @@ def test_a_few_cameras_tune_every_size(monkeypatch):
 def test_other_sizes_are_tuned_once_they_go_on_coming(opened, clock):
     LaterFuture.made[0].finish()
     opened.process(batch(1, 1))
-    for pause_s in (4.0, 4.0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.4):  # after a pause of more than 1 s, it begins anew
+    for pause_s in (4.0, 4.0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.4):  # a pause of more than 1 s restarts the 5 s
         clock[0] += pause_s
         opened.process(batch(1, 1))
         assert len(LaterFuture.made) == 1
@@ -150,11 +150,11 @@ def test_other_sizes_are_tuned_once_they_go_on_coming(opened, clock):
     others.finish()
     assert session.warmed == [(4,), (1, 2, 4)]
     assert session.rows[before:] == [2, 1]  # the largest is warm already
-    counted = untuned(opened), session.unwarmed
+    counted = untuned(opened)
     for _ in range(2):
         opened.process(batch(1, 1))
     assert session.rows[-2:] == [1, 1]
-    assert (untuned(opened), session.unwarmed) == counted
+    assert untuned(opened) == counted
     assert LaterFuture.made == [first, others]
 
 
@@ -170,6 +170,9 @@ def test_sizes_that_cannot_be_tuned_run_as_before(opened, clock, monkeypatch, ca
     opened.process(batch(1, 1))
     assert opened._session.rows[-1] == 4
     assert len(LaterFuture.made) == 2
+    counted = untuned(opened)
+    opened.process(batch(1, 1))
+    assert untuned(opened) == counted  # no tuning is under way
 
 
 def test_runs_of_a_batch_are_joined_row_by_row(monkeypatch):
@@ -206,17 +209,17 @@ def test_a_size_that_is_not_warm_runs_as_the_next_one_that_is(rows, steps, tmp_p
     x = np.random.default_rng(0).random((rows, 3, 8, 8), np.float32)
     assert np.array_equal(session.run({"x": x})["out_x"], x + 1)
     assert session.rows == steps
-    assert session.unwarmed == (rows not in (2, 4))
+    assert session.is_warm(rows) == (rows in (2, 4))
 
 
-@pytest.mark.parametrize(("quick", "unwarmed"), [(False, 1), (True, 0)])
-def test_an_output_without_a_row_for_each_image_is_never_padded_or_split(quick, unwarmed, tmp_path):
+@pytest.mark.parametrize("quick", [False, True])
+def test_an_output_without_a_row_for_each_image_is_never_padded_or_split(quick, tmp_path):
     inputs = {"x": (F32, ["n", 3, 8, 8]), "more": (F32, [5, 2])}
     session = warm_session(tmp_path, inputs, (1, 4), quick=quick)
     x, more = np.ones((2, 3, 8, 8), np.float32), np.ones((5, 2), np.float32)
     found = session.run({"x": x, "more": more})
     assert (found["out_x"].shape, found["out_more"].shape) == ((2, 3, 8, 8), (5, 2))
-    assert (session.rows, session.unwarmed) == ([2], unwarmed)
+    assert session.rows == [2]
 
 
 def test_a_session_that_is_not_tuned_runs_in_steps_of_the_smallest_size(tmp_path):
