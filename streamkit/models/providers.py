@@ -83,8 +83,17 @@ def load_libraries() -> str:
     return _preloaded[0]
 
 
-def open_session(file: Path, names: Sequence[str], provider_options: list[dict[str, str]], threads: int) -> Any:
+def open_session(
+    file: Path, names: Sequence[str], provider_options: list[dict[str, str]], threads: int, part: bytes | None = None
+) -> Any:
     """Create ONNX Runtime's session and check that the requested providers are in it.
+
+    Args:
+        file: the network's file.
+        names: of the providers, see `PROVIDERS`.
+        provider_options: of each, see `provider_options`.
+        threads: of the CPU, for a run.
+        part: a part of the network, serialized, to run in place of all of it.
 
     Raises:
         ModelError: the file cannot be loaded on the CPU.
@@ -115,6 +124,8 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
         if "cpu" not in names:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     network: Path | bytes = file if asked[0] == PROVIDERS["cpu"] else for_cuda(file)
+    if part is not None:
+        network = part
     try:
         session = ort.InferenceSession(
             network, options, providers=list(zip(asked, provider_options, strict=True)), enable_fallback=0

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of the engine on a GPU."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamkit.engine import convolutions
+from streamkit.engine.convolutions import BIAS, OPERAND, SOURCE, TARGET, WEIGHT, Signature
+from streamkit.engine.graph import OnnxGraph
+from streamkit.engine.kernels import Launch, Launcher, attend
+from streamkit.engine.plans import PlanError, PlanStore
+from streamkit.engine.program import (
+    Added,
+    Attend,
+    Convolve,
+    Delegate,
+    Export,
+    Import,
+    Multiplied,
+    Pointwise,
+    Program,
+    Step,
+    View,
+)
+
+logger = logging.getLogger(__name__)
+
+Delegated = Callable[[Delegate, Mapping[str, Any]], Mapping[str, Any]]
+"""Runs a part of the network in ONNX Runtime: takes all tensors outside of the buffers, returns its outputs."""
+
+
+class EngineError(Exception):
+    """The engine cannot run a network; the text says why."""
+
+
+class Memory:
+    """What the programs of a network share on a GPU: weights, and one block for buffers."""
+
+    def __init__(self) -> None:
+        self._constants = dict[tuple[str, str], Any]()
+        self._arrays = list[Any]()
+        self._arena: Any = None
+
+    def weight(self, name: str, kind: str, values: np.ndarray) -> int:
+        """Put a weight on the device, once for all programs, and return its address."""
+        import cupy
+
+        if (name, kind) not in self._constants:
+            self._constants[name, kind] = cupy.asarray(values)
+        return int(self._constants[name, kind].data.ptr)
+
+    def constant(self, values: np.ndarray) -> int:
+        """Put an array on the device and return its address."""
+        import cupy
+
+        self._arrays.append(cupy.asarray(values))
+        return int(self._arrays[-1].data.ptr)
+
+    def arena(self, size: int) -> Any:
+        """Return the block of f16 values, which has at least this size.
+
+        A larger one replaces it; programs that were made before keep theirs.
+        """
+        import cupy
+
+        if self._arena is None or self._arena.size < size:
+            self._arena = cupy.zeros(size, np.float16)
+        return self._arena
+
+
+@dataclass(slots=True)
+class _Launches:
+    """Steps between two that have changing addresses.
+
+    Attributes:
+        launches: in order.
+        graph: a CUDA graph of them, once captured.
+    """
+
+    launches: list[Launch]
+    graph: Any = None
+
+    def run(self, stream: Any) -> None:
+        if self.graph is not None:
+            self.graph.launch(stream)
+            return
+        for launch in self.launches:
+            launch(stream)
+
+
+class DeviceProgram:
+    """A program with its memory, which runs on one stream.
+
+    Args:
+        program: the steps.
+        graph: the network, for the shapes of what it returns.
+        memory: shared with the other programs of the network.
+        plans: of the process; those of the program must be prepared, see `signatures`.
+
+    Raises:
+        EngineError: a convolution has no plan.
+    """
+
+    def __init__(self, program: Program, graph: OnnxGraph, memory: Memory, plans: PlanStore) -> None:
+        self._program = program
+        self._graph = graph
+        self._memory = memory
+        self._plans = plans
+        self._arena = memory.arena(program.arena)
+        self._launcher = Launcher(self._address, memory.constant)
+        self._parts: list[_Launches | Import | Export | Attend | Delegate] = []
+        for step in program.steps:
+            if isinstance(step, Import | Export | Attend | Delegate):
+                self._parts.append(step)
+                continue
+            if not self._parts or not isinstance(self._parts[-1], _Launches):
+                self._parts.append(_Launches([]))
+            part = self._parts[-1]
+            assert isinstance(part, _Launches)
+            part.launches.extend(self._launches(step))
+
+    def run(self, inputs: Mapping[str, Any], delegated: Delegated) -> dict[str, Any]:
+        """Queue a run; return the network's outputs, complete once the stream reaches this point.
+
+        Args:
+            inputs: dense CuPy arrays, by name.
+            delegated: runs the parts that the engine does not, on the same stream.
+        """
+        tensors = dict(inputs)
+        for part in self._parts:
+            if isinstance(part, _Launches):
+                part.run(self._plans.stream)
+            else:
+                self._outside(part, tensors, delegated)
+        return {name: tensors[name] for name in self._graph.outputs}
+
+    def capture(self) -> None:
+        """Replace launches by CUDA graphs, which the CPU queues at once."""
+        import cupy
+
+        stream = self._plans.stream
+        for part in self._parts:
+            if isinstance(part, _Launches) and part.graph is None:
+                stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+                try:
+                    part.run(stream)
+                finally:
+                    captured = stream.end_capture()
+                captured.upload(stream)
+                part.graph = captured
+
+    def compare(
+        self, inputs: Mapping[str, Any], references: Mapping[str, Any], delegated: Delegated
+    ) -> Iterator[tuple[str, float]]:
+        """Run step by step; yield the relative error of each tensor that has a reference, in the order of the steps.
+
+        Args:
+            inputs: as for `run`.
+            references: f32 arrays (batch, channels, rows, columns), by name.
+            delegated: as for `run`.
+        """
+        import cupy
+
+        tensors = dict(inputs)
+        for step in self._program.steps:
+            if isinstance(step, Import | Export | Attend | Delegate):
+                self._outside(step, tensors, delegated)
+                continue
+            for launch in self._launches(step):
+                launch(self._plans.stream)
+            name = getattr(step, "output", "")
+            if name in references:
+                reference = references[name]
+                values = cupy.empty(reference.shape, np.float32)
+                self._launcher.export(Export(name, step.target), values)(self._plans.stream)
+                yield name, relative_error(values, reference)
+
+    def _outside(
+        self, step: Import | Export | Attend | Delegate, tensors: dict[str, Any], delegated: Delegated
+    ) -> None:  # fmt: skip
+        import cupy
+
+        stream = self._plans.stream
+        if isinstance(step, Delegate):
+            tensors.update(delegated(step, tensors))
+        elif isinstance(step, Import):
+            self._launcher.import_(step, tensors[step.name])(stream)
+        elif isinstance(step, Export):
+            tensors[step.name] = cupy.empty(self._graph.shapes[step.name], self._graph.dtypes[step.name])
+            self._launcher.export(step, tensors[step.name])(stream)
+        else:
+            tensors[step.output] = cupy.empty(self._graph.shapes[step.output], np.float32)
+            attend(step, tensors, tensors[step.output])(stream)
+
+    def _address(self, view: View) -> int:
+        return int(self._arena.data.ptr) + 2 * (self._program.buffers[view.buffer].offset + view.offset)
+
+    def _launches(self, step: Step) -> Iterator[Launch]:
+        if not isinstance(step, Convolve):
+            yield self._launcher.step(step)
+            return
+        fused = fused_functions(step, self._plans)
+        about = convolutions.signature(step, fused)
+        place = f"{step.output} {step.target.offset}"  # an upconvolution has several weights
+        addresses = {
+            SOURCE: self._address(step.source),
+            WEIGHT: self._memory.weight(place, "weight", step.weight.astype(np.float16)),
+            BIAS: self._memory.weight(place, "bias", step.bias),
+            TARGET: self._address(step.target),
+        }
+        for operation in fused:
+            if isinstance(operation, Added | Multiplied):
+                addresses[OPERAND] = self._address(operation.view)
+        yield _Convolution(self._plans, about, addresses)
+        if fused != step.then:
+            yield self._launcher.functions(step.target, step.then[len(fused) :])
+
+
+class _Convolution:
+    """The launch of a dense convolution."""
+
+    def __init__(self, plans: PlanStore, about: Signature, addresses: dict[int, int]) -> None:
+        self._plans = plans
+        self._about = about
+        self._addresses = addresses
+
+    def __call__(self, stream: Any) -> None:
+        self._plans.run(self._about, self._addresses)
+
+
+def fused_functions(step: Convolve, plans: PlanStore) -> tuple[Pointwise, ...]:
+    """Return those functions of a convolution that its plan computes, as many of the first as cuDNN supports.
+
+    Raises:
+        EngineError: cuDNN has no plan for the convolution alone.
+    """
+    functions = convolutions.fused_functions(step)
+    for count in range(len(functions), -1, -1):
+        try:
+            plans.prepare(convolutions.signature(step, functions[:count]))
+        except PlanError as error:
+            if count == 0:
+                raise EngineError(f"cuDNN cannot compute the convolution of {step.output}: {error}") from None
+            logger.info(f"cuDNN cannot fuse {len(functions)} functions with {step.output}: {error}")
+        else:
+            break
+    return functions[:count]
+
+
+def signatures(program: Program) -> Sequence[Signature]:
+    """Return what the plans of a program's convolutions depend on, each once."""
+    steps = (step for step in program.steps if isinstance(step, Convolve))
+    return list(dict.fromkeys(convolutions.signature(step, convolutions.fused_functions(step)) for step in steps))
+
+
+def relative_error(values: Any, reference: Any) -> float:
+    """Return the norm of a difference, in shares of the reference's; infinite if a value is not finite."""
+    xp = __import__("cupy") if not isinstance(values, np.ndarray) else np
+    difference = float(xp.linalg.norm((values.astype(np.float32) - reference).ravel()))
+    norm = float(xp.linalg.norm(reference.ravel()))
+    return difference / max(norm, 1e-30) if np.isfinite(difference) else float("inf")

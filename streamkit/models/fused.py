@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network for one batch size whose convolutions run in the fused engine, and the rest in ONNX Runtime.
+
+Both queue their work on one CUDA stream. Convolutions compute in f16 with sums in f32; the rest in the precision of its
+ONNX Runtime session.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamkit.core.data import Array
+from streamkit.core.user_cache import user_cache
+from streamkit.engine.device import DeviceProgram, EngineError, Memory, signatures
+from streamkit.engine.graph import Shape, extract, simplify
+from streamkit.engine.lowering import lower
+from streamkit.engine.operators import recognize
+from streamkit.engine.partition import fused_share, partition
+from streamkit.engine.plans import PlanStore
+from streamkit.engine.program import Delegate
+from streamkit.models.io_binding import IoBinding
+from streamkit.models.network_file import ModelInfo, TensorInfo
+from streamkit.models.upsample import for_cuda
+
+logger = logging.getLogger(__name__)
+
+MIN_SHARE = 0.2
+"""Least share of a network's multiply-adds for which the engine is tried."""
+
+
+class FusedNetwork:
+    """A network for one batch size, on one GPU and one CUDA stream.
+
+    Attributes:
+        share: of the network's multiply-adds that the engine runs, 0 to 1.
+    """
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        shapes: Mapping[str, Shape],
+        memory: Memory,
+        plans: PlanStore,
+        open_part: Callable[[bytes], Any],
+    ) -> None:
+        """Load a network.
+
+        Args:
+            info: of its file.
+            shapes: of every input.
+            memory: shared by the batch sizes of the network.
+            plans: of the process.
+            open_part: opens an ONNX Runtime session on the same stream for a part of the network.
+
+        Raises:
+            EngineError: the network cannot run so; the text says why.
+        """
+        try:
+            graph = simplify(_load(info.file), shapes)
+        except ValueError as error:
+            raise EngineError(str(error)) from None
+        segments = partition(graph, recognize(graph))
+        self.share = fused_share(graph, segments)
+        if self.share < MIN_SHARE:
+            raise EngineError(f"convolutions are {self.share:.0%} of its work")
+        program = lower(graph, segments)
+        plans.prepare_all(signatures(program))
+        self._program = DeviceProgram(program, graph, memory, plans)
+        self._stream = plans.stream
+        self._parts: dict[Delegate, IoBinding] = {}
+        for step in program.steps:
+            if isinstance(step, Delegate):
+                session = open_part(extract(graph, step.nodes, step.inputs, step.outputs).SerializeToString())
+                inputs, outputs = (
+                    {name: TensorInfo(name, graph.dtypes[name], graph.shapes[name]) for name in names}
+                    for names in (step.inputs, step.outputs)
+                )
+                part = ModelInfo(info.file, inputs, outputs, "", info.layout, info.dtype, info.batch, info.size)
+                self._parts[step] = IoBinding(session, part, plans.index, False)
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Queue a run; see `Session.run`."""
+        return self._program.run(feeds, self._delegated)
+
+    def warm(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once, capture CUDA graphs, wait; return the outputs."""
+        outputs = self.run(feeds)
+        self._program.capture()
+        self._stream.synchronize()
+        return outputs
+
+    def _delegated(self, step: Delegate, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        return self._parts[step].run({name: tensors[name] for name in step.inputs})
+
+
+def plan_folder(index: int) -> Path:
+    """Return the folder for plans of a GPU, by its model and the versions of driver, cuDNN and cuDNN's frontend."""
+    import cudnn
+    import cupy
+
+    card = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode().replace(" ", "-")
+    driver = cupy.cuda.runtime.driverGetVersion()
+    return user_cache("plans", f"{card}-driver{driver}-cudnn{cudnn.backend_version()}-frontend{cudnn.__version__}")
+
+
+def _load(file: Path) -> Any:
+    """Return the network that a GPU runs, as an `onnx.ModelProto`."""
+    import onnx
+
+    network = for_cuda(file)
+    return onnx.load_from_string(network) if isinstance(network, bytes) else onnx.load(network)

@@ -1,0 +1,115 @@
+"""Programs on a GPU against the same in NumPy."""
+
+import numpy as np
+import pytest
+from support.engine_cases import CASES, SHAPE, attention_between_convolutions, c2f_block, program_of
+from support.small_networks import NetworkBuilder, run_network
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory):
+    cupy = pytest.importorskip("cupy")
+    from streamkit.engine.plans import PlanStore
+
+    with cupy.cuda.Stream(non_blocking=True):
+        yield PlanStore(tmp_path_factory.mktemp("plans"))
+
+
+def on_device(case, shape, plans):
+    """Return what runs a case on the GPU, its graph, and random images."""
+    from streamkit.engine.device import DeviceProgram, Memory
+
+    network = NetworkBuilder(shape)
+    model = network.model(*case(network))
+    graph, program = program_of(model, shape)
+    images = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+    return DeviceProgram(program, graph, Memory(), plans), graph, program, images
+
+
+def delegated_by(graph):
+    """Return what runs parts of a network in ONNX Runtime on the CPU, for arrays on the GPU."""
+    import cupy
+
+    from streamkit.engine.graph import extract
+
+    def run(step, tensors):
+        part = extract(graph, step.nodes, step.inputs, step.outputs)
+        feeds = {name: cupy.asnumpy(tensors[name]).reshape(graph.shapes[name]) for name in step.inputs}
+        return {name: cupy.asarray(values) for name, values in run_network(part, feeds).items()}
+
+    return run
+
+
+def expected_of(graph, program, images):
+    from support.engine_cases import run_program
+
+    return run_program(graph, program, images, np.float16)
+
+
+@pytest.mark.parametrize(("case", "shape"), CASES)
+def test_a_program_computes_the_same_on_both_devices(case, shape, plans):
+    import cupy
+
+    device, graph, program, images = on_device(case, shape, plans)
+    outputs = device.run({"images": cupy.asarray(images)}, delegated_by(graph))
+    for name, expected in expected_of(graph, program, images).items():
+        computed = cupy.asnumpy(outputs[name]).reshape(expected.shape)
+        assert np.linalg.norm(computed - expected) < 2e-3 * np.linalg.norm(expected), name
+
+
+def test_cuda_graphs_compute_the_same_as_launches(plans):
+    import cupy
+
+    device, graph, _, images = on_device(attention_between_convolutions, SHAPE, plans)
+    images = cupy.asarray(images)
+    launched = device.run({"images": images}, delegated_by(graph))
+    device.capture()
+    for values in (images, images * 2):
+        replayed = device.run({"images": values}, delegated_by(graph))
+    again = device.run({"images": images}, delegated_by(graph))
+    for name, values in launched.items():
+        assert (again[name] == values).all()
+        assert not (replayed[name] == values).all()
+
+
+def test_outputs_of_a_run_stay_while_the_next_runs(plans):
+    import cupy
+
+    device, graph, _, images = on_device(c2f_block, SHAPE, plans)
+    first = device.run({"images": cupy.asarray(images)}, delegated_by(graph))
+    copies = {name: values.copy() for name, values in first.items()}
+    device.run({"images": cupy.asarray(images) * 3}, delegated_by(graph))
+    assert all((first[name] == values).all() for name, values in copies.items())
+
+
+def test_comparison_names_each_tensor_with_its_error(plans):
+    import cupy
+
+    device, graph, program, images = on_device(c2f_block, SHAPE, plans)
+    names = [step.output for step in program.steps if hasattr(step, "output")]
+    references = run_network(graph.model, {"images": images}, names)
+    references = {name: cupy.asarray(values) for name, values in references.items()}
+    errors = dict(device.compare({"images": cupy.asarray(images)}, references, delegated_by(graph)))
+    assert list(errors) == names
+    assert max(errors.values()) < 3e-3
+    references[names[1]] = references[names[1]] + 1
+    wrong = dict(device.compare({"images": cupy.asarray(images)}, references, delegated_by(graph)))
+    assert [name for name, error in wrong.items() if error > 0.1] == [names[1]]
+
+
+def test_programs_of_a_network_share_weights_and_memory(plans):
+    import cupy
+
+    from streamkit.engine.device import DeviceProgram, Memory
+
+    memory = Memory()
+    devices = []
+    for batch in (4, 2):
+        network = NetworkBuilder((batch, *SHAPE[1:]))
+        graph, program = program_of(network.model(*c2f_block(network)), (batch, *SHAPE[1:]))
+        before = cupy.get_default_memory_pool().used_bytes()
+        devices.append(DeviceProgram(program, graph, memory, plans))
+        used = cupy.get_default_memory_pool().used_bytes() - before
+    assert used == 0

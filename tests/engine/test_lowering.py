@@ -1,0 +1,122 @@
+"""Small networks, each with a case that decides how the engine lays out its buffers, against ONNX Runtime."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from support.engine_cases import (
+    CASES,
+    IMAGES,
+    SHAPE,
+    attention_between_convolutions,
+    c2f_block,
+    concatenation_in_a_concatenation,
+    conv_silu,
+    half_of_a_split_is_joined,
+    halves_in_the_other_order,
+    leaky_relu,
+    padding_before_a_pool_and_a_convolution,
+    padding_that_others_read,
+    program_of,
+    residual_after_activation,
+    residual_before_activation,
+    run_program,
+    tensor_in_two_concatenations,
+    tensor_twice_in_a_concatenation,
+)
+from support.small_networks import NetworkBuilder, run_network
+
+from streamkit.engine.program import Attend, Convolve, Delegate, Export, Import
+
+
+@pytest.mark.parametrize(("case", "shape"), CASES)
+def test_a_program_computes_what_the_network_does(case, shape):
+    network = NetworkBuilder(shape)
+    outputs = case(network)
+    model = network.model(*outputs)
+    images = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    expected = run_network(model, {"images": images})
+
+    graph, program = program_of(model, shape)
+    computed = run_program(graph, program, images)
+
+    for name in outputs:
+        np.testing.assert_allclose(computed[name], expected[name], rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(("case", "shape"), CASES)
+def test_f16_values_stay_close(case, shape):
+    network = NetworkBuilder(shape)
+    outputs = case(network)
+    model = network.model(*outputs)
+    images = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+    expected = run_network(model, {"images": images})
+
+    graph, program = program_of(model, shape)
+    computed = run_program(graph, program, images, np.float16)
+
+    for name in outputs:
+        assert np.linalg.norm(computed[name] - expected[name]) < 3e-3 * np.linalg.norm(expected[name])
+
+
+def counts(case: Callable[[NetworkBuilder], list[str]], shape: tuple[int, ...] = SHAPE) -> Counter[str]:
+    """Return how many steps of each kind a case has."""
+    network = NetworkBuilder(shape)
+    _, program = program_of(network.model(*case(network)), shape)
+    return Counter(type(step).__name__ for step in program.steps)
+
+
+@pytest.mark.parametrize("case", [conv_silu, residual_after_activation, residual_before_activation, leaky_relu])
+def test_what_follows_a_convolution_is_part_of_it(case):
+    assert set(counts(case)) == {"Import", "Convolve", "Export"}
+
+
+@pytest.mark.parametrize("case", [c2f_block, half_of_a_split_is_joined, concatenation_in_a_concatenation])
+def test_parts_of_a_concatenation_are_written_in_place(case):
+    assert counts(case)["CopyChannels"] == 0
+
+
+@pytest.mark.parametrize(
+    ("case", "copies"),
+    [(tensor_in_two_concatenations, 1), (tensor_twice_in_a_concatenation, 1), (halves_in_the_other_order, 1)],
+)
+def test_a_tensor_in_two_places_is_copied_once(case, copies):
+    assert counts(case)["CopyChannels"] == copies
+
+
+def test_blocks_of_pixels_are_channels_of_the_first_layer():
+    for case in IMAGES[:4]:
+        network = NetworkBuilder((2, 3, 12, 10))
+        _, program = program_of(network.model(*case(network)), (2, 3, 12, 10))
+        first, second, *_ = program.steps
+        assert isinstance(first, Import)
+        assert isinstance(second, Convolve)
+        assert first.block == 2
+        assert second.strides == (1, 1)
+        assert second.source.shape == (2, 6, 5, 12)
+
+
+def test_a_tensor_stays_in_its_buffer_while_onnx_runtime_runs_a_part():
+    steps = counts(attention_between_convolutions)
+    assert steps["Delegate"] == 1
+    assert steps["Import"] == 2  # the images, and what the part returns
+
+
+def test_padding_is_part_of_what_reads_it():
+    assert counts(padding_before_a_pool_and_a_convolution)["Fill"] == 0
+    assert counts(padding_that_others_read)["Fill"] == 1
+
+
+def test_steps_come_after_what_they_read():
+    network = NetworkBuilder(SHAPE)
+    _, program = program_of(network.model(*attention_between_convolutions(network)), SHAPE)
+    ready = {"images"}
+    for step in program.steps:
+        if isinstance(step, Import):
+            assert step.name in ready
+        elif isinstance(step, Export):
+            ready.add(step.name)
+        elif isinstance(step, Delegate | Attend):
+            assert ready.issuperset(step.inputs)
+            ready.update(step.outputs if isinstance(step, Delegate) else (step.output,))

@@ -1,0 +1,291 @@
+"""Small networks, each with a case that decides how the engine lays out its buffers or computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from streamkit.engine import reference
+from streamkit.engine.graph import OnnxGraph, extract, simplify
+from streamkit.engine.lowering import lower
+from streamkit.engine.operators import recognize
+from streamkit.engine.partition import partition
+from streamkit.engine.program import Delegate, Program
+from support.small_networks import NetworkBuilder, run_network
+
+SHAPE = (2, 8, 12, 10)
+
+
+def program_of(model: object, shape: tuple[int, ...]) -> tuple[OnnxGraph, Program]:
+    """Return a network's graph and program; every operator that the engine knows runs in it."""
+    graph = simplify(model, {"images": shape})
+    return graph, lower(graph, partition(graph, recognize(graph), min_share=0.0))
+
+
+def run_program(
+    graph: OnnxGraph, program: Program, images: np.ndarray, dtype: type = np.float32
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Run a program in NumPy, with delegated parts in ONNX Runtime."""
+
+    def delegated(step: Delegate, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        part = extract(graph, step.nodes, step.inputs, step.outputs)
+        feeds = {
+            name: np.asarray(tensors[name], graph.dtypes[name]).reshape(graph.shapes[name]) for name in step.inputs
+        }
+        return run_network(part, feeds)
+
+    tensors = reference.run(program, {"images": images}, delegated, dtype)
+    return {name: tensors[name].reshape(graph.shapes[name]) for name in graph.outputs}
+
+
+def conv_silu(network: NetworkBuilder) -> list[str]:
+    return [network.silu(network.convolution(network.images, 8, 16))]
+
+
+def stride_2_with_odd_size(network: NetworkBuilder) -> list[str]:
+    return [network.convolution(network.images, 8, 8, strides=[2, 2])]
+
+
+def dilation(network: NetworkBuilder) -> list[str]:
+    return [network.convolution(network.images, 8, 8, dilations=[2, 2], pads=[2, 2, 2, 2])]
+
+
+def asymmetric_pads(network: NetworkBuilder) -> list[str]:
+    return [network.convolution(network.images, 8, 8, pads=[0, 1, 2, 0])]
+
+
+def auto_pad_same_upper(network: NetworkBuilder) -> list[str]:
+    return [network.convolution(network.images, 8, 8, strides=[2, 2], auto_pad="SAME_UPPER")]
+
+
+def auto_pad_same_lower(network: NetworkBuilder) -> list[str]:
+    return [network.convolution(network.images, 8, 8, strides=[2, 2], auto_pad="SAME_LOWER")]
+
+
+def residual_after_activation(network: NetworkBuilder) -> list[str]:
+    first = network.silu(network.convolution(network.images, 8, 8))
+    return [network.node("Add", first, network.silu(network.convolution(first, 8, 8)))]
+
+
+def residual_before_activation(network: NetworkBuilder) -> list[str]:
+    first = network.node("Relu", network.convolution(network.images, 8, 8))
+    return [network.node("Relu", network.node("Add", network.convolution(first, 8, 8), first))]
+
+
+def two_residuals_in_a_row(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 8)
+    total = network.node("Add", network.convolution(first, 8, 8), first)
+    return [network.node("Add", total, network.images)]
+
+
+def branch_that_is_read_twice(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 8)
+    return [network.node("Relu", first), network.convolution(first, 8, 8)]
+
+
+def c2f_block(network: NetworkBuilder) -> list[str]:
+    """Both halves of a split and two more tensors are joined: all are written in place."""
+    whole = network.silu(network.convolution(network.images, 8, 16, 1))
+    first, second = network.node("Split", whole, network.integers(8, 8), outputs=2, axis=1)
+    third = network.silu(network.convolution(second, 8, 8))
+    joined = network.node("Concat", first, second, third, network.silu(network.convolution(third, 8, 8)), axis=1)
+    return [network.convolution(joined, 32, 8, 1)]
+
+
+def half_of_a_split_is_joined(network: NetworkBuilder) -> list[str]:
+    whole = network.convolution(network.images, 8, 16, 1)
+    first, second = network.node("Split", whole, network.integers(8, 8), outputs=2, axis=1)
+    joined = network.node("Concat", second, network.convolution(first, 8, 8), axis=1)
+    return [network.convolution(joined, 16, 8, 1)]
+
+
+def halves_in_the_other_order(network: NetworkBuilder) -> list[str]:
+    whole = network.convolution(network.images, 8, 16, 1)
+    first, second = network.node("Split", whole, network.integers(8, 8), outputs=2, axis=1)
+    return [network.convolution(network.node("Concat", second, first, axis=1), 16, 8, 1)]
+
+
+def tensor_in_two_concatenations(network: NetworkBuilder) -> list[str]:
+    first, second, third = (network.convolution(network.images, 8, 8) for _ in range(3))
+    one_side = network.node("Concat", first, second, axis=1)
+    other_side = network.node("Concat", third, second, axis=1)
+    return [network.convolution(one_side, 16, 8, 1), network.convolution(other_side, 16, 8, 1)]
+
+
+def tensor_twice_in_a_concatenation(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 8)
+    return [network.convolution(network.node("Concat", first, first, axis=1), 16, 8, 1)]
+
+
+def concatenation_in_a_concatenation(network: NetworkBuilder) -> list[str]:
+    first, second, third = (network.convolution(network.images, 8, 8) for _ in range(3))
+    inner = network.node("Concat", first, second, axis=1)
+    outer = network.node("Concat", third, inner, axis=1)
+    return [network.convolution(inner, 16, 8, 1), network.convolution(outer, 24, 8, 1)]
+
+
+def channels_that_are_no_multiple_of_8(network: NetworkBuilder) -> list[str]:
+    first = network.silu(network.convolution(network.images, 8, 7))
+    second = network.convolution(first, 7, 3)
+    joined = network.node("Concat", first, second, network.convolution(network.images, 8, 5), axis=1)
+    return [network.convolution(joined, 15, 1), network.node("Sigmoid", joined)]
+
+
+def split_at_odd_channels(network: NetworkBuilder) -> list[str]:
+    whole = network.convolution(network.images, 8, 12)
+    parts = network.node("Split", whole, network.integers(5, 7), outputs=2, axis=1)
+    return [network.convolution(parts[0], 5, 4), network.convolution(parts[1], 7, 4)]
+
+
+def output_in_the_middle(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 8)
+    second = network.node("Relu", first)
+    return [first, network.convolution(second, 8, 8), second]
+
+
+def depthwise_blocks(network: NetworkBuilder) -> list[str]:
+    first = network.node(
+        "Clip", network.convolution(network.images, 8, 24, 1), network.constant(0), network.constant(6)
+    )
+    second = network.silu(network.convolution(first, 24, 24, 5, groups=24, strides=[2, 2]))
+    return [network.convolution(network.convolution(second, 24, 24, 3, groups=24), 24, 8, 1)]
+
+
+def hard_swish_of_four_nodes(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 8)
+    gate = network.node(
+        "Clip", network.node("Add", first, network.constant(3)), network.constant(0), network.constant(6)
+    )
+    return [network.node("Div", network.node("Mul", first, gate), network.constant(6))]
+
+
+def squeeze_and_excitation(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 16)
+    mean = network.node("GlobalAveragePool", first)
+    gate = network.node("HardSigmoid", network.convolution(mean, 16, 16, 1), alpha=0.2, beta=0.5)
+    return [network.convolution(network.node("Mul", gate, first), 16, 8, 1)]
+
+
+def sum_with_one_pixel(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 8)
+    return [network.convolution(network.node("Add", network.node("GlobalAveragePool", first), first), 8, 8)]
+
+
+def factors_and_offsets(network: NetworkBuilder) -> list[str]:
+    first = network.node("Relu", network.convolution(network.images, 8, 8))
+    scaled = network.node("Mul", first, network.constant(np.linspace(0.5, 2, 8).reshape(1, 8, 1, 1)))
+    shifted = network.node("Sub", network.constant(1.5), scaled)
+    return [network.convolution(network.node("Div", shifted, network.constant(0.25)), 8, 8)]
+
+
+def leaky_relu(network: NetworkBuilder) -> list[str]:
+    return [network.node("LeakyRelu", network.convolution(network.images, 8, 8), alpha=0.1)]
+
+
+def pools(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 8)
+    largest = network.node("MaxPool", first, kernel_shape=[5, 5], pads=[2, 2, 2, 2])
+    inside = network.node("AveragePool", largest, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    whole = network.node(
+        "AveragePool", first, kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1
+    )
+    up = network.node("MaxPool", first, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    return [largest, inside, whole, network.convolution(up, 8, 8)]
+
+
+def resized(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 8)
+    scales = network.constant([1, 1, 2, 3])
+    nearest = network.node(
+        "Resize", first, "", scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+    )
+    linear = network.node("Resize", first, "", scales, mode="linear", coordinate_transformation_mode="half_pixel")
+    return [network.convolution(network.node("Concat", nearest, linear, axis=1), 16, 8)]
+
+
+def padding_before_a_pool_and_a_convolution(network: NetworkBuilder) -> list[str]:
+    first = network.node("Relu", network.convolution(network.images, 8, 8))
+    around = network.node("Pad", first, network.integers(0, 0, 0, 0, 0, 0, 1, 1))
+    return [
+        network.node("MaxPool", around, kernel_shape=[2, 2]),
+        network.convolution(around, 8, 8, 2, pads=[0, 0, 0, 0]),
+    ]
+
+
+def padding_that_others_read(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 8)
+    around = network.node("Pad", first, network.integers(0, 0, 1, 2, 0, 0, 1, 0))
+    return [network.node("Relu", around), network.convolution(around, 8, 8)]
+
+
+def upconvolution(network: NetworkBuilder) -> list[str]:
+    first = network.convolution(network.images, 8, 12)
+    weight, bias = network.random(12, 6, 2, 2), network.random(6)
+    return [network.convolution(network.node("ConvTranspose", first, weight, bias, strides=[2, 2]), 6, 8)]
+
+
+def focus_of_slices(network: NetworkBuilder) -> list[str]:
+    """The first layer of YOLOX and YOLOv5: blocks of pixels as channels, columns first."""
+    parts = []
+    for row, column in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        bounds = [network.integers(*values) for values in ([row, column], [2**31, 2**31], [2, 3], [2, 2])]
+        parts.append(network.node("Slice", network.images, *bounds))
+    return [network.silu(network.convolution(network.node("Concat", *parts, axis=1), 4 * 3, 16))]
+
+
+def three_channels_with_stride_2(network: NetworkBuilder) -> list[str]:
+    return [network.silu(network.convolution(network.images, 3, 16, strides=[2, 2]))]
+
+
+def six_by_six_first_layer(network: NetworkBuilder) -> list[str]:
+    return [network.convolution(network.images, 3, 16, 6, strides=[2, 2], pads=[2, 2, 2, 2])]
+
+
+def seven_by_seven_first_layer(network: NetworkBuilder) -> list[str]:
+    return [network.convolution(network.images, 3, 16, 7, strides=[2, 2], pads=[3, 3, 3, 3])]
+
+
+def first_layer_with_pads_below(network: NetworkBuilder) -> list[str]:
+    return [network.convolution(network.images, 3, 16, strides=[2, 2], auto_pad="SAME_UPPER")]
+
+
+def first_layer_without_pads(network: NetworkBuilder) -> list[str]:
+    return [network.convolution(network.images, 3, 16, strides=[2, 2], pads=[0, 0, 0, 0])]
+
+
+def image_that_others_read(network: NetworkBuilder) -> list[str]:
+    smaller = network.node("AveragePool", network.images, kernel_shape=[2, 2], strides=[2, 2])
+    first = network.convolution(network.images, 3, 5, strides=[2, 2])
+    return [network.convolution(network.node("Concat", first, smaller, axis=1), 8, 8)]
+
+
+def attention_between_convolutions(network: NetworkBuilder) -> list[str]:
+    """ONNX Runtime runs the middle; a tensor of the first part is read again in the last."""
+    first = network.convolution(network.images, 8, 8)
+    rows = network.node("Reshape", first, network.integers(2, 8, 120))
+    weights = network.node("Softmax", network.node("MatMul", network.node("Transpose", rows, perm=[0, 2, 1]), rows))
+    back = network.node("Reshape", network.node("MatMul", rows, weights), network.integers(2, 8, 12, 10))
+    return [network.convolution(network.node("Add", back, first), 8, 8)]
+
+
+EIGHT_CHANNELS: list[Callable[[NetworkBuilder], list[str]]] = [
+    conv_silu, dilation, asymmetric_pads, auto_pad_same_upper, auto_pad_same_lower, residual_after_activation,
+    residual_before_activation, two_residuals_in_a_row, branch_that_is_read_twice, c2f_block, half_of_a_split_is_joined,
+    halves_in_the_other_order, tensor_in_two_concatenations, tensor_twice_in_a_concatenation,
+    concatenation_in_a_concatenation, channels_that_are_no_multiple_of_8, split_at_odd_channels, output_in_the_middle,
+    depthwise_blocks, hard_swish_of_four_nodes, squeeze_and_excitation, sum_with_one_pixel, factors_and_offsets,
+    leaky_relu, pools, resized, padding_before_a_pool_and_a_convolution, padding_that_others_read, upconvolution,
+    attention_between_convolutions,
+]  # fmt: skip
+IMAGES: list[Callable[[NetworkBuilder], list[str]]] = [
+    focus_of_slices, three_channels_with_stride_2, six_by_six_first_layer, seven_by_seven_first_layer,
+    first_layer_with_pads_below, first_layer_without_pads, image_that_others_read,
+]  # fmt: skip
+CASES = [
+    *(pytest.param(case, SHAPE, id=case.__name__) for case in EIGHT_CHANNELS),
+    pytest.param(stride_2_with_odd_size, (2, 8, 11, 9), id="stride_2_with_odd_size"),
+    *(pytest.param(case, (2, 3, 12, 10), id=case.__name__) for case in IMAGES),
+    pytest.param(three_channels_with_stride_2, (2, 3, 11, 9), id="three_channels_with_stride_2_and_odd_size"),
+]
