@@ -27,6 +27,8 @@ __all__ = [
 
 _LEAST_LEVELS = 32
 """Of an input of whole numbers, the range of values below which the card's scale must be wrong."""
+_HIGHEST_LEVEL = 255.5
+"""Above, a value is not rounded to 255, but cut."""
 
 
 def check_model(card: Card) -> Card:
@@ -53,12 +55,8 @@ def check_model(card: Card) -> Card:
         mine, takes = ("{} x {}".format(*size) for size in (card.input.size, info.size))
         problems.append(f"input.size is {mine} (width, height), but {card.file.name} takes {takes}")
     reads = family_of(card)
-    spec = card.input
-    if info.dtype == "u8" and 255 * spec.scale / max(spec.std) < _LEAST_LEVELS:
-        problems.append(
-            f"{card.file.name} takes images of whole numbers (uint8), and scale {spec.scale:.4g} leaves few of them; "
-            f"such networks scale by themselves: in a card, set input.scale: 1, mean: 0 and std: 1{_card_of(card)}"
-        )
+    if info.dtype == "u8":
+        problems += _whole_numbers(card)
     problems += _other_inputs(card, reads, info)
     classes = _classes(card, info)
     try:
@@ -71,6 +69,24 @@ def check_model(card: Card) -> Card:
         raise wrong(card, *problems)
     spec = dataclasses.replace(card.input, layout=info.layout, dtype=info.dtype)
     return dataclasses.replace(card, input=spec)
+
+
+def _whole_numbers(card: Card) -> list[str]:
+    """Return problems with scale, mean and std of an input of whole numbers from 0 to 255."""
+    spec = card.input
+    factor, summand, _ = spec.affine()
+    black = summand + 0.0  # never -0
+    white = 255 * factor + black
+    if (white - black).min() < _LEAST_LEVELS:
+        what = f"scale {spec.scale:.4g} leaves few of them"
+    elif black.min() < 0 or white.max() > _HIGHEST_LEVEL:
+        what = f"scale, mean and std turn pixels into {black.min():g} to {white.max():g}, which are cut at 0 and 255"
+    else:
+        return []
+    return [
+        f"{card.file.name} takes images of whole numbers (uint8), and {what}; such networks scale by themselves: in a "
+        f"card, set input.scale: 1, mean: 0 and std: 1{_card_of(card)}"
+    ]
 
 
 def _other_inputs(card: Card, reads: Family, info: ModelInfo) -> list[str]:

@@ -84,3 +84,29 @@ def test_nothing_found_is_said(score, street, tmp_path):
 
 def test_nothing_is_tried_where_there_are_no_objects(street):
     assert hints(load_card(find_card("color")), street[:1]) == []
+
+
+RGB = (0.485, 0.456, 0.406)
+RGB_LEVELS = (123.675, 116.28, 103.53)
+
+
+@pytest.mark.parametrize(
+    ("color", "scale", "mean", "order"),
+    [
+        ("rgb", 1 / 255, RGB, ""),
+        ("bgr", 1 / 255, RGB[::-1], ""),
+        ("bgr", 1 / 255, RGB, "rgb"),
+        ("rgb", 1 / 255, RGB[::-1], "bgr"),
+        ("bgr", 1, RGB_LEVELS, "rgb"),
+        ("rgb", 1, RGB_LEVELS[::-1], "bgr"),
+        ("rgb", 1, (124, 116, 104), ""),
+        ("bgr", 1 / 255, (0.5, 0.5, 0.5), ""),
+        ("bgr", 1, (0, 0, 0), ""),
+    ],
+)
+def test_a_mean_in_the_other_order_of_channels(color, scale, mean, order, street):
+    card = load_card(find_card("color"))
+    card = dataclasses.replace(card, input=dataclasses.replace(card.input, color=color, scale=scale, mean=mean))
+    listed = hints(card, street[:1])
+    assert len(listed) == bool(order)
+    assert all(f"is ImageNet's in the order {order}, and color is {color}: unless" in text for text in listed)

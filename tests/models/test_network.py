@@ -110,6 +110,27 @@ def test_whole_numbers_are_not_scaled_to_one(tmp_path):
     assert "whole numbers" not in str(caught.value)  # the family does not read this output
 
 
+@pytest.mark.parametrize(
+    ("mean", "std", "expected"),
+    [
+        ((0, 0, 0), (1, 1, 1), ""),
+        ((127, 127, 127), (1, 1, 1), "scale, mean and std turn pixels into -127 to 128, which are cut at 0 and 255"),
+        ((0, 0, 1), (1, 1, 1), "turn pixels into -1 to 255, which"),
+        ((0, 0, 0), (1, 1, 0.5), "turn pixels into 0 to 510, which"),
+        ((0, 0, 0), (1, 1, 8), "scale 1 leaves few of them"),
+    ],
+)
+def test_values_of_an_input_of_whole_numbers_are_from_0_to_255(mean, std, expected, tmp_path):
+    path = network(tmp_path / "net.onnx", {"x": (U8, ["n", 3, 416, 416])}, {"out_x": ["n", 3, 416]})
+    card = card_for(path, tmp_path)
+    changed = dataclasses.replace(card, input=dataclasses.replace(card.input, mean=mean, std=std))
+    with pytest.raises(ModelError) as caught:
+        check_model(changed)
+    texts = [problem.text for problem in caught.value.problems if "whole numbers" in problem.text]
+    assert len(texts) == bool(expected)
+    assert all(expected in text for text in texts)
+
+
 def test_a_cut_file(tmp_path, test_data):
     whole = (test_data / "models" / "yolox_nano_dyn.onnx").read_bytes()
     path = tmp_path / "net.onnx"
