@@ -269,6 +269,13 @@ def alphabet(value: Any, info: Any) -> tuple[str, ...]:
     return found
 
 
+def output_names(value: Any) -> tuple[str, ...]:
+    """Validate a list of the names of outputs."""
+    names = isinstance(value, list) and value and all(isinstance(name, str) and name for name in value)
+    require(names and len(set(value)) == len(value), value, "a list of names of outputs, each once")
+    return tuple(value)
+
+
 def blank(value: Any) -> int:
     """Validate the number of a class, maybe from the end."""
     require(
@@ -382,6 +389,12 @@ class CardKeys(TypedDict, total=False):
         _By(select, " | ".join(SELECTS)),
         "with the family detr and raw outputs: what becomes an object. top_k, the default, takes the best pairs of "
         "query and class; best_class the best class of each query; softmax the same, with a further class for none",
+    ]
+    ignore_outputs: Annotated[
+        tuple[str, ...],
+        _By(output_names, "list of text"),
+        "outputs of the network to drop, such as masks where only boxes are wanted; without it, an output that the "
+        "family does not read is an error",
     ]
     keypoints: Annotated[
         Skeleton,

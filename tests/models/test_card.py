@@ -205,6 +205,12 @@ def test_a_mean_that_is_no_number_is_one_problem(tmp_path):
     assert "input.mean must be a number, or a fraction such as 1/255, got 'grey'" in problem
 
 
+@pytest.mark.parametrize("names", ["masks", "[]", "[masks, masks]", "[1]", "['']"])
+def test_ignored_outputs_are_a_list_of_names(names, tmp_path):
+    (problem,) = problems(tmp_path, GOOD + f"ignore_outputs: {names}\n")
+    assert problem.startswith("6:17: ignore_outputs must be a list of names of outputs, each once, got ")
+
+
 @pytest.mark.parametrize(("family", "refused"), [("yolov8", True), ("yolov8_obb", True), ("yunet", False)])
 def test_keypoints_are_for_families_that_find_them(family, refused, tmp_path):
     text = GOOD.replace("family: yolov8", f"family: {family}") + "keypoints: face\n"
