@@ -482,7 +482,7 @@ class _Derivation:
             FAMILIES[one.family].task == "classify" for one in candidates(self.info, size, None, families, select)
         ):  # names of classes speak against an embedding, also where they are as many as another list has
             fitting = [one for one in fitting if FAMILIES[one.family].task != "embed"]
-        return [one for one in fitting if whole is not bool(one.unread)]
+        return [one for one in fitting if self.given or whole is not bool(one.unread)]
 
     def _certain(self, classes: int | None) -> list[Candidate]:
         """Return the candidates that neither a run excludes nor a user has to decide on."""
@@ -573,9 +573,10 @@ class _Derivation:
             self.facts.pop("labels", None)
         elif "labels" not in self.facts:
             many = _classes(classes) if classes else "its classes"
+            decided = f" --family {name}" if self.given else ""
             self.problems.append(
                 f"no source names {many} (family {name}, outputs {self._outputs()}); put labels.txt beside it, one "
-                f"name per line, or write a card: {self.new} --labels FILE{_lists_of(classes)}"
+                f"name per line, or write a card: {self.new}{decided} --labels FILE{_lists_of(classes)}"
             )
 
     def _compare_points(self) -> None:

@@ -456,6 +456,14 @@ def test_an_output_that_the_family_does_not_read_is_refused(tmp_path):
     )
 
 
+def test_the_next_step_keeps_the_family_of_the_user(tmp_path):
+    path = shaped(tmp_path / "best.onnx", RF_DETR_SEG)
+    text = wrong(path, family="detr", assume=True)
+    assert text.endswith(f"write a card: streamkit models new {path} --family detr --labels FILE")
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    assert derive(path, family="detr", assume=True).card().labels == ("cat", "dog")
+
+
 def test_a_user_s_family_ignores_the_outputs_that_it_does_not_read(tmp_path):
     derived = derive(rf_detr(tmp_path, RF_DETR_SEG), family="detr", assume=True)
     assert derived.assumed == ("family detr does not read masks[1, 100, 78, 78]; ignore_outputs drops what is there",)
