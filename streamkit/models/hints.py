@@ -20,7 +20,8 @@ from streamkit.core.data import Detections, Frame
 from streamkit.models.card import Card
 from streamkit.models.facts import IMAGENET_MEAN
 from streamkit.models.finder import decode, find, finds_objects, run
-from streamkit.models.network import check_model
+from streamkit.models.network import check_model, inspect
+from streamkit.models.run_facts import doubt
 from streamkit.ops.letterbox import InputSpec
 
 _FRAMES = 12
@@ -68,14 +69,21 @@ def hints(card: Card, frames: Sequence[Frame]) -> list[str]:
     """Return a sentence for each mistake that another value of the card would clearly correct.
 
     If there is none and nothing is found either, the sentence says that: a check of no objects proves little. Of
-    networks that find no objects, only the order of the channels is compared.
+    networks that find no objects, only the family and the order of the channels are compared.
 
     Args:
         card: the network; only detectors, `segment` with instances and `pose` are tried.
         frames: frames on the host; at most 12 of them are used, evenly.
     """
-    order = _channel_order(card.input)
-    return [*order, *_object_hints(card, frames)] if finds_objects(card) else order
+    general = [*_channel_order(card.input), *_other_values(card)]
+    return [*general, *_object_hints(card, frames)] if finds_objects(card) else general
+
+
+def _other_values(card: Card) -> list[str]:
+    """Return a hint if the network's values cannot be those of the card's family."""
+    info = inspect(card.file).without_outputs(card.ignore_outputs)
+    reason = "" if card.decoder is not None else doubt(info, card.input.size, card.family, len(card.labels))
+    return [f"family {card.family} does not fit: {reason}"] if reason else []
 
 
 def _channel_order(spec: InputSpec) -> list[str]:

@@ -53,8 +53,6 @@ def with_sizes(info: ModelInfo, size: Size) -> ModelInfo:
 def doubts(info: ModelInfo, size: Size, candidates: Sequence[Candidate]) -> dict[str, str]:
     """Return the families that the values of one run exclude, each with the reason.
 
-    Nothing is run if the network has further inputs, or if no values could exclude a candidate.
-
     Args:
         info: the network.
         size: width and height of its input.
@@ -63,15 +61,24 @@ def doubts(info: ModelInfo, size: Size, candidates: Sequence[Candidate]) -> dict
     Raises:
         ModelError: the network cannot be run.
     """
-    rules = [(candidate, _DOUBTS[candidate.family]) for candidate in candidates if candidate.family in _DOUBTS]
     families = {candidate.family for candidate in candidates}
-    if "logits" in families and families != {"logits", "probabilities"}:
-        rules = [(candidate, rule) for candidate, rule in rules if candidate.family not in ("logits", "probabilities")]
-    if not rules or len(info.inputs) > 1:
-        return {}
-    values = values_of(info, size)
-    reasons = {candidate.family: rule(values, size, candidate.classes) for candidate, rule in rules}
-    return {family: f"{reason}, {_RUN}" for family, reason in reasons.items() if reason}
+    open_vector = "embedding" in families and "logits" in families  # whether it is of classes is not yet known
+    doubted = [one for one in candidates if not (open_vector and one.family in ("logits", "probabilities"))]
+    reasons = {one.family: doubt(info, size, one.family, one.classes) for one in doubted}
+    return {family: reason for family, reason in reasons.items() if reason}
+
+
+def doubt(info: ModelInfo, size: Size, family: str, classes: int | None) -> str:
+    """Return why the values of one run are not a family's; empty if they may be, or nothing is known of its values.
+
+    Raises:
+        ModelError: the network cannot be run.
+    """
+    rule = _DOUBTS.get(family)
+    if rule is None or len(info.inputs) > 1:
+        return ""
+    reason = rule(values_of(info, size), size, classes)
+    return f"{reason}, {_RUN}" if reason else ""
 
 
 def values_of(info: ModelInfo, size: Size) -> Values:
