@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -112,8 +113,8 @@ def models_check(
 ) -> int:  # fmt: skip
     """Compare a card's tensor and boxes with a plain CPU reference on real frames.
 
-    NAME is a card, or an ONNX file. Other values of the card's input are tried on the frames too; where one finds
-    clearly more, a hint says so.
+    NAME is a card, or an ONNX file. FRAMES are images, videos, or folders of them; without any, the included video is
+    used. Other values of the card's input are tried on the frames too; where one finds clearly more, a hint says so.
     """
     from streamkit.models.card import sample_video
     from streamkit.models.check import check as compare
@@ -128,7 +129,7 @@ def models_check(
         raise ConfigError("--draw is for networks without prompts; the pipeline's stage draw shows their objects")
     if draw is not None:
         check_drawable(card, draw)
-    shown = frames_of(frames or [sample_video()], max_megapixels=max_megapixels)
+    shown = frames_of(_check_files(frames or [sample_video()]), max_megapixels=max_megapixels)
     texts = None if prompts is None else [text.strip() for text in prompts.split(",")]
     report = compare(card, shown, choose(device or "cpu"), texts)
     echo(str(report))
@@ -139,3 +140,21 @@ def models_check(
     for text in () if card.takes_prompts else hints(card, shown):
         echo(f"hint      {text}")
     return 0 if report.passed else 1
+
+
+_IMAGES_OF_A_FOLDER = 64
+
+
+def _check_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the images and videos of files and folders; of a folder with many images, some, evenly."""
+    from streamkit.media.spread_frames import images_and_videos
+
+    files: list[Path] = []
+    for path in paths:
+        images, videos = images_and_videos([path])
+        step = max(1, -(-len(images) // _IMAGES_OF_A_FOLDER))
+        some = images[::step]
+        if step > 1:
+            echo(f"note      {path}: {len(some)} of {len(images):,} images are compared")
+        files += [*some, *videos]
+    return files

@@ -61,6 +61,7 @@ class Card:
         labels: class names; empty if the task has none. Of a network that reads text, the characters of its alphabet.
         blank: with the task `read`, the class that is no character; below 0 it counts from the end.
         skeleton: names of the keypoints, and pairs that a drawing joins; None if the card has none.
+        ignore_outputs: outputs of the network that are dropped on purpose.
         select: which of a raw DETR's queries and classes become objects, one of `card_keys.SELECTS`; empty for the
             family's default, see `families.detr`.
         decoder: the family of a plugin; None for a built-in one.
@@ -89,6 +90,7 @@ class Card:
     blank: int = 0
     decoder: PluginFamily | None = None
     text: TextSpec | None = None
+    ignore_outputs: tuple[str, ...] = ()
 
     @property
     def takes_prompts(self) -> bool:

@@ -183,7 +183,7 @@ class _Network:
 
     def __init__(self, card: Card, device: Device) -> None:
         self.card, self.reads, self.device = card, family_of(card), device
-        self.session = Session(card.file, device)
+        self.session = Session(card.file, device, ignore_outputs=card.ignore_outputs)
 
     def outputs(self, frame: Frame) -> _Outputs:
         feeds, geometry, sizes = self.feeds(frame)
@@ -222,7 +222,8 @@ def _input(card: Card, frame: Frame, device: Device) -> tuple[Array, np.ndarray,
 
 def calibration_feeds(card: Card, frames: Iterable[Frame]) -> Iterator[dict[str, np.ndarray]]:
     """Yield the network's inputs for each frame, (1, ...) on the host; repeated where the file's batch is fixed."""
-    session, reads = Session(card.file, Device()), family_of(card)
+    session = Session(card.file, Device())
+    reads = family_of(card)
     for frame in frames:
         made, _, sizes = _input(card, frame, Device())
         feeds = {session.image_input: made, **reads.extra_inputs(sizes, np)}

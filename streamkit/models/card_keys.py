@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from streamkit.core.yaml_tree import YamlNode
 from streamkit.models.labels import KNOWN, SKELETONS
 
 SELECTS = ("top_k", "best_class", "softmax")
+ANCHORS = ("center", "top_left")
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,23 @@ def yes_or_no(value: Any) -> bool:
     return bool(value)
 
 
-def padding(value: Any) -> float | tuple[float, float, float]:
+def _need_letterbox(info: Any) -> None:
+    """Raise ValueError for a key that `resize` leaves without effect."""
+    resize = info.data.get("resize", "letterbox")
+    if resize != "letterbox":
+        raise ValueError(f"is for resize: letterbox, not {resize}; leave it out")
+
+
+def anchor(value: Any, info: Any) -> str:
+    """Validate where a letterboxed frame lies in the input."""
+    position = one_of(value, ANCHORS)
+    _need_letterbox(info)
+    return position
+
+
+def padding(value: Any, info: Any) -> float | tuple[float, float, float]:
     """Validate a pixel value, 0 to 255, or one for each channel."""
+    _need_letterbox(info)
     pixel = partial(number, least=0, most=255)
     return per_channel(value, pixel) if isinstance(value, list) else pixel(value)
 
@@ -166,8 +182,13 @@ def size(value: Any) -> tuple[int, int]:
     return positive(value[0]), positive(value[1])
 
 
-def keypoints(value: Any) -> Skeleton:
+def keypoints(value: Any, info: Any) -> Skeleton:
     """Validate a list of names, or the name of a known set of keypoints."""
+    from streamkit.models.families import FAMILIES
+
+    of = info.data.get("family")
+    if of in FAMILIES and "keypoints" not in FAMILIES[of].columns:
+        raise ValueError(f"is for families with keypoints, not for {of}; leave it out")
     if isinstance(value, list):
         names = value and all(isinstance(name, str) and name for name in value)
         require(names and len(set(value)) == len(value), value, "a list of names, each once")
@@ -248,6 +269,13 @@ def alphabet(value: Any, info: Any) -> tuple[str, ...]:
     return found
 
 
+def output_names(value: Any) -> tuple[str, ...]:
+    """Validate a list of the names of outputs."""
+    names = isinstance(value, list) and value and all(isinstance(name, str) and name for name in value)
+    require(names and len(set(value)) == len(value), value, "a list of names of outputs, each once")
+    return tuple(value)
+
+
 def blank(value: Any) -> int:
     """Validate the number of a class, maybe from the end."""
     require(
@@ -283,10 +311,10 @@ class InputKeys(TypedDict, total=False):
     ]
     anchor: Annotated[
         str,
-        _one_of("center", "top_left"),
+        _By(anchor, " | ".join(ANCHORS)),
         "with letterbox: center pads all sides, top_left only the right and the bottom",
     ]
-    pad: Annotated[Any, _By(padding, _PER_CHANNEL), "color of the padding, 0 to 255"]
+    pad: Annotated[Any, _By(padding, _PER_CHANNEL), "with letterbox: color of the padding, 0 to 255"]
     antialias: Annotated[
         bool,
         _By(yes_or_no, "true | false"),
@@ -361,6 +389,12 @@ class CardKeys(TypedDict, total=False):
         _By(select, " | ".join(SELECTS)),
         "with the family detr and raw outputs: what becomes an object. top_k, the default, takes the best pairs of "
         "query and class; best_class the best class of each query; softmax the same, with a further class for none",
+    ]
+    ignore_outputs: Annotated[
+        tuple[str, ...],
+        _By(output_names, "list of text"),
+        "outputs of the network to drop, such as masks where only boxes are wanted; without it, an output that the "
+        "family does not read is an error",
     ]
     keypoints: Annotated[
         Skeleton,
@@ -461,6 +495,7 @@ def read_keys(
         errors.append({"type": "missing", "loc": ("text", "encoder")})
     problems += _problems(root, errors)
     problems += _of_reader(root, plain)
+    problems += _of_pixel_range(root, plain)
     if "url" in plain and "sha256" not in plain:
         problems.append(root.problem("url needs sha256 beside it, the sum that the fetched file must have", "url"))
     return found
@@ -473,10 +508,72 @@ def _of_reader(root: YamlNode, plain: dict[str, Any]) -> Iterator[Problem]:
             yield root.problem("the key 'alphabet' is missing: the characters in the order of the network's classes")
         if "labels" in plain:
             yield root.problem("labels are for classes; the task read has an alphabet", "labels")
+    elif plain.get("task") == "embed" and "labels" in plain:
+        yield root.problem("labels are for classes, and the task embed has none: leave labels out", "labels")
     elif "task" in plain:
         for key in ("alphabet", "blank"):
             if key in plain:
                 yield root.problem(f"{key} is for task: read, not for {plain['task']}", key)
+
+
+_LEVELS = 255
+_LOWEST_SPREAD = 0.1
+"""Between the input's values for black and for white, at least: a network sees less as a plain picture."""
+_ROUNDING = 1e-6
+
+
+def _of_pixel_range(root: YamlNode, plain: dict[str, Any]) -> Iterator[Problem]:
+    """Yield problems with `mean` and `std` that are not in the units that `scale` leaves the pixels in."""
+    keys = plain.get("input")
+    if not isinstance(keys, dict):
+        return
+    try:
+        scale = above_zero(keys.get("scale", 1))
+        mean = per_channel(keys.get("mean", 0))
+        std = per_channel(keys.get("std", 1), read=above_zero)
+    except ValueError:
+        return  # a problem of the key itself
+    text = _mean_problem(keys, scale, mean)
+    if text:
+        yield root.value["input"].problem(text, "mean")
+    text = _std_problem(keys, scale, std)
+    if text:
+        yield root.value["input"].problem(text, "std" if "std" in keys else "scale")
+
+
+def _mean_problem(keys: dict[str, Any], scale: float, mean: Sequence[float]) -> str:
+    """Return what is wrong with a mean that black and white pixels do not enclose; empty if nothing is."""
+    white = _LEVELS * scale
+    what = f"input.mean {keys.get('mean')} is %s, since scale {keys.get('scale', 1)} turns pixels into 0 to {white:g}"
+    rule = "a value is (pixel * scale - mean) / std"
+    if min(mean) < 0:
+        return f"{what % 'below 0'}, and {rule}: write the mean without its sign"
+    if max(mean) > white * (1 + _ROUNDING):
+        levels = max(mean) <= _LEVELS
+        fix = f"for (pixel - mean) * scale, write scale: 1, the same mean, and std: {1 / scale:g}"
+        return f"{what % 'above white'}, and {rule}; {fix if levels else 'give the mean in these units'}"
+    if any(0 < channel < scale * (1 - _ROUNDING) for channel in mean):
+        return f"{what % 'less than one of 255 levels'}; for a mean of pixels from 0 to 1, write scale: 1/255"
+    return ""
+
+
+def _std_problem(keys: dict[str, Any], scale: float, std: Sequence[float]) -> str:
+    """Return what is wrong with the spread of the values that `scale` and `std` leave; empty if nothing is."""
+    white = _LEVELS * scale
+    spreads = white / max(std), white / min(std)
+    fits = spreads[0] >= _LOWEST_SPREAD * (1 - _ROUNDING) and spreads[1] <= _LEVELS * (1 + _ROUNDING)
+    if fits:
+        return ""
+    spread = spreads[0] if spreads[0] < _LOWEST_SPREAD else spreads[1]
+    text = (
+        f"black and white are {spread:.3g} apart in the network's input, and {_LOWEST_SPREAD:g} to {_LEVELS} are usual"
+    )
+    if "std" not in keys:
+        return f"input.scale {keys['scale']} is wrong: {text}; write scale: 1/255 for values from 0 to 1"
+    units = (
+        "scale: 1, for a std of pixels from 0 to 255" if spread < 1 else "scale: 1/255, for a std of pixels from 0 to 1"
+    )
+    return f"input.std {keys['std']} does not belong to scale {keys.get('scale', 1)}: {text}; write {units}"
 
 
 def _problems(root: YamlNode, errors: list[Any]) -> Iterator[Problem]:

@@ -126,7 +126,8 @@ def _check(card: Card, frames: Sequence[Frame], device: Device, prompts: Sequenc
     reads = family_of(card)
     given = [_prepared(card, prompts, one) for one in (Device(), device)]
     plain, session = (
-        Session(card.file, one, shared=mine.shared) for one, mine in zip((Device(), device), given, strict=True)
+        Session(card.file, one, shared=mine.shared, ignore_outputs=card.ignore_outputs)
+        for one, mine in zip((Device(), device), given, strict=True)
     )
     card = replace(card, labels=given[0].texts or card.labels)
     kind = "semantic" if reads.regions else "rotated" if "corners" in reads.columns else card.task

@@ -37,12 +37,13 @@ from streamkit.models.facts import (
     shown,
 )
 from streamkit.models.families import FAMILIES
-from streamkit.models.families.base import ReadOptions, listed
+from streamkit.models.families.base import ReadOptions, listed, unclaimed
 from streamkit.models.families.plugin import PluginFamily
 from streamkit.models.labels import KNOWN
 from streamkit.models.metadata_facts import from_metadata
 from streamkit.models.network_file import ModelInfo, TensorInfo, inspect, names_a_layer
-from streamkit.models.shape_facts import Candidate, candidates, decide, values_of, with_sizes
+from streamkit.models.run_facts import doubts, values_of, with_sizes
+from streamkit.models.shape_facts import Candidate, candidates, needs_no_decision
 
 _ORDER = [key for key in CardKeys.__annotations__ if key != "input"]
 _INPUT = [f"input.{key}" for key in InputKeys.__annotations__]
@@ -70,7 +71,6 @@ _LINES = {
     "yolox": _line("YOLOX", 0.25, 0.45, anchor="top_left", pad=114, color="bgr", scale=1),
     "yolov5": _line("YOLOv5 and v7", 0.25, 0.45, **_GRAY),
     "yolov8": _line("YOLOv8, v9, v11, v12", 0.25, 0.7, **_GRAY),
-    "yolo_world": _line("YOLO-World", 0.25, 0.7, **_GRAY),
     "yolov8_seg": _line("YOLOv8-seg, v11-seg", 0.25, 0.7, **_GRAY),
     "yolov8_pose": _line("YOLOv8-pose, v11-pose", 0.25, 0.7, **_GRAY),
     "yolo_e2e": _line("YOLOv10, 26", 0.25, **_GRAY),
@@ -88,6 +88,17 @@ _DINOV3 = _line(
 )  # fmt: skip
 _RF_DETR = _line("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
 _POINTS = {"yunet": "face", "movenet": "coco"}
+_INPUT_HINTS = {
+    "yolov5": "YOLOX exported with --decode_in_inference (bgr, scale 1, anchor top_left) and YOLOv6 (rgb, 1/255, "
+    "centered) have these outputs; ",
+    "yolo_world": "YOLO-World and YOLO-NAS have these outputs; ",
+}
+_WRITE_ONE = "write a family in a plugin"
+_MEANINGS = {
+    "rtdetr": "if each row is a box and the scores of all classes, not of one, as of RT-DETR",
+    "semantic": "if the map has the score of each class at each place",
+}
+"""What outputs mean in families whose shapes are those of other networks, too."""
 
 
 def _line_of(family: str, info: ModelInfo) -> CardFacts:
@@ -180,6 +191,12 @@ def _scalar(value: Any) -> str:
 
 def _classes(count: int) -> str:
     return f"{count} class{'es' if count != 1 else ''}"
+
+
+def _lists_of(count: int | None) -> str:
+    """Return the known lists of so many classes, for a message; empty if there is none."""
+    same = [f"{key} has as many" for key, names in KNOWN.items() if len(names) == count]
+    return f" ({', '.join(same)})" if same else ""
 
 
 def _sizes(tensor: TensorInfo) -> tuple[int | str, ...]:
@@ -389,7 +406,8 @@ class _Derivation:
     def _resolve(self) -> None:
         """Find the sizes of outputs that the file leaves open, if families differ in them."""
         labels = self.facts.get("labels")
-        if self._size is not None and len(self._candidates(None if labels is None else len(labels.value))) > 1:
+        fitting = self._candidates(None if labels is None else len(labels.value))
+        if self._size is not None and len(fitting) > bool(self.among or self.given):
             self.info = with_sizes(self.info, self._size)
 
     @property
@@ -425,9 +443,9 @@ class _Derivation:
             raise ValueError(
                 f"the labels are ambiguous: {self._lists(fitting)}; decide with {self.new} --labels FILE, or remove one"
             )
-        open_ = [one for one in self._candidates(None) if not self._needs_no_labels(one.family)]
-        if lists and open_:
-            raise ValueError(self._other_number(open_, lists))
+        certain = self._certain(None)
+        if lists and certain and not any(self._needs_no_labels(one.family) for one in certain):
+            raise ValueError(self._other_number(certain, lists))
 
     def _other_number(self, found: list[Candidate], lists: list[CardFact]) -> str:
         """Say that the lists of labels are not as long as the outputs have classes, and what else those may hold."""
@@ -455,12 +473,27 @@ class _Derivation:
 
     # --------------------------------------------------------------------------------------------------------- family
 
-    def _candidates(self, classes: int | None, among: tuple[str, ...] | None = None) -> list[Candidate]:
+    def _candidates(self, classes: int | None, whole: bool = True) -> list[Candidate]:
         select = self.facts["select"].value if "select" in self.facts else ""
         size = None if self.given else self._size
-        found = candidates(self.info, size, classes, among or self.given or self.among, select)
-        vector = classes is not None and any(FAMILIES[one.family].task == "classify" for one in found)
-        return [one for one in found if not (vector and FAMILIES[one.family].task == "embed")]
+        families = self.given or self.among
+        fitting = candidates(self.info, size, classes, families, select)
+        if classes is not None and any(
+            FAMILIES[one.family].task == "classify" for one in candidates(self.info, size, None, families, select)
+        ):  # names of classes speak against an embedding, also where they are as many as another list has
+            fitting = [one for one in fitting if FAMILIES[one.family].task != "embed"]
+        return [one for one in fitting if self.given or whole is not bool(one.unread)]
+
+    def _certain(self, classes: int | None) -> list[Candidate]:
+        """Return the candidates that neither a run excludes nor a user has to decide on."""
+        fitting = self._candidates(classes)
+        excluded = self._excluded(fitting)
+        return [one for one in self._sure(fitting) if one.family not in excluded]
+
+    def _sure(self, fitting: list[Candidate]) -> list[Candidate]:
+        """Return the candidates that may be chosen without the user: named by a source, or by shapes of their own."""
+        named = self.among is not None or self.given is not None
+        return [one for one in fitting if named or needs_no_decision(one, self.info, "labels" in self.facts)]
 
     def _outputs(self) -> str:
         return listed({name: _sizes(output) for name, output in self.info.outputs.items()})
@@ -475,23 +508,29 @@ class _Derivation:
             else:
                 self._check_given(given, count)
             return
-        found = self._candidates(count)
-        if not found:
-            raise ValueError(self._none_fits(labels))
-        if len(found) > 1 and self._size is not None:
-            found, why = decide(self.info, self._size, found)
-        else:
-            why = ""
-        if len(found) > 1:
-            raise ValueError(self._ambiguous(found))
-        name = found[0].family
-        self.facts["family"] = CardFact(name, f"the outputs {self._outputs()}{'; ' + why if why else ''}")
-        self._label(name, found[0].classes)
+        fitting = self._candidates(count)
+        excluded = self._excluded(fitting)
+        left = [one for one in fitting if one.family not in excluded]
+        if not left:
+            raise ValueError(self._none_fits(labels, excluded))
+        if len(left) > 1 or not self._sure(left):
+            raise ValueError(self._ambiguous(left))
+        name = left[0].family
+        why = "".join(f"; not {family}: {reason}" for family, reason in excluded.items())
+        self.facts["family"] = CardFact(name, f"the outputs {self._outputs()}{why}")
+        self._label(name, left[0].classes)
+
+    def _excluded(self, fitting: list[Candidate]) -> dict[str, str]:
+        """Return the families that a run excludes, each with the reason; a source's only family is not doubted."""
+        named = self.among is not None
+        if self._size is None or len(fitting) <= named:
+            return {}
+        return doubts(self.info, self._size, fitting)
 
     def _check_plugin(self, family: PluginFamily, count: int | None) -> None:
         """Check a plugin's family, which takes the place of a built-in one of its name."""
         need(count, f"no source names the classes, for family {family.name}; write a card: {self.new} --labels FILE")
-        family.check({key: output.dims for key, output in self.info.outputs.items()}, count or 0)
+        family.check(self.info.output_dims, count or 0)
         self.facts["family"] = CardFact(family.name, "--family")
         self.facts["task"] = CardFact(family.task, f"family {family.name}")
         self.among = None
@@ -500,12 +539,23 @@ class _Derivation:
         family = FAMILIES[name]
         if family.task == "embed":
             self.facts.pop("labels", None)
-        found = candidates(self.info, None, count, (name,))
-        if not found:
-            family.check({key: output.dims for key, output in self.info.outputs.items()}, count or 1)
+        fitting = candidates(self.info, None, count, (name,))
+        if not fitting:
+            family.check(self.info.output_dims, count or 1)
+        classes = fitting[0].classes if fitting else None
         self.facts["family"] = CardFact(name, "--family")
         self.among = None
-        self._label(name, found[0].classes if found else None)
+        self._ignore(unclaimed(family, self.info.output_dims, classes or count or 1), name)
+        self._label(name, classes)
+
+    def _ignore(self, unread: list[str], family: str) -> None:
+        """Drop the outputs that the user's family does not read, and say so."""
+        if not unread:
+            return
+        self.facts["ignore_outputs"] = CardFact(tuple(unread), f"not read by family {family}")
+        lost = listed({name: _sizes(self.info.outputs[name]) for name in unread})
+        self.assumed.append(f"family {family} does not read {lost}; ignore_outputs drops what is there")
+        self.info = self.info.without_outputs(unread)
 
     def _label(self, name: str, classes: int | None) -> None:
         """Set the task and, for a family of one class, its label; the labels must be known otherwise."""
@@ -522,11 +572,11 @@ class _Derivation:
         elif family.task == "embed":
             self.facts.pop("labels", None)
         elif "labels" not in self.facts:
-            same = [f"{key} has as many" for key, names in KNOWN.items() if len(names) == classes]
             many = _classes(classes) if classes else "its classes"
+            decided = f" --family {name}" if self.given else ""
             self.problems.append(
                 f"no source names {many} (family {name}, outputs {self._outputs()}); put labels.txt beside it, one "
-                f"name per line, or write a card: {self.new} --labels FILE" + (f" ({', '.join(same)})" if same else "")
+                f"name per line, or write a card: {self.new}{decided} --labels FILE{_lists_of(classes)}"
             )
 
     def _compare_points(self) -> None:
@@ -534,8 +584,7 @@ class _Derivation:
         family, labels = FAMILIES.get(self.facts["family"].value), self.facts.get("labels")
         if self.points is None or family is None or labels is None:
             return
-        shapes = {key: output.dims for key, output in self.info.outputs.items()}
-        found = family.points(shapes, len(labels.value))
+        found = family.points(self.info.output_dims, len(labels.value))
         if found is not None and found != self.points.value:
             self.problems.append(
                 f"the keypoints are {self.points.value} in {self.points.origin}, but the outputs {self._outputs()} "
@@ -554,9 +603,9 @@ class _Derivation:
         reads = family.selecting(self.facts["select"].value if "select" in self.facts else "")
         reads.read(outputs, np.ones((1, 4), np.float32), np.array([size], np.int64), size, options)
 
-    def _none_fits(self, labels: CardFact | None) -> str:
-        """Say why no family reads the outputs: another number of classes, or another format."""
-        fitting = self._candidates(None) if labels is not None else []
+    def _none_fits(self, labels: CardFact | None, excluded: Mapping[str, str]) -> str:
+        """Say why no family reads the outputs: another number of classes, further outputs, or another format."""
+        fitting = self._certain(None) if labels is not None else []
         if labels is not None and any(one.classes for one in fitting):
             return self._other_number(fitting, [labels])
         taken = {"orig_target_sizes"}
@@ -567,12 +616,24 @@ class _Derivation:
                 f"its inputs are {inputs}, and no family has a value for {', '.join(more)} beside the images; export "
                 "it with the images as the only input, or write a card with text if it takes texts"
             )
+        partial = self._candidates(None if labels is None else len(labels.value), whole=False)
+        if partial:
+            return self._left_over(partial)
         among = self.among or tuple(FAMILIES)
         task = f" of {self.facts['task'].origin}" if "task" in self.facts else ""
+        reasons = "".join(f"; not {family}: {reason}" for family, reason in excluded.items())
         return (
-            f"no family{task} reads its outputs {self._outputs()}; tried {', '.join(among)}; export it "
+            f"no family{task} reads its outputs {self._outputs()}; tried {', '.join(among)}{reasons}; export it "
             f"{'without end2end and nms, ' if self._selects_itself() else ''}in one of the formats in "
-            "the reference of model cards, or write a family"
+            f"the reference of model cards, or {_WRITE_ONE}"
+        )
+
+    def _left_over(self, partial: list[Candidate]) -> str:
+        """Say which outputs the families leave that read the others."""
+        reads = " or ".join(f"family {one.family} does not read {', '.join(one.unread)}" for one in partial)
+        return (
+            f"no family reads all of its outputs {self._outputs()}: {reads}; to go without, write a card that ignores "
+            f"what is left: {self.new} --family {partial[0].family}; otherwise {_WRITE_ONE}"
         )
 
     def _selects_itself(self) -> bool:
@@ -580,12 +641,21 @@ class _Derivation:
         given = self.info.metadata
         return given.get("end2end") == "True" or "'nms': True" in given.get("args", "")
 
-    def _ambiguous(self, found: list[Candidate]) -> str:
+    def _ambiguous(self, fitting: list[Candidate]) -> str:
+        """Ask which of the families it is; the last answer is none of them."""
         read = ", ".join(
             f"{one.family} ({FAMILIES[one.family].task}{', ' + _classes(one.classes) if one.classes else ''})"
-            for one in found
+            for one in fitting
         )
-        return f"several families read its outputs {self._outputs()}: {read}; decide with {self.new} --family F"
+        none = f"none of these: {_WRITE_ONE}"
+        if len(fitting) > 1:
+            several = f"several families read its outputs {self._outputs()}: {read}"
+            return f"{several}; decide with {self.new} --family F; {none}"
+        meaning = _MEANINGS[fitting[0].family]
+        return (
+            f"the shapes of its outputs {self._outputs()} do not say what they mean; {meaning}, decide with {self.new} "
+            f"--family {fitting[0].family} --labels FILE{_lists_of(fitting[0].classes)}; {none}"
+        )
 
     # ------------------------------------------------------------------------------------------------------- the rest
 
@@ -593,7 +663,7 @@ class _Derivation:
         """Complete the input and thresholds with those of the network's line."""
         family = self.facts["family"].value
         line = _line_of(family, self.info)
-        if self._decoded_yolox(family):
+        if self._decoded_yolox(family) or family == "yolo_world":
             line = CardFacts()
         for key, fact in line.known.items():
             if key.startswith("input.") and key[6:] in ("anchor", "pad") and self._resize(line) != "letterbox":
@@ -623,12 +693,7 @@ class _Derivation:
         """Complete an unknown input with the most usual values, if the user has asked for it; else report it."""
         names = ", ".join(missing)
         if not self.assume:
-            hint = (
-                "YOLOX exported with --decode_in_inference (bgr, scale 1, anchor top_left) and YOLOv6 (rgb, 1/255, "
-                "centered) have these outputs; "
-                if family == "yolov5"
-                else "put preprocessor_config.json beside it, or "
-            )
+            hint = _INPUT_HINTS.get(family, "put preprocessor_config.json beside it, or ")
             self.problems.append(
                 f"no source says how an image becomes the input of this network ({names}), and family {family} has "
                 f"networks with different inputs; {hint}write a card and complete it: {self.new} --family {family}"
@@ -638,7 +703,7 @@ class _Derivation:
             "input.resize": "stretch", "input.color": "rgb", "input.scale": "1/255", "input.mean": IMAGENET_MEAN,
             "input.std": IMAGENET_STD,
         }  # fmt: skip
-        if family == "yolov5":
+        if family in _INPUT_HINTS:
             usual |= {"input.resize": "letterbox", "input.mean": 0, "input.std": 1}
         for key in missing:
             self.facts[key] = CardFact(usual[key], "ASSUMED: no source says it")

@@ -50,7 +50,8 @@ def finds_objects(card: Card) -> bool:
 def run(card: Card, frame: Frame) -> tuple[Mapping[str, Any], np.ndarray]:
     """Return the network's outputs for one frame on the host, and the geometry (1, 4)."""
     assert frame.surface is not None
-    size, session = (frame.width, frame.height), Session(card.file, Device())
+    size = (frame.width, frame.height)
+    session = Session(card.file, Device(), ignore_outputs=card.ignore_outputs)
     tensor, geometry = preprocess([frame.surface], [size], card.input)
     extra = family_of(card).extra_inputs(np.array([size], np.int64), np)
     return session.run({session.image_input: tensor, **extra}), geometry

@@ -18,8 +18,11 @@ import numpy as np
 
 from streamkit.core.data import Detections, Frame
 from streamkit.models.card import Card
+from streamkit.models.facts import IMAGENET_MEAN
 from streamkit.models.finder import decode, find, finds_objects, run
-from streamkit.models.network import check_model
+from streamkit.models.network import check_model, inspect
+from streamkit.models.run_facts import doubt
+from streamkit.ops.letterbox import InputSpec
 
 _FRAMES = 12
 _LEAST = 0.1
@@ -31,6 +34,10 @@ _WINS = 0.8
 """Least share of the frames with objects that an alternative must be better in."""
 _OVERDRIVEN = ((10, 0.95), (100, 0.7))
 """So many objects in a frame with such a median score are the answers of an overdriven network."""
+
+
+_SAME_MEAN = 0.005
+"""Largest difference between a card's mean and ImageNet's, in shares of white: means are rounded to three digits."""
 
 
 class _Limits(NamedTuple):
@@ -61,14 +68,39 @@ class _Alternative(NamedTuple):
 def hints(card: Card, frames: Sequence[Frame]) -> list[str]:
     """Return a sentence for each mistake that another value of the card would clearly correct.
 
-    If there is none and nothing is found either, the sentence says that: a check of no objects proves little.
+    If there is none and nothing is found either, the sentence says that: a check of no objects proves little. Of
+    networks that find no objects, only the family and the order of the channels are compared.
 
     Args:
         card: the network; only detectors, `segment` with instances and `pose` are tried.
         frames: frames on the host; at most 12 of them are used, evenly.
     """
-    if not finds_objects(card):
+    general = [*_channel_order(card.input), *_other_values(card)]
+    return [*general, *_object_hints(card, frames)] if finds_objects(card) else general
+
+
+def _other_values(card: Card) -> list[str]:
+    """Return a hint if the network's values cannot be those of the card's family."""
+    info = inspect(card.file).without_outputs(card.ignore_outputs)
+    reason = "" if card.decoder is not None else doubt(info, card.input.size, card.family, len(card.labels))
+    return [f"family {card.family} does not fit: {reason}"] if reason else []
+
+
+def _channel_order(spec: InputSpec) -> list[str]:
+    """Return a hint if `mean` is ImageNet's for the other order of channels than `color`."""
+    white = 255 * spec.scale
+    shares = np.array(spec.mean) / white
+    if np.abs(shares - IMAGENET_MEAN[:: 1 if spec.color == "bgr" else -1]).max() > _SAME_MEAN:
         return []
+    order = "rgb" if spec.color == "bgr" else "bgr"
+    return [
+        f"input.mean {[round(value, 4) for value in spec.mean]} is ImageNet's in the order {order}, and color is "
+        f"{spec.color}: unless the network was trained so, as PP-OCR's are, reverse mean and std, or set color: {order}"
+    ]
+
+
+def _object_hints(card: Card, frames: Sequence[Frame]) -> list[str]:
+    """Return the hints of a network that finds objects, see `hints`."""
     card = check_model(card)
     shown = [frames[i] for i in sorted({int(i) for i in np.linspace(0, len(frames) - 1, _FRAMES)})]
     outputs = [run(card, frame) for frame in shown]

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamkit.core.errors import ModelError
+from streamkit.core.text import did_you_mean
 from streamkit.models.card import Card
+from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.network_file import ModelInfo, TensorInfo, inspect, names_a_layer, not_run, short, wrong
 from streamkit.models.prompts import prompt_input
 from streamkit.models.text_encoder import TextEncoder
@@ -27,6 +29,8 @@ __all__ = [
 
 _LEAST_LEVELS = 32
 """Of an input of whole numbers, the range of values below which the card's scale must be wrong."""
+_HIGHEST_LEVEL = 255.5
+"""Above, a value is not rounded to 255, but cut."""
 
 
 def check_model(card: Card) -> Card:
@@ -45,32 +49,48 @@ def check_model(card: Card) -> Card:
     if card.sha256:
         verify(card)
     try:
-        info = inspect(card.file)
+        whole = inspect(card.file)
     except ModelError as error:
         raise wrong(card, str(error)) from None
-    problems = []
+    info = whole.without_outputs(card.ignore_outputs)
+    problems = _ignored_outputs(card, whole)
     if info.size is not None and info.size != card.input.size:
         mine, takes = ("{} x {}".format(*size) for size in (card.input.size, info.size))
         problems.append(f"input.size is {mine} (width, height), but {card.file.name} takes {takes}")
     reads = family_of(card)
-    spec = card.input
-    if info.dtype == "u8" and 255 * spec.scale / max(spec.std) < _LEAST_LEVELS:
-        problems.append(
-            f"{card.file.name} takes images of whole numbers (uint8), and scale {spec.scale:.4g} leaves few of them; "
-            f"such networks scale by themselves: in a card, set input.scale: 1, mean: 0 and std: 1{_card_of(card)}"
-        )
+    if info.dtype == "u8":
+        problems += _whole_numbers(card)
     problems += _other_inputs(card, reads, info)
     classes = _classes(card, info)
     try:
-        reads.check({name: output.dims for name, output in info.outputs.items()}, classes)
+        reads.check(info.output_dims, classes)
     except ValueError as error:
         problems.append(str(error))
     else:
         problems += _points(card, reads, info)
+        problems += _unread_outputs(card, reads, info, classes)
     if problems:
         raise wrong(card, *problems)
     spec = dataclasses.replace(card.input, layout=info.layout, dtype=info.dtype)
     return dataclasses.replace(card, input=spec)
+
+
+def _whole_numbers(card: Card) -> list[str]:
+    """Return problems with scale, mean and std of an input of whole numbers from 0 to 255."""
+    spec = card.input
+    factor, summand, _ = spec.affine()
+    black = summand + 0.0  # never -0
+    white = 255 * factor + black
+    if (white - black).min() < _LEAST_LEVELS:
+        what = f"scale {spec.scale:.4g} leaves few of them"
+    elif black.min() < 0 or white.max() > _HIGHEST_LEVEL:
+        what = f"scale, mean and std turn pixels into {black.min():g} to {white.max():g}, which are cut at 0 and 255"
+    else:
+        return []
+    return [
+        f"{card.file.name} takes images of whole numbers (uint8), and {what}; such networks scale by themselves: in a "
+        f"card, set input.scale: 1, mean: 0 and std: 1{_card_of(card)}"
+    ]
 
 
 def _other_inputs(card: Card, reads: Family, info: ModelInfo) -> list[str]:
@@ -92,6 +112,30 @@ def _other_inputs(card: Card, reads: Family, info: ModelInfo) -> list[str]:
     return [f"family {card.family} has no value for the input {', '.join(sorted(unknown))}{way}"]
 
 
+def _ignored_outputs(card: Card, info: ModelInfo) -> list[str]:
+    """Return problems with `ignore_outputs`: names that the network does not have."""
+    return [
+        f"ignore_outputs names {name!r}, and {card.file.name} has no such output; its outputs are "
+        f"{', '.join(info.outputs)}{did_you_mean(name, info.outputs)}"
+        for name in card.ignore_outputs
+        if name not in info.outputs
+    ]
+
+
+def _unread_outputs(card: Card, reads: Family, info: ModelInfo, classes: int) -> list[str]:
+    """Return a problem if the family does not read an output: what it holds would be lost without a word."""
+    from streamkit.models.families.base import listed, unclaimed
+
+    unread = unclaimed(reads, info.output_dims, classes)
+    if not unread:
+        return []
+    lost = listed({name: info.outputs[name].dims for name in unread})
+    return [
+        f"family {card.family} does not read the output{'s' * (len(unread) > 1)} {lost}; take a family that does, or "
+        f"to go without, write ignore_outputs: [{', '.join(unread)}] in the card"
+    ]
+
+
 def _classes(card: Card, info: ModelInfo) -> int:
     """Return the number of classes that the outputs must have; with prompts, as many as the network takes."""
     if not card.takes_prompts:
@@ -108,7 +152,7 @@ def _card_of(card: Card) -> str:
 
 def _points(card: Card, reads: Family, info: ModelInfo) -> list[str]:
     """Return problems with the number of keypoints that the card names."""
-    found = reads.points({name: output.dims for name, output in info.outputs.items()}, len(card.labels))
+    found = reads.points(info.output_dims, len(card.labels))
     named = len(card.skeleton.names) if card.skeleton is not None else 0
     if not named or found is None or found == named:
         return []
@@ -133,11 +177,10 @@ def verify(card: Card) -> None:
 
 def sha256(file: Path) -> str:
     """Return a file's SHA-256; cached until the file changes."""
-    stat = file.stat()
-    return _sum(file, stat.st_mtime_ns, stat.st_size)
+    return _sum(file, file_version(file))
 
 
 @functools.lru_cache(maxsize=64)
-def _sum(file: Path, changed_ns: int, size: int) -> str:
+def _sum(file: Path, version: FileVersion) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

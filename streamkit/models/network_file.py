@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import mmap
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ import numpy as np
 
 from streamkit.core.errors import ModelError, Problem
 from streamkit.models.card import Card
+from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.onnxruntime_package import need_onnxruntime
 
 _DTYPES = {"float": "float32", "double": "float64"}
@@ -65,6 +67,18 @@ class ModelInfo:
     size: tuple[int, int] | None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def output_dims(self) -> dict[str, tuple[int | str | None, ...]]:
+        """The outputs' shapes by name, with open dimensions as in the file."""
+        return {name: output.dims for name, output in self.outputs.items()}
+
+    def without_outputs(self, names: Collection[str]) -> ModelInfo:
+        """Return the network without the outputs of these names."""
+        if not names:
+            return self
+        outputs = {name: output for name, output in self.outputs.items() if name not in names}
+        return dataclasses.replace(self, outputs=outputs)
+
 
 def inspect(file: Path) -> ModelInfo:
     """Read an ONNX file's inputs and outputs; cached until the file changes.
@@ -74,8 +88,7 @@ def inspect(file: Path) -> ModelInfo:
     """
     if not file.is_file():
         raise ModelError(f"{file} is a folder, not an ONNX file" if file.is_dir() else f"there is no file {file}")
-    stat = file.stat()
-    return _inspect(file, stat.st_mtime_ns, stat.st_size)
+    return _inspect(file, file_version(file))
 
 
 def names_a_layer(file: Path, *names: str) -> bool:
@@ -85,8 +98,8 @@ def names_a_layer(file: Path, *names: str) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
-    inputs, outputs, metadata = _read(file, size)
+def _inspect(file: Path, version: FileVersion) -> ModelInfo:
+    inputs, outputs, metadata = _read(file)
     image = _image_input(file, inputs)
     dtype = _IMAGE_DTYPES.get(image.dtype.name)
     if dtype is None:
@@ -114,19 +127,18 @@ def inspect_tensors(file: Path) -> tuple[dict[str, TensorInfo], dict[str, Tensor
     """
     if not file.is_file():
         raise ModelError(f"there is no file {file}")
-    stat = file.stat()
-    return _tensors(file, stat.st_mtime_ns, stat.st_size)
+    return _tensors(file, file_version(file))
 
 
 @functools.lru_cache(maxsize=64)
-def _tensors(file: Path, changed_ns: int, size: int) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
-    return _read(file, size)[:2]
+def _tensors(file: Path, version: FileVersion) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
+    return _read(file)[:2]
 
 
-def _read(file: Path, size: int) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo], dict[str, str]]:
+def _read(file: Path) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo], dict[str, str]]:
     """Return the inputs, the outputs and the metadata of an ONNX file."""
     ort = need_onnxruntime()
-    if size < 1024 and file.read_bytes().startswith(b"version https://git-lfs"):
+    if file.stat().st_size < 1024 and file.read_bytes().startswith(b"version https://git-lfs"):
         raise ModelError(f"{file} is Git LFS's pointer to a model, not the model; fetch it with: git lfs pull")
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

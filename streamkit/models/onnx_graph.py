@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.core.errors import ModelError, needs
+from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.network_file import short
 
 MIN_OPSET = 13
@@ -40,12 +41,11 @@ def load_onnx(file: Path, why: str) -> Any:
 
 def is_quantized(file: Path) -> bool:
     """Whether a file's network computes with integers; cached until the file changes. Needs no package."""
-    stat = file.stat()
-    return _is_quantized(file, stat.st_mtime_ns, stat.st_size)
+    return _is_quantized(file, file_version(file))
 
 
 @functools.lru_cache(maxsize=64)
-def _is_quantized(file: Path, changed_ns: int, size: int) -> bool:
+def _is_quantized(file: Path, version: FileVersion) -> bool:
     data = file.read_bytes()
     return any(operator in data for operator in _QUANTIZED)
 

@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Download of a card's file: streamed to a temporary file beside it, verified, then renamed.
 
-Cards may come from untrusted sources, so `pull` writes only ONNX files below the card's own folder.
+Cards may come from untrusted sources, so `pull` writes only ONNX files below the card's own folder, and reads http and
+https only, also where a server redirects to another address.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import http.client
-import os
-import tempfile
 import urllib.error
+import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from streamkit.core.errors import ModelError
+from streamkit.core.errors import ModelError, OutputError
 from streamkit.core.masking import mask
 from streamkit.core.yaml_tree import load_file
+from streamkit.io.outputs import AtomicFile, output_error, sweep
 from streamkit.models.card import Card
 from streamkit.models.network import sha256, wrong
 
@@ -34,6 +37,8 @@ _TOO_LARGE = (
 
 def pull(card: Card, *, timeout_s: float = 60) -> Path:
     """Download the card's file, unless it exists with the card's checksum.
+
+    Part files of pulls that were killed are removed.
 
     Args:
         card: the card.
@@ -52,31 +57,40 @@ def pull(card: Card, *, timeout_s: float = 60) -> Path:
             card, f"the card has no url. {card.note or 'Get the file from the authors'} (its place: {card.file})"
         )
     _check_target(card)
+    _remove_abandoned_parts(card.file)
     if card.file.is_file() and sha256(card.file) == card.sha256:
         return card.file
+    target = AtomicFile(card.file)
     try:
-        card.file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{card.file.name}.", suffix=".part", dir=card.file.parent)
-    except OSError as error:
-        way = ""
-        if error.errno in _NOT_WRITABLE:  # the folder of an installed package, for example
-            own = Path("models", card.path.name)
-            way = f"; copy {card.path} to a folder of yours and pull it there: streamkit models pull {own}"
-        raise wrong(card, f"cannot write to {card.file.parent}: {error.strerror}{way}") from None
-    part = Path(name)
-    try:
-        found = _fetch(card, handle, timeout_s)
-        if found != card.sha256:
+        with target.begin().open("wb") as part:
+            digest = _fetch(card, part, timeout_s)
+        if digest != card.sha256:
             raise wrong(
                 card,
-                f"the download from {mask(card.url)} is not the file of this card: its SHA-256 is {found}, not "
+                f"the download from {mask(card.url)} is not the file of this card: its SHA-256 is {digest}, not "
                 f"{card.sha256}. It was deleted; try again, and if the error persists, the server's file has changed",
             )
-        part.chmod(0o644)
-        os.replace(part, card.file)
+        target.finish()
+    except OutputError as error:
+        raise wrong(card, f"{error}{_writable_copy(card, error)}") from None
     finally:
-        part.unlink(missing_ok=True)
+        target.discard()
     return card.file
+
+
+def _remove_abandoned_parts(file: Path) -> None:
+    """Remove the part files of pulls that were killed; those of running ones are locked."""
+    for part in file.parent.glob(f".{glob.escape(file.name)}*.part"):
+        with contextlib.suppress(OSError):  # a folder that cannot be written
+            sweep(part)
+
+
+def _writable_copy(card: Card, error: OutputError) -> str:
+    """Return the way out of a folder that cannot be written, such as that of an installed package."""
+    if getattr(error.__cause__, "errno", None) not in _NOT_WRITABLE:
+        return ""
+    copy = Path("models", card.path.name)
+    return f"; copy {card.path} to a folder of yours and pull it there: streamkit models pull {copy}"
 
 
 def _check_target(card: Card) -> None:
@@ -92,36 +106,54 @@ def _check_target(card: Card) -> None:
     raise ModelError([where.problem(text)])
 
 
-def _fetch(card: Card, handle: int, timeout_s: float) -> str:
-    """Stream the url into an open file; return its SHA-256."""
-    digest, done = hashlib.sha256(), 0
-    with os.fdopen(handle, "wb") as out:
-        try:
-            request = urllib.request.Request(card.url, headers={"User-Agent": "streamkit"})
-            with contextlib.closing(urllib.request.urlopen(request, timeout=timeout_s)) as response:
-                length = response.headers.get("Content-Length")
-                total = int(length) if length and length.isdecimal() else None
-                if total is not None and total > _MOST:
-                    raise wrong(card, f"its url has {total:,} bytes, and {_TOO_LARGE}")
-                while chunk := response.read(_CHUNK):
-                    digest.update(chunk)
-                    done += len(chunk)
-                    if done > _MOST:
-                        raise wrong(card, f"its url has more than {_MOST:,} bytes, and {_TOO_LARGE}")
-                    _write(card, out, chunk)
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise wrong(card, mask(f"{card.url} answers {error.code} {error.reason}")) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a malformed address
-            why = getattr(error, "reason", None) or error
-            raise wrong(card, mask(f"{card.url} cannot be fetched: {why}")) from None
-        if total is not None and done != total:
-            raise wrong(card, f"{mask(card.url)} broke off after {done} of {total} bytes; try again")
+class _HttpRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to http and https only: urllib's own handler follows those to ftp, too."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        if urllib.parse.urlsplit(newurl).scheme not in ("http", "https"):
+            text = f"{msg}, a redirect to {newurl}; pull reads http and https only"
+            raise urllib.error.HTTPError(req.full_url, code, text, headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _fetch(card: Card, part: IO[bytes], timeout_s: float) -> str:
+    """Stream the url into an open file; return its SHA-256. Raises ModelError, OutputError."""
+    digest = hashlib.sha256()
+    fetched_bytes = 0
+    try:
+        request = urllib.request.Request(card.url, headers={"User-Agent": "streamkit"})
+        opener = urllib.request.build_opener(_HttpRedirects)
+        with contextlib.closing(opener.open(request, timeout=timeout_s)) as response:
+            size_bytes = _content_length(response.headers)
+            if size_bytes is not None and size_bytes > _MOST:
+                raise wrong(card, f"its url has {size_bytes:,} bytes, and {_TOO_LARGE}")
+            while chunk := response.read(_CHUNK):
+                digest.update(chunk)
+                fetched_bytes += len(chunk)
+                if fetched_bytes > _MOST:
+                    raise wrong(card, f"its url has more than {_MOST:,} bytes, and {_TOO_LARGE}")
+                _write(card, part, chunk)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise wrong(card, mask(f"{card.url} answers {error.code} {error.reason}")) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a malformed address
+        why = getattr(error, "reason", None) or error
+        raise wrong(card, mask(f"{card.url} cannot be fetched: {why}")) from None
+    if size_bytes is not None and fetched_bytes != size_bytes:
+        raise wrong(card, f"{mask(card.url)} broke off after {fetched_bytes} of {size_bytes} bytes; try again")
     return digest.hexdigest()
 
 
-def _write(card: Card, out: IO[bytes], chunk: bytes) -> None:
+def _content_length(headers: Mapping[str, str]) -> int | None:
+    """Return the size that a server states, in bytes; None if it states none."""
+    length = headers.get("Content-Length")
+    return int(length) if length and length.isdecimal() else None
+
+
+def _write(card: Card, part: IO[bytes], chunk: bytes) -> None:
     try:
-        out.write(chunk)
+        part.write(chunk)
     except OSError as error:
-        raise wrong(card, f"cannot write to {card.file.parent}: {error.strerror}") from None
+        raise output_error(card.file, error) from error

@@ -7,13 +7,14 @@ on the CUDA stream that was current when the session was made, and a run returns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 from streamkit.core.data import Array, Device, array_module
 from streamkit.core.errors import DeviceError
+from streamkit.models.file_version import file_version
 from streamkit.models.io_binding import IoBinding
 from streamkit.models.network_file import inspect, not_run
 from streamkit.models.providers import nodes_by_provider, open_session, provider_options
@@ -51,6 +52,7 @@ class Session:
         batch_sizes: Sequence[int] = (),
         size: tuple[int, int] | None = None,
         shared: SharedInputs | None = None,
+        ignore_outputs: Collection[str] = (),
     ) -> None:
         """Load the network.
 
@@ -71,12 +73,13 @@ class Session:
                 do not need them.
             size: width and height of the images, likewise.
             shared: inputs beside the images that `run` takes if it is given no others.
+            ignore_outputs: names of outputs that `info` and `run` leave out.
 
         Raises:
             ModelError: the file cannot be used.
             DeviceError: a provider did not load; has the reason and the fix.
         """
-        self.info = inspect(file)
+        self.info = inspect(file).without_outputs(ignore_outputs)
         self.device = device
         self.inputs, self.outputs, self.image_input = self.info.inputs, self.info.outputs, self.info.image_input
         self.layout, self.dtype, self.fixed_batch = self.info.layout, self.info.dtype, self.info.batch
@@ -186,7 +189,7 @@ class Session:
 
     def _shared(self, file: Path, threads: int) -> Any:
         """Return the ONNX Runtime session shared by all users of this file on the CPU, so they share its weights."""
-        key = (file, file.stat().st_mtime_ns, threads)
+        key = (file, file_version(file), threads)
         found = _cpu_sessions.get(key)
         if found is None:
             found = _cpu_sessions[key] = self._open()
@@ -236,7 +239,7 @@ class Session:
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if self._gpu:
             return self._by_batch.get(len(feeds[self.image_input]), self._gpu).run(feeds)
-        return dict(zip(self.outputs, self._session.run(None, dict(feeds)), strict=True))
+        return dict(zip(self.outputs, self._session.run(list(self.outputs), dict(feeds)), strict=True))
 
     def _checked(self, feeds: Mapping[str, Array], shared: SharedInputs) -> dict[str, Array]:
         for name, info in self.inputs.items():

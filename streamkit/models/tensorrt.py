@@ -15,6 +15,7 @@ from pathlib import Path
 
 from streamkit.core.errors import OutputError
 from streamkit.io.outputs import writing
+from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.network import ModelInfo, sha256
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.onnxruntime_package import need_onnxruntime
@@ -73,12 +74,11 @@ def tensorrt_options(
 
 def _has_f16(file: Path) -> bool:
     """Whether a network with f32 or u8 images computes in f16; its weights then have that type."""
-    stat = file.stat()
-    return _f16_weights(file, stat.st_mtime_ns, stat.st_size)
+    return _f16_weights(file, file_version(file))
 
 
 @functools.lru_cache(maxsize=16)
-def _f16_weights(file: Path, changed_ns: int, size: int) -> bool:
+def _f16_weights(file: Path, version: FileVersion) -> bool:
     try:
         import onnx
     except ImportError:

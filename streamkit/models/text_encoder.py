@@ -17,6 +17,7 @@ import numpy as np
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, needs
 from streamkit.models.card import Card, TextSpec
+from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.network_file import TensorInfo, inspect_tensors, short, wrong
 from streamkit.models.providers import open_session, provider_options
 
@@ -115,11 +116,11 @@ def _tokenizer(file: Path) -> Any:
     if not file.is_file():
         raise ModelError(f"there is no tokenizer {file}")
     # a new object for each call: padding and truncation are set on it
-    return tokenizers().Tokenizer.from_str(_text(file, file.stat().st_mtime_ns))
+    return tokenizers().Tokenizer.from_str(_text(file, file_version(file)))
 
 
 @lru_cache(maxsize=8)
-def _text(file: Path, changed_ns: int) -> str:
+def _text(file: Path, version: FileVersion) -> str:
     text = file.read_text(encoding="utf-8", errors="replace")
     try:
         tokenizers().Tokenizer.from_str(text)
@@ -163,7 +164,7 @@ class TextEncoder:
             ValueError: a text has too many tokens.
             ModelError: the encoder fails.
         """
-        key = self._file, self._file.stat().st_mtime_ns, self._spec
+        key = self._file, file_version(self._file), self._spec
         known = {text: vector for text in texts if (vector := _vectors.get((key, text))) is not None}
         if missing := [text for text in texts if text not in known]:
             options = provider_options(("cpu",), Device(), 0, False, False)

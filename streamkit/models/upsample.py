@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from streamkit.core.errors import ModelError
+from streamkit.models.file_version import FileVersion, file_version
 
 _OPERATOR = b"\x22\x08Upsample"  # field 4 of a node, its operator: a text of 8 bytes
 
@@ -21,12 +22,11 @@ def for_cuda(file: Path) -> Path | bytes:
     Raises:
         ModelError: it has the operator, and the package `onnx`, which rewrites it, is not installed.
     """
-    about = file.stat()
-    return _rewritten(file, about.st_mtime_ns, about.st_size) or file
+    return _rewritten(file, file_version(file)) or file
 
 
 @lru_cache(maxsize=2)  # a network has a session for each batch size
-def _rewritten(file: Path, changed_ns: int, size: int) -> bytes | None:
+def _rewritten(file: Path, version: FileVersion) -> bytes | None:
     """Return the network with `Resize`, or None if there is nothing to replace."""
     if _OPERATOR not in file.read_bytes():
         return None

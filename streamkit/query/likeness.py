@@ -96,6 +96,6 @@ def _of_image(card: Card, path: Path) -> np.ndarray:
     color = Color("bt601", full_range=True, chroma_x=0.5)
     surface, size = Surface(from_rgb(rgb, color), color), (rgb.shape[1], rgb.shape[0])
     tensor, _ = preprocess([surface], [size], card.input)
-    session, family = Session(card.file, Device()), family_of(card)
+    session, family = Session(card.file, Device(), ignore_outputs=card.ignore_outputs), family_of(card)
     outputs = session.run({session.image_input: tensor})
     return np.asarray(family.finish(family.vectors(outputs)[:1])[0])  # type: ignore[attr-defined]

@@ -132,3 +132,40 @@ def test_the_yaml_s_place_of_what_cannot_be_derived(here, tmp_path):
     done = here("check", "p.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert "p.yaml:3:19: detect: net.onnx: no source names 2 classes (family yolov8" in done.stderr
+
+
+@pytest.fixture
+def folder_of_pictures(demo):
+    """A folder with 70 small pictures and a file of another kind."""
+    folder = demo / "pictures"
+    folder.mkdir()
+    picture = cv2.resize(cv2.imread(str(demo / "street.png")), (32, 32))
+    for number in range(70):
+        assert cv2.imwrite(str(folder / f"{number}.png"), picture)
+    (folder / "notes.txt").write_text("Tuesday")
+    return folder
+
+
+def test_check_takes_a_folder_of_images(here, demo, root, folder_of_pictures):
+    shutil.copy(root / "models" / "color.onnx", demo)
+    shutil.copy(root / "models" / "color.yaml", demo)
+    for path in list(folder_of_pictures.glob("[0-9]?.png"))[2:]:
+        path.unlink()
+    done = here("models", "check", "color.yaml", "pictures", "street.png", cwd=demo)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "frames    13\n" in done.stdout  # 0.png to 9.png, two more, and street.png
+
+
+def test_check_says_that_it_compares_some_images_of_a_large_folder(here, demo, root, folder_of_pictures):
+    shutil.copy(root / "models" / "color.onnx", demo)
+    shutil.copy(root / "models" / "color.yaml", demo)
+    done = here("models", "check", "color.yaml", "pictures", cwd=demo)
+    assert done.stdout.startswith("note      pictures: 35 of 70 images are compared\n")
+    assert "frames    35\n" in done.stdout
+
+
+def test_check_of_a_folder_without_images_names_it(here, demo):
+    (demo / "empty").mkdir()
+    done = here("models", "check", "demo", "empty", cwd=demo)
+    assert done.returncode == 1
+    assert "the folder empty contains no videos or images" in done.stderr

@@ -47,7 +47,7 @@ family: logits
 file: sub/net.onnx
 url: https://example.org/net.onnx
 sha256: "SUM"
-input: {size: [224, 200], resize: crop, resize_to: 256, pad: [1, 2, 3], color: bgr, scale: 1e-2,
+input: {size: [224, 200], resize: crop, resize_to: 256, color: bgr, scale: 1e-2,
         mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}
 labels: names.txt
 score: 0.5
@@ -65,7 +65,7 @@ def test_all_keys(tmp_path):
     assert card.labels == ("no", "yes")
     assert card.file == tmp_path.resolve() / "sub" / "net.onnx"
     assert card.sha256 == "ab" * 32
-    assert (card.input.resize, card.input.resize_to, card.input.pad) == ("crop", 256, (1, 2, 3))
+    assert (card.input.resize, card.input.resize_to, card.input.color) == ("crop", 256, "bgr")
     assert (card.input.scale, card.input.mean, card.input.std[2]) == (0.01, (0.485, 0.456, 0.406), 0.225)
     assert (card.score, card.iou, card.license, card.note) == (0.5, 1, "MIT", "in two lines")
 
@@ -128,6 +128,100 @@ def test_problem(change, expected, tmp_path):
     assert found.startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("keys", "values"),
+    [
+        ("scale: 1/255, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]", (-2.1, 2.6)),
+        ("mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375]", (-2.1, 2.6)),
+        ("scale: 1/127.5, mean: 1", (-1, 1)),
+        ("scale: 1/128, mean: 255/128", (-2, 0)),  # white is exactly the mean
+        ("mean: [0, 0, 1]", (-1, 255)),
+        ("mean: 127, std: 128", (-1, 1)),
+        ("scale: 1/255, std: 10", (0, 0.1)),
+        ("std: 1", (0, 255)),
+        ("scale: 1/255, std: 1/255", (0, 255)),
+    ],
+)
+def test_mean_and_std_in_the_units_that_scale_leaves(keys, values, tmp_path):
+    spec = load_card(write(tmp_path, GOOD.replace("scale: 1/255", keys))).input
+    factor, summand, _ = spec.affine()
+    assert (summand.min(), (255 * factor + summand).max()) == pytest.approx(values, abs=0.05)
+
+
+RULE = "a value is (pixel * scale - mean) / std"
+APART = "apart in the network's input, and 0.1 to 255 are usual"
+CONTRADICTIONS = {
+    "scale: 1/128, mean: 127": (
+        "4:41: input.mean 127 is above white, since scale 1/128 turns pixels into 0 to 1.99219, and "
+        f"{RULE}; for (pixel - mean) * scale, write scale: 1, the same mean, and std: 128"
+    ),
+    "scale: 1/255, mean: [0.4, 1.01, 0.4]": (
+        "4:41: input.mean [0.4, 1.01, 0.4] is above white, since scale 1/255 turns pixels into 0 to 1, and "
+        f"{RULE}; for (pixel - mean) * scale"
+    ),
+    "scale: 1, mean: 1000": (
+        "4:37: input.mean 1000 is above white, since scale 1 turns pixels into 0 to 255, and "
+        f"{RULE}; give the mean in these units"
+    ),
+    "scale: 1/127.5, mean: -1": (
+        "4:43: input.mean -1 is below 0, since scale 1/127.5 turns pixels into 0 to 2, and "
+        f"{RULE}: write the mean without its sign"
+    ),
+    "mean: [0.485, 0.456, 0.406]": (
+        "4:27: input.mean [0.485, 0.456, 0.406] is less than one of 255 levels, since scale 1 turns pixels into 0 to "
+        "255; for a mean of pixels from 0 to 1, write scale: 1/255"
+    ),
+    "scale: 1/255, std: [58.395, 57.12, 57.375]": (
+        "4:41: input.std [58.395, 57.12, 57.375] does not belong to scale 1/255: black and white are 0.0171 "
+        f"{APART}; write scale: 1, for a std of pixels from 0 to 255"
+    ),
+    "std: [0.229, 0.224, 1]": (
+        "4:27: input.std [0.229, 0.224, 1] does not belong to scale 1: black and white are 1.14e+03 "
+        f"{APART}; write scale: 1/255, for a std of pixels from 0 to 1"
+    ),
+    "scale: 2": (
+        f"4:27: input.scale 2 is wrong: black and white are 510 {APART}; write scale: 1/255 for values from 0 to 1"
+    ),
+    "scale: 1/65025": f"4:27: input.scale 1/65025 is wrong: black and white are 0.00392 {APART}",
+    "resize: stretch, anchor: center": "4:52: input.anchor is for resize: letterbox, not stretch; leave it out",
+    "resize: crop, pad: 0": "4:46: input.pad is for resize: letterbox, not crop; leave it out",
+    "resize: stretch, pad: [0, 0, 0]": "4:49: input.pad is for resize: letterbox, not stretch; leave it out",
+}
+
+
+@pytest.mark.parametrize("keys", CONTRADICTIONS)
+def test_keys_of_the_input_that_contradict_each_other(keys, tmp_path):
+    (problem,) = problems(tmp_path, GOOD.replace("scale: 1/255", keys))
+    assert problem.startswith(CONTRADICTIONS[keys])
+
+
+def test_a_wrong_mean_and_a_wrong_std_are_two_problems(tmp_path):
+    listed = problems(tmp_path, GOOD.replace("scale: 1/255", "scale: 1/255, mean: 127, std: 128"))
+    assert [one.split(" ")[1] for one in listed] == ["input.mean", "input.std"]
+
+
+def test_a_mean_that_is_no_number_is_one_problem(tmp_path):
+    (problem,) = problems(tmp_path, GOOD.replace("scale: 1/255", "scale: 1/128, mean: [127, grey, 127]"))
+    assert "input.mean must be a number, or a fraction such as 1/255, got 'grey'" in problem
+
+
+@pytest.mark.parametrize("names", ["masks", "[]", "[masks, masks]", "[1]", "['']"])
+def test_ignored_outputs_are_a_list_of_names(names, tmp_path):
+    (problem,) = problems(tmp_path, GOOD + f"ignore_outputs: {names}\n")
+    assert problem.startswith("6:17: ignore_outputs must be a list of names of outputs, each once, got ")
+
+
+@pytest.mark.parametrize(("family", "refused"), [("yolov8", True), ("yolov8_obb", True), ("yunet", False)])
+def test_keypoints_are_for_families_that_find_them(family, refused, tmp_path):
+    text = GOOD.replace("family: yolov8", f"family: {family}") + "keypoints: face\n"
+    listed = problems(tmp_path, text) if refused else []
+    assert [one.partition(": ")[2] for one in listed] == [
+        f"keypoints is for families with keypoints, not for {family}; leave it out"
+    ] * refused
+    if not refused:
+        assert load_card(write(tmp_path, text)).skeleton is not None
+
+
 def test_what_the_command_calls_a_card(tmp_path):
     shipped = shipped_models() / "demo.yaml"
     assert called(shipped) == "demo"
@@ -148,7 +242,8 @@ def test_missing_card(tmp_path):
 
 def test_a_family_of_another_task(tmp_path):
     assert problems(tmp_path, GOOD.replace("task: detect", "task: embed")) == [
-        "2:9: family yolov8 is for task: detect, but the card has task: embed; the families of embed: embedding"
+        "2:9: family yolov8 is for task: detect, but the card has task: embed; the families of embed: embedding",
+        "5:1: labels are for classes, and the task embed has none: leave labels out",
     ]
 
 

@@ -28,6 +28,12 @@ def test_the_text_encoder_is_found_from_another_folder(tmp_path, root):
     assert load_card(tmp_path / "made.yaml").text == card.text
 
 
+def test_outputs_that_are_ignored_read_back(tmp_path, root):
+    card = dataclasses.replace(load_card(root / "models" / "demo.yaml"), ignore_outputs=("masks", "more"))
+    (tmp_path / "copy.yaml").write_text(card_text(card, "copy.onnx", "ab" * 32))
+    assert load_card(tmp_path / "copy.yaml").ignore_outputs == ("masks", "more")
+
+
 def test_a_list_of_labels_and_odd_words_read_back(tmp_path, root):
     card = load_card(root / "models" / "demo.yaml")
     card = dataclasses.replace(card, labels=("on", "1:30", "a: b", "'x'", "ü"), note="yes", score=0.0, iou=1.0)

@@ -357,6 +357,16 @@ def test_a_filter_that_a_card_does_not_have_is_noted(resample, antialias, note, 
     assert load_card(tmp_path / "model.yaml").note == made.card().note
 
 
+@pytest.mark.parametrize(("flipped", "color"), [(True, "bgr"), (False, "rgb"), (None, "rgb")])
+def test_channels_are_in_the_order_of_the_image_processor(flipped, color, tmp_path):
+    write_json(tmp_path, "config.json", RT_DETR)
+    steps = STEPS if flipped is None else STEPS | {"do_flip_channel_order": flipped}
+    write_json(tmp_path, "preprocessor_config.json", steps)
+    derived = derive(shaped(tmp_path / "model.onnx", RAW))
+    assert derived.card().input.color == color
+    assert derived.facts["input.color"].origin == "preprocessor_config.json (do_flip_channel_order)"
+
+
 @pytest.mark.parametrize(
     ("config", "steps", "expected"),
     [
@@ -422,13 +432,46 @@ def test_resize_of_roboflow(form, resize, pad, tmp_path):
     assert (card.input.resize, card.input.pad, card.input.scale) == (resize, pad, 1 / 255)
 
 
-@pytest.mark.parametrize("more", [{}, {"masks": [1, 300, 108, 108]}])
-def test_rf_detr(more, tmp_path):
-    write_json(tmp_path, "environment.json", environment("Stretch to") | {"CLASS_LIST": ["cat", "dog"]})
-    path = shaped(tmp_path / "weights.onnx", {"dets": [1, 300, 4], "labels": [1, 300, 2]} | more)
-    card = derive(path).card()
+RF_DETR = {"dets": [1, 100, 4], "labels": [1, 100, 2]}
+RF_DETR_SEG = RF_DETR | {"masks": [1, 100, 78, 78]}
+
+
+def rf_detr(folder: Path, outputs: dict[str, list]) -> Path:
+    write_json(folder, "environment.json", environment("Stretch to") | {"CLASS_LIST": ["cat", "dog"]})
+    return shaped(folder / "weights.onnx", outputs)
+
+
+def test_rf_detr(tmp_path):
+    card = derive(rf_detr(tmp_path, RF_DETR)).card()
     assert (card.family, card.labels, card.input.resize) == ("detr", ("cat", "dog"), "stretch")
     assert (card.input.mean, card.input.std) == IMAGENET
+
+
+def test_an_output_that_the_family_does_not_read_is_refused(tmp_path):
+    path = rf_detr(tmp_path, RF_DETR_SEG)
+    assert wrong(path) == (
+        "no family reads all of its outputs dets[1, 100, 4], labels[1, 100, 2], masks[1, 100, 78, 78]: family detr "
+        "does not read masks; to go without, write a card that ignores what is left: streamkit models new "
+        f"{path} --family detr; otherwise write a family in a plugin"
+    )
+
+
+def test_the_next_step_keeps_the_family_of_the_user(tmp_path):
+    path = shaped(tmp_path / "best.onnx", RF_DETR_SEG)
+    text = wrong(path, family="detr", assume=True)
+    assert text.endswith(f"write a card: streamkit models new {path} --family detr --labels FILE")
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    assert derive(path, family="detr", assume=True).card().labels == ("cat", "dog")
+
+
+def test_a_user_s_family_ignores_the_outputs_that_it_does_not_read(tmp_path):
+    derived = derive(rf_detr(tmp_path, RF_DETR_SEG), family="detr", assume=True)
+    assert derived.assumed == ("family detr does not read masks[1, 100, 78, 78]; ignore_outputs drops what is there",)
+    (tmp_path / "weights.yaml").write_text(derived.text(tmp_path))
+    card = load_card(tmp_path / "weights.yaml")
+    assert (card.family, card.ignore_outputs, card.labels) == ("detr", ("masks",), ("cat", "dog"))
+    assert check_model(card).ignore_outputs == ("masks",)
+    assert "ignore_outputs: [masks]           # not read by family detr\n" in derived.text(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -481,6 +524,12 @@ def test_a_list_beside_that_contradicts_the_metadata(tmp_path):
     assert "labels are 2 (cat, dog) in the metadata of best.onnx (names) but 2 (dog, cat) in labels.txt" in wrong(path)
     shaped(tmp_path / "other.onnx", {"o": [1, 6, 8400]})  # then the list may be the other network's
     assert derive(path).card().labels == ("cat", "dog")
+
+
+def test_names_of_other_classes_do_not_make_a_classifier_an_embedding(tmp_path):
+    write_json(tmp_path, "environment.json", environment("Stretch to") | {"CLASS_LIST": ["cat", "dog"]})
+    text = wrong(shaped(tmp_path / "weights.onnx", {"o": [1, 100]}))
+    assert "labels are 2 (cat, dog) in environment.json (CLASS_LIST), but the outputs o[1, 100] have 100" in text
 
 
 def test_labels_that_are_missing_name_known_lists(tmp_path):

@@ -84,3 +84,52 @@ def test_nothing_found_is_said(score, street, tmp_path):
 
 def test_nothing_is_tried_where_there_are_no_objects(street):
     assert hints(load_card(find_card("color")), street[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("family", "labels", "shape", "values", "expected"),
+    [
+        ("rtdetr", 3, [1, 300, 7], np.full((1, 300, 7), 50.0), "its rows are not shares and scores"),
+        ("logits", 2, [1, 2], np.array([[0.25, 0.75]]), "its outputs sum to 1"),
+        ("probabilities", 2, [1, 2], np.array([[1.0, 0.75]]), "its outputs do not sum to 1"),
+        ("logits", 2, [1, 2], np.array([[1.0, 0.75]]), ""),
+    ],
+)
+def test_a_family_whose_values_the_network_does_not_have(family, labels, shape, values, expected, street, tmp_path):
+    names = ", ".join(f"class {number}" for number in range(labels))
+    shaped(tmp_path / "net.onnx", {"o": shape}, image=[1, 3, 64, 64], values={"o": values})
+    task = "detect" if family == "rtdetr" else "classify"
+    (tmp_path / "net.yaml").write_text(
+        f"task: {task}\nfamily: {family}\nfile: net.onnx\nlabels: [{names}]\n"
+        "input: {size: [64, 64], resize: stretch, scale: 1/255}\n"
+    )
+    listed = hints(load_card(tmp_path / "net.yaml"), street[:1])
+    text = f"family {family} does not fit: {expected}, in a run on a gray image"
+    assert (text in listed) == bool(expected)
+    assert any("does not fit" in one for one in listed) == bool(expected)
+
+
+RGB = (0.485, 0.456, 0.406)
+RGB_LEVELS = (123.675, 116.28, 103.53)
+
+
+@pytest.mark.parametrize(
+    ("color", "scale", "mean", "order"),
+    [
+        ("rgb", 1 / 255, RGB, ""),
+        ("bgr", 1 / 255, RGB[::-1], ""),
+        ("bgr", 1 / 255, RGB, "rgb"),
+        ("rgb", 1 / 255, RGB[::-1], "bgr"),
+        ("bgr", 1, RGB_LEVELS, "rgb"),
+        ("rgb", 1, RGB_LEVELS[::-1], "bgr"),
+        ("rgb", 1, (124, 116, 104), ""),
+        ("bgr", 1 / 255, (0.5, 0.5, 0.5), ""),
+        ("bgr", 1, (0, 0, 0), ""),
+    ],
+)
+def test_a_mean_in_the_other_order_of_channels(color, scale, mean, order, street):
+    card = load_card(find_card("color"))
+    card = dataclasses.replace(card, input=dataclasses.replace(card.input, color=color, scale=scale, mean=mean))
+    listed = hints(card, street[:1])
+    assert len(listed) == bool(order)
+    assert all(f"is ImageNet's in the order {order}, and color is {color}: unless" in text for text in listed)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.plus_one import F32, I64, U8, network
+from support.shaped_networks import shaped
 
 from streamkit.core.errors import ModelError
 from streamkit.models.card import Card, find_card, load_card
@@ -110,6 +111,27 @@ def test_whole_numbers_are_not_scaled_to_one(tmp_path):
     assert "whole numbers" not in str(caught.value)  # the family does not read this output
 
 
+@pytest.mark.parametrize(
+    ("mean", "std", "expected"),
+    [
+        ((0, 0, 0), (1, 1, 1), ""),
+        ((127, 127, 127), (1, 1, 1), "scale, mean and std turn pixels into -127 to 128, which are cut at 0 and 255"),
+        ((0, 0, 1), (1, 1, 1), "turn pixels into -1 to 255, which"),
+        ((0, 0, 0), (1, 1, 0.5), "turn pixels into 0 to 510, which"),
+        ((0, 0, 0), (1, 1, 8), "scale 1 leaves few of them"),
+    ],
+)
+def test_values_of_an_input_of_whole_numbers_are_from_0_to_255(mean, std, expected, tmp_path):
+    path = network(tmp_path / "net.onnx", {"x": (U8, ["n", 3, 416, 416])}, {"out_x": ["n", 3, 416]})
+    card = card_for(path, tmp_path)
+    changed = dataclasses.replace(card, input=dataclasses.replace(card.input, mean=mean, std=std))
+    with pytest.raises(ModelError) as caught:
+        check_model(changed)
+    texts = [problem.text for problem in caught.value.problems if "whole numbers" in problem.text]
+    assert len(texts) == bool(expected)
+    assert all(expected in text for text in texts)
+
+
 def test_a_cut_file(tmp_path, test_data):
     whole = (test_data / "models" / "yolox_nano_dyn.onnx").read_bytes()
     path = tmp_path / "net.onnx"
@@ -173,6 +195,43 @@ def test_an_input_that_the_family_does_not_know(test_data, tmp_path):
     assert check_model(card).input.dtype == "f32"
     with pytest.raises(ModelError, match="family ssd has no value for the input orig_target_sizes"):
         check_model(dataclasses.replace(card, family="ssd"))
+
+
+MASKED = {"dets": [1, 100, 4], "labels": [1, 100, 2], "masks": [1, 100, 16, 16], "more": [1, 3]}
+
+
+def card_of_masks(folder: Path, ignored: tuple[str, ...]) -> Card:
+    """A card for boxes of a network that has masks and a vector, too."""
+    path = shaped(folder / "net.onnx", MASKED, image=[1, 3, 64, 64])
+    card = card_for(path, folder, labels=("a", "b"))
+    spec = dataclasses.replace(card.input, size=(64, 64))
+    return dataclasses.replace(card, family="detr", input=spec, ignore_outputs=ignored)
+
+
+UNREAD = {
+    (): (
+        "family detr does not read the outputs masks[1, 100, 16, 16], more[1, 3]; take a family that does, or to go "
+        "without, write ignore_outputs: [masks, more] in the card"
+    ),
+    ("more",): "family detr does not read the output masks[1, 100, 16, 16]; take a family",
+    ("mask", "masks", "more"): (
+        "ignore_outputs names 'mask', and net.onnx has no such output; its outputs are dets, labels, masks, more; did "
+        "you mean 'masks'?"
+    ),
+    ("masks", "more", "dets"): "family detr reads the outputs labels, boxes, scores",
+}
+
+
+@pytest.mark.parametrize("ignored", UNREAD)
+def test_outputs_that_are_not_read_are_named_in_the_card(ignored, tmp_path):
+    with pytest.raises(ModelError) as caught:
+        check_model(card_of_masks(tmp_path, ignored))
+    (problem,) = caught.value.problems
+    assert problem.text.startswith(UNREAD[ignored])
+
+
+def test_a_card_may_ignore_outputs(tmp_path):
+    assert check_model(card_of_masks(tmp_path, ("more", "masks"))).input.dtype == "f32"
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -1,7 +1,10 @@
+import contextlib
 import hashlib
 import http.server
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -14,12 +17,23 @@ from streamkit.models.card import Card, load_card
 from streamkit.models.pull import pull
 
 CONTENT = bytes(range(256)) * 3000
+REDIRECTS = {
+    "/moved": "/net.onnx",
+    "/ftp": "ftp://127.0.0.1:9/net.onnx",
+    "/file": "file:///etc/hostname",
+    "/twice": "/ftp",
+}
 
 
 class _Files(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path.startswith("/gone"):
             self.send_error(404)
+            return
+        if target := REDIRECTS.get(self.path):
+            self.send_response(302)
+            self.send_header("Location", target)
+            self.end_headers()
             return
         self.send_response(200)
         if self.path != "/unknown":
@@ -144,13 +158,13 @@ def test_no_url(card):
 
 def test_a_folder_that_cannot_be_made(card, tmp_path):
     (tmp_path / "files").write_text("a file")
-    assert fails(card) == f"cannot write to {tmp_path / 'files'}: File exists"
+    assert fails(card) == f"cannot write {card.file}: a part of the path is a file where a folder is needed"
 
 
 def test_the_folder_of_a_package_that_cannot_be_written(card):
     text = fails(replace(card, path=Path("/sys/net.yaml"), file=Path("/sys/files/net.onnx")))
     assert re.fullmatch(
-        r"cannot write to /sys/files: [\w\s-]+; copy /sys/net\.yaml to a folder of yours and pull it there: "
+        r"cannot write /sys/files/net\.onnx: [\w\s-]+; copy /sys/net\.yaml to a folder of yours and pull it there: "
         r"streamkit models pull models/net\.yaml",
         text,
     )
@@ -244,6 +258,67 @@ def test_a_file_whose_length_is_not_known_is_bounded_as_it_comes(page, card, add
     monkeypatch.setattr("streamkit.models.pull._MOST", len(CONTENT) - 1)
     assert fails(there) == f"its url has more than {len(CONTENT) - 1:,} bytes, and {TOO_LARGE}"
     assert list(card.file.parent.iterdir()) == []
+
+
+def test_a_redirect_to_http_is_followed(card, address):
+    assert pull(replace(card, url=f"{address}/moved")).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("page", ["ftp", "file", "twice"])
+def test_a_redirect_to_another_scheme_is_refused(page, card, address):
+    text = fails(replace(card, url=f"{address}/{page}"))
+    assert text.startswith(f"{address}/{page} answers 302 Found")
+    assert ("file:///etc/hostname" if page == "file" else "ftp://127.0.0.1:9/net.onnx") in text
+    assert files_in(card.file.parent) == []
+
+
+PULL = """
+import sys
+from pathlib import Path
+from streamkit.models.card import load_card
+from streamkit.models.pull import pull
+pull(load_card(Path(sys.argv[1])))
+"""
+
+
+@pytest.fixture
+def endless_address():
+    """The address of a server that sends the first bytes of a file, and then nothing more."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connections = []
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                connection = listener.accept()[0]
+                connections.append(connection)
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n" + bytes(600_000))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for connection in connections:
+            connection.close()
+
+
+def test_the_part_file_of_a_killed_pull_is_removed_by_the_next(card, endless_address):
+    text = card.path.read_text()
+    card.path.write_text(re.sub("url: .*", f"url: {endless_address}/net.onnx", text))
+    with subprocess.Popen([sys.executable, "-c", PULL, str(card.path)]) as process:
+        deadline_s = time.monotonic() + 20
+        while not any(path.stat().st_size for path in card.file.parent.glob(".net.onnx*.part")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        with pytest.raises(ModelError, match="another run is writing it"):
+            pull(card)
+        process.terminate()
+    assert [path.suffix for path in card.file.parent.iterdir()] == [".part"]
+    card.file.write_bytes(CONTENT)  # copied there by hand meanwhile: nothing is fetched
+    assert pull(card) == card.file
+    assert files_in(card.file.parent) == ["net.onnx"]
 
 
 @pytest.mark.parametrize("url", ["http://[::1/net.onnx", "http://127.0.0.1:no/net.onnx", "http://h/a b\x7f"])

@@ -1,5 +1,6 @@
 """Sessions: one answer for any batch, step, type and device, and what is refused."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -66,6 +67,37 @@ def test_a_fixed_batch_is_run_in_steps(fixed, rows, tmp_path):
     found = session.run({"x": x, "more": more})
     assert np.array_equal(found["out_x"], x + 1)
     assert np.array_equal(found["out_more"], more + 1)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_outputs_that_are_ignored_are_left_out(rows, tmp_path):
+    path = network(tmp_path / "net.onnx", {"x": (F32, [1, 3, 8, 8]), "more": (I64, [1, 2])})
+    session = Session(path, CPU, ignore_outputs=("out_x",))
+    assert list(session.outputs) == ["out_more"]
+    more = np.arange(2 * rows).reshape(rows, 2)
+    outputs = session.run({"x": np.zeros((rows, 3, 8, 8), np.float32), "more": more})
+    assert list(outputs) == ["out_more"]
+    assert np.array_equal(outputs["out_more"], more + 1)
+    assert list(session.warm((1,), (8, 8))) == ["out_more"]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_network_that_is_replaced_is_loaded_again(moved, tmp_path):
+    """A copy may have the old file's time and size; a file that is moved there has another inode."""
+    path = network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])})
+    before = Session(path, CPU)
+    times_ns = (path.stat().st_atime_ns, path.stat().st_mtime_ns)
+    other = tmp_path / "other.onnx"
+    other.write_bytes(path.read_bytes().replace(b"Add", b"Sub"))
+    if moved:
+        os.utime(other, ns=times_ns)
+        other.replace(path)
+    else:
+        path.write_bytes(other.read_bytes())
+        os.utime(path, ns=(times_ns[0], times_ns[1] + 1_000_000_000))
+    x = np.full((1, 3, 8, 8), 5, np.float32)
+    assert Session(path, CPU).run({"x": x})["out_x"].max() == 4
+    assert before.run({"x": x})["out_x"].max() == 6
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,14 @@ class Family:
             self._check_size(name, shape, axis, size, what)
         self._check_one_class(classes)
 
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """Return the names of the outputs that the family explains, for outputs and classes that `check` accepts.
+
+        These are the outputs that it reads, and those that it knows to repeat them or to be features of inner layers.
+        A network with any other output is not of this family: what that output holds, such as masks, would be lost.
+        """
+        return frozenset([self._only(outputs)[0]])
+
     def selecting(self, select: str) -> Family:
         """Return the family for cards with this `select`; empty for cards without one."""
         return self
@@ -253,6 +261,17 @@ def shape_of(value: Any) -> tuple[Any, ...]:
 def fits(size: Any, expected: int) -> bool:
     """Whether a dimension has that size, or is open."""
     return not isinstance(size, int) or size < 1 or size == expected
+
+
+def unclaimed(family: Family, outputs: Shapes, classes: int) -> list[str]:
+    """Return the outputs that a family does not explain, in their order; see `Family.claims`."""
+    claimed = family.claims(outputs, classes)
+    return [name for name in outputs if name not in claimed]
+
+
+def is_inner(name: str) -> bool:
+    """Whether an output is, by its name in Hugging Face's exports, one of features that a head has already read."""
+    return name.endswith(("hidden_state", "hidden_states", "_embeds"))
 
 
 def listed(outputs: Mapping[str, Any]) -> str:

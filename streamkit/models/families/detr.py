@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.families.base import Family, Outputs, ReadOptions, Shapes, Size, listed, shape_of
+from streamkit.models.families.base import Family, Outputs, ReadOptions, Shapes, Size, is_inner, listed, shape_of
 from streamkit.ops.candidates import Coding, best_class, each_class, given_class, upload
 from streamkit.ops.nms import Packed
 
@@ -64,6 +64,13 @@ class Detr(Family):
                     f"({', '.join(_NAMES)}); leave select out"
                 )
             self._check_size("boxes", self._named(outputs, _NAMES)[1], 2, 4, "x1, y1, x2, y2")
+
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`: beside raw outputs, the features and the objectness that OWLv2 does not select by."""
+        if not self._is_raw(outputs):
+            return frozenset(_NAMES)
+        inner = [name for name in outputs if is_inner(name) or name == "objectness_logits"]
+        return frozenset([*self._raw_names(outputs), *inner])
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
         """Return `orig_target_sizes`, (B, 2) int64: each frame's width and height."""

@@ -41,8 +41,8 @@ FORMATS: dict[str, tuple[OutputFormat, ...]] = {
     "yolo_world": (
         OutputFormat(
             "scores (N, A, C), boxes (N, A, 4)",
-            "a score for each class; x1, y1, x2, y2 in network pixels. YOLO-World as its authors export it, without "
-            "non-max suppression",
+            "a score for each class; x1, y1, x2, y2 in network pixels. YOLO-World as its authors export it, and "
+            "YOLO-NAS, without non-max suppression",
         ),
     ),
     "yolo_e2e": (
@@ -65,8 +65,8 @@ FORMATS: dict[str, tuple[OutputFormat, ...]] = {
         OutputFormat(
             "logits (N, Q, C), boxes (N, Q, 4)",
             f"class logits; {_SHARES}, in an output called `pred_boxes`, `boxes` or `dets`. The card's `select` says "
-            "what is an object; with `softmax`, C + 1 logits. Outputs beside "
-            "`logits` and the boxes are ignored, as OWLv2 has them",
+            "what is an object; with `softmax`, C + 1 logits. Features beside "
+            "them, called `..._embeds` or `...hidden_state`, and OWLv2's `objectness_logits` are not needed",
         ),
     ),
     "rtdetr": (OutputFormat("(N, Q, 4 + C)", f"{_SHARES}; a score for each class. RT-DETR of Ultralytics"),),

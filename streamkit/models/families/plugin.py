@@ -113,6 +113,10 @@ class PluginFamily(Family):
                 if expected is not None and not fits(size, expected):
                     raise ValueError(self._refusal(f"{text}: dimension {axis} must be {expected}{where}"))
 
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`: the plugin's author lists the outputs to read, and leaves the others."""
+        return frozenset(outputs)
+
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`; outputs on a GPU are copied to the host if the family has no CUDA variant."""
         given = self.used(outputs, n)

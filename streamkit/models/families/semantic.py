@@ -41,6 +41,10 @@ class Semantic(Family):
                 f"and the label list has {classes}; give the card the labels or the family of this network"
             )
 
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`."""
+        return frozenset([self._map(outputs)[0]])
+
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """Raise ValueError: there are no objects; use `maps`."""
         raise ValueError(f"family {self.name} has no objects to read")

@@ -23,6 +23,10 @@ from streamkit.models.families.base import Family, Outputs, Shapes, Size, shape_
 from streamkit.ops.candidates import Coding, given_class
 
 _TENSORFLOW = ("detection_boxes", "detection_scores", "detection_classes")
+_TENSORFLOW_EXTRAS = (
+    "num_detections", "raw_detection_boxes", "raw_detection_scores", "detection_anchor_indices",
+    "detection_multiclass_scores",
+)  # fmt: skip
 _ZOO = ("bboxes", "scores", "labels")
 _TORCHVISION = ("boxes", "scores", "labels")
 
@@ -43,6 +47,13 @@ class Ssd(Family):
         else:
             shape = self._named(outputs, names)[0]
             self._check_size(names[0], shape, len(shape) - 1, 4, "the box")
+
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`: TensorFlow's graphs also have the number of rows, and what they have selected from."""
+        names = self._names(outputs)
+        if names is None:
+            return super().claims(outputs, classes)
+        return frozenset([*names, *(_TENSORFLOW_EXTRAS if names == _TENSORFLOW else ())])
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
@@ -68,6 +79,9 @@ class Ssd(Family):
 
     def _names(self, outputs: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Return the three outputs' names; None for OpenVINO's format."""
+        for names in (_TENSORFLOW, _ZOO, _TORCHVISION):
+            if all(name in outputs for name in names):
+                return names
         if any(len(shape_of(value)) == 4 for value in outputs.values()):
             return None
         return next((names for names in (_TENSORFLOW, _ZOO) if names[0] in outputs), _TORCHVISION)

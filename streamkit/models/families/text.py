@@ -54,6 +54,10 @@ class TextFamily(Family):
         """See `Family.check`; `classes` is the length of the alphabet."""
         self._places(outputs, classes)
 
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`."""
+        return frozenset([self._places(outputs, classes)[0]])
+
     def best(self, outputs: Outputs, classes: int, blank: int, allowed: Sequence[int] | None = None) -> Array:
         """Return (N, T, 2) float32 on the outputs' device: the best class of each place, and its probability.
 
@@ -66,7 +70,7 @@ class TextFamily(Family):
             blank: the class that is no character; below 0 it counts from the end.
             allowed: indices into the alphabet of the characters that may be read; all by default.
         """
-        axis, output = self._places(outputs, classes)
+        _, axis, output = self._places(outputs, classes)
         xp = array_module(output)
         values = output.reshape(len(output), -1, classes + 1) if output.ndim == 2 else output
         values = (values if axis == 2 else values.transpose(0, 2, 1)).astype(np.float32, copy=False)
@@ -97,24 +101,24 @@ class TextFamily(Family):
             last = one
         return Reading(tuple(text), tuple(scores))
 
-    def _places(self, outputs: Any, classes: int) -> tuple[int, Any]:
-        """Return the axis of the classes, and the shape or array of the output."""
+    def _places(self, outputs: Any, classes: int) -> tuple[str, int, Any]:
+        """Return the name of the output, the axis of its classes, and its shape or array."""
         wanted = classes + 1
         ranks = (3,) if self.repeats else (2, 3)
-        found = [value for value in outputs.values() if len(shape_of(value)) in ranks]
-        for value in found:
+        ranked = {name: value for name, value in outputs.items() if len(shape_of(value)) in ranks}
+        for name, value in ranked.items():
             shape = shape_of(value)
             if len(shape) == 2:
                 if isinstance(shape[1], int) and shape[1] % wanted == 0 and shape[1] > wanted:
-                    return 2, value
+                    return name, 2, value
             elif fits(shape[2], wanted) and not (self.repeats and shape[1] == wanted != shape[2]):
-                return 2, value
+                return name, 2, value
             elif self.repeats and shape[1] == wanted:
-                return 1, value
+                return name, 1, value
         form = "(N, T, C), the scores of C classes at T places"
-        if not found:
+        if not ranked:
             raise ValueError(f"family {self.name} reads one output {form}; the network has {listed(outputs)}")
-        sizes = " or ".join(str(size) for size in shape_of(found[0])[1:])
+        sizes = " or ".join(str(size) for size in shape_of(next(iter(ranked.values())))[1:])
         raise ValueError(
             f"family {self.name}: the network has {listed(outputs)}, so {sizes} classes, and the alphabet has "
             f"{classes} characters, with the blank {wanted} classes; give the card the alphabet of this network"

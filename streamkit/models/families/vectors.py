@@ -31,6 +31,11 @@ class Vector(Family):
         if self.task == "classify":
             self._check_classes(name, shape, 1, 0, classes)
 
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`: an embedding is made of the features of places, which stand beside it."""
+        inner = [name for name in outputs if name.endswith("hidden_state")] if self.task == "embed" else []
+        return frozenset([self._vector(outputs)[0], *inner])
+
     def length(self, outputs: Shapes) -> int | None:
         """Return the length of the vectors by the shapes of the outputs; None if the file leaves it open."""
         size = self._vector(outputs)[1][1]

@@ -23,6 +23,7 @@ applied to their scores; a mask is the sum of the prototypes times the coefficie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,6 +90,15 @@ class ObjectnessRows(Yolov8):
     def __init__(self, name: str, coding: Coding) -> None:
         self.name, self.coding, self.several = name, coding, coding != Coding.GRID
 
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`: older exports of YOLOv5 also have the raw values of each stride, before decoding."""
+        name, (_, anchors, values) = self._only(outputs)
+        raw = {key: shape[1:4] for key, shape in outputs.items() if len(shape) == 5 and shape[4] == values}
+        sizes = [size for shape in raw.values() for size in (*shape, anchors)]
+        closed = all(isinstance(size, int) for size in sizes)
+        same = not closed or sum(math.prod(shape) for shape in raw.values()) == anchors
+        return frozenset([name, *(raw if same else ())])
+
 
 class Yolov8Pose(Yolov8):
     """Columns of anchors; the column `keypoints`."""
@@ -129,7 +139,7 @@ class _Masked(Family):
         self, outputs: Outputs, packed: Packed, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size
     ) -> Rest | None:
         """See `Family.rest`: the masks."""
-        prototypes = self._prototypes(outputs)
+        prototypes = self._prototypes(outputs)[1]
         rows, counts = packed.rows, packed.counts
         late = LateArray(masks.crop_logits(rows, counts, prototypes[: len(geometry)], geometry, input_size))
         map_size = prototypes.shape[3], prototypes.shape[2]
@@ -141,8 +151,13 @@ class _Masked(Family):
 
         return Rest(late, made)
 
-    def _prototypes(self, outputs: Mapping[str, Any]) -> Any:
-        return self._only(outputs, 4, "(N, coefficients, height, width)")[1]
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`: the rows and the prototypes."""
+        return super().claims(outputs, classes) | {self._prototypes(outputs)[0]}
+
+    def _prototypes(self, outputs: Mapping[str, Any]) -> tuple[str, Any]:
+        """Return the prototypes' name, and their shape or array."""
+        return self._only(outputs, 4, "(N, coefficients, height, width)")
 
 
 class Yolov8Seg(_Masked, Yolov8):
@@ -154,7 +169,8 @@ class Yolov8Seg(_Masked, Yolov8):
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
-        anchors, prototypes = self._only(outputs), self._prototypes(outputs)
+        anchors = self._only(outputs)
+        prototypes = self._prototypes(outputs)[1]
         if isinstance(prototypes[1], int) and prototypes[1] > 0:
             self._check_classes(*anchors, 1, 4 + prototypes[1], classes)
 
@@ -200,6 +216,11 @@ class YoloWorld(Family):
         scores, boxes = self._pair(outputs)
         self._check_size(boxes[0], shape_of(boxes[1]), 2, 4, "x1, y1, x2, y2")
         self._check_classes(scores[0], shape_of(scores[1]), 2, 0, classes)
+
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`."""
+        scores, boxes = self._pair(outputs)
+        return frozenset([scores[0], boxes[0]])
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
@@ -276,7 +297,8 @@ class YoloEndToEndSeg(_Masked, YoloEndToEnd):
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
-        (name, shape), prototypes = self._only(outputs), self._prototypes(outputs)
+        name, shape = self._only(outputs)
+        prototypes = self._prototypes(outputs)[1]
         if isinstance(prototypes[1], int) and prototypes[1] > 0:
             self._check_size(name, shape, 2, 6 + prototypes[1], "box, score, class and mask coefficients")
 

@@ -34,6 +34,10 @@ class Yunet(Family):
             self._check_size(name, shape, 2, _WIDTHS[kind], f"values of {kind}")
         self._check_one_class(classes)
 
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`."""
+        return frozenset(FACE_OUTPUTS)
+
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
         return faces(outputs, n, min_score=min_score, input_size=input_size)

@@ -35,7 +35,7 @@ Results = Mapping[tuple[int, int], Any]
 
 def network_details(model: Any) -> tuple[Any, dict[str, Any]]:
     """Return the family of a network, and the shapes of its outputs as its file has them."""
-    return family_of(model), {name: output.dims for name, output in inspect(model.file).outputs.items()}
+    return family_of(model), inspect(model.file).without_outputs(model.ignore_outputs).output_dims
 
 
 class ApplyResults(StreamStage, name="apply", reads=("results",)):

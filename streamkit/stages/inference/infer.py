@@ -171,6 +171,7 @@ class Infer(BatchStage):
             batch_sizes=sizes,
             size=card.input.size,
             shared=self._prompts.shared,
+            ignore_outputs=card.ignore_outputs,
         )
         shapes = session.warm(sizes, card.input.size, dropped)
         try:  # checked again on real outputs: a file may leave their shapes open

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.shaped_networks import shaped
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Color, Frame, Surface
@@ -237,3 +238,24 @@ stages:
     assert gpu.report["counts"].get("pixels to host", 0) == 0
     counts = [[len(rows) for _, rows in run.boxes("a")] for run in (cpu, gpu)]
     assert abs(sum(counts[0]) - sum(counts[1])) <= 0.02 * sum(counts[0])
+
+
+def test_boxes_of_a_network_whose_masks_are_ignored(tmp_path, street):
+    """The card drops the masks; the boxes are those of the same network without them."""
+    outputs = {"dets": [1, 2, 4], "labels": [1, 2, 2]}
+    values = {
+        "dets": np.array([[[0.5, 0.5, 0.2, 0.2], [0.2, 0.2, 0.1, 0.1]]]),
+        "labels": np.array([[[3.0, -9.0], [-9.0, 2.0]]]),
+    }
+    shaped(tmp_path / "boxes.onnx", outputs, image=[1, 3, 64, 64], values=values)
+    shaped(tmp_path / "masks.onnx", outputs | {"masks": [1, 2, 16, 16]}, image=[1, 3, 64, 64], values=values)
+    text = "task: detect\nfamily: detr\nfile: {}\ninput: {{size: [64, 64], resize: stretch}}\nlabels: [cat, dog]\n"
+    (tmp_path / "boxes.yaml").write_text(text.format("boxes.onnx"))
+    (tmp_path / "masks.yaml").write_text(text.format("masks.onnx") + "ignore_outputs: [masks]\n")
+    tables = [
+        frame.detections
+        for name in ("boxes", "masks")
+        for frame in run_stage(Detect(model=load_card(tmp_path / f"{name}.yaml")), copies(street[:1]))
+    ]
+    assert tables[0].label == tables[1].label == ["cat", "dog"]
+    assert np.array_equal(tables[0].xyxy, tables[1].xyxy)

@@ -2,18 +2,16 @@
 
 import logging
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.plus_one import F32, network
+from support.tuned_sessions import CpuSession
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.stage import Context, RuntimeContext
 from streamkit.core.tasks import Future
 from streamkit.models.card import load_card
-from streamkit.models.session import Session
 from streamkit.stages.inference import infer as infer_module
 from streamkit.stages.inference.infer import UNTUNED, Infer
 
@@ -33,37 +31,6 @@ class LaterFuture(Future):
 
     def finish(self):
         self._result, self.ready = self._work(lambda: False), True
-
-
-class Bound:
-    """An `IoBinding` of a CPU session that records its runs."""
-
-    def __init__(self, session, rows):
-        self._session, self.rows = session, rows
-        self.stream = SimpleNamespace(synchronize=lambda: None)
-
-    def run(self, feeds):
-        self.rows.append(len(next(iter(feeds.values()))))
-        names = [one.name for one in self._session.get_outputs()]
-        return dict(zip(names, self._session.run(names, feeds), strict=True))
-
-    warm = run
-
-
-class CpuSession(Session):
-    """The session of a GPU, on the CPU."""
-
-    def __init__(self, file, device, *, quick, **options):
-        super().__init__(file, Device())
-        self.rows, self._quick, self.warmed = [], quick, []
-        self._gpu = self._bind(self._session)
-
-    def _bind(self, session):
-        return Bound(session, self.rows)
-
-    def warm(self, sizes, size, dropped=lambda: False):
-        self.warmed.append(tuple(sizes))
-        return super().warm(sizes, size, dropped)
 
 
 def begin(monkeypatch, *, held=True) -> Infer:
@@ -191,39 +158,3 @@ def test_runs_of_a_batch_are_joined_row_by_row(monkeypatch):
     assert found["priors"].tolist() == np.arange(10.0).reshape(5, 2).tolist()
     assert found["scale"] == 2.0
     stage.close()
-
-
-# ---------------------------------------------------------------------------------------------------------- sessions
-
-
-def warm_session(tmp_path, inputs, sizes, *, quick=False) -> CpuSession:
-    session = CpuSession(network(tmp_path / "net.onnx", inputs), Device("cuda"), quick=quick)
-    session.warm(sizes, (8, 8))
-    session.rows.clear()
-    return session
-
-
-@pytest.mark.parametrize(("rows", "steps"), [(1, [2]), (2, [2]), (3, [4]), (4, [4]), (5, [4, 4]), (0, [0])])
-def test_a_size_that_is_not_warm_runs_as_the_next_one_that_is(rows, steps, tmp_path):
-    session = warm_session(tmp_path, {"x": (F32, ["n", 3, 8, 8])}, (2, 4))
-    x = np.random.default_rng(0).random((rows, 3, 8, 8), np.float32)
-    assert np.array_equal(session.run({"x": x})["out_x"], x + 1)
-    assert session.rows == steps
-    assert session.is_warm(rows) == (rows in (2, 4))
-
-
-@pytest.mark.parametrize("quick", [False, True])
-def test_an_output_without_a_row_for_each_image_is_never_padded_or_split(quick, tmp_path):
-    inputs = {"x": (F32, ["n", 3, 8, 8]), "more": (F32, [5, 2])}
-    session = warm_session(tmp_path, inputs, (1, 4), quick=quick)
-    x, more = np.ones((2, 3, 8, 8), np.float32), np.ones((5, 2), np.float32)
-    found = session.run({"x": x, "more": more})
-    assert (found["out_x"].shape, found["out_more"].shape) == ((2, 3, 8, 8), (5, 2))
-    assert session.rows == [2]
-
-
-def test_a_session_that_is_not_tuned_runs_in_steps_of_the_smallest_size(tmp_path):
-    session = warm_session(tmp_path, {"x": (F32, ["n", 3, 8, 8])}, (2, 4), quick=True)
-    x = np.random.default_rng(0).random((4, 3, 8, 8), np.float32)
-    assert np.array_equal(session.run({"x": x})["out_x"], x + 1)
-    assert session.rows == [2, 2]

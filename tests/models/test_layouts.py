@@ -1,0 +1,477 @@
+"""What is derived of the outputs of networks in use: their family, a question, or a refusal; never a wrong family.
+
+Each network is made up, with the names and shapes that its export has. What its values are differs: zeros, noise around
+zero, and numbers from 0 to 1. None of them may make a network one that it is not.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.shaped_networks import shaped
+
+from streamkit.core.errors import ModelError
+from streamkit.models.derive import derive
+from streamkit.models.facts import Underivable
+
+SIZES = {"orig_target_sizes": ["N", 2]}
+
+
+@dataclass
+class Layout:
+    """A network's outputs.
+
+    Attributes:
+        outputs: shapes by name.
+        image: shape of the image input.
+        labels: number of names in the labels.txt beside it; 0 for no such file.
+        extra: further inputs.
+        integers: outputs of int64.
+        values: outputs as the network has them for a gray image; by default only what it must not be taken for counts.
+    """
+
+    outputs: dict[str, list]
+    image: list = field(default_factory=lambda: ["N", 3, 640, 640])
+    labels: int = 0
+    extra: dict[str, list] = field(default_factory=dict)
+    integers: tuple[str, ...] = ()
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def write(self, folder: Path, fill: str = "zeros") -> Path:
+        """Write the network, filled with zeros, noise or shares, and its labels."""
+        random = np.random.default_rng(7)
+        values = dict(self.values)
+        for name, shape in self.outputs.items():
+            plain = [size if isinstance(size, int) else 1 for size in shape]
+            if name not in values and fill != "zeros":
+                values[name] = random.normal(0, 3, plain) if fill == "noise" else random.random(plain)
+        if self.labels:
+            (folder / "labels.txt").write_text("\n".join(f"class {number}" for number in range(self.labels)))
+        return shaped(
+            folder / "best.onnx",
+            self.outputs,
+            image=self.image,
+            extra=self.extra,
+            integers=self.integers,
+            values=values,
+        )
+
+
+def anchors(*behind: np.ndarray, count: int = 8400) -> np.ndarray:
+    """(count, 4 + values) center and size over an input of 640 pixels, then what is behind them."""
+    centers = np.linspace(4, 636, count)[:, None]
+    sizes = np.linspace(8, 200, count)[:, None]
+    return np.concatenate([centers, centers, sizes, sizes, *behind], axis=1)
+
+
+def corners(*behind: np.ndarray, count: int = 300) -> np.ndarray:
+    """(count, 4 + values) x1, y1, x2, y2 in pixels, then what is behind them."""
+    low = np.linspace(0, 600, count)[:, None]
+    return np.concatenate([low, low, low + 30, low + 40, *behind], axis=1)
+
+
+def scores(rows: int, columns: int) -> np.ndarray:
+    return np.random.default_rng(1).random((rows, columns)) * 0.9
+
+
+def classes(rows: int, count: int = 80) -> np.ndarray:
+    return np.random.default_rng(2).integers(0, count, (rows, 1)).astype(float)
+
+
+def points(rows: int, count: int) -> np.ndarray:
+    values = np.random.default_rng(3).random((rows, count, 3))
+    values[:, :, :2] *= 640
+    return values.reshape(rows, 3 * count)
+
+
+ROWS_OF_SIX = corners(scores(300, 1), classes(300))
+SMALL = ["N", 3, 256, 192]
+IMAGENET = ["N", 3, 224, 224]
+
+READ = {
+    "yolo26": ("yolo_e2e", Layout({"output0": ["N", 300, 6]}, labels=80, values={"output0": ROWS_OF_SIX[None]})),
+    "yolo26-seg": (
+        "yolo_e2e_seg",
+        Layout(
+            {"output0": ["N", 300, 38], "output1": ["N", 32, 160, 160]},
+            labels=80,
+            values={"output0": corners(scores(300, 1), classes(300), points(300, 11)[:, :32])[None]},
+        ),
+    ),
+    "yolo26-pose": (
+        "yolo_e2e_pose",
+        Layout(
+            {"output0": ["N", 300, 57]},
+            labels=1,
+            values={"output0": corners(scores(300, 1), classes(300, 1), points(300, 17))[None]},
+        ),
+    ),
+    "yolov8": (
+        "yolov8",
+        Layout({"output0": ["N", 84, 8400]}, labels=80, values={"output0": anchors(scores(8400, 80)).T[None]}),
+    ),
+    "yolov8-pose": (
+        "yolov8_pose",
+        Layout(
+            {"output0": ["N", 56, 8400]},
+            labels=1,
+            values={"output0": anchors(scores(8400, 1), points(8400, 17)).T[None]},
+        ),
+    ),
+    "yolov8-seg": (
+        "yolov8_seg",
+        Layout(
+            {"output0": ["N", 116, 8400], "output1": ["N", 32, 160, 160]},
+            labels=80,
+            values={"output0": anchors(scores(8400, 80), points(8400, 11)[:, :32]).T[None]},
+        ),
+    ),
+    "yolov5 with its raw outputs": (
+        "yolov5",
+        Layout(
+            {
+                "output": ["N", 25200, 85],
+                "350": ["N", 3, 80, 80, 85],
+                "498": ["N", 3, 40, 40, 85],
+                "646": ["N", 3, 20, 20, 85],
+            },
+            labels=80,
+            values={"output": anchors(scores(25200, 81), count=25200)[None]},
+        ),
+    ),
+    "yolox of a small input": (
+        "yolox",
+        Layout(
+            {"output": ["N", 756, 6]},
+            image=["N", 3, 192, 192],
+            labels=1,
+            values={"output": np.concatenate([scores(756, 4) * 3, scores(756, 2)], axis=1)[None]},
+        ),
+    ),
+    "rf-detr": ("detr", Layout({"dets": ["N", 300, 4], "labels": ["N", 300, 91]}, labels=91)),
+    "d-fine, deim, rt-detr of the authors": (
+        "detr",
+        Layout(
+            {"labels": ["N", 300], "boxes": ["N", 300, 4], "scores": ["N", 300]},
+            labels=80,
+            extra=SIZES,
+            integers=("labels",),
+        ),
+    ),
+    "detr of hugging face": ("detr", Layout({"logits": ["N", 300, 80], "pred_boxes": ["N", 300, 4]}, labels=80)),
+    "owlv2": (
+        "detr",
+        Layout(
+            {
+                "logits": ["N", 3600, 2],
+                "pred_boxes": ["N", 3600, 4],
+                "objectness_logits": ["N", 3600],
+                "text_embeds": [1, 2, 512],
+                "image_embeds": ["N", 60, 60, 512],
+            },
+            labels=2,
+        ),
+    ),
+    "dinov3 beside other labels": (
+        "embedding",
+        Layout({"last_hidden_state": ["N", 201, 384], "pooler_output": ["N", 384]}, image=IMAGENET, labels=3),
+    ),
+    "tao rt-detr": (
+        "detr",
+        Layout({"pred_logits": ["N", 300, 5], "pred_boxes": ["N", 300, 4]}, image=["N", 3, 544, 960], labels=5),
+    ),
+    "torchvision": (
+        "ssd",
+        Layout(
+            {"boxes": ["K", 4], "labels": ["K"], "scores": ["K"]},
+            image=[1, 3, 640, 640],
+            labels=91,
+            integers=("labels",),
+        ),
+    ),
+    "tensorflow ssd": (
+        "ssd",
+        Layout(
+            {
+                "detection_boxes": [1, 100, 4],
+                "detection_scores": [1, 100],
+                "detection_classes": [1, 100],
+                "num_detections": [1],
+                "raw_detection_boxes": [1, 1917, 4],
+            },
+            labels=91,
+        ),
+    ),
+    "yolo-nas": (
+        "yolo_world",
+        Layout(
+            {"boxes": ["N", 8400, 4], "scores": ["N", 8400, 80]},
+            labels=80,
+            values={"boxes": corners(count=8400)[None], "scores": scores(8400, 80)[None]},
+        ),
+    ),
+    "dinov3": (
+        "embedding",
+        Layout({"last_hidden_state": ["N", 201, 384], "pooler_output": ["N", 384]}, image=IMAGENET),
+    ),
+    "segformer with labels": (
+        "semantic",
+        Layout({"logits": ["N", 150, 128, 128]}, image=["N", 3, 512, 512], labels=150),
+    ),
+    "a map of classes": (
+        "semantic",
+        Layout({"output": ["N", 512, 512]}, image=["N", 3, 512, 512], labels=19, integers=("output",)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_the_family_of_a_network_that_is_read(name, tmp_path):
+    family, layout = READ[name]
+    card = derive(layout.write(tmp_path), assume=True).card()
+    assert card.family == family
+    assert card.ignore_outputs == ()
+
+
+ASKED = {
+    "segformer": ("semantic", Layout({"logits": ["N", 150, 128, 128]}, image=["N", 3, 512, 512])),
+    "a map beside other labels": (
+        "semantic",
+        Layout({"logits": ["N", 150, 128, 128]}, image=["N", 3, 512, 512], labels=3),
+    ),
+    "an old rt-detr of ultralytics": (
+        "rtdetr",
+        Layout({"output0": ["N", 300, 84]}, labels=80, values={"output0": scores(300, 84)[None]}),
+    ),
+    "rows that may be of three classes, or oriented boxes": (
+        "rtdetr",
+        Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": scores(300, 7)[None]}),
+    ),
+    "a map without a name": ("semantic", Layout({"output": ["N", 17, 64, 48]}, image=SMALL)),
+    "a vector": ("logits", Layout({"output": ["N", 256]}, image=SMALL)),
+    "a vector beside other labels": ("embedding", Layout({"output": ["N", 256]}, image=SMALL, labels=80)),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_question_ends_with_none_of_these(name, tmp_path):
+    family, layout = ASKED[name]
+    with pytest.raises(Underivable) as caught:
+        derive(layout.write(tmp_path), assume=True)
+    (problem,) = caught.value.problems
+    assert family in problem.text
+    assert "decide with streamkit models new" in problem.text
+    assert problem.text.endswith("none of these: write a family in a plugin")
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"), [("segformer", 150), ("an old rt-detr of ultralytics", 80), ("a vector", 256)]
+)
+def test_an_answer_to_a_question_is_taken(name, labels, tmp_path):
+    family, layout = ASKED[name]
+    path = layout.write(tmp_path)
+    (tmp_path / "names.txt").write_text("\n".join(map(str, range(labels))))
+    card = derive(path, family=family, labels=str(tmp_path / "names.txt"), assume=True).card()
+    assert card.family == family
+
+
+BOXES = {"dets": ["N", 100, 4], "labels": ["N", 100, 91]}
+NO_FAMILY = "no family reads its outputs "
+NOT_ALL = "no family reads all of its outputs "
+
+REFUSED = {
+    "yolo26-obb": (
+        NO_FAMILY,
+        Layout(
+            {"output0": ["N", 300, 7]},
+            image=["N", 3, 1024, 1024],
+            labels=3,
+            values={"output0": anchors(scores(300, 1), classes(300, 15), scores(300, 1), count=300)[None]},
+        ),
+    ),
+    "yolo26-obb that finds nothing": (
+        NO_FAMILY,
+        Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": np.zeros((1, 300, 7))}),
+    ),
+    "fastestdet": (
+        "not semantic: its values are neither logits nor probabilities of classes",
+        Layout(
+            {"output": [1, 85, 22, 22]},
+            image=[1, 3, 352, 352],
+            values={"output": scores(85, 484).reshape(1, 85, 22, 22) - 0.3},
+        ),
+    ),
+    "hrnet": (
+        NO_FAMILY,
+        Layout(
+            {"output": ["N", 17, 64, 48]},
+            image=SMALL,
+            values={"output": scores(17, 3072).reshape(1, 17, 64, 48) / 9},
+        ),
+    ),
+    "yolo26-depth": (NO_FAMILY, Layout({"output0": ["N", 1, 640, 640]})),
+    "deepstream-yolo": (
+        "not yolov5: its boxes are corners, not center and size",
+        Layout(
+            {"output": ["N", 8400, 6]},
+            labels=1,
+            values={"output": corners(scores(8400, 1), classes(8400), count=8400)[None]},
+        ),
+    ),
+    "rf-detr-seg": (
+        "family detr does not read masks; to go without",
+        Layout(BOXES | {"masks": ["N", 100, 78, 78]}, image=["N", 3, 312, 312], labels=91),
+    ),
+    "rf-detr-seg without labels": (NOT_ALL, Layout(BOXES | {"masks": ["N", 100, 78, 78]}, image=["N", 3, 312, 312])),
+    "rf-detr-keypoint": (
+        "family detr does not read keypoints",
+        Layout(
+            {"dets": ["N", 100, 4], "labels": ["N", 100, 2], "keypoints": ["N", 100, 34, 8]},
+            image=["N", 3, 576, 576],
+            labels=2,
+        ),
+    ),
+    "rf-detr with angles": ("family detr does not read angles", Layout(BOXES | {"angles": ["N", 100]}, labels=91)),
+    "rf-detr with angles of rank 3": (NO_FAMILY, Layout(BOXES | {"angles": ["N", 100, 1]}, labels=91)),
+    "tao detectnet_v2": (
+        NO_FAMILY,
+        Layout(
+            {"output_cov/Sigmoid:0": ["N", 3, 34, 60], "output_bbox/BiasAdd:0": ["N", 12, 34, 60]},
+            image=["N", 3, 544, 960],
+            labels=3,
+        ),
+    ),
+    "detrpose": (
+        NO_FAMILY,
+        Layout(
+            {"scores": ["N", 60], "labels": ["N", 60], "keypoints": ["N", 60, 17, 2]},
+            labels=1,
+            extra=SIZES,
+            integers=("labels",),
+        ),
+    ),
+    "rtmpose": (NO_FAMILY, Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL, labels=1)),
+    "vitpose": (NO_FAMILY, Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL)),
+    "vitpose with names of points": (NO_FAMILY, Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL, labels=17)),
+    "grounding dino": (
+        "no family has a value for input_ids",
+        Layout(
+            {"logits": ["N", 900, 256], "pred_boxes": ["N", 900, 4]},
+            extra={"input_ids": ["N", 256], "attention_mask": ["N", 256]},
+        ),
+    ),
+    "sam 2": (
+        NO_FAMILY,
+        Layout(
+            {
+                "high_res_feats_0": [1, 32, 256, 256],
+                "high_res_feats_1": [1, 64, 128, 128],
+                "image_embed": [1, 256, 64, 64],
+            },
+            image=[1, 3, 1024, 1024],
+        ),
+    ),
+    "sam 3": (
+        "family detr does not read presence_logits, pred_masks, semantic_seg",
+        Layout(
+            {
+                "pred_logits": ["N", 200, 1],
+                "pred_boxes": ["N", 200, 4],
+                "presence_logits": ["N", 1],
+                "pred_masks": ["N", 200, 28, 28],
+                "semantic_seg": ["N", 1, 28, 28],
+            },
+            image=["N", 3, 1008, 1008],
+            labels=1,
+        ),
+    ),
+    "tokens of dinov3": (NO_FAMILY, Layout({"last_hidden_state": ["N", 201, 384]}, image=IMAGENET)),
+    "tokens of vit": (NO_FAMILY, Layout({"last_hidden_state": ["N", 50, 768]}, image=IMAGENET)),
+    "depth anything": (NO_FAMILY, Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518])),
+    "depth anything with labels": (
+        NO_FAMILY,
+        Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518], labels=514),
+    ),
+    "anomalib": (
+        NO_FAMILY,
+        Layout(
+            {
+                "pred_score": [1, 1],
+                "pred_label": [1, 1],
+                "anomaly_map": [1, 1, 256, 256],
+                "pred_mask": [1, 1, 256, 256],
+            },
+            image=[1, 3, 256, 256],
+        ),
+    ),
+    "an anomaly map": (NO_FAMILY, Layout({"anomaly_map": [1, 1, 256, 256]}, image=[1, 3, 256, 256], labels=2)),
+    "videomae": ("must have one input of rank 4", Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224])),
+    "mask2former": (
+        NO_FAMILY,
+        Layout(
+            {"class_queries_logits": ["N", 100, 81], "masks_queries_logits": ["N", 100, 96, 96]},
+            image=["N", 3, 384, 384],
+            labels=80,
+        ),
+    ),
+    "l2cs": (NO_FAMILY, Layout({"yaw": ["N", 90], "pitch": ["N", 90]}, image=["N", 3, 448, 448], labels=90)),
+    "mmdeploy": (NO_FAMILY, Layout({"dets": ["N", 100, 5], "labels": ["N", 100]}, labels=80, integers=("labels",))),
+    "pp-yoloe": (
+        "no family has a value for scale_factor",
+        Layout({"rows": [300, 6], "count": [1]}, extra={"scale_factor": ["N", 2]}, labels=80),
+    ),
+    "efficientnms": (
+        NO_FAMILY,
+        Layout(
+            {
+                "num_dets": ["N", 1],
+                "det_boxes": ["N", 100, 4],
+                "det_scores": ["N", 100],
+                "det_classes": ["N", 100],
+            },
+            labels=80,
+        ),
+    ),
+    "mask r-cnn of torchvision": (
+        "family ssd does not read masks",
+        Layout(
+            {"boxes": ["K", 4], "labels": ["K"], "scores": ["K"], "masks": ["K", 1, 28, 28]},
+            image=[1, 3, 640, 640],
+            labels=91,
+            integers=("labels",),
+        ),
+    ),
+    "ultraface": (
+        NO_FAMILY,
+        Layout({"scores": ["N", 4420, 2], "boxes": ["N", 4420, 4]}, image=["N", 3, 240, 320], labels=2),
+    ),
+    "yolov5-seg": (NO_FAMILY, Layout({"o": [1, 25200, 117], "p": [1, 32, 160, 160]}, labels=80)),
+    "nanodet": (
+        "not yolov5: its box centers are raw offsets",
+        Layout(
+            {"output": [1, 2125, 112]},
+            image=[1, 3, 320, 320],
+            labels=80,
+            values={"output": np.concatenate([scores(2125, 80), scores(2125, 32) * 9], axis=1)[None]},
+        ),
+    ),
+    "a super-resolution": (NO_FAMILY, Layout({"output": [1, 1, 512, 512]}, image=[1, 3, 256, 256])),
+}
+"""The text of the refusal, and the layout."""
+
+
+CASES = [
+    (name, fill)
+    for name, (_, layout) in REFUSED.items()
+    for fill in ("zeros", "noise", "shares")
+    if fill == "zeros" or not layout.values
+]
+
+
+@pytest.mark.parametrize(("name", "fill"), CASES)
+def test_a_network_that_no_family_reads_is_refused(name, fill, tmp_path):
+    expected, layout = REFUSED[name]
+    with pytest.raises(ModelError) as caught:
+        derive(layout.write(tmp_path, fill), assume=True)
+    assert expected in str(caught.value)

@@ -1,0 +1,37 @@
+"""Sessions of a GPU on the CPU: they warm batch sizes, pad and split as on a GPU, and record their runs."""
+
+from types import SimpleNamespace
+
+from streamkit.core.data import Device
+from streamkit.models.session import Session
+
+
+class Bound:
+    """An `IoBinding` of a CPU session; `rows` gets the number of images of each run."""
+
+    def __init__(self, session, rows):
+        self._session, self.rows = session, rows
+        self.stream = SimpleNamespace(synchronize=lambda: None)
+
+    def run(self, feeds):
+        self.rows.append(len(next(iter(feeds.values()))))
+        names = [one.name for one in self._session.get_outputs()]
+        return dict(zip(names, self._session.run(names, feeds), strict=True))
+
+    warm = run
+
+
+class CpuSession(Session):
+    """The session of a GPU, on the CPU."""
+
+    def __init__(self, file, device, *, quick, **options):
+        super().__init__(file, Device())
+        self.rows, self._quick, self.warmed = [], quick, []
+        self._gpu = self._bind(self._session)
+
+    def _bind(self, session):
+        return Bound(session, self.rows)
+
+    def warm(self, sizes, size, dropped=lambda: False):
+        self.warmed.append(tuple(sizes))
+        return super().warm(sizes, size, dropped)
