@@ -57,7 +57,7 @@ class GpuBenchOptions:
             runtime's own choice. All runs use the first one; the others are added at its best batch size.
         frames: minimum length of the file that sources read.
         extra_stages: stages as in a YAML, to add between `detect` and `jsonl` in one more whole run and in paced runs.
-        set_: values of the pipeline to replace, such as `stages.detect.cuda_graph`.
+        set_: values of the pipeline to replace, such as `stages.detect.precision`.
     """
 
     clips: dict[str, Path]

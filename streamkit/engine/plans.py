@@ -85,7 +85,7 @@ class PlanStore:
         self._measure = measure
         self._graphs = dict[Signature, Any]()
         self._unsupported = dict[Signature, str]()
-        self._workspace = cupy.empty(WORKSPACE, np.uint8)
+        self._workspace = cupy.empty(1 << 20, np.uint8)
         self._samples: dict[str, Any] = {}
 
     def prepare_all(self, signatures: Sequence[Signature]) -> None:
@@ -162,9 +162,13 @@ class PlanStore:
 
     def _graph(self, data: bytes) -> Any:
         import cudnn
+        import cupy
 
         graph = cudnn.pygraph(handle=self._handle)
         graph.deserialize(self._handle, list(data))
+        size = int(graph.get_workspace_size())
+        if size > self._workspace.size:
+            self._workspace = cupy.empty(size, np.uint8)
         return graph
 
     def _microseconds(self, about: Signature, graph: Any) -> float:

@@ -7,7 +7,9 @@ ONNX Runtime session.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 from streamkit.core.data import Array
 from streamkit.core.user_cache import user_cache
 from streamkit.engine.device import DeviceProgram, EngineError, Memory, signatures
-from streamkit.engine.graph import Shape, extract, simplify
+from streamkit.engine.graph import OnnxGraph, Shape, extract, simplify
 from streamkit.engine.lowering import lower
 from streamkit.engine.operators import recognize
 from streamkit.engine.partition import fused_share, partition
@@ -23,7 +25,9 @@ from streamkit.engine.plans import PlanStore
 from streamkit.engine.program import Delegate
 from streamkit.models.io_binding import IoBinding
 from streamkit.models.network_file import ModelInfo, TensorInfo
+from streamkit.models.providers import nodes_by_provider
 from streamkit.models.upsample import for_cuda
+from streamkit.models.versions import plan_versions
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +35,37 @@ MIN_SHARE = 0.2
 """Least share of a network's multiply-adds for which the engine is tried."""
 
 
+class FusedEngine:
+    """Makes the programs of a network for its batch sizes, on the CuPy stream that is current when it is made.
+
+    Args:
+        info: of the network's file.
+        open_part: opens an ONNX Runtime session on the same stream for a part of the network, given as bytes.
+    """
+
+    def __init__(self, info: ModelInfo, open_part: Callable[[bytes], Any]) -> None:
+        import cupy
+
+        self._info = info
+        self._open_part = open_part
+        self._memory = Memory()
+        self._plans = PlanStore(user_cache("plans", plan_versions(int(cupy.cuda.runtime.getDevice()))))
+
+    def network(self, shapes: Mapping[str, Shape]) -> FusedNetwork:
+        """Return the network for these shapes of all inputs.
+
+        Raises:
+            EngineError: it cannot run so; the text says why.
+        """
+        return FusedNetwork(self._info, shapes, self._memory, self._plans, self._open_part)
+
+
 class FusedNetwork:
     """A network for one batch size, on one GPU and one CUDA stream.
 
     Attributes:
         share: of the network's multiply-adds that the engine runs, 0 to 1.
+        nodes: number of the nodes that ONNX Runtime runs, by the names of its providers.
     """
 
     def __init__(
@@ -52,14 +82,14 @@ class FusedNetwork:
             info: of its file.
             shapes: of every input.
             memory: shared by the batch sizes of the network.
-            plans: of the process.
+            plans: of the session.
             open_part: opens an ONNX Runtime session on the same stream for a part of the network.
 
         Raises:
             EngineError: the network cannot run so; the text says why.
         """
         try:
-            graph = simplify(_load(info.file), shapes)
+            graph = simplify(load_network(info.file), shapes)
         except ValueError as error:
             raise EngineError(str(error)) from None
         segments = partition(graph, recognize(graph))
@@ -68,22 +98,22 @@ class FusedNetwork:
             raise EngineError(f"convolutions are {self.share:.0%} of its work")
         program = lower(graph, segments)
         plans.prepare_all(signatures(program))
+        self._outputs = tuple(info.outputs)
         self._program = DeviceProgram(program, graph, memory, plans)
         self._stream = plans.stream
         self._parts: dict[Delegate, IoBinding] = {}
+        nodes = Counter[str]()
         for step in program.steps:
             if isinstance(step, Delegate):
                 session = open_part(extract(graph, step.nodes, step.inputs, step.outputs).SerializeToString())
-                inputs, outputs = (
-                    {name: TensorInfo(name, graph.dtypes[name], graph.shapes[name]) for name in names}
-                    for names in (step.inputs, step.outputs)
-                )
-                part = ModelInfo(info.file, inputs, outputs, "", info.layout, info.dtype, info.batch, info.size)
-                self._parts[step] = IoBinding(session, part, plans.index, False)
+                nodes.update(nodes_by_provider(session))
+                self._parts[step] = IoBinding(session, _part_info(info, graph, step), plans.index)
+        self.nodes = dict(nodes)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Queue a run; see `Session.run`."""
-        return self._program.run(feeds, self._delegated)
+        outputs = self._program.run(feeds, self._delegated)
+        return {name: outputs[name] for name in self._outputs}
 
     def warm(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once, capture CUDA graphs, wait; return the outputs."""
@@ -96,17 +126,16 @@ class FusedNetwork:
         return self._parts[step].run({name: tensors[name] for name in step.inputs})
 
 
-def plan_folder(index: int) -> Path:
-    """Return the folder for plans of a GPU, by its model and the versions of driver, cuDNN and cuDNN's frontend."""
-    import cudnn
-    import cupy
+def _part_info(info: ModelInfo, graph: OnnxGraph, step: Delegate) -> ModelInfo:
+    """Return the inputs and outputs of a part of a network."""
+    inputs, outputs = (
+        {name: TensorInfo(name, graph.dtypes[name], graph.shapes[name]) for name in names}
+        for names in (step.inputs, step.outputs)
+    )
+    return dataclasses.replace(info, inputs=inputs, outputs=outputs, image_input="")
 
-    card = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode().replace(" ", "-")
-    driver = cupy.cuda.runtime.driverGetVersion()
-    return user_cache("plans", f"{card}-driver{driver}-cudnn{cudnn.backend_version()}-frontend{cudnn.__version__}")
 
-
-def _load(file: Path) -> Any:
+def load_network(file: Path) -> Any:
     """Return the network that a GPU runs, as an `onnx.ModelProto`."""
     import onnx
 

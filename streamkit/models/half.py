@@ -7,8 +7,10 @@ Nodes whose values come near the largest f16 number on real frames stay in f32 t
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,18 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.errors import ModelError
+from streamkit.core.user_cache import user_cache
+from streamkit.io.outputs import AtomicFile
 from streamkit.models.calibration import CalibrationReader, quiet
+from streamkit.models.network import sha256
 from streamkit.models.network_file import short
 from streamkit.models.onnx_graph import is_quantized, load_onnx, name_nodes, parts
 from streamkit.models.onnxruntime_package import need_onnxruntime
 
+_FORMAT = 1
+"""Of converted networks in the user's folder."""
+_F32_ONLY = frozenset({"GridSample"})
+"""Operators that ONNX Runtime's CUDA provider has in f32 only (1.31): in f16 they run on the CPU, between copies."""
 _LARGEST = 65504.0 / 2
 """Half of the largest f16 number: other frames may have larger values than those seen."""
 
@@ -33,20 +42,25 @@ class HalfFacts:
         nodes: number of nodes of the network.
         tail: number of nodes behind the last layers, in f32.
         large: number of further nodes in f32 because of large values.
+        without_kernel: number of further nodes in f32 because ONNX Runtime has no f16 kernel for a GPU.
         frames: number of frames in which values were looked at.
     """
 
     nodes: int
     tail: int
     large: int
+    without_kernel: int
     frames: int
 
     def __str__(self) -> str:
-        large = f", and {self.large} nodes with values above {_LARGEST:,.0f}" if self.large else ""
-        return (
-            f"{self.nodes - self.tail - self.large} of {self.nodes} nodes; in f32: the {self.tail} nodes behind the "
-            f"last layers{large} (largest values of {self.frames} frames)"
-        )
+        in_f32 = [f"the {self.tail} nodes behind the last layers"]
+        if self.large:
+            in_f32.append(f"{self.large} nodes with values above {_LARGEST:,.0f}")
+        if self.without_kernel:
+            in_f32.append(f"{self.without_kernel} nodes ({', '.join(sorted(_F32_ONLY))}) without a kernel in f16")
+        converted = self.nodes - self.tail - self.large - self.without_kernel
+        places = ", and ".join(in_f32)
+        return f"{converted} of {self.nodes} nodes; in f32: {places} (largest values of {self.frames} frames)"
 
 
 def write_f16(file: Path, out: Path, feeds: Iterable[Mapping[str, np.ndarray]]) -> HalfFacts:
@@ -65,35 +79,85 @@ def write_f16(file: Path, out: Path, feeds: Iterable[Mapping[str, np.ndarray]]) 
     model = load_onnx(file, "convert --f16")
     _check(model, file)
     import onnx
-    from onnxruntime.transformers.float16 import convert_float_to_float16
 
     name_nodes(model)
-    tail = set(parts(model, products=True).tail)
     reader = CalibrationReader(feeds)
+    with _conversion_of(file):
+        large = _with_large_values(model, reader)
+        converted, facts = _converted(model, large, [tensor.name for tensor in model.graph.output])
+        onnx.save(converted, out)
+    return dataclasses.replace(facts, frames=reader.frames)
+
+
+def f16_file(file: Path) -> Path:
+    """Return a network that computes in f16, with the inputs and outputs of a file: itself, or a converted one.
+
+    The converted one is kept in the user's folder. Nodes with values too large for f16 are not known.
+
+    Raises:
+        MissingPackage: `onnx` is not installed.
+        ModelError: the network cannot be converted.
+        OutputError: the converted one cannot be written.
+    """
+    need_onnxruntime()
+    kept = user_cache("networks", f"{sha256(file)}-f16-{_FORMAT}.onnx")
+    if kept.is_file():
+        return kept
+    model = load_onnx(file, "precision: f16")
+    if _is_f16(model):
+        return file
+    _check(model, file)
+    name_nodes(model)
+    with _conversion_of(file):
+        ends = [tensor.name for tensor in (*model.graph.input, *model.graph.output)]
+        converted, _ = _converted(model, set(), ends)
+        data = converted.SerializeToString()
+    AtomicFile(kept, unique=True).write(data)
+    return kept
+
+
+@contextlib.contextmanager
+def _conversion_of(file: Path) -> Iterator[None]:
+    """Turn what the converter raises, from ValueError to ONNX Runtime's own errors, into a ModelError."""
     try:
         with quiet():
-            large = _with_large_values(model, reader) - tail
-            made = convert_float_to_float16(
-                model, keep_io_types=[one.name for one in model.graph.output], node_block_list=sorted(tail | large)
-            )
-            _remove_round_trips(made)
-            onnx.save(made, out)
-    except Exception as error:  # the converter raises anything, from ValueError to ONNX Runtime's own
+            yield
+    except Exception as error:
         raise ModelError(f"{file.name} cannot be converted to f16: {short(error)}; keep the f32 network") from None
-    return HalfFacts(len(tail) + _others(model, tail), len(tail), len(large), reader.frames)
 
 
-def _others(model: Any, tail: set[str]) -> int:
-    return sum(node.name not in tail for node in model.graph.node)
+def _converted(model: Any, large: set[str], in_f32: list[str]) -> tuple[Any, HalfFacts]:
+    """Return the network in f16, and what was converted.
+
+    Args:
+        model: the f32 network, whose nodes have names.
+        large: names of nodes with large values.
+        in_f32: names of inputs and outputs that stay in f32.
+    """
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    tail = set(parts(model, products=True).tail)
+    large = large - tail
+    without_kernel = {node.name for node in model.graph.node if node.op_type in _F32_ONLY} - tail - large
+    nodes = len(model.graph.node)
+    converted = convert_float_to_float16(
+        model, keep_io_types=in_f32, node_block_list=sorted(tail | large | without_kernel)
+    )
+    _remove_round_trips(converted)
+    return converted, HalfFacts(nodes, len(tail), len(large), len(without_kernel), 0)
+
+
+def _is_f16(model: Any) -> bool:
+    from onnx import TensorProto
+
+    kinds = {tensor.data_type for tensor in model.graph.initializer}
+    return TensorProto.FLOAT16 in kinds and TensorProto.FLOAT not in kinds
 
 
 def _check(model: Any, file: Path) -> None:
-    from onnx import TensorProto
-
     if is_quantized(file):
         raise ModelError(f"{file.name} is quantised; f16 is made from the float network it was made from")
-    floats = {one.data_type for one in model.graph.initializer}
-    if TensorProto.FLOAT16 in floats and TensorProto.FLOAT not in floats:
+    if _is_f16(model):
         raise ModelError(f"{file.name} is an f16 network already")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX Runtime session on a GPU: inputs and outputs bound by device address, CUDA graphs, and safe destruction."""
+"""An ONNX Runtime session on a GPU: inputs and outputs bound by device address, and safe destruction."""
 
 from __future__ import annotations
 
@@ -30,17 +30,15 @@ class IoBinding:
     `drain`.
     """
 
-    def __init__(self, session: Any, info: ModelInfo, index: int, cuda_graph: bool) -> None:
+    def __init__(self, session: Any, info: ModelInfo, index: int) -> None:
         import cupy
 
         self.binding = session.io_binding()  # first, so that it is released before the session
-        self.session, self.info, self.index, self.cuda_graph = session, info, index, cuda_graph
+        self.session, self.info, self.index = session, info, index
         self.stream = cupy.cuda.get_current_stream()
         _streams[id(self)] = self.stream
-        graph = -1 if cuda_graph else None  # -1: neither capture nor replay, for shapes that were not warmed
-        self.options, self._waiting = _run_options(graph), _run_options(graph, wait=True)
+        self.options, self._waiting = _run_options(), _run_options(wait=True)
         self._runs, self._last_feeds = 0, dict[str, tuple[tuple[int, ...], Any]]()  # since a run waited
-        self.graphs: dict[tuple[tuple[int, ...], ...], _Graph] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """See `Session.run`; the outputs are complete once the stream reaches this point."""
@@ -50,15 +48,11 @@ class IoBinding:
             raise ValueError(
                 "this session belongs to another CUDA stream: run it with the stream that it was created with"
             )
-        there = {name: self._on_device(name, feeds[name]) for name in self.info.inputs}
-        graph = self.graphs.get(_shapes(there)) if self.graphs else None
-        return graph.run(there) if graph else self._run(there)
+        return self._run({name: self._on_device(name, feeds[name]) for name in self.info.inputs})
 
     def warm(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run these shapes, wait, and capture a graph of them if graphs are enabled; return the outputs."""
+        """Run these shapes and wait; return the outputs."""
         outputs = self.run(feeds)
-        if self.cuda_graph and _shapes(feeds) not in self.graphs:
-            self.graphs[_shapes(feeds)] = _Graph(self, feeds, outputs, number=len(self.graphs) + 1)
         self.stream.synchronize()
         return outputs
 
@@ -142,37 +136,11 @@ class IoBinding:
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
-class _Graph:
-    """A CUDA graph for one set of shapes, with its fixed buffers."""
-
-    def __init__(self, bound: IoBinding, feeds: Mapping[str, Array], outputs: Mapping[str, Array], number: int) -> None:
-        self.binding = bound.session.io_binding()  # first, as in IoBinding
-        self.session = bound.session
-        self.feeds = {name: feed.copy() for name, feed in feeds.items()}
-        self.outputs = {name: output.copy() for name, output in outputs.items()}
-        bound.bind(self.binding, self.feeds, self.outputs)
-        self.options = _run_options(number)
-        # ONNX Runtime runs once, captures in a second run, and replays from then on.
-        self.session.run_with_iobinding(self.binding, self.options)
-
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        for name, buffer in self.feeds.items():
-            buffer[...] = feeds[name]
-        self.session.run_with_iobinding(self.binding, self.options)
-        return {name: output.copy() for name, output in self.outputs.items()}
-
-
-def _run_options(graph: int | None, *, wait: bool = False) -> Any:
-    """ONNX Runtime's options of a run: the id of its CUDA graph, and whether the run waits for its completion."""
+def _run_options(*, wait: bool = False) -> Any:
+    """ONNX Runtime's options of a run: whether it waits for its completion."""
     import onnxruntime as ort
 
     options = ort.RunOptions()
     if not wait:
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    if graph is not None:
-        options.add_run_config_entry("gpu_graph_id", str(graph))
     return options
-
-
-def _shapes(feeds: Mapping[str, Array]) -> tuple[tuple[int, ...], ...]:
-    return tuple(feed.shape for feed in feeds.values())

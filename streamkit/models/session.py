@@ -13,8 +13,11 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 from streamkit.core.data import Array, Device, array_module
-from streamkit.core.errors import DeviceError
+from streamkit.engine.device import EngineError
+from streamkit.models.arithmetic import F32, Arithmetic
 from streamkit.models.file_version import file_version
+from streamkit.models.fused import FusedEngine, FusedNetwork
+from streamkit.models.half import f16_file
 from streamkit.models.io_binding import IoBinding
 from streamkit.models.network_file import inspect, not_run
 from streamkit.models.providers import nodes_by_provider, open_session, provider_options
@@ -35,8 +38,10 @@ class Session:
         inputs, outputs, image_input, layout, dtype: shortcuts to `info`.
         fixed_batch: the only batch size that the file supports; None for any. `run` then splits a batch into several
             steps, which is slower: the caller should log that once.
-        nodes: number of the network's nodes per provider, by ONNX Runtime's names. Under `device: cuda`,
-            any on the CPU provider mean copies between host and device within the network.
+        arithmetic: how a GPU computes the network.
+        nodes: number of the nodes that ONNX Runtime runs, by the names of its providers. Under `device: cuda`, any on
+            the CPU provider mean copies between host and device within the network.
+        fused_share: of the network's multiply-adds, that of the fused engine, 0 to 1, once it is warm.
     """
 
     def __init__(
@@ -44,10 +49,8 @@ class Session:
         file: Path,
         device: Device,
         *,
-        providers: Sequence[str] = (),
+        arithmetic: Arithmetic = F32,
         threads: int = 1,
-        cuda_graph: bool = False,
-        tf32: bool = False,
         quick: bool = False,
         batch_sizes: Sequence[int] = (),
         size: tuple[int, int] | None = None,
@@ -60,17 +63,12 @@ class Session:
             file: the ONNX file.
             device: where it runs. For a GPU, create the session while that GPU and a separate CuPy stream are current,
                 and run it only on that stream and thread.
-            providers: names from `providers.PROVIDERS`, in order of preference; by default (`cuda`, `cpu`) for a GPU.
-                Each must load. Without `cpu` at the end, a network with a node that only the CPU can run is rejected.
+            arithmetic: how a GPU computes it. The CPU computes in f32. An f16 network is computed in f16.
             threads: CPU threads for one run.
-            cuda_graph: replay a CUDA graph for each batch size that was warmed (about a tenth faster for small
-                networks). Inputs and outputs are then copied through buffers at fixed addresses on the device.
-                While `warm` captures them, other threads may use the GPU after `ops.cuda.driver.relax_capture` only.
-            tf32: let the GPU round f32 products to 10 bits of mantissa: faster, but results differ from the CPU's.
             quick: on a GPU, warm in a tenth of the time but run slowly, to bridge the tuning of another session.
                 Batches run in steps of the smallest size, each waited for.
-            batch_sizes: the batch sizes that will occur: TensorRT builds one engine for all of them. Other providers
-                do not need them.
+            batch_sizes: the batch sizes that will occur: TensorRT builds one engine for all of them. Other engines do
+                not need them.
             size: width and height of the images, likewise.
             shared: inputs beside the images that `run` takes if it is given no others.
             ignore_outputs: names of outputs that `info` and `run` leave out.
@@ -81,24 +79,27 @@ class Session:
         """
         self.info = inspect(file).without_outputs(ignore_outputs)
         self.device = device
+        self.arithmetic = arithmetic
         self.inputs, self.outputs, self.image_input = self.info.inputs, self.info.outputs, self.info.image_input
         self.layout, self.dtype, self.fixed_batch = self.info.layout, self.info.dtype, self.info.batch
-        if cuda_graph and device.kind != "cuda":
-            raise DeviceError("cuda_graph needs device: cuda")
-        names = tuple(providers) or (("cuda", "cpu") if device.kind == "cuda" else ("cpu",))
-        stream = _own_stream(device) if device.kind == "cuda" else 0
-        self._one_engine, self._constants = "tensorrt" in names, shared or SharedInputs()
-        tensorrt = None
-        if self._one_engine and device.kind == "cuda":
-            tensorrt = tensorrt_options(self.info, cuda_graph, self._profile(batch_sizes, size))
-        options = provider_options(names, device, stream, cuda_graph, tf32, quick, tensorrt)
-        self._open: Callable[[], Any] = lambda: open_session(file, names, options, threads)
+        self.nodes: dict[str, int] = {}
+        self.fused_share = 0.0
+        self._threads, self._quick, self._step = threads, quick, self.fixed_batch
+        self._constants = shared or SharedInputs()
+        self._one_engine = arithmetic.engine == "tensorrt" and device.kind == "cuda"
+        self._by_batch: dict[int, IoBinding | FusedNetwork] = {}
+        self._pads = True
+        self._stream = _own_stream(device) if device.kind == "cuda" else 0
+        self._gpu: IoBinding | None = None
+        self._engine: FusedEngine | None = None
+        if device.kind == "cuda" and arithmetic.engine == "fused":
+            self._engine = FusedEngine(self.info, self._open_part)
+            return
+        self._open = self._opener(file, batch_sizes, size)
         self._session = self._shared(file, threads) if device.kind == "cpu" else self._open()
         self.nodes = nodes_by_provider(self._session)
-        self._cuda_graph, self._quick, self._step = cuda_graph, quick, self.fixed_batch
-        self._gpu = self._bind(self._session) if device.kind == "cuda" else None
-        self._by_batch: dict[int, IoBinding] = {}
-        self._pads = True
+        if device.kind == "cuda":
+            self._gpu = self._bind(self._session)
 
     def run(self, feeds: Mapping[str, Array], shared: SharedInputs | None = None) -> dict[str, Array]:
         """Run a batch.
@@ -126,7 +127,9 @@ class Session:
         for first in range(0, rows, step):
             part = {name: _rows(feed, first, step) if len(feed) == rows else feed for name, feed in feeds.items()}
             parts.append(self._run({**part, **shared.of(step)}))
-            if self._quick and self._gpu:  # otherwise another session's CUDA calls would wait for all queued work
+            if (
+                self._quick and self._gpu is not None
+            ):  # otherwise another session's CUDA calls would wait for all queued work
                 self._gpu.stream.synchronize()
         xp = array_module(feeds[self.image_input])
         for name, part in parts[0].items():
@@ -139,8 +142,8 @@ class Session:
     ) -> dict[str, tuple[int, ...]]:
         """Run every batch size once, the largest first, so that no later run waits for tuning or allocation.
 
-        Sizes that were warmed before are skipped. Without `cuda_graph`, another thread may warm further sizes on the
-        same stream while the session runs.
+        Sizes that were warmed before are skipped. Another thread may warm further sizes on the same stream while the
+        session runs.
 
         On a GPU each size gets a separate ONNX Runtime session with its own weights: a session caches cuDNN's plans
         only for the shape it ran last, and making them again takes seconds. TensorRT's engine is for all sizes, so they
@@ -157,28 +160,24 @@ class Session:
 
         Raises:
             ModelError: on the CPU, the network fails on images of this size.
+            EngineError: the fused engine cannot run the network; has the reason.
         """
         outputs: dict[str, Array] = {}
         sizes = {self.fixed_batch} if self.fixed_batch is not None else set(batch_sizes)
         if self._quick:
             self._step = min(sizes)
             sizes = {self._step}
-        order = sorted(sizes, reverse=True) if self._gpu else [min(sizes)]
+        order = sorted(sizes, reverse=True) if self.device.kind == "cuda" else [min(sizes)]
         for batch in order:
             if batch in self._by_batch:
                 continue
             if self._by_batch and dropped():
                 break
-            shared = self._constants.of(batch)
-            feeds = {
-                name: shared[name] if name in shared else self.device.xp.zeros(self._shape(name, batch, size), i.dtype)
-                for name, i in self.inputs.items()
-            }
-            if self._gpu:
-                another = self._by_batch and not self._one_engine
-                bound = self._bind(self._open()) if another else self._gpu
+            feeds = self._zeros(batch, size)
+            if self.device.kind == "cuda":
+                bound = self._bound(batch, size)
                 outputs = bound.warm(feeds)
-                self._pads = self._pads and all(one.ndim and len(one) == batch for one in outputs.values())
+                self._pads = self._pads and all(array.ndim and len(array) == batch for array in outputs.values())
                 self._by_batch[batch] = bound
             else:
                 try:
@@ -186,6 +185,47 @@ class Session:
                 except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
                     raise not_run(self.info.file, size, error) from None
         return {name: output.shape for name, output in outputs.items()}
+
+    def _zeros(self, batch: int, size: tuple[int, int]) -> dict[str, Array]:
+        """Return inputs of a batch for a first run."""
+        shared = self._constants.of(batch)
+        return {
+            name: shared[name] if name in shared else self.device.xp.zeros(self._shape(name, batch, size), tensor.dtype)
+            for name, tensor in self.inputs.items()
+        }
+
+    def _bound(self, batch: int, size: tuple[int, int]) -> IoBinding | FusedNetwork:
+        """Return what runs batches of this size on the GPU."""
+        if self._engine is not None:
+            if self._constants.arrays:
+                raise EngineError("it takes prompts, whose number changes its shapes")
+            shapes = {name: self._shape(name, batch, size) for name in self.inputs}
+            network = self._engine.network(shapes)
+            self.nodes, self.fused_share = network.nodes, network.share
+            return network
+        assert self._gpu is not None
+        return self._bind(self._open()) if self._by_batch and not self._one_engine else self._gpu
+
+    def _opener(self, file: Path, batch_sizes: Sequence[int], size: tuple[int, int] | None) -> Callable[[], Any]:
+        """Return what opens an ONNX Runtime session of the whole network."""
+        if self.device.kind == "cpu":
+            return lambda: open_session(file, ("cpu",), provider_options(("cpu",), self.device, 0), self._threads)
+        precision = self.arithmetic.precision
+        names: tuple[str, ...] = ("cuda", "cpu")
+        tensorrt = None
+        if self._one_engine:
+            names = ("tensorrt", "cuda", "cpu")
+            tensorrt = tensorrt_options(self.info, precision == "f16", self._profile(batch_sizes, size))
+        elif precision == "f16":
+            file = f16_file(file)
+        options = provider_options(names, self.device, self._stream, precision != "f32", self._quick, tensorrt)
+        return lambda: open_session(file, names, options, self._threads)
+
+    def _open_part(self, part: bytes) -> Any:
+        """Open an ONNX Runtime session for a part of the network, on the session's stream."""
+        names = ("cuda", "cpu")
+        options = provider_options(names, self.device, self._stream, tf32=True)
+        return open_session(self.info.file, names, options, self._threads, part)
 
     def _shared(self, file: Path, threads: int) -> Any:
         """Return the ONNX Runtime session shared by all users of this file on the CPU, so they share its weights."""
@@ -196,7 +236,7 @@ class Session:
         return found
 
     def _bind(self, session: Any) -> IoBinding:
-        return IoBinding(session, self.info, self.device.index, self._cuda_graph)
+        return IoBinding(session, self.info, self.device.index)
 
     def _profile(self, batch_sizes: Sequence[int], size: tuple[int, int] | None) -> dict[str, Any] | None:
         """Return the least, usual and largest shape of each input with open dimensions; None if not known or fixed."""
@@ -237,8 +277,13 @@ class Session:
         return next((size for size in warmed if size >= rows), warmed[-1]) if rows and self._pads else None
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        if self._gpu:
-            return self._by_batch.get(len(feeds[self.image_input]), self._gpu).run(feeds)
+        if self.device.kind == "cuda":
+            rows = len(feeds[self.image_input])
+            bound = self._by_batch.get(rows) or self._gpu
+            if bound is None:  # the fused engine has a program for each batch size
+                height, width = feeds[self.image_input].shape[slice(2, 4) if self.layout == "nchw" else slice(1, 3)]
+                bound = self._by_batch[rows] = self._bound(rows, (width, height))
+            return bound.run(feeds)
         return dict(zip(self.outputs, self._session.run(list(self.outputs), dict(feeds)), strict=True))
 
     def _checked(self, feeds: Mapping[str, Array], shared: SharedInputs) -> dict[str, Array]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of ONNX Runtime's TensorRT provider: experimental, because its libraries come with no package of streamkit.
 
-The options follow ONNX Runtime's documentation of the provider. The network decides the precision: an f16 network runs
-in f16, an int8 one (`models quantize --symmetric`) in int8, any other in f32.
+The options follow ONNX Runtime's documentation of the provider. An f16 network runs in f16, an int8 one (`models
+quantize --symmetric`) in int8, any other in f32, or in f16 with `precision: f16`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from streamkit.core.errors import OutputError
+from streamkit.core.user_cache import user_cache
 from streamkit.io.outputs import writing
 from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.network import ModelInfo, sha256
@@ -23,19 +24,18 @@ from streamkit.models.onnxruntime_package import need_onnxruntime
 Shape = tuple[int, ...]
 
 EXPERIMENTAL = (
-    "providers: tensorrt is experimental: streamkit's tests cannot run it; compare its results with the CPU's before "
+    "engine: tensorrt is experimental: streamkit's tests cannot run it; compare its results with the CPU's before "
     "you rely on it"
 )
 
 
 def cache_folder() -> Path:
-    """Return the user's folder for engines: `$XDG_CACHE_HOME/streamkit/tensorrt`, by default below `~/.cache`."""
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(user) / "streamkit" / "tensorrt"
+    """Return the user's folder for engines."""
+    return user_cache("tensorrt")
 
 
 def tensorrt_options(
-    info: ModelInfo, cuda_graph: bool, shapes: Mapping[str, tuple[Shape, Shape, Shape]] | None = None
+    info: ModelInfo, f16: bool = False, shapes: Mapping[str, tuple[Shape, Shape, Shape]] | None = None
 ) -> dict[str, str]:
     """Return the provider's options for a network, without device and stream; creates the cache folder.
 
@@ -44,7 +44,7 @@ def tensorrt_options(
 
     Args:
         info: the network.
-        cuda_graph: whether CUDA graphs are captured.
+        f16: whether an f32 network is computed in f16.
         shapes: of each input with open dimensions, the least, the usual and the largest shape: one engine then serves
             all of them. Without it, the engine is built again whenever a shape leaves the range so far.
 
@@ -52,8 +52,7 @@ def tensorrt_options(
         OutputError: the folder cannot be created.
     """
     options = {
-        "trt_cuda_graph_enable": str(cuda_graph),
-        "trt_fp16_enable": str(info.dtype == "f16" or _has_f16(info.file)),
+        "trt_fp16_enable": str(f16 or info.dtype == "f16" or _has_f16(info.file)),
         "trt_int8_enable": str(is_quantized(info.file)),
         "trt_engine_cache_enable": "True",
         "trt_timing_cache_enable": "True",

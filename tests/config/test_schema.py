@@ -46,7 +46,7 @@ GOOD = {
     "stages: {jsonl: {path: '-'}}",
     "units": SOURCES + "stages: {jsonl: {path: a.jsonl, rotate: {every: 1h, size: 100MB}}, "
     "video: {path: a.mp4, bitrate: 4M, segment: 90}}",
-    "scores by class": DETECT % ", min_score: {car: 0.5}, providers: [cpu], min_size: 4.5",
+    "scores by class": DETECT % ", min_score: {car: 0.5}, engine: onnxruntime, precision: f32, min_size: 4.5",
     "wiring": SOURCES
     + "stages: {detect: {model: demo}, b: {stage: detect, model: demo, from: decode}, "
     "jsonl: {path: a.jsonl, from: [detect, b], run: {queue: 2, on_error: stop}}}",

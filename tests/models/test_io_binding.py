@@ -30,7 +30,7 @@ def test_the_stream_of_a_garbage_cycle_outlives_the_session(monkeypatch: pytest.
     streams = [Stream(log)] if older else []
     cuda = SimpleNamespace(get_current_stream=lambda: streams.pop() if streams else Stream(log))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
-    binding = IoBinding(SimpleNamespace(io_binding=lambda: None), SimpleNamespace(), 0, cuda_graph=False)
+    binding = IoBinding(SimpleNamespace(io_binding=lambda: None), SimpleNamespace(), 0)
     binding.stream.itself = binding.stream  # both are in cycles, so the collector chooses the order
     binding.itself = binding
     del binding

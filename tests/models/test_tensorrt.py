@@ -25,11 +25,10 @@ SHAPES = {"x": ((1, 3, 8, 8), (4, 3, 8, 8), (4, 3, 8, 8)), "more": ((1, 2), (4, 
 
 def test_one_engine_covers_all_batch_sizes(tmp_path, cache):
     info = inspect(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8]), "more": (I64, ["n", 2])}))
-    options = tensorrt_options(info, True, SHAPES)
+    options = tensorrt_options(info, shapes=SHAPES)
     assert options["trt_profile_min_shapes"] == "x:1x3x8x8,more:1x2"
     assert options["trt_profile_opt_shapes"] == options["trt_profile_max_shapes"] == "x:4x3x8x8,more:4x2"
-    assert options["trt_cuda_graph_enable"] == "True"
-    assert not any(name.startswith("trt_profile") for name in tensorrt_options(info, False))
+    assert not any(name.startswith("trt_profile") for name in tensorrt_options(info))
 
 
 def test_engines_and_timings_are_kept_in_the_users_cache(tmp_path, cache):
@@ -52,6 +51,11 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     info = inspect(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])}))
     with pytest.raises(OutputError, match=r"cannot write .*file/streamkit/tensorrt/net-.*a part of the path is a file"):
         tensorrt_options(info, False)
+
+
+def test_an_f32_network_runs_in_f16_if_that_is_asked_for(tmp_path, cache):
+    info = inspect(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])}))
+    assert tensorrt_options(info, True)["trt_fp16_enable"] == "True"
 
 
 def test_the_network_decides_the_precision(tmp_path):
@@ -81,20 +85,19 @@ def test_a_build_without_the_provider_says_what_to_install(tmp_path):
     if "TensorrtExecutionProvider" in ort.get_available_providers():
         pytest.skip("this is the GPU build")
     path, names = network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])}), ("tensorrt", "cuda", "cpu")
-    options = provider_options(names, Device("cuda"), 1, False, False, tensorrt={"trt_int8_enable": "True"})
+    options = provider_options(names, Device("cuda"), 1, tensorrt={"trt_int8_enable": "True"})
     assert options[0] == {"device_id": "0", "user_compute_stream": "1", "trt_int8_enable": "True"}
     with pytest.raises(DeviceError) as caught:
         open_session(path, names, options, 1)
     text = str(caught.value)
     assert "has no TensorrtExecutionProvider" in text
     assert "TensorRT's libraries are not among them" in text
-    assert "use providers: [cuda, cpu]" in text
+    assert "use engine: auto" in text
 
 
-def test_on_the_cpu_it_is_refused(run_pipeline):
-    text = "sources: {a: 'test://?frames=2'}\nstages:\n  detect: {model: demo, providers: [tensorrt, cuda, cpu]}\n"
-    with pytest.raises(DeviceError, match="the provider tensorrt needs device: cuda, not cpu"):
-        run_pipeline(text)
+def test_on_the_cpu_onnx_runtime_runs_the_network(run_pipeline):
+    text = "sources: {a: 'test://?frames=2'}\nstages:\n  detect: {model: demo, engine: tensorrt}\n"
+    assert run_pipeline(text).frames == 2
 
 
 @pytest.mark.gpu

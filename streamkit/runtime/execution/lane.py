@@ -92,9 +92,8 @@ def opening_order(lanes: Sequence[Lane], device: Device) -> OpeningOrder:
     """Decide which lanes open at the same time.
 
     Networks on a GPU do: they are tuned for seconds, mostly on one core each. The host's stages do not wait for them,
-    as a tracker is compiled for 20 to 30 s on its first run on a machine. Sinks do: they create files. Two kinds of
-    network open alone: with TensorRT, whose engine of a second like network is loaded from the first one's file, and
-    with `cuda_graph`, as another library's wait for the whole device would break the capture.
+    as a tracker is compiled for 20 to 30 s on its first run on a machine. Sinks do: they create files. Networks open
+    alone with TensorRT: its engine of a second like network is loaded from the first one's file.
     """
     side_by_side, meanwhile, alone, sinks = list[Lane](), list[Lane](), list[Lane](), list[Lane]()
     for lane in lanes:
@@ -110,7 +109,7 @@ def opening_order(lanes: Sequence[Lane], device: Device) -> OpeningOrder:
 
 def _opens_alone(lane: Lane) -> bool:
     options = [node.options for node in lane.nodes]
-    return any("tensorrt" in (one.get("providers") or ()) or one.get("cuda_graph") for one in options)
+    return any(of_node.get("engine") == "tensorrt" for of_node in options)
 
 
 def _joins(above: Node, node: Node) -> bool:

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 from streamkit.core.stage import Composite, CompositePart, Count, Pixels, Score, Seconds, stage
 from streamkit.core.units import OF_FORMS, Of
+from streamkit.models.arithmetic import Engine, Precision
 from streamkit.models.card_option import Model
 from streamkit.stages.inference.apply_results import ApplyAttributes, ApplyEmbeddings, ApplyFrameAttributes
-from streamkit.stages.inference.infer import CudaGraph, Providers, Threads, check_task, network_parts, pick_options
+from streamkit.stages.inference.infer import Threads, check_task, network_parts, pick_options
 from streamkit.stages.inference.postprocess import FetchVectors
 from streamkit.stages.inference.select_best_views import SelectBestViews
 from streamkit.stages.inference.select_objects import SelectFrames, SelectObjects
@@ -32,9 +33,9 @@ class CropModelBase(Composite):
     untracked: Annotated[bool, "below a tracker, also run on objects without a track, on every frame."] = False
     smoothing: Annotated[Seconds, "results are averaged over time; this age has weight 1/e; 0 uses the newest."] = 2.0
     track_ttl: Annotated[Seconds, "a track that is not seen for this long starts again."] = 10.0
-    providers: Providers = ()
+    engine: Engine = "auto"
+    precision: Precision = "auto"
     threads: Threads = None
-    cuda_graph: CudaGraph = False
 
     def __post_init__(self) -> None:
         """Check the card's task and `requery_ratio`."""

@@ -8,10 +8,11 @@ from typing import Annotated, ClassVar
 
 from streamkit.core.stage import Composite, CompositePart, Count, Score, stage
 from streamkit.core.units import OF_FORMS, Of
+from streamkit.models.arithmetic import Engine, Precision
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.stages.inference.apply_results import ApplyDetails, ApplyMasks, ApplyPoints, ApplyRegions
-from streamkit.stages.inference.infer import CudaGraph, Providers, Threads, check_task, network_parts, pick_options
+from streamkit.stages.inference.infer import Threads, check_task, network_parts, pick_options
 from streamkit.stages.inference.inference_regions import select_regions
 from streamkit.stages.inference.postprocess import (
     DecodeCrops,
@@ -36,9 +37,9 @@ class DetectorBase(DetectionOptions, Composite):
     of: Of | None = None
     pad: Annotated[Score, "with `of`, the share of the box that is added on each side of the crop."] = 0.1
     batch: Annotated[Count, "with `of`, the maximum number of crops in one run of the network."] = 32
-    providers: Providers = ()
+    engine: Engine = "auto"
+    precision: Precision = "auto"
     threads: Threads = None
-    cuda_graph: CudaGraph = False
 
     postprocess_type: ClassVar[type[Postprocess]] = Postprocess
     apply_type: ClassVar[type[ApplyDetails]]

@@ -8,16 +8,20 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 
 from streamkit.core.batch_buckets import steps
 from streamkit.core.crops import LazyOutputs, LazyRows
 from streamkit.core.data import Batch
-from streamkit.core.errors import describe
+from streamkit.core.errors import DeviceError, describe
 from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.core.tasks import Future
+from streamkit.engine.device import EngineError
+from streamkit.models.agreement import Images
+from streamkit.models.arithmetic import F32, Arithmetic, Engine, Precision, candidates, check_arithmetic
+from streamkit.models.arithmetic_choice import choice_file, read_choice
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.models.network import check_model, wrong
@@ -28,6 +32,8 @@ from streamkit.models.session import Session, on_this_stream
 from streamkit.models.shared_inputs import SharedInputs
 from streamkit.models.tensorrt import EXPERIMENTAL
 from streamkit.models.text_encoder import tokenizers
+from streamkit.models.versions import gpu_versions
+from streamkit.stages.inference.arithmetic_trial import ArithmeticTrial, Run
 from streamkit.stages.inference.preprocess import FewRows, Preprocess, run_sizes
 
 logger = logging.getLogger(__name__)
@@ -35,17 +41,7 @@ logger = logging.getLogger(__name__)
 UNTUNED = "batches before tuning"
 _OTHERS_AFTER_S, _PAUSE_S = 5.0, 1.0  # of runs of other sizes; the end of a file gives them for less
 
-Providers = Annotated[
-    tuple[Literal["tensorrt", "cuda", "cpu"], ...],
-    "ONNX Runtime's providers in order of preference; by default `cuda` on a GPU, `cpu` without one.",
-]
 Threads = Annotated[Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."]
-CudaGraph = Annotated[
-    bool,
-    "replay a CUDA graph for each batch size: a run of a small network is up to a tenth faster, but whole pipelines "
-    "were slower. Not possible for all networks. The first frame waits until the network is fully tuned.",
-]
-
 
 PromptTexts = Annotated[
     list[str] | None,
@@ -78,21 +74,24 @@ class _Sustained:
 class Infer(BatchStage):
     """Run an ONNX network on the batch's tensor.
 
-    Inputs and outputs stay on the pipeline's device. Each requested provider must load: there is no silent fallback.
-    New prompts are embedded in the background, and a batch has either the old or the new ones.
+    Inputs and outputs stay on the pipeline's device. Without `engine` and `precision`, a GPU takes the fastest
+    arithmetic that finds the same objects as f32 on the first images. Files wait for that decision; cameras begin in
+    f32 and switch once. The decision is kept for later runs. New prompts are embedded in the background, and a batch
+    has either the old or the new ones.
     """
 
     model: Annotated[Model, "the model card."]
-    providers: Providers = ()
+    engine: Engine = "auto"
+    precision: Precision = "auto"
     threads: Threads = None
-    cuda_graph: CudaGraph = False
     batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
     few_rows: FewRows = False
     prompts: PromptTexts = None
 
     def __post_init__(self) -> None:
-        """Check the prompts."""
+        """Check the prompts, and that engine and precision do not contradict each other."""
         check_prompts(self.model, self.prompts)
+        check_arithmetic(self.engine, self.precision)
 
     def probe(self) -> None:
         """Check that ONNX Runtime is installed, and the tokenizer's package if the network takes prompts."""
@@ -109,7 +108,6 @@ class Infer(BatchStage):
         whose batches are full, only the largest size is tuned; others run padded, and are tuned if they keep coming.
         """
         self._card = check_model(self.model)
-        device, at_once = self.context.device, self.context.runtime.future.at_once
         self._sizes = run_sizes(self.context, self.batch, self.few_rows)
         self._family = family_of(self._card)
         self._tuned: Future[Session] | None = None
@@ -117,17 +115,56 @@ class Infer(BatchStage):
         self._others_due: _Sustained | None = None
         self._prompts = self._prepare(self.prompts or ())
         self._next: Future[Prompts] | None = None
-        if "tensorrt" in self.providers:
+        self._trial: ArithmeticTrial | None = None
+        self._unused: Future[Session] | None = None
+        self._stays = False  # in f32, whatever is decided
+        self._counters = self.context.counters  # others are counted in while the lane warms up with blank frames
+        if self.engine == "tensorrt":
             logger.warning(EXPERIMENTAL)
-        soon = device.kind == "cuda" and not self.cuda_graph and not at_once
-        soon = soon and "tensorrt" not in self.providers  # a quick session would build an engine of its own
-        self._session = self._load(self._sizes, quick=soon)
-        if soon:
-            tune = on_this_stream(self._load, device)
-            sizes = self._sizes[-1:] if self.context.runtime.future.held else self._sizes
-            self._others_due = None if sizes == self._sizes else _Sustained(_OTHERS_AFTER_S, _PAUSE_S)
-            self._tuned = self.context.runtime.future(lambda dropped: tune(sizes, dropped=dropped))
+        self._open_in(self._choose())
         self._report()
+
+    def _choose(self) -> Arithmetic:
+        """Return the arithmetic to begin with; begin to compare faster ones if none was chosen before."""
+        device = self.context.device
+        allowed = candidates(self.engine, self.precision, device)
+        if len(allowed) == 1 or device.kind == "cpu":
+            return allowed[0]
+        file = choice_file(self._card.file, self._card.input.size, gpu_versions(device.index))
+        choice = read_choice(file)
+        if choice is not None and choice.arithmetic in allowed:
+            logger.info(f"{self._card.file.name} runs in {choice.arithmetic}: {choice.reason}")
+            return choice.arithmetic
+        self._trial = ArithmeticTrial(self._card, allowed, lambda faster: self._load(self._sizes[-1:], faster), file)
+        return F32
+
+    def _open_in(self, arithmetic: Arithmetic) -> None:
+        """Open the session in an arithmetic; for the fused engine, fall back to ONNX Runtime if it cannot be used."""
+        device, future = self.context.device, self.context.runtime.future
+        waits = device.kind == "cpu" or future.at_once or arithmetic.engine != "onnxruntime"
+        if waits:
+            self._session = self._load_or_fall_back(arithmetic)
+            if self._session.arithmetic.engine == "fused":  # its other sizes run padded until they are ready
+                self._others_due = _Sustained(0.0, _PAUSE_S)
+            return
+        self._session = self._load(self._sizes, arithmetic, quick=True)
+        tune = on_this_stream(self._load, device)
+        sizes = self._sizes[-1:] if future.held else self._sizes
+        self._others_due = None if sizes == self._sizes else _Sustained(_OTHERS_AFTER_S, _PAUSE_S)
+        self._tuned = future(lambda dropped: tune(sizes, arithmetic, dropped=dropped))
+
+    def _load_or_fall_back(self, arithmetic: Arithmetic) -> Session:
+        try:
+            sizes = self._sizes[-1:] if arithmetic.engine == "fused" else self._sizes
+            return self._load(sizes, arithmetic)
+        except EngineError as error:
+            if self.engine == "fused":
+                raise DeviceError(
+                    f"{self._card.file.name} cannot run in the fused engine: {error}; use engine: auto"
+                ) from None
+            other = Arithmetic("onnxruntime", arithmetic.precision)
+            logger.warning(f"{self._card.file.name} runs in {other}: the fused engine cannot run it: {error}")
+            return self._load(self._sizes, other)
 
     def changed(self) -> None:
         """Begin to embed new prompts; the network goes on with the old ones until they are ready."""
@@ -158,15 +195,19 @@ class Infer(BatchStage):
             self._begin()
 
     def _load(
-        self, sizes: Sequence[int], *, quick: bool = False, dropped: Callable[[], bool] = lambda: False
-    ) -> Session:  # fmt: skip
+        self,
+        sizes: Sequence[int],
+        arithmetic: Arithmetic,
+        *,
+        quick: bool = False,
+        dropped: Callable[[], bool] = lambda: False,
+    ) -> Session:
         card = self._card
         session = Session(
             card.file,
             self.context.device,
-            providers=self.providers,
+            arithmetic=arithmetic,
             threads=self.threads or self.context.threads,
-            cuda_graph=self.cuda_graph,
             quick=quick,
             batch_sizes=sizes,
             size=card.input.size,
@@ -208,14 +249,17 @@ class Infer(BatchStage):
                 f"{name} has a fixed batch size of {session.fixed_batch}: larger batches run in steps; export it with "
                 "a dynamic batch size for more speed"
             )
-        elsewhere = {name: n for name, n in session.nodes.items() if name.startswith("CPU")}
+        if session.fused_share:
+            share = f"{session.fused_share:.1%} of its multiply-adds are fused"
+            logger.info(f"{name} runs in {session.arithmetic}: {share}")
+        elsewhere = {provider: n for provider, n in session.nodes.items() if provider.startswith("CPU")}
         if self.context.device.kind == "cuda" and elsewhere:
             count = sum(elsewhere.values())
             self.context.counters.add("network nodes on the cpu", count)
             if count > sum(session.nodes.values()) // 10:  # a few are arithmetic on shapes, which costs nothing
                 logger.warning(f"{name}: {count} of its nodes run on the CPU, with copies between CPU and GPU")
 
-        if self.context.device.kind == "cuda" and "tensorrt" not in self.providers and is_quantized(self._card.file):
+        if self.context.device.kind == "cuda" and self.engine != "tensorrt" and is_quantized(self._card.file):
             logger.warning(
                 f"{name} is int8, which is for CPUs: ONNX Runtime's CUDA provider runs it slower than f16; make an f16 "
                 "network from the float one with: streamkit models convert CARD --f16"
@@ -234,13 +278,23 @@ class Infer(BatchStage):
         prompts = self._prompts
         shared = {"shared": prompts.shared} if prompts.texts else {}
         tensor, shapes, xp = batch.tensor, self._shapes(batch), batch.xp
+        filled = self._filled(batch)
         lengths = steps(len(tensor), self._sizes)
         if self._others_due is not None and self._tuned is None and not all(map(self._session.is_warm, lengths)):
             self._tune_if_sustained(self._others_due)
 
+        geometry, labels = batch.geometry, prompts.texts or self._card.labels
+
         def run(rows: Any) -> dict[str, Any]:
             extra = self._family.extra_inputs(shapes[rows], xp)
-            return self._session.run({self._session.image_input: tensor[rows], **extra}, **shared)
+            feeds = {self._session.image_input: tensor[rows], **extra}
+            outputs = self._session.run(feeds, **shared)
+            if self._trial is not None and self.context.counters is self._counters and self._trial.is_due():
+                count = min(len(feeds[self._session.image_input]), filled - (rows.start or 0))
+                of_run = None if geometry is None else geometry[rows][:count]
+                images = Images(of_run, shapes[rows][:count], tuple(labels))
+                return self._compared(outputs, lambda session: session.run(feeds, **shared), images)
+            return outputs
 
         if isinstance(tensor, LazyRows):
             assert batch.crops is not None
@@ -251,6 +305,40 @@ class Infer(BatchStage):
             batch.outputs = _joined(parts, lengths, xp)
         batch.tensor, batch.prompts = None, prompts.texts
         return batch
+
+    def _compared(self, outputs: dict[str, Any], run: Run, images: Images) -> dict[str, Any]:
+        """Compare faster arithmetics on a run's images; return the outputs to go on with.
+
+        Files take a decision of their first images, so that all of a run is computed alike; without one, they stay in
+        f32, and later images decide for the next run. Cameras switch when there was enough to tell.
+        """
+        assert self._trial is not None
+        files = self.context.runtime.future.held
+        tried = None
+        while self._trial.choice is None and tried is not self._trial.session:
+            tried = self._trial.session
+            self._trial.compare(outputs, run, images)
+        if self._trial.choice is None:
+            if files and not self._stays:
+                self._stays = True
+                logger.warning(
+                    f"{self._card.file.name} runs in {F32} in this run: {self._trial}. Later images decide for the "
+                    "next run; set precision to choose yourself"
+                )
+            return outputs
+        session, stays, self._trial = self._trial.session, self._stays, None
+        if session is None or stays:
+            return outputs
+        self._session, self._unused, self._tuned = session, self._tuned, None
+        self._others_due = _Sustained(0.0, _PAUSE_S)
+        self._report()
+        return run(session)
+
+    def _filled(self, batch: Batch) -> int:
+        """Return the number of rows of the tensor that are images, not padding."""
+        if batch.crops is not None:
+            return len(batch.crops)
+        return len(batch) if batch.rows is None else len(batch.rows)
 
     def _shapes(self, batch: Batch) -> np.ndarray:
         """Return (rows of the tensor, 2) int64: width and height of each row's region; 1 for padding."""
@@ -266,10 +354,11 @@ class Infer(BatchStage):
 
     def close(self) -> None:
         """Release the sessions."""
-        for name in ("_tuned", "_others", "_next"):
+        for name in ("_tuned", "_unused", "_others", "_next"):
             if (future := self.__dict__.pop(name, None)) is not None:
                 future.drop()
-        self.__dict__.pop("_session", None)
+        for name in ("_session", "_trial"):
+            self.__dict__.pop(name, None)
 
 
 def _joined(parts: Sequence[dict[str, Any]], lengths: Sequence[int], xp: Any) -> dict[str, Any]:
@@ -282,7 +371,7 @@ def _joined(parts: Sequence[dict[str, Any]], lengths: Sequence[int], xp: Any) ->
     }
 
 
-_INFER = ("providers", "threads", "cuda_graph")
+_INFER = ("engine", "precision", "threads")
 
 
 def network_parts(

@@ -23,11 +23,12 @@ from streamkit.core.data import Array, Batch, Detections, Frame
 from streamkit.core.stage import CompositePart, Count, Pixels, Score, Seconds, stage
 from streamkit.core.units import OF_FORMS, Of, Unit
 from streamkit.io.still_images import CropRequest
+from streamkit.models.arithmetic import Engine, Precision
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.ops.quads import reading_order
 from streamkit.stages.inference.apply_results import add_attributes
-from streamkit.stages.inference.infer import CudaGraph, Providers, Threads, check_task, network_parts
+from streamkit.stages.inference.infer import Threads, check_task, network_parts
 from streamkit.stages.inference.postprocess import FetchVectors
 from streamkit.stages.inference.select_objects import (
     SelectObjects,
@@ -295,9 +296,9 @@ class Read(TrackCaches):
     untracked: Annotated[bool, "below a tracker, also read objects without a track, on every frame."] = False
     track_ttl: Annotated[Seconds, "a track that is not seen for this long starts again."] = 10.0
     batch: Annotated[Count, "maximum number of crops in one run of the network."] = 32
-    providers: Providers = ()
+    engine: Engine = "auto"
+    precision: Precision = "auto"
     threads: Threads = None
-    cuda_graph: CudaGraph = False
     sure_tracks: SureTracks = field(default_factory=SureTracks, metadata={"wired": True})
 
     def __post_init__(self) -> None:

@@ -92,9 +92,8 @@ def test_the_cut(lines, lanes):
     ("device", "options", "order"),
     [
         ("cpu", {}, ([], [], ["find", "each", "each", "device_a", "out"])),
-        ("cuda", {"providers": (), "cuda_graph": False}, (["find", "device_a"], ["each", "each"], ["out"])),
-        ("cuda", {"providers": ("tensorrt", "cuda")}, (["device_a"], ["each", "each"], ["find", "out"])),
-        ("cuda", {"cuda_graph": True}, (["device_a"], ["each", "each"], ["find", "out"])),
+        ("cuda", {"engine": "auto"}, (["find", "device_a"], ["each", "each"], ["out"])),
+        ("cuda", {"engine": "tensorrt"}, (["device_a"], ["each", "each"], ["find", "out"])),
     ],
 )
 def test_networks_on_a_gpu_open_side_by_side_and_the_hosts_stages_meanwhile(device, options, order):

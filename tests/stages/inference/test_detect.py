@@ -181,14 +181,14 @@ def test_a_label_that_the_model_lacks_is_refused(card, kind, options):
 
 
 def test_detect_is_its_three_parts_with_their_options(card):
-    stage = Detect(model=card, min_score=0.5, threads=2, top_k=7, providers=("cpu",))
+    stage = Detect(model=card, min_score=0.5, threads=2, top_k=7, engine="fused")
     parts = {part.name: part for part in stage.parts()}
     assert {name: part.type for name, part in parts.items()} == {
         "preprocess": Preprocess, "infer": Infer, "postprocess": Postprocess,
     }  # fmt: skip
     assert parts["preprocess"].options == {"model": card}
     assert parts["infer"].options == {
-        "model": card, "providers": ("cpu",), "threads": 2, "cuda_graph": False, "prompts": None,
+        "model": card, "engine": "fused", "precision": "auto", "threads": 2, "prompts": None,
     }  # fmt: skip
     assert parts["postprocess"].options == {
         "model": card, "min_score": 0.5, "iou": None, "class_agnostic": False, "multi_label": False,

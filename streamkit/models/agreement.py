@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a network in faster arithmetic finds what it finds in f32, on the same images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from streamkit.core.data import Array, Detections, array_module
+from streamkit.models import families
+from streamkit.models.card import Card, family_of
+from streamkit.models.families.base import begin_table
+from streamkit.ops.boxes import iou_matrix
+
+MIN_OBJECTS = 200
+"""Confident objects that decide; with fewer, the outputs decide."""
+MIN_SHARE = 0.99
+"""Least share of confident objects that are the same."""
+MIN_IOU = 0.95
+MAX_SCORE_ERROR = 0.02
+MIN_IMAGES = 64
+"""Images that decide for networks without objects: classes, vectors, maps."""
+MAX_ERROR = 5e-3
+"""Largest error of an output of such a network, by the norm: what f16 gives trained networks is 3e-4 to 5e-3."""
+MAX_ERROR_WITHOUT_OBJECTS = 1e-4
+"""Largest error of a detector that finds too little to tell: TF32 and f16 do not reach it."""
+
+Verdict = Literal["same", "different", "unknown"]
+
+
+class Images(NamedTuple):
+    """What decoding needs to know of a run.
+
+    Attributes:
+        geometry: (n, 4) float32, see `Batch.geometry`; None for networks without objects.
+        sizes_wh: (n, 2) int64, of the source images.
+        labels: of the classes.
+    """
+
+    geometry: np.ndarray | None
+    sizes_wh: np.ndarray
+    labels: tuple[str, ...]
+
+
+class Agreement:
+    """Compares outputs of a network in faster arithmetic with those in f32, run by run.
+
+    Attributes:
+        images: number of images compared.
+        objects: number of confident objects, in f32.
+        error: largest error of an output so far, by the norm; infinite if a value is not finite.
+    """
+
+    def __init__(self, card: Card) -> None:
+        self._card = card
+        self._family = family_of(card)
+        self._has_objects = card.task in ("detect", "segment", "pose") and not self._family.regions
+        self._confident = 0  # in either arithmetic
+        self._same = 0
+        self.images = 0
+        self.objects = 0
+        self.error = 0.0
+
+    def add(self, reference: Mapping[str, Array], outputs: Mapping[str, Array], images: Images) -> None:
+        """Compare the outputs of a run.
+
+        Args:
+            reference: in f32.
+            outputs: in the other arithmetic, on the same device.
+            images: of the run; outputs of further rows are padding.
+        """
+        count = len(images.sizes_wh)
+        self.images += count
+        for name, expected in reference.items():
+            if expected.dtype.kind == "f":
+                self.error = max(self.error, _error(expected[:count], outputs[name][:count]))
+        if self._has_objects and np.isfinite(self.error):
+            before, after = (self._table(values, images) for values in (reference, outputs))
+            self._count(before, after)
+            self._count(after, before)
+            self.objects += int((before.score >= self._card.score).sum())
+
+    @property
+    def share(self) -> float:
+        """Share of the confident objects that are the same; 1 if there are none."""
+        return self._same / self._confident if self._confident else 1.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether both find the same; unknown until there was enough to tell."""
+        if not np.isfinite(self.error):
+            return "different"
+        if self._has_objects:
+            if self.objects >= MIN_OBJECTS:
+                return "same" if self.share >= MIN_SHARE else "different"
+            return "same" if self.images and self.error <= MAX_ERROR_WITHOUT_OBJECTS else "unknown"
+        if self.images < MIN_IMAGES:
+            return "unknown"
+        return "same" if self.error <= MAX_ERROR else "different"
+
+    def __str__(self) -> str:
+        if not np.isfinite(self.error):
+            return "it gives values that are not finite"
+        if not self._has_objects:
+            return f"the outputs of {self.images} images differ by {self.error:.2g} (at most {MAX_ERROR:g})"
+        if self.objects < MIN_OBJECTS:
+            return f"{self.objects} confident objects in {self.images} images ({MIN_OBJECTS} are needed to compare)"
+        return f"{self.share:.1%} of {self.objects} confident objects are the same (at least {MIN_SHARE:.0%})"
+
+    def _table(self, outputs: Mapping[str, Array], images: Images) -> Detections:
+        card = self._card
+        count = len(images.sizes_wh)
+        assert images.geometry is not None
+        scores = np.full(max(1, len(images.labels)), max(0.0, card.score - MAX_SCORE_ERROR), np.float32)
+        options = families.ReadOptions(scores, iou=card.iou)
+        used = {
+            name: values[:count] if values.ndim and len(values) >= count else values for name, values in outputs.items()
+        }
+        if self._family.host_only:
+            used = {name: _on_host(values) for name, values in used.items()}
+        table, _ = begin_table(
+            self._family, used, images.geometry[:count], images.sizes_wh, card.input.size, options, images.labels
+        )
+        return table()[0]
+
+    def _count(self, these: Detections, others: Detections) -> None:
+        """Count the confident objects of one side, and those that the other side has."""
+        for image in np.unique(these.batch_row):
+            confident = (these.batch_row == image) & (these.score >= self._card.score)
+            near = others.batch_row == image
+            self._confident += int(confident.sum())
+            if not confident.any() or not near.any():
+                continue
+            same = iou_matrix(these.xyxy[confident], others.xyxy[near]) >= MIN_IOU
+            same &= these.class_id[confident][:, None] == others.class_id[near][None]
+            same &= np.abs(these.score[confident][:, None] - others.score[near][None]) <= MAX_SCORE_ERROR
+            self._same += int(same.any(axis=1).sum())
+
+
+def _error(expected: Array, values: Array) -> float:
+    """Return the norm of a difference in shares of the expected norm; infinite if a value is not finite."""
+    xp = array_module(expected)
+    difference = float(xp.linalg.norm((values.astype(np.float32) - expected.astype(np.float32)).ravel()))
+    norm = float(xp.linalg.norm(expected.astype(np.float32).ravel()))
+    if not np.isfinite(difference):
+        return 0.0 if not np.isfinite(norm) and bool((xp.isfinite(values) == xp.isfinite(expected)).all()) else np.inf
+    return difference / max(norm, 1e-30)
+
+
+def _on_host(values: Array) -> np.ndarray:
+    return values if isinstance(values, np.ndarray) else values.get()

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choice of a network's arithmetic while a run begins: faster ones are compared with f32 on the run's first images."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from streamkit.core.data import Array
+from streamkit.core.errors import describe
+from streamkit.models.agreement import Agreement, Images
+from streamkit.models.arithmetic import F32, Arithmetic
+from streamkit.models.arithmetic_choice import ArithmeticChoice, read_choice, write_choice
+from streamkit.models.card import Card
+from streamkit.models.session import Session
+
+logger = logging.getLogger(__name__)
+
+_EVERY_S = 0.5
+"""Between two comparisons beside a run, each of which costs a run of the network and a copy of its outputs."""
+
+Run = Callable[[Session], dict[str, Array]]
+"""Runs a session on the images in question."""
+
+
+class ArithmeticTrial:
+    """Compares faster arithmetics with f32, one after the other, and decides.
+
+    Args:
+        card: of the network.
+        allowed: the arithmetics, the fastest first; the last is f32.
+        open_session: opens and warms a session; raises if the network cannot run in the arithmetic.
+        file: where the choice is kept.
+
+    Attributes:
+        choice: the decision; None as long as there is none.
+        session: a session in the chosen arithmetic; None if it is f32.
+    """
+
+    def __init__(
+        self,
+        card: Card,
+        allowed: Sequence[Arithmetic],
+        open_session: Callable[[Arithmetic], Session],
+        file: Any,
+    ) -> None:
+        self._card = card
+        self._left = [arithmetic for arithmetic in allowed if arithmetic != F32]
+        self._open = open_session
+        self._file = file
+        self._agreement = Agreement(card)
+        self._refused: list[str] = []
+        self._next_s = 0.0
+        self.choice: ArithmeticChoice | None = None
+        self.session: Session | None = None
+        self._take_next()
+
+    def is_due(self) -> bool:
+        """Whether a run should be compared now: every half second, and at first."""
+        return self.choice is None and time.monotonic() >= self._next_s
+
+    def compare(self, reference: Mapping[str, Array], run: Run, images: Images) -> None:
+        """Run the network in the faster arithmetic too, compare, and decide if there was enough to tell.
+
+        Args:
+            reference: outputs in f32.
+            run: runs a session on the same images.
+            images: which they are.
+        """
+        if self.choice is not None or self.session is None:
+            return
+        other = read_choice(self._file)  # of another process
+        if other is not None:
+            self._decide(other)
+            return
+        self._agreement.add(reference, run(self.session), images)
+        self._next_s = time.monotonic() + _EVERY_S
+        verdict = self._agreement.verdict
+        if verdict == "same":
+            arithmetic = self.session.arithmetic
+            reason = "; ".join([*self._refused, str(self._agreement)])
+            self._decide(write_choice(self._file, ArithmeticChoice(arithmetic.engine, arithmetic.precision, reason)))
+        elif verdict == "different":
+            self._refused.append(f"{self.session.arithmetic} is not used: {self._agreement}")
+            self._take_next()
+
+    def __str__(self) -> str:
+        return str(self._agreement)
+
+    def _take_next(self) -> None:
+        """Open the next arithmetic; without one, decide for f32."""
+        self.session = None
+        self._agreement = Agreement(self._card)
+        while self._left and self.session is None:
+            arithmetic = self._left.pop(0)
+            try:
+                self.session = self._open(arithmetic)
+            except Exception as error:  # of the engine, ONNX Runtime or the converter: the network runs all the same
+                self._refused.append(f"{arithmetic} cannot be used: {describe(error)}")
+        if self.session is None:
+            reason = "; ".join(self._refused) or "no other is allowed"
+            self._decide(write_choice(self._file, ArithmeticChoice(F32.engine, F32.precision, reason)))
+
+    def _decide(self, choice: ArithmeticChoice) -> None:
+        self.choice = choice
+        if self.session is not None and self.session.arithmetic != choice.arithmetic:
+            self.session = None
+            if choice.arithmetic != F32:
+                self.session = self._open(choice.arithmetic)
+        logger.info(f"{self._card.file.name} runs in {choice.arithmetic}: {choice.reason}")
