@@ -61,7 +61,7 @@ def test_an_editor_knows_the_key():
         ('{a: "fps_in"}', "3:14", "must be true or false, and this is a number; compare it, as in fps_in > 0"),
         ("{a: {when: cause == timeout}}", "3:29", 'put it in quotes: "timeout"'),
         ("{a: {when: down_s > 3, clear: soon}}", "3:39", "alarms.a.clear must be a duration such as 10s"),
-        ("{a: {to: mail}}", "3:13", "alarms.a.when is required: the rule, such as"),
+        ("{a: {clear: 5s}}", "3:13", "alarms.a.when is required: the rule, such as"),
         ("[down_s > 3]", "3:9", "alarms must be a mapping: a name and a rule for each"),
         ("{a: {when: down_s > 3, text: '{sorce}'}}", "3:13", "unknown variable {sorce}; did you mean 'source'?"),
         ("{a: {when: down_s > 3, to: []}}", "3:36", "alarms.a.to must name emitters, and names none; leave it out"),

@@ -38,15 +38,15 @@ from streamkit.core.errors import ConfigError
         ),
         # former names
         (
-            with_stages("kind: {stage: classify, model: color, of: detect, better: 2}"),
+            with_stages("detect: {model: demo}", "kind: {stage: classify, model: color, of: detect, better: 2}"),
             "classify has no option 'better'; it is now 'requery_ratio'",
         ),
         (
-            with_stages("kind: {stage: classify, model: color, of: detect, forget: 2s}"),
+            with_stages("detect: {model: demo}", "kind: {stage: classify, model: color, of: detect, forget: 2s}"),
             "classify has no option 'forget'; it is now 'track_ttl'",
         ),
         (
-            with_stages("heatmap: {path: '{source}.png', forget: 1h}"),
+            with_stages("detect: {model: demo}", "heatmap: {path: '{source}.png', forget: 1h}"),
             "heatmap has no option 'forget'; it is now 'decay'",
         ),
         (
