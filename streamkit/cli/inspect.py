@@ -17,7 +17,10 @@ from streamkit.cli.common import DEVICE, FILE, PLUGINS, SET, checked, count_of, 
 @DEVICE
 @click.option("--strict", is_flag=True, help="treat warnings as errors: exit with 2")
 def check(pipeline: Path, set_: tuple[str, ...], device: str | None, strict: bool) -> int:
-    """Check a pipeline or a cluster without running it: report every problem with its line and column."""
+    """Check a pipeline or a cluster without running it: report every problem with its line and column.
+
+    Files among the sources are opened; cameras are not.
+    """
     from streamkit.cli.cluster import check_cluster
     from streamkit.cluster.cluster_file import is_cluster_file
 
@@ -28,7 +31,7 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None, strict: boo
     from streamkit.runtime.multiprocess.process_count import gpu_reasons
 
     config = read(pipeline, set_, device)
-    graph, warnings = checked(config, strict=strict, placement=assign_sources)
+    graph, warnings = checked(config, strict=strict, placement=assign_sources, open_files=True)
     # as named in the YAML: a composite such as detect is one stage
     stages = {id_.partition(".")[0] for id_ in graph.nodes}
     on_device = {id_.partition(".")[0] for id_, node in graph.nodes.items() if issubclass(node.type, BatchStage)}
