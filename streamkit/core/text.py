@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 DISTRIBUTION = "streamkit-video"
@@ -142,6 +142,16 @@ def eval_command() -> str:
 def gpu_command() -> str:
     """The commands that replace the CPU packages by the GPU packages."""
     return f"{UNINSTALL} && {install_command('gpu')}"
+
+
+def nothing_detected(detectors: Sequence[str], frames: int) -> str:
+    """The hint after a run in which these detectors found no object in any frame; empty without a detector or frame."""
+    if not detectors or not frames:
+        return ""
+    return (
+        f"{' and '.join(detectors)} found no object in {frames:,} frames; if there are some, run the network on one "
+        "image (streamkit models check CARD IMAGE), and see whether min_score and labels leave them out"
+    )
 
 
 def at_now() -> str:
