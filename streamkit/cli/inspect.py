@@ -123,7 +123,10 @@ def schema(plugins: tuple[Path, ...], records: str | None, send: str | None) -> 
 @click.command()
 @click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=False), required=False)
 def doctor(pipeline: Path | None) -> int:
-    """Show what this machine supports, and how to fix problems; with a pipeline, also whether what it asks answers."""
+    """Show what this machine supports, and how to fix problems; with a pipeline, also what that needs.
+
+    Of a pipeline, it reports the packages of its stages that are missing, and whether the endpoints of `ask` answer.
+    """
     from streamkit.doctor.machine import examine
 
     if pipeline is None:
@@ -131,6 +134,7 @@ def doctor(pipeline: Path | None) -> int:
     from functools import partial
 
     from streamkit.config.graph import build
-    from streamkit.doctor.endpoints import endpoints
+    from streamkit.doctor.pipeline import endpoints, stage_packages
 
-    return examine(echo, partial(endpoints, build(read(pipeline, (), None))))
+    graph = build(read(pipeline, (), None))
+    return examine(echo, partial(stage_packages, graph), partial(endpoints, graph))

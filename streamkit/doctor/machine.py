@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks what this machine supports, and names a fix for each problem.
 
-Each finding is `ok`, `warn` (pipelines run, but not as well as possible) or `fail` (a required part is broken). A
-problem comes with the command that fixes it.
+Each finding is `ok`, `none` (an optional part is not there), `warn` (pipelines run, but not as well as possible) or
+`fail` (a required part is broken). A problem comes with the command that fixes it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PROBES = (("h264", 8), ("hevc", 8), ("hevc", 10), ("av1", 8), ("av1", 10), ("vp
 class Finding:
     """One line of the report: level, topic, what was found, and the fix."""
 
-    level: Literal["ok", "warn", "fail"]
+    level: Literal["ok", "none", "warn", "fail"]
     topic: str
     text: str
     fix: str = ""
@@ -108,10 +108,7 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
 def python() -> Iterator[Finding]:
     """Check the interpreter's version."""
     version = ".".join(map(str, sys.version_info[:3]))
-    if (3, 11) <= sys.version_info[:2] <= (3, 13):
-        yield Finding("ok", "python", f"{version} ({sys.executable})")
-    else:
-        yield Finding("fail", "python", f"{version}; streamkit runs on 3.11 to 3.13", "python3.12 -m venv .venv")
+    yield Finding("ok", "python", f"{version} ({sys.executable})")
     folder = Path(__file__).resolve().parents[1]
     if sys.dont_write_bytecode and not Path(importlib.util.cache_from_source(__file__)).exists():
         text = "each process compiles its modules, which takes 0.4 s: PYTHONDONTWRITEBYTECODE is set"
@@ -145,7 +142,7 @@ def accuracy() -> Iterator[Finding]:
         yield Finding("warn", "opencv-python", "overwrites files of opencv-python-headless", again)
     version = installed("trackeval")
     if version is None:
-        yield Finding("ok", "trackeval", f"is not installed; streamkit eval needs it: {eval_command()}")
+        yield Finding("none", "trackeval", f"is not installed; streamkit eval needs it: {eval_command()}")
         return
     missing = [name for name in ("pycocotools", "scipy", "tabulate") if installed(name) is None]
     text = f"{version}; streamkit eval also needs {', '.join(missing)}" if missing else version
@@ -337,7 +334,7 @@ def gpus() -> Iterator[Finding]:
         if version is not None:
             yield Finding("ok", name, version)
     if cuda is None:
-        yield Finding("ok", "GPU", f"none: {version_or_cause}; device: auto runs on the CPU")
+        yield Finding("none", "GPU", f"{version_or_cause}; device: auto runs on the CPU")
         return
     if cuda < _NEEDS_CUDA:
         text = f"the driver {version_or_cause} supports CUDA up to {cuda[0]}.{cuda[1]}, streamkit's packages need 13.0"
@@ -366,7 +363,7 @@ def shared_gpu() -> Finding:
     if most == 1:
         return Finding("ok", "MPS", f"{text}, which needs none")
     if find_control() is None:
-        return Finding("ok", "MPS", f"{text}, which take turns: {CONTROL} is not installed")
+        return Finding("none", "MPS", f"{text}, which take turns: {CONTROL} is not installed")
     return Finding("ok", "MPS", f"{text}, at the same time, by {CONTROL}")
 
 

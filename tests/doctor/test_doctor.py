@@ -39,12 +39,12 @@ def test_this_machine_runs_pipelines_on_the_cpu(monkeypatch: pytest.MonkeyPatch)
     lines: list[str] = []
     assert doctor.examine(lines.append) == 0, lines
     for line in lines[:-1]:
-        assert re.match(r"(ok  |warn)  [\w.:-]+: \S", line), line
+        assert re.match(r"(ok  |none|warn)  [\w.:-]+: \S", line), line
     for topic in ("python", "av", "numpy", "opencv-python-headless", "pydantic", "FFmpeg", "memory", "disk", "GPU"):
         assert any(line.split()[1] == f"{topic}:" for line in lines), topic
     assert any("the network runs on the CPU" in line for line in lines)
     assert any("the video decodes on the CPU, 640x360" in line for line in lines)
-    assert "ok    GPU: none: there is no NVIDIA driver; device: auto runs on the CPU" in lines
+    assert "none  GPU: there is no NVIDIA driver; device: auto runs on the CPU" in lines
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_decoders_that_cannot_be_asked_are_said_with_the_way_out(monkeypatch: py
 def test_what_eval_needs_comes_with_the_commands_that_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     versions(monkeypatch, trackeval=None, opencv_python=None)
     (line,) = told(doctor.accuracy())
-    assert line.startswith("ok")
+    assert line.startswith("none  trackeval: is not installed; ")
     assert line.endswith(f"{install_command('eval')} && python -m pip install --no-deps 'trackeval>=1.3,<2'")
     versions(monkeypatch, trackeval="1.3.0", tabulate=None, opencv_python="4.11")
     overwritten, missing = told(doctor.accuracy())
