@@ -321,7 +321,12 @@ def driver() -> tuple[tuple[int, int] | None, str]:
     if with_version.is_file():
         match = re.search(r"\s(\d+\.[\d.]+)\s", with_version.read_text(encoding="utf-8", errors="replace"))
         version = match[1] if match else version
-    return (number.value // 1000, number.value % 1000 // 10), version
+    return cuda_version(number.value), version
+
+
+def cuda_version(number: int) -> tuple[int, int]:
+    """The version of CUDA, (major, minor), from the number that the driver returns, such as 13020."""
+    return number // 1000, number % 1000 // 10
 
 
 def gpus() -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import pytest
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.doctor.pipeline import endpoints, stage_packages
+from streamkit.stages.inference.ask.endpoint import ChatEndpoint
 
 PIPELINE = """
 sources: {{a: samples/street.mp4}}
@@ -46,3 +47,10 @@ def test_a_missing_package_of_a_stage_is_broken(root, monkeypatch):
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
     (line,) = [str(one) for one in stage_packages(graph)]
     assert line.startswith("fail  mqtt: mqtt needs the package paho-mqtt; fix: python -m pip install ")
+
+
+@pytest.mark.parametrize(("count", "named"), [(19, True), (20, False)])
+def test_of_a_server_with_many_models_none_is_suggested(root, monkeypatch, count, named):
+    monkeypatch.setattr(ChatEndpoint, "models", lambda endpoint: [f"eye-{number}b" for number in range(count)])
+    (line,) = told("http://127.0.0.1:1/v1", "eye-7", root)
+    assert ("did you mean 'eye-7b'?" in line) is named
