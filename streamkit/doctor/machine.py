@@ -14,6 +14,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -35,7 +36,7 @@ from streamkit.models.onnxruntime_package import BOTH_INSTALLED
 GIB = 2**30
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
 _BASE = ("av", "click", "numpy", "opencv-python-headless", "orjson", "pydantic", "pyyaml", "rich", "typing-extensions")
-_NEEDS_CUDA = (13, 0)
+_NEEDS_CUDA = 13  # the major version
 _PROBES = (("h264", 8), ("hevc", 8), ("hevc", 10), ("av1", 8), ("av1", 10), ("vp9", 8), ("vp8", 8), ("mpeg4", 8))
 
 
@@ -84,14 +85,14 @@ def examine(echo: Callable[[str], None], *more: Callable[[], Iterator[Finding]])
     Returns:
         The exit code: 0 if pipelines can run, at least on the CPU; 1 if something that they need is broken.
     """
-    failed = warned = 0
+    levels = Counter[str]()
     for check in (python, packages, accuracy, onnxruntimes, ffmpeg, host, demo, gpus, *more):
         for finding in _guarded(check):
             echo(str(finding))
-            failed += finding.level == "fail"
-            warned += finding.level == "warn"
-    echo(f"{failed} broken, {warned} warnings" if failed or warned else "no problems")
-    return 1 if failed else 0
+            levels[finding.level] += 1
+    has_problems = levels["fail"] or levels["warn"]
+    echo(f"{levels['fail']} broken, {levels['warn']} warnings" if has_problems else "no problems")
+    return 1 if levels["fail"] else 0
 
 
 def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -341,7 +342,7 @@ def gpus() -> Iterator[Finding]:
     if cuda is None:
         yield Finding("none", "GPU", f"{version_or_cause}; device: auto runs on the CPU")
         return
-    if cuda < _NEEDS_CUDA:
+    if cuda[0] < _NEEDS_CUDA:
         text = f"the driver {version_or_cause} supports CUDA up to {cuda[0]}.{cuda[1]}, streamkit's packages need 13.0"
         yield Finding("warn", "driver", text, "install NVIDIA driver 580 or newer")
         return
