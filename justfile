@@ -41,7 +41,7 @@ docs-serve:
 
 # Measure speed: `just bench` on the CPU; `just bench gpu` makes the figures, tables and plots of docs/performance.md.
 bench kind="cpu" *args:
-    python {{ if kind == "gpu" { "benchmarks/performance.py" } else { "run.py bench " + kind } }} --data {{ data }} {{ args }}
+    python {{ if kind == "gpu" { "benchmarks/performance.py" } else { "run.py bench " + kind } }} {{ if path_exists(data) == "true" { "--data " + data } else { "" } }} {{ args }}
     {{ if kind == "gpu" { "python benchmarks/performance_page.py" } else { "" } }}
 
 # Write constraints.txt, the versions that continuous integration tests; `just lock --upgrade` takes the newest. Needs uv.

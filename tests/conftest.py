@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from support import hung, together
+from support.datasets import data_folder
 from support.messages import collect, stop_collecting
 from support.ray_nodes import ray_nodes  # noqa: F401  fixture
 from support.receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: F401  fixtures
@@ -74,13 +75,6 @@ def pytest_collection_finish() -> None:
     """Leave the tests themselves, a million objects, out of every garbage collection: each full one takes 0.3 s."""
     gc.collect()
     gc.freeze()
-
-
-def data_folder() -> Path | None:
-    """The folder of real models and videos: $STREAMKIT_TEST_DATA, or shared/data beside the checkout."""
-    named = os.environ.get("STREAMKIT_TEST_DATA")
-    folder = Path(named) if named else ROOT.parent / "shared" / "data"
-    return folder if folder.is_dir() else None
 
 
 @pytest.fixture(scope="session")

@@ -83,6 +83,11 @@ def outside(shape: Shape, width: float, height: float, *, closed: bool = True) -
     return not closed or not _around(shape, (width / 2, height / 2))
 
 
+def outside_text(which: str, frames: str) -> str:
+    """The warning for a shape `which` that is `outside` of frames, such as `640x360 of gate`."""
+    return f"{which} is outside of the frame{frames and ', '}{frames}: no object can be in it"
+
+
 def _edges(shape: Shape) -> list[tuple[Point, Point]]:
     """The edges of a closed shape."""
     return list(zip(shape, (*shape[1:], shape[0]), strict=True))

@@ -26,7 +26,7 @@ def run(
         model: the model card of the detector; for sources only.
         stages: stages after the detector, in the shape of the YAML; for sources only.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; replaces the pipeline's.
-        limit: maximum number of frames per source.
+        limit: maximum number of frames per source that reach the stages; those dropped before do not count.
         set: values that replace those of the pipeline, such as `{"stages.detect.min_score": 0.5}`.
 
     Raises:

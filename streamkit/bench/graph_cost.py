@@ -29,11 +29,12 @@ from streamkit.core.stage import (
 
 @dataclass(slots=True)
 class ProbeSpec:
-    """What to run: `memory` with a video and a card, else `graph_cost`."""
+    """What to run: `memory` with a video and a card, else `graph_cost`; `stage` runs the card's network."""
 
     frames: int
     video: str = ""
     card: str = ""
+    stage: str = "detect"
 
 
 def add_stages(registry: Registry) -> None:
@@ -85,7 +86,7 @@ def graph_cost(frames: int) -> dict[str, Any]:
 
     Returns:
         frames; us_per_frame, wall time; cpu_us_per_frame, CPU time of all threads, which depends less on other load;
-        memory_mb by frame.
+        calls_us, CPU time of `_CALLS` plain Python calls, a measure of the machine; memory_mb by frame.
     """
     text = """
         device: cpu
@@ -95,16 +96,45 @@ def graph_cost(frames: int) -> dict[str, Any]:
           idle_frame: {}
           watch_memory: {}
     """.replace("COUNT", str(frames))
-    return _run(text, frames)
+    before_us = _calls_us()
+    cost = _run(text, frames)
+    return {**cost, "calls_us": round((before_us + _calls_us()) / 2, 2)}
 
 
-def memory(video: Path, card: Path, frames: int, out: Path) -> dict[str, Any]:
-    """Loop a video through decode, detector and jsonl; returns the same values as `graph_cost`."""
+_CALLS = 100
+_ROUNDS = 5_000
+
+
+def _calls_us() -> float:
+    """The CPU time of `_CALLS` calls of a plain method, in microseconds."""
+    counter = _Counter()
+    begun = time.process_time()
+    for value in range(_ROUNDS):
+        for key in range(_CALLS):
+            counter.step(key, value)
+    return (time.process_time() - begun) / _ROUNDS * 1e6
+
+
+class _Counter:
+    """Does in a call what a graph does in most: read and set an attribute, fill and read a mapping."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.values: dict[int, int] = {}
+
+    def step(self, key: int, value: int) -> int | None:
+        self.steps += 1
+        self.values[key] = value
+        return self.values.get(key)
+
+
+def memory(video: Path, card: Path, frames: int, out: Path, stage: str = "detect") -> dict[str, Any]:
+    """Loop a video through decode, a network and jsonl; returns frames, the times and memory_mb of `graph_cost`."""
     text = f"""
         device: cpu
         sources: {{video: {{uri: {json.dumps(str(video))}, loop: true}}}}
         stages:
-          detect: {{model: {json.dumps(str(card))}}}
+          {stage}: {{model: {json.dumps(str(card))}}}
           jsonl: {{path: {json.dumps(str(out))}}}
           watch_memory: {{}}
     """
@@ -139,7 +169,7 @@ def probe(spec: ProbeSpec) -> Iterator[dict[str, Any]]:
         yield graph_cost(spec.frames)
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield memory(Path(spec.video), Path(spec.card), spec.frames, Path(folder) / "out.jsonl")
+        yield memory(Path(spec.video), Path(spec.card), spec.frames, Path(folder) / "out.jsonl", spec.stage)
 
 
 if __name__ == "__main__":

@@ -39,20 +39,34 @@ _NETWORK = "yolox-nano"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def data_folder(given: Path | None) -> Path:
-    """The folder of models and videos.
+def data_folder(folder: Path | None) -> Path:
+    """The folder of models and videos: `folder`, $STREAMKIT_TEST_DATA, or shared/data beside the checkout.
 
     Raises:
         ConfigError: it does not exist, or is incomplete.
     """
-    named = os.environ.get("STREAMKIT_TEST_DATA")
-    folder = given or (Path(named) if named else _CHECKOUT.parent / "shared" / "data")
-    if not (folder / VIDEO).is_file():
+    where = folder or _default_folder()
+    if not (where / VIDEO).is_file():
         raise ConfigError(
-            f"bench needs {VIDEO} and models/ in a folder, and {folder} does not have them; name the folder with "
+            f"bench needs {VIDEO} and models/ in a folder, and {where} does not have them; name the folder with "
             "--data or in $STREAMKIT_TEST_DATA"
         )
-    return folder
+    return where
+
+
+def optional_data_folder(folder: Path | None) -> Path | None:
+    """The folder of models and videos, as `data_folder`; None if none is named and the default does not exist.
+
+    Raises:
+        ConfigError: a folder is named, and does not exist or is incomplete.
+    """
+    named = folder is not None or bool(os.environ.get("STREAMKIT_TEST_DATA"))
+    return data_folder(folder) if named or _default_folder().is_dir() else None
+
+
+def _default_folder() -> Path:
+    named = os.environ.get("STREAMKIT_TEST_DATA")
+    return Path(named) if named else _CHECKOUT.parent / "shared" / "data"
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:

@@ -14,6 +14,7 @@ import click
 
 from streamkit.cli import common
 from streamkit.core.errors import ConfigError, OutputError
+from streamkit.core.text import nothing_detected
 
 _STOPPING = "stopping: files in progress are finished and no new ones are started; a second signal stops at once"
 
@@ -148,6 +149,9 @@ def _run(
             display.log(f"{error}; fix this and run the same command again to continue", logging.ERROR)
     for text in summary.lines(counts):
         display.log(text)
+    detectors = dict.fromkeys(node.table for node in graph.nodes.values() if "detections" in node.type.spec.writes)
+    if not counts.objects and (hint := nothing_detected(list(detectors), counts.frames)):
+        display.log(hint, logging.WARNING)
     if write_report is not None:
         write_report(json.dumps(summary.report(counts, code), indent=2) + "\n")
     return code

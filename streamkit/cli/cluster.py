@@ -10,6 +10,7 @@ import click
 
 from streamkit.cli import common
 from streamkit.cli.serve import ServerOptions, checker_of, read_credentials, run_server, server_options
+from streamkit.core.errors import ConfigError
 
 
 @click.command()
@@ -53,16 +54,20 @@ def cluster(cluster: Path, **server: Any) -> int:
     return run_server(engine, given, tokens, exported, display, f"serving {known.pipeline} on a cluster", add_routes)
 
 
-def check_cluster(path: Path) -> int:
-    """Check a cluster.yaml and its pipeline without joining a cluster, as `streamkit check` does."""
-    from streamkit.cli.check import check
-    from streamkit.cluster.cluster_file import read_cluster, read_pipeline
+def check_cluster(path: Path, *, strict: bool = False) -> int:
+    """Check a cluster.yaml and its pipeline without joining a cluster, as `streamkit check` does.
 
-    known = read_cluster(path)
-    config = read_pipeline(known)
-    graph = check(config)
-    for warning in config.warnings:
-        common.echo(f"{warning} (warning)", err=True)
-    count = len(graph.sources)
-    common.echo(f"{path}: ok, {known.pipeline} with {count} source{'s' * (count != 1)} on the Ray cluster {known.ray}")
+    Files are not opened: they are on the nodes.
+    """
+    from streamkit.cluster.cluster_file import parse_cluster, read_pipeline
+
+    cluster_file, problems = parse_cluster(path)
+    if not cluster_file.pipeline.is_file():
+        raise ConfigError(problems)
+    config = read_pipeline(cluster_file)
+    config.problems += problems
+    graph, warnings = common.checked(config, strict=strict)
+    sources = common.count_of(len(graph.sources), "source")
+    where = f"{cluster_file.pipeline} with {sources} on the Ray cluster {cluster_file.ray}"
+    common.echo(f"{path}: ok{warnings}, {where}")
     return 0

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from streamkit.core.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
+from streamkit.core.errors import ConfigError, DeviceError, MissingPackage, Problem, StreamkitError
 from streamkit.core.logs import (
     FORMAT_VARIABLE,
     LEVEL_VARIABLE,
@@ -112,15 +112,58 @@ def graph_checked(graph: Any) -> Any:
     return graph
 
 
+def checked(config: Any, *, strict: bool, **options: Any) -> tuple[Any, str]:
+    """Check a configuration for the command `check`, and print its warnings.
+
+    Args:
+        config: the configuration.
+        strict: whether a warning is an error.
+        options: those of `streamkit.cli.check.check`.
+
+    Returns:
+        The graph, and the number of warnings as text, such as `, 1 warning`; empty if there are none.
+
+    Raises:
+        ConfigError: with every problem; if `strict`, with every warning as well.
+    """
+    from streamkit.cli.check import check
+
+    problems: list[Problem] = []
+    graph = None
+    try:
+        graph = check(config, **options)
+    except ConfigError as error:
+        problems += error.problems
+    warnings = sorted(set(config.warnings))
+    if strict:
+        problems += warnings
+    else:
+        for warning in warnings:
+            echo(f"{warning} (warning)", err=True)
+    if problems:
+        raise ConfigError(problems)
+    return graph, f", {count_of(len(warnings), 'warning')}" if warnings else ""
+
+
+def count_of(count: int, word: str) -> str:
+    """A number with its noun: `1 source`, `2 sources`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
 def pairs(set_: tuple[str, ...]) -> dict[str, str]:
     """The values of `--set`, by name."""
-    found: dict[str, str] = {}
-    for item in set_:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {item}: write NAME=VALUE, such as --set stages.detect.min_score=0.5")
-        found[name] = value
-    return found
+    values: dict[str, str] = {}
+    malformed: list[Problem] = []
+    for option in set_:
+        name, equals, value = option.partition("=")
+        if equals:
+            values[name] = value
+        else:
+            text = f"{option}: write NAME=VALUE, such as --set stages.detect.min_score=0.5"
+            malformed.append(Problem("--set", 0, 0, text))
+    if malformed:
+        raise ConfigError(malformed)
+    return values
 
 
 def registry(plugins: tuple[Path, ...]) -> Any:

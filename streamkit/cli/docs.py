@@ -11,6 +11,7 @@ import click
 
 from streamkit.cli.common import echo
 from streamkit.core.errors import StreamkitError
+from streamkit.core.text import install_command
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -20,30 +21,33 @@ def docs() -> None:
     """Open the documentation in a browser, and print its address. It needs no network."""
     import webbrowser
 
-    address = index().as_uri()
-    echo(address)
-    if has_screen():
-        webbrowser.open(address)
+    page = first_page()
+    echo(page.as_uri())
+    if page.suffix != ".html":
+        command = f"{install_command('docs')} && python -m mkdocs build"
+        echo(f"the site is not built, so this is the first page of its text; to build the site: {command}", err=True)
+    elif has_screen():
+        webbrowser.open(page.as_uri())
 
 
-def index(package: Path = PACKAGE) -> Path:
-    """Return the first page of the site: of a checkout, the one that `just docs` builds; else the wheel's.
+def first_page(package: Path = PACKAGE) -> Path:
+    """Return the first page: of the site in a checkout, if it is built, else of its Markdown; of a wheel's site.
 
     Args:
         package: the folder of the package.
 
     Raises:
-        StreamkitError: there is no site; says how to build it.
+        StreamkitError: the wheel has no site.
     """
     checkout = package.parent
-    in_checkout = (checkout / "mkdocs.yml").is_file()
-    found = (checkout / "site" if in_checkout else package / "docs_site") / "index.html"
-    if found.is_file():
-        return found
-    if in_checkout:
-        raise StreamkitError(f"the documentation is not built; run in {checkout}: just docs")
+    if (checkout / "mkdocs.yml").is_file():
+        site = checkout / "site" / "index.html"
+        return site if site.is_file() else checkout / "docs" / "index.md"
+    site = package / "docs_site" / "index.html"
+    if site.is_file():
+        return site
     raise StreamkitError(
-        f"this installation has no documentation in {found.parent}; streamkit list, and streamkit explain STAGE, "
+        f"this installation has no documentation in {site.parent}; streamkit list, and streamkit explain STAGE, "
         "describe the stages"
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `run.py export`: writes selected frames and their annotations for labelling tools and training."""
+"""The command `streamkit export`: writes selected frames and their annotations for labelling tools and training."""
 
 from __future__ import annotations
 

@@ -8,35 +8,35 @@ from pathlib import Path
 
 import click
 
-from streamkit.cli.common import DEVICE, FILE, PLUGINS, SET, echo, read, registry
+from streamkit.cli.common import DEVICE, FILE, PLUGINS, SET, checked, count_of, echo, read, registry
 
 
 @click.command()
 @FILE
 @SET
 @DEVICE
-def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
-    """Check a pipeline or a cluster without running it: report every problem with its line and column."""
+@click.option("--strict", is_flag=True, help="treat warnings as errors: exit with 2")
+def check(pipeline: Path, set_: tuple[str, ...], device: str | None, strict: bool) -> int:
+    """Check a pipeline or a cluster without running it: report every problem with its line and column.
+
+    Files among the sources are opened; cameras are not.
+    """
     from streamkit.cli.cluster import check_cluster
     from streamkit.cluster.cluster_file import is_cluster_file
 
     if is_cluster_file(pipeline):
-        return check_cluster(pipeline)
-    from streamkit.cli.check import check as checked
+        return check_cluster(pipeline, strict=strict)
     from streamkit.core.stage import BatchStage
     from streamkit.runtime.multiprocess.partition import assign_sources
     from streamkit.runtime.multiprocess.process_count import gpu_reasons
 
     config = read(pipeline, set_, device)
-    graph = checked(config)
-    assign_sources(graph)
-    for warning in config.warnings:
-        echo(f"{warning} (warning)", err=True)
+    graph, warnings = checked(config, strict=strict, placement=assign_sources, open_files=True)
     # as named in the YAML: a composite such as detect is one stage
     stages = {id_.partition(".")[0] for id_ in graph.nodes}
     on_device = {id_.partition(".")[0] for id_, node in graph.nodes.items() if issubclass(node.type, BatchStage)}
-    counts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((len(graph.sources), "source"), (len(stages), "stage")))
-    echo(f"{pipeline}: ok, {', '.join(counts)} ({len(on_device)} on the device)")
+    counts = (count_of(len(graph.sources), "source"), count_of(len(stages), "stage"))
+    echo(f"{pipeline}: ok{warnings}, {', '.join(counts)} ({len(on_device)} on the device)")
     for reason in gpu_reasons(graph):
         echo(reason)
     return 0
@@ -123,7 +123,10 @@ def schema(plugins: tuple[Path, ...], records: str | None, send: str | None) -> 
 @click.command()
 @click.argument("pipeline", type=click.Path(path_type=Path, dir_okay=False), required=False)
 def doctor(pipeline: Path | None) -> int:
-    """Show what this machine supports, and how to fix problems; with a pipeline, also whether what it asks answers."""
+    """Show what this machine supports, and how to fix problems; with a pipeline, also what that needs.
+
+    Of a pipeline, it reports the packages of its stages that are missing, and whether the endpoints of `ask` answer.
+    """
     from streamkit.doctor.machine import examine
 
     if pipeline is None:
@@ -131,6 +134,7 @@ def doctor(pipeline: Path | None) -> int:
     from functools import partial
 
     from streamkit.config.graph import build
-    from streamkit.doctor.endpoints import endpoints
+    from streamkit.doctor.pipeline import endpoints, stage_packages
 
-    return examine(echo, partial(endpoints, build(read(pipeline, (), None))))
+    graph = build(read(pipeline, (), None))
+    return examine(echo, partial(stage_packages, graph), partial(endpoints, graph))

@@ -17,7 +17,7 @@ import click
 
 from streamkit.cli.common import own_record
 from streamkit.core.logs import OncePerText, inherited_levels, json_line, logs_json, messages_to, text_lines
-from streamkit.core.text import printable
+from streamkit.core.text import nothing_detected, printable
 
 _EVERY_S = 5.0
 _NAMED = 10  # outputs that the summary names
@@ -112,6 +112,9 @@ class Display:
         """Show what the run did; `verbose` adds how many boxes each threshold removed."""
         for text in _summary(report, verbose):
             self.log(text)
+        without_objects = [_name(table) for table, count in report["detections"].items() if not count]
+        if hint := nothing_detected(without_objects, report["frames"]):
+            self.log(hint, logging.WARNING)
 
 
 def _total(state: Any, limit: int | None) -> int | None:

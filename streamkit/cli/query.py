@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `run.py query`: asks questions of the data set that `batch` writes."""
+"""The command `streamkit query`: asks questions of the data set that `batch` writes."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ from streamkit.core.errors import ConfigError
 @common.FILE
 @common.SET
 @common.DEVICE
-@click.option("--limit", type=click.IntRange(min=1), help="maximum number of frames per source")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="stop each source after this many frames; dropped frames do not count"
+)
 @common.REPORT
 @click.option("--profile", type=click.Path(path_type=Path, dir_okay=False), help="write a timeline for Perfetto")
 @click.option("--verbose", is_flag=True, help="also count the boxes that each threshold removed")

@@ -186,14 +186,14 @@ def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[
 
 
 def checker_of(
-    path: Path, read: Callable[[str], Any], also: Callable[[Any], None] = lambda graph: None
+    path: Path, read: Callable[[str], Any], placement: Callable[[Any], None] | None = None
 ) -> Callable[[str], tuple[list[Any], list[Any]]]:
     """A function that checks a text as `streamkit check` does; returns problems and warnings.
 
     Args:
         path: the file, for messages.
         read: reads the text as a pipeline.
-        also: further checks of its graph, which may raise StreamkitError.
+        placement: see `check`.
     """
     from streamkit.cli.check import check
     from streamkit.core.errors import Problem, StreamkitError
@@ -201,7 +201,7 @@ def checker_of(
     def checked(text: str) -> tuple[list[Any], list[Any]]:
         try:
             config = read(text)
-            also(check(config))
+            check(config, placement=placement)
         except ConfigError as error:
             return error.problems, []
         except StreamkitError as error:

@@ -51,6 +51,18 @@ def is_cluster_file(path: Path) -> bool:
 
 def read_cluster(path: Path) -> ClusterFile:
     """Read a cluster.yaml. Raises ConfigError with every problem of it; its sources are checked by `read_pipeline`."""
+    cluster, problems = parse_cluster(path)
+    if problems:
+        raise ConfigError(problems)
+    return cluster
+
+
+def parse_cluster(path: Path) -> tuple[ClusterFile, list[Problem]]:
+    """Read a cluster.yaml as `read_cluster` does, and return its problems.
+
+    Raises:
+        ConfigError: it is not a mapping, or cannot be read.
+    """
     root, problems = load_file(path)
     if not isinstance(root.value, dict):
         raise ConfigError([root.problem(f"a cluster is a mapping with the keys {', '.join(KEYS)}")])
@@ -61,8 +73,9 @@ def read_cluster(path: Path) -> ClusterFile:
         problems.append(root.problem(f"unknown key {key!r}{way}", key))
     if "pipeline" not in root.value and not problems:
         problems.append(root.problem("a cluster needs pipeline: the path of a pipeline's YAML, such as pipeline.yaml"))
-    pipeline = path.parent / _text(root, "pipeline", "pipeline.yaml", problems)
-    if not problems and not pipeline.is_file():
+    named = _text(root, "pipeline", "", problems)
+    pipeline = path.parent / named
+    if named and not pipeline.is_file():
         problems.append(root.value["pipeline"].problem(f"pipeline: there is no file {pipeline}"))
     ray = _text(root, "ray", DEFAULT_RAY, problems)
     if ray != DEFAULT_RAY and (":" not in ray or "://" in ray):
@@ -72,9 +85,7 @@ def read_cluster(path: Path) -> ClusterFile:
     if not folder.is_absolute() and folder.parts[:1] != ("~",):
         text = f"folder must be an absolute path, or begin with ~, as each node has its own, got {str(folder)!r}"
         problems.append(root.value["folder"].problem(text))
-    if problems:
-        raise ConfigError(problems)
-    return ClusterFile(path, pipeline, ray, folder, root.value.get("sources"))
+    return ClusterFile(path, pipeline, ray, folder, root.value.get("sources")), problems
 
 
 def _text(root: YamlNode, key: str, default: str, problems: list[Problem]) -> str:
@@ -84,7 +95,8 @@ def _text(root: YamlNode, key: str, default: str, problems: list[Problem]) -> st
         return default
     if isinstance(node.value, str) and node.value:
         return node.value
-    problems.append(node.problem(f"{key} must be a text, such as {key}: {default}, got {node.plain()!r}"))
+    example = default or f"{key}.yaml"
+    problems.append(node.problem(f"{key} must be a text, such as {key}: {example}, got {node.plain()!r}"))
     return default
 
 
@@ -101,17 +113,18 @@ def read_pipeline(cluster: ClusterFile, *, text: str | None = None) -> Config:
     without: dict[str, Any] = {} if _has_sources(cluster.pipeline, text) else {"sources": {}}
     config = read(cluster.pipeline, set_=without, may_be_empty=True, text=text)
     if cluster.sources is not None and cluster.sources.value:
-        own = replace(config, folder=cluster.path.parent, sources=[])
+        of_cluster = replace(config, folder=cluster.path.parent, sources=[])
         root = YamlNode({"sources": cluster.sources}, str(cluster.path), 1, 1)
-        Entries(own, root, KEYS).sources()
-        known = {source.id for source in config.sources}
-        for source in own.sources:
-            if source.id in known:
+        Entries(of_cluster, root, KEYS).sources()
+        ids = {source.id for source in config.sources}
+        for source in of_cluster.sources:
+            if source.id in ids:
                 twice = (
                     f"there is a source {source.id!r} in {cluster.pipeline.name} already; give one of them another id"
                 )
                 config.problems.append(cluster.sources.problem(twice, source.id))
-        config.sources += own.sources
+        config.sources += of_cluster.sources
+        config.sources_known &= of_cluster.sources_known
     return config
 
 

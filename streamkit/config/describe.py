@@ -183,7 +183,7 @@ def _head(kind: type[Any]) -> list[str]:
 def _option_lines(kind: type[Any]) -> list[str]:
     lines = ["options" if options(kind) else "options none"]
     for option in options(kind):
-        default = "required" if option.required else f"default {_yaml(option.default)}"
+        default = "required" if option.required else f"default {_with_unit(option.type, option.default)}"
         one = f"{option.name}: {type_text(option.type)}; {default}"
         lines.extend(textwrap.wrap(one, _WIDTH, initial_indent="  ", subsequent_indent="      "))
         lines.extend(textwrap.wrap(option.help, _WIDTH, initial_indent="      ", subsequent_indent="      "))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from streamkit.config.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
+from streamkit.config.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig, Unread
 from streamkit.config.validate import OptionValidator
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.stage import BatchStage, Composite, FrameStage, Source, Stage, StreamStage, options
@@ -18,6 +18,10 @@ from streamkit.core.yaml_tree import YamlNode
 
 _Options = TypeVar("_Options")
 _MAIL = "; from names stages; the sender address of mails is mail_from"
+_NAMING = frozenset(
+    {"answer", "attribute", "directions", "format", "labels", "model", "path", "polygon", "prompts", "rules", "when"}
+)
+"""Options of built-in stages that name what the stages below refer to: classes, areas, attributes, events."""
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
 PART_CHARS, ID_CHARS = 100, 400
 """The longest part of an id between slashes, and the longest id: they are parts of file names."""
@@ -64,6 +68,7 @@ class Entries:
         """Read `sources:` into the configuration."""
         node = self._part("sources", "sources: an id and a URI for each", "each source an id and its URI")
         if node is None:
+            self.config.sources_known = False
             return
         for id_, item in node.value.items():
             if not _ID.fullmatch(id_):
@@ -80,27 +85,34 @@ class Entries:
             text = f"a {what} id has at most {bound}, since files are named after it, got {got}"
             self.problems.append(parent.problem(text, id_))
 
-    def _source(self, id_: str, item: YamlNode, parent: YamlNode) -> None:
+    def _source(self, id_: str, entry: YamlNode, parent: YamlNode) -> None:
         from streamkit.media.source_resolver import missing_reason
 
-        if item.value is None and (item.line, item.column) in self._unread:
+        unread = self.config.unread_sources
+        unread[id_] = self.config.registry.get("source")
+        if entry.value is None and (entry.line, entry.column) in self._unread:
             return  # its variable is not set, which is already reported
-        options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
-        if item.value is None or ("uri" in options and options["uri"].value == ""):
+        options = dict(entry.value) if isinstance(entry.value, dict) else {"uri": entry}
+        if entry.value is None or ("uri" in options and options["uri"].value == ""):
             self.problems.append(parent.problem(f"source {id_} needs a URI or a file", id_))
             return
         named, fault_node = options.pop("stage", None), options.pop("fault", None)
         self._resolve_path(options, id_)
         fault = None if fault_node is None else self._read_mapping(Fault, fault_node, f"{id_}.fault", "{fail: 5s}")
-        found = self._addresses(id_, options, item) if named is None else [(id_, self._kind(named, Source), options)]
-        for one, kind, given in found:
-            values = None if kind is None else self.validate(kind, replace(item, value=given), id_)
+        if named is None:
+            addresses = self._addresses(id_, options, entry)
+        else:
+            addresses = iter([(id_, self._kind(named, Source), options)])
+        for source_id, kind, of_address in addresses:
+            unread[id_] = kind
+            values = None if kind is None else self.validate(kind, replace(entry, value=of_address), id_)
             if kind is None or values is None:
                 return
-            self.config.sources.append(SourceConfig(one, kind, values, item, fault))
-            uri = given.get("uri")
+            self.config.sources.append(SourceConfig(source_id, kind, values, entry, fault))
+            uri = of_address.get("uri")
             if named is None and uri is not None and (text := missing_reason(uri.value)) is not None:
-                self.config.warnings.append(uri.problem(f"source {one}: {text}{_webcam(options['uri'].value)}"))
+                self.config.warnings.append(uri.problem(f"source {source_id}: {text}{_webcam(options['uri'].value)}"))
+            del unread[id_]
 
     def _addresses(
         self, id_: str, options: dict[str, YamlNode], item: YamlNode
@@ -145,39 +157,43 @@ class Entries:
             return
         above = DECODE
         ids = [DECODE, *node.value]
-        for id_, item in node.value.items():
+        for id_, entry in node.value.items():
             if id_ == DECODE or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", id_):
                 text = "decode is the id of the decoded frames" if id_ == DECODE else "letters, digits, _ and - only"
                 self.problems.append(node.problem(f"a stage cannot have the id {id_!r}: {text}", id_))
             self._check_length("stage", id_, node)
             if id_ == DECODE:
                 continue
-            made = self._stage(id_, item, node, above, ids)
-            if made is not None:
-                self.config.stages.append(made)
+            self.config.stages.append(self._stage(id_, entry, node, above, ids))
             above = id_
 
-    def _stage(self, id_: str, item: YamlNode, parent: YamlNode, above: str, ids: list[str]) -> StageConfig | None:
-        if item.value is not None and not isinstance(item.value, dict):
-            way = self._belongs(id_, item, parent, above)
-            self.problems.append(item.problem(f"the options of {id_} must be a mapping, got {item.plain()!r}{way}"))
-            return None
-        options = dict(item.value or {})
+    def _stage(self, id_: str, entry: YamlNode, parent: YamlNode, above: str, ids: list[str]) -> StageConfig:
+        """Read one entry; one that cannot be read becomes a stage of the type `Unread`, after its problems."""
+        unread = StageConfig(id_, Unread, {}, [above], RunOptions(), [], entry)
+        if entry.value is not None and not isinstance(entry.value, dict):
+            way = self._belongs(id_, entry, parent, above)
+            self.problems.append(entry.problem(f"the options of {id_} must be a mapping, got {entry.plain()!r}{way}"))
+            return unread
+        options = dict(entry.value or {})
         named, wired, run, insert = (options.pop(key, None) for key in ("stage", "from", "run", "insert"))
-        kind = self._kind(named or YamlNode(id_, item.file, *parent.keys[id_]), Stage)
-        inputs = [above] if wired is None else self._inputs(id_, wired, ids)
+        kind = self._kind(named or YamlNode(id_, entry.file, *parent.keys[id_]), Stage)
+        if wired is not None:
+            unread.inputs = self._inputs(id_, wired, ids)
+        runs = None if run is None else self._read_mapping(RunOptions, run, f"{id_}.run", "{on_error: stop}")
         if kind is None:
-            return None
+            return unread
         if issubclass(kind, Source):
             self.problems.append(parent.problem(f"{kind.name} is a source; it stands under sources", id_))
-            return None
+            return unread
         if insert is not None and not issubclass(kind, Composite):
             text = f"insert belongs to a composite such as detect, not to {kind.name}"
             self.problems.append(parent.problem(text, id_))
-        values = self.validate(kind, replace(item, value=options), id_)
-        runs = None if run is None else self._read_mapping(RunOptions, run, f"{id_}.run", "{on_error: stop}")
+        values, refused = self.validate.partly(kind, replace(entry, value=options), id_)
+        before = len(self.problems)
         inserts = list(self._inserts(insert, id_)) if insert is not None else []
-        return None if values is None else StageConfig(id_, kind, values, inputs, runs or RunOptions(), inserts, item)
+        if values is None or len(self.problems) > before or (refused and not _keeps_names(kind, refused)):
+            return unread
+        return StageConfig(id_, kind, values, unread.inputs, runs or RunOptions(), inserts, entry)
 
     def _belongs(self, id_: str, item: YamlNode, parent: YamlNode, above: str) -> str:
         """The fix where the value in a stage's place is an option of the stage above."""
@@ -243,6 +259,15 @@ class Entries:
             values = self.validate(kind, replace(item, value=options), f"{id_}.{kind.name}")
             if values is not None:
                 yield Insert(str(after.plain()), kind, values, after)
+
+
+def _keeps_names(kind: type[Stage], refused: Collection[str]) -> bool:
+    """Whether the stages below can be checked although some options of a stage are invalid.
+
+    Those options must not determine what the stage writes, nor its classes, attributes, areas or events.
+    """
+    decisive = _NAMING | kind.spec.reads_if.keys() | kind.spec.writes_if.keys()
+    return kind.spec.built_in and not decisive.intersection(refused)
 
 
 def _webcam(uri: Any) -> str:

@@ -15,7 +15,7 @@ from streamkit.config.checks.parts import parts_before, parts_of
 from streamkit.config.checks.rules import check_rules
 from streamkit.config.checks.shape_sources import check_named_sources, check_shape_sources
 from streamkit.config.checks.stages import check_events, check_inputs, check_outputs, check_words
-from streamkit.config.plan import DECODE, Config, Graph, Node, SourceConfig, StageConfig
+from streamkit.config.plan import DECODE, Config, Graph, Node, SourceConfig, StageConfig, Unread
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.stage import Composite, Sink, ships
 from streamkit.core.text import did_you_mean
@@ -27,28 +27,38 @@ def build(config: Config) -> Graph:
     Raises:
         ConfigError: with every problem of the configuration and of the graph.
     """
+    graph, problems = assemble(config)
+    if problems:
+        raise ConfigError(problems)
+    return graph
+
+
+def assemble(config: Config) -> tuple[Graph, list[Problem]]:
+    """Make the graph of a configuration, and check it as far as its stages and sources can be read.
+
+    Returns:
+        The graph, which can run only if there are no problems; and the problems of the configuration and of the graph.
+    """
     problems = config.problems
     nodes, aliases = _expand(config, problems)
     _check_parts(config, nodes, problems)
-    graph = _wired(config, _order(nodes, problems), aliases)
-    if not problems:  # with an unknown stage about, what it would have written is not known
-        check_words(graph, problems)
-        check_inputs(graph, problems)
-        check_outputs(graph, problems)
-        check_events(graph, problems)
-        check_of(graph, problems)
-        check_labels(graph, problems)
-        check_gaps(graph)
-        check_shape_sources(graph)
-        check_named_sources(graph, problems)
-        check_hidden(graph, problems)
-        check_collect(graph, problems)
-        for node in graph.nodes.values():
-            node.in_place = node.type.spec.draws_in_place and _sole_reader(graph, node)
+    nodes, uncertain = _order(nodes, problems)
+    graph = replace(_wired(config, nodes, aliases), uncertain=uncertain)
+    check_words(graph, problems)
+    check_inputs(graph, problems)
+    check_outputs(graph, problems)
+    check_events(graph, problems)
+    check_of(graph, problems)
+    check_labels(graph, problems)
+    check_gaps(graph)
+    check_shape_sources(graph)
+    check_named_sources(graph, problems)
+    check_hidden(graph, problems)
+    check_collect(graph, problems)
+    for node in graph.certain:
+        node.in_place = node.type.spec.draws_in_place and _sole_reader(graph, node)
     check_rules(graph, problems)
-    if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))
-    return graph
+    return graph, list(dict.fromkeys(problems))
 
 
 def with_nodes(graph: Graph, nodes: Iterable[Node]) -> Graph:
@@ -95,7 +105,10 @@ def _expand(config: Config, problems: list[Problem]) -> tuple[dict[str, Node], d
                 inputs = [id_]
             nodes[stage.id] = Node(stage.id, stage.type, stage.options, inputs, stage.run, stage.node)
             continue
-        for name, kind, options in _parts(stage, problems):
+        parts = list(_parts(stage, problems))
+        if not parts:
+            nodes[stage.id] = Node(stage.id, Unread, {}, inputs, stage.run, stage.node)
+        for name, kind, options in parts:
             id_ = f"{stage.id}.{name}"
             nodes[id_] = Node(id_, kind, options, inputs, stage.run, stage.node)
             inputs, aliases[stage.id] = [id_], id_
@@ -125,26 +138,33 @@ def _parts(stage: StageConfig, problems: list[Problem]) -> Iterator[tuple[str, A
 
 def _check_parts(config: Config, nodes: dict[str, Node], problems: list[Problem]) -> None:
     """Refuse a `from` that names a part that its composite does not have."""
-    known = {DECODE, *nodes}
-    standing = {id_.split(".", 1)[0] for id_ in nodes}
+    names = {DECODE, *nodes}
+    standing = {id_.split(".", 1)[0] for id_, node in nodes.items() if node.type is not Unread}
     for node in list(nodes.values()):
         for name in node.inputs:
-            if name not in known and "." in name and name.split(".")[0] in standing:
-                text = f"{node.id}.from: there is no stage {name!r}{did_you_mean(name, known)}"
+            if name not in names and "." in name and name.split(".")[0] in standing:
+                text = f"{node.id}.from: there is no stage {name!r}{did_you_mean(name, names)}"
                 problems.append(node.problem(text))
 
 
-def _order(nodes: dict[str, Node], problems: list[Problem]) -> dict[str, Node]:
-    """Sort so that each node comes after its inputs; report a cycle with its whole path."""
-    done: dict[str, Node] = {}
+def _order(nodes: dict[str, Node], problems: list[Problem]) -> tuple[dict[str, Node], frozenset[str]]:
+    """Sort so that each node comes after its inputs; report a cycle with its whole path.
+
+    Returns:
+        The nodes, without inputs that do not exist; and the ids of those for which it is not certain what is above
+        them: a stage that cannot be read, an input that does not exist, or a cycle.
+    """
+    ordered: dict[str, Node] = {}
     path: list[str] = []
     reported: set[frozenset[str]] = set()
+    uncertain: set[str] = set()
 
     def visit(name: str) -> None:
-        if name in done or name not in nodes:
+        if name in ordered or name not in nodes:
             return
         if name in path:
             cycle = [*path[path.index(name) :], name]
+            uncertain.update(cycle)
             if frozenset(cycle) not in reported:
                 reported.add(frozenset(cycle))
                 text = f"the stages read from each other in a circle: {' -> '.join(reversed(cycle))}"
@@ -154,13 +174,16 @@ def _order(nodes: dict[str, Node], problems: list[Problem]) -> dict[str, Node]:
         for source in nodes[name].inputs:
             visit(source)
         path.pop()
-        done[name] = nodes[name]
+        ordered[name] = nodes[name]
 
     for name in nodes:
         visit(name)
-    for node in done.values():
-        node.inputs = [name for name in node.inputs if name == DECODE or name in done]
-    return done
+    for node in ordered.values():
+        missing = [name for name in node.inputs if name != DECODE and name not in ordered]
+        if missing or not node.inputs or node.type is Unread or uncertain.intersection(node.inputs):
+            uncertain.add(node.id)
+        node.inputs = [name for name in node.inputs if name not in missing]
+    return ordered, frozenset(uncertain)
 
 
 def _sole_reader(graph: Graph, node: Node) -> bool:

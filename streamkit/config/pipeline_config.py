@@ -70,17 +70,17 @@ def read_values(
     return _read(tree(values, "pipeline"), [], Path("pipeline"), set_ or {}, device, None, may_be_empty)
 
 
-def read_source(config: Config, id_: str, value: Any) -> list[SourceConfig]:
+def read_source(config: Config, id_: str, entry: Any) -> list[SourceConfig]:
     """Read an entry of `sources` with the key `id_` from plain values; the environment is not expanded.
 
     Raises:
         ConfigError: with every problem; `config` is unchanged.
     """
-    own = replace(config, sources=[], problems=[], warnings=[])
-    Entries(own, tree({"sources": {id_: value}}, "source"), _TOP).sources()
-    if own.problems:
-        raise ConfigError(own.problems)
-    return own.sources
+    added = replace(config, sources=[], problems=[], warnings=[], unread_sources={})
+    Entries(added, tree({"sources": {id_: entry}}, "source"), _TOP).sources()
+    if added.problems:
+        raise ConfigError(added.problems)
+    return added.sources
 
 
 def source_entry(source: SourceConfig) -> dict[str, Any]:
@@ -183,6 +183,8 @@ def _read_options(config: Config, root: YamlNode, validate: OptionValidator) -> 
             continue
         if key == "batch" and not isinstance(node.value, dict):
             node = replace(node, value={"size": node}, keys={"size": (node.line, node.column)})
+        if key == "device":
+            config.device_place = node.value.get("use") if isinstance(node.value, dict) else node
         if key == "device" and isinstance(node.value, dict):
             if (values := validate(DeviceOptions, node, key)) is not None:
                 config.device, processes = values.get("use", "auto"), values.get("processes", "auto")

@@ -121,6 +121,10 @@ class PipelineOptions:
     ] = None
 
 
+class Unread(Stage):
+    """The place of a stage that cannot be read, for the checks of the other stages. A graph that runs has none."""
+
+
 @dataclass(slots=True)
 class SourceConfig:
     """One source: its id, its stage class and options, and the faults that the runner injects."""
@@ -162,7 +166,11 @@ class Config:
     Attributes:
         text: the YAML's text, as it was read; None if the pipeline has no file.
         device: the device, or several, as the YAML names them.
+        device_place: where the YAML names it; None if it does not.
         processes: processes on each device; None lets the runtime choose.
+        unread_sources: ids of entries of `sources` that cannot be read, with their class; None if that is unknown.
+        sources_known: whether every source is in `sources` or `unread_sources`.
+        alarms_known: whether every alarm is in `alarms`.
     """
 
     file: str
@@ -171,6 +179,7 @@ class Config:
     text: str | None = None
     plugins_failed: bool = False
     device: str | list[str] = "auto"
+    device_place: YamlNode | None = None
     processes: int | None = None
     batch: BatchOptions = field(default_factory=BatchOptions)
     watchdog_s: float = 30.0
@@ -181,6 +190,15 @@ class Config:
     tests: list[YamlNode] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+    unread_sources: dict[str, type[Stage] | None] = field(default_factory=dict)
+    sources_known: bool = True
+    alarms_known: bool = True
+
+    def may_have_source(self, id_: str) -> bool:
+        """Whether there is a source with this id, or may be one among those that cannot be read."""
+        if not self.sources_known or any(id_ == one or id_.startswith(f"{one}/") for one in self.unread_sources):
+            return True
+        return any(source.id == id_ for source in self.sources)
 
 
 @dataclass(slots=True)
@@ -254,6 +272,8 @@ class Graph:
         nodes: the stages by id, each after its inputs.
         outputs: ids of the stages that read the decoded frames.
         aliases: ids of composites, and the id of the last part of each.
+        uncertain: ids of the stages for which it is not certain what is above them, because something there cannot be
+            read. A graph that runs has none.
     """
 
     config: Config
@@ -261,6 +281,17 @@ class Graph:
     nodes: dict[str, Node]
     outputs: list[str]
     aliases: dict[str, str]
+    uncertain: frozenset[str] = frozenset()
+
+    @property
+    def certain(self) -> list[Node]:
+        """The stages that can be checked against what is above them."""
+        return [node for node in self.nodes.values() if node.id not in self.uncertain]
+
+    def may_have_stage(self, id_: str) -> bool:
+        """Whether there is a stage with this id, or may be one among the parts of those that cannot be read."""
+        base = self.nodes.get(id_.split(".", 1)[0])
+        return id_ in self.nodes or (base is not None and base.type is Unread)
 
     @property
     def output_paths(self) -> list[str]:

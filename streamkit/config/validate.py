@@ -51,48 +51,72 @@ class OptionValidator:
 
         `kind` is a stage, or another dataclass that a YAML configures, such as `Fault`.
         """
+        values, refused = self.partly(kind, node, id_)
+        return None if refused else values
+
+    def partly(self, kind: type[Any], node: YamlNode, id_: str) -> tuple[dict[str, Any] | None, frozenset[str]]:
+        """Check options as `__call__` does, and return those that are valid.
+
+        Returns:
+            The values of the valid options, None if `kind` cannot be made of them; and the names of the other options:
+            for a misspelt one, the one that it may mean.
+        """
         try:
             model, known = model_of(kind), _readable_names(kind)  # type: ignore[arg-type]  # a class can be hashed
         except ConfigError as error:
             self.problems.append(node.problem(f"{id_}: {error}"))
-            return None
+            return None, frozenset(node.value)
         is_stage, unknown = issubclass(kind, Stage), [key for key in node.value if key not in known]
         for key in unknown:
             way = did_you_mean(key, known) or _within(kind, key) or did_you_mean(key, known, all_if_few=not is_stage)
             self.problems.append(node.problem(f"{kind.name if is_stage else id_} has no option {key!r}{way}", key))
-        given = replace(node, value={key: item for key, item in node.value.items() if key in known})
-        values = self._values(model, kind, given, id_, {nearest(key, known) for key in unknown})
-        if values is None or unknown:
-            return None
-        if (refused := refusal(kind, values)) is not None:
+        misspelt = {name for key in unknown if (name := nearest(key, known)) is not None}
+        accepted = replace(node, value={key: child for key, child in node.value.items() if key in known})
+        values, invalid = self._values(model, kind, accepted, id_, misspelt)
+        if values is None:
+            return None, frozenset(node.value)
+        refused = refusal(kind, values)
+        if refused is not None and not misspelt and not invalid:  # else the refused part may be what is missing
             self.problems.append(node.problem(f"{id_}: {refused}"))
-            return None
-        return values
+        names = frozenset({*unknown, *misspelt, *invalid})
+        return (values, names) if refused is None else (None, frozenset(node.value))
 
     def some(self, kind: type[Any], node: YamlNode) -> dict[str, Any] | None:
         """Check new values of some options of `kind`, apart from the others; see `__call__`."""
         fields = [option for option in options(kind) if option.name in node.value]
-        return self._values(_adapter(kind, fields), kind, node, "")
+        values, invalid = self._values(_adapter(kind, fields), kind, node, "")
+        return None if invalid else values
 
     def _values(
-        self, model: Any, kind: type[Any], node: YamlNode, id_: str, misspelt: Collection[str | None] = ()
-    ) -> dict[str, Any] | None:
-        """Return the values in the types of the options; a required option that may be misspelt is not reported."""
+        self, model: Any, kind: type[Any], node: YamlNode, id_: str, misspelt: Collection[str] = ()
+    ) -> tuple[dict[str, Any] | None, frozenset[str]]:
+        """Return the valid values in the types of the options, and the names of the invalid options.
+
+        The values are None if a required option is missing or invalid. One that may be misspelt is not reported.
+        """
         from pydantic import ValidationError
 
-        try:
-            values: dict[str, Any] = model.validate_json(
-                json.dumps(node.plain()),
-                strict=True,
-                context={"folder": self.folder, "families": self.families},
-            )
-        except ValidationError as error:
-            self._report(kind, node, id_, [e for e in error.errors(include_url=False) if not _is_excused(e, misspelt)])
-            return None
-        except Exception as error:  # of a plugin's own type
-            self.problems.append(node.problem(_about(id_, f"its options cannot be read: {describe(error)}")))
-            return None
-        return values
+        invalid: frozenset[str] = frozenset()
+        while True:
+            checked = {key: child for key, child in node.value.items() if key not in invalid}
+            try:
+                values: dict[str, Any] = model.validate_json(
+                    json.dumps(replace(node, value=checked).plain()),
+                    strict=True,
+                    context={"folder": self.folder, "families": self.families},
+                )
+                return values, invalid
+            except ValidationError as error:
+                errors = error.errors(include_url=False)
+            except Exception as error:  # of a plugin's own type
+                self.problems.append(node.problem(_about(id_, f"its options cannot be read: {describe(error)}")))
+                return None, frozenset(node.value)
+            if not invalid:
+                self._report(kind, node, id_, [e for e in errors if not _is_excused(e, misspelt)])
+            refused = {str(error["loc"][0]) for error in errors if error["loc"]}
+            if not refused or not refused <= checked.keys():  # a required option is missing
+                return None, frozenset(node.value)
+            invalid |= refused
 
     def _report(self, kind: type[Any], node: YamlNode, id_: str, errors: list[Any]) -> None:
         """Add one problem for each place; for a union, it names what each type accepts."""
@@ -117,7 +141,7 @@ class OptionValidator:
             self.problems.append(found.problem(f"{_joined(id_, *steps)} {_refused(found, steps, wrong)}"))
 
 
-def _is_excused(error: Any, misspelt: Collection[str | None]) -> bool:
+def _is_excused(error: Any, misspelt: Collection[str]) -> bool:
     """Whether a required option is missing because its name is misspelt."""
     return error["type"] == "missing" and len(error["loc"]) == 1 and error["loc"][0] in misspelt
 

@@ -176,6 +176,16 @@ class Source(Stage):
         """Whether the source has its own pace or no end. Other sources, such as whole files, may be read later."""
         return False
 
+    def first_frame_size(self) -> tuple[int, int] | None:
+        """Return width and height of the first frame in pixels; None if they are unknown before the run.
+
+        `check` calls it. It must not connect to a camera or a server.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        return None
+
     @property
     def retry(self) -> Retry | None:
         """How the runner reopens a source that fails, or a live source that ends; None leaves it closed."""

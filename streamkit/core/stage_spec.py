@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -105,7 +107,7 @@ def declare(kind: type[Any], declared: Mapping[str, Any]) -> StageSpec:
             f"{kind.__name__}: a stage cannot declare {', '.join(unknown)}; known: {', '.join(sorted(NAMES))}"
         )
     own = vars(kind)
-    options = {name for name, text in own.get("__annotations__", {}).items() if "ClassVar" not in str(text)}
+    options = {name for name, text in _annotations(kind).items() if "ClassVar" not in str(text)}
     if loose := sorted((NAMES - {"name"}) & own.keys() - options):
         raise TypeError(
             f'{kind.__name__}: declare {loose[0]} in the decorator, as in @stage("my_stage", {loose[0]}=...), or in '
@@ -124,3 +126,12 @@ def declare(kind: type[Any], declared: Mapping[str, Any]) -> StageSpec:
     for base in reversed(kind.__mro__):
         merged |= vars(base).get("_declared", {})
     return StageSpec(**merged, built_in=kind.__module__.startswith("streamkit."))
+
+
+def _annotations(kind: type[Any]) -> dict[str, Any]:
+    """The annotations of a class itself, without those of its bases; a name that does not exist is no error."""
+    if sys.version_info >= (3, 14):  # where they are evaluated when they are read
+        import annotationlib
+
+        return annotationlib.get_annotations(kind, format=annotationlib.Format.FORWARDREF)
+    return inspect.get_annotations(kind)

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import difflib
 import functools
+import json
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 DISTRIBUTION = "streamkit-video"
-"""The name on the package index; `streamkit` there is another project."""
+"""The name of the distribution; `streamkit` on the package index is another project."""
 ONNXRUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 UNINSTALL = f"python -m pip uninstall -y {' '.join(ONNXRUNTIMES)}"
 """Uninstall both before installing one: each removes files of the other."""
@@ -112,10 +113,14 @@ def checkout() -> Path | None:
 
 
 def install_command(extra: str = "") -> str:
-    """The command that installs this copy of streamkit with an extra: from its checkout, or from the package index."""
+    """The command that installs what this copy of streamkit needs, with an extra or several, as in `ray,serve`.
+
+    In a checkout it installs the checkout. Elsewhere it names the packages, so that no index needs to have streamkit.
+    """
     root, extras = checkout(), f"[{extra}]" if extra else ""
     if root is None:
-        return f"python -m pip install '{DISTRIBUTION}{extras}'"
+        packages = _requirements(extra) or [f"{_wheel_name()}{extras}"]
+        return f"python -m pip install {' '.join(repr(package) for package in packages)}"
     try:
         where = "." if os.path.samefile(root, os.curdir) else str(root)
     except OSError:  # the working directory is gone
@@ -123,10 +128,45 @@ def install_command(extra: str = "") -> str:
     return f"python -m pip install -e '{where}{extras}'"
 
 
+def _requirements(extra: str) -> list[str]:
+    """The packages that the installed distribution requires for an extra, or without one; empty if it is unknown."""
+    from importlib import metadata
+
+    try:
+        lines = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return []
+    extras = set(extra.split(","))
+    found = []
+    for line in lines:
+        package, _, marker = line.partition(";")
+        of_extra = re.search(r"extra == ['\"]([\w.-]+)['\"]", marker)
+        if (of_extra[1] if of_extra else "") in extras:
+            found.append(package.strip())
+    return list(dict.fromkeys(found))
+
+
+def _wheel_name() -> str:
+    from streamkit.core.version import __version__
+
+    return f"{DISTRIBUTION.replace('-', '_')}-{__version__}-py3-none-any.whl"
+
+
+def _origin() -> str:
+    """The address or file that pip installed this copy from; the name of its wheel if it came from an index."""
+    from importlib import metadata
+
+    try:
+        text = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+        return str(json.loads(text or "{}")["url"])
+    except (metadata.PackageNotFoundError, KeyError, ValueError):
+        return _wheel_name()
+
+
 def restore_command() -> str:
     """The command that restores models and samples that ship with streamkit."""
     if checkout() is None:
-        return f"python -m pip install --force-reinstall --no-deps {DISTRIBUTION}"
+        return f"python -m pip install --force-reinstall --no-deps {_origin()!r}"
     return "git checkout -- models samples"
 
 
@@ -142,6 +182,16 @@ def eval_command() -> str:
 def gpu_command() -> str:
     """The commands that replace the CPU packages by the GPU packages."""
     return f"{UNINSTALL} && {install_command('gpu')}"
+
+
+def nothing_detected(detectors: Sequence[str], frames: int) -> str:
+    """The hint after a run in which these detectors found no object in any frame; empty without a detector or frame."""
+    if not detectors or not frames:
+        return ""
+    return (
+        f"{' and '.join(detectors)} found no object in {frames:,} frames; if there are some, run the network on one "
+        "image (streamkit models check CARD IMAGE), and see whether min_score and labels leave them out"
+    )
 
 
 def at_now() -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks what this machine supports, and names a fix for each problem.
 
-Each finding is `ok`, `warn` (pipelines run, but not as well as possible) or `fail` (a required part is broken). A
-problem comes with the command that fixes it.
+Each finding is `ok`, `none` (an optional part is not there), `warn` (pipelines run, but not as well as possible) or
+`fail` (a required part is broken). A problem comes with the command that fixes it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -35,7 +36,7 @@ from streamkit.models.onnxruntime_package import BOTH_INSTALLED
 GIB = 2**30
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
 _BASE = ("av", "click", "numpy", "opencv-python-headless", "orjson", "pydantic", "pyyaml", "rich", "typing-extensions")
-_NEEDS_CUDA = (13, 0)
+_NEEDS_CUDA = 13  # the major version
 _PROBES = (("h264", 8), ("hevc", 8), ("hevc", 10), ("av1", 8), ("av1", 10), ("vp9", 8), ("vp8", 8), ("mpeg4", 8))
 
 
@@ -43,7 +44,7 @@ _PROBES = (("h264", 8), ("hevc", 8), ("hevc", 10), ("av1", 8), ("av1", 10), ("vp
 class Finding:
     """One line of the report: level, topic, what was found, and the fix."""
 
-    level: Literal["ok", "warn", "fail"]
+    level: Literal["ok", "none", "warn", "fail"]
     topic: str
     text: str
     fix: str = ""
@@ -84,14 +85,14 @@ def examine(echo: Callable[[str], None], *more: Callable[[], Iterator[Finding]])
     Returns:
         The exit code: 0 if pipelines can run, at least on the CPU; 1 if something that they need is broken.
     """
-    failed = warned = 0
+    levels = Counter[str]()
     for check in (python, packages, accuracy, onnxruntimes, ffmpeg, host, demo, gpus, *more):
         for finding in _guarded(check):
             echo(str(finding))
-            failed += finding.level == "fail"
-            warned += finding.level == "warn"
-    echo(f"{failed} broken, {warned} warnings" if failed or warned else "no problems")
-    return 1 if failed else 0
+            levels[finding.level] += 1
+    has_problems = levels["fail"] or levels["warn"]
+    echo(f"{levels['fail']} broken, {levels['warn']} warnings" if has_problems else "no problems")
+    return 1 if levels["fail"] else 0
 
 
 def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -108,10 +109,7 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
 def python() -> Iterator[Finding]:
     """Check the interpreter's version."""
     version = ".".join(map(str, sys.version_info[:3]))
-    if (3, 11) <= sys.version_info[:2] <= (3, 13):
-        yield Finding("ok", "python", f"{version} ({sys.executable})")
-    else:
-        yield Finding("fail", "python", f"{version}; streamkit runs on 3.11 to 3.13", "python3.12 -m venv .venv")
+    yield Finding("ok", "python", f"{version} ({sys.executable})")
     folder = Path(__file__).resolve().parents[1]
     if sys.dont_write_bytecode and not Path(importlib.util.cache_from_source(__file__)).exists():
         text = "each process compiles its modules, which takes 0.4 s: PYTHONDONTWRITEBYTECODE is set"
@@ -145,7 +143,7 @@ def accuracy() -> Iterator[Finding]:
         yield Finding("warn", "opencv-python", "overwrites files of opencv-python-headless", again)
     version = installed("trackeval")
     if version is None:
-        yield Finding("ok", "trackeval", f"is not installed; streamkit eval needs it: {eval_command()}")
+        yield Finding("none", "trackeval", f"is not installed; streamkit eval needs it: {eval_command()}")
         return
     missing = [name for name in ("pycocotools", "scipy", "tabulate") if installed(name) is None]
     text = f"{version}; streamkit eval also needs {', '.join(missing)}" if missing else version
@@ -324,7 +322,12 @@ def driver() -> tuple[tuple[int, int] | None, str]:
     if with_version.is_file():
         match = re.search(r"\s(\d+\.[\d.]+)\s", with_version.read_text(encoding="utf-8", errors="replace"))
         version = match[1] if match else version
-    return (number.value // 1000, number.value % 1000 // 10), version
+    return cuda_version(number.value), version
+
+
+def cuda_version(number: int) -> tuple[int, int]:
+    """The version of CUDA, (major, minor), from the number that the driver returns, such as 13020."""
+    return number // 1000, number % 1000 // 10
 
 
 def gpus() -> Iterator[Finding]:
@@ -337,9 +340,9 @@ def gpus() -> Iterator[Finding]:
         if version is not None:
             yield Finding("ok", name, version)
     if cuda is None:
-        yield Finding("ok", "GPU", f"none: {version_or_cause}; device: auto runs on the CPU")
+        yield Finding("none", "GPU", f"{version_or_cause}; device: auto runs on the CPU")
         return
-    if cuda < _NEEDS_CUDA:
+    if cuda[0] < _NEEDS_CUDA:
         text = f"the driver {version_or_cause} supports CUDA up to {cuda[0]}.{cuda[1]}, streamkit's packages need 13.0"
         yield Finding("warn", "driver", text, "install NVIDIA driver 580 or newer")
         return
@@ -366,7 +369,7 @@ def shared_gpu() -> Finding:
     if most == 1:
         return Finding("ok", "MPS", f"{text}, which needs none")
     if find_control() is None:
-        return Finding("ok", "MPS", f"{text}, which take turns: {CONTROL} is not installed")
+        return Finding("none", "MPS", f"{text}, which take turns: {CONTROL} is not installed")
     return Finding("ok", "MPS", f"{text}, at the same time, by {CONTROL}")
 
 

@@ -75,7 +75,7 @@ HAVING count(embedding) > 0 ORDER BY key, stage, track_id"""
 
 def duckdb() -> Any:
     """Return the module `duckdb`. Raises MissingPackage."""
-    with needs("duckdb", "query", "run.py query"):
+    with needs("duckdb", "query", "streamkit query"):
         import duckdb
     return duckdb
 

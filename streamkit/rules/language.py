@@ -125,7 +125,7 @@ class TypeChecker:
         if isinstance(tree, Items):
             raise self.wrong(tree.at, 'a list is allowed after in only, as in label in ["car", "truck"]')
         if tree.op in ("&&", "||", "!"):
-            return Op(tree.op, tuple(self._operand(arg, tree) for arg in tree.args), tree.at)
+            return Op(tree.op, self._operands(tree), tree.at)
         if tree.op == "in":
             return self._inside(tree)
         args: tuple[Typed, ...]
@@ -159,6 +159,20 @@ class TypeChecker:
             return kind_of(self.of(tree)) == (kind or kind_of(self.of(tree)))
         except RuleError:
             return False
+
+    def _operands(self, tree: Op) -> tuple[Typed, ...]:
+        """Type the parts of `and`, `or` and `not`; the error has those of all parts."""
+        operands: list[Typed] = []
+        errors: list[RuleError] = []
+        for arg in tree.args:
+            try:
+                operands.append(self._operand(arg, tree))
+            except RuleError as error:
+                errors += error.all
+        if errors:
+            errors[0].others = tuple(errors[1:])
+            raise errors[0]
+        return tuple(operands)
 
     def _operand(self, arg: Tree, tree: Op) -> Typed:
         made = self.of(arg)

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamkit.rules.language import TypeChecker, Typed, facts_of
 from streamkit.rules.schedule import Schedule
@@ -16,16 +16,15 @@ from streamkit.rules.vocabulary import DetectionVocabulary
 
 
 class OptionError(ValueError):
-    """An invalid option of a rule.
+    """Invalid options of a rule.
 
     Attributes:
-        option: the option's name.
-        error: the problem.
+        errors: each problem, with the option's name.
     """
 
-    def __init__(self, option: str, error: RuleError) -> None:
-        self.option, self.error = option, error
-        super().__init__(f"{option}: {error}")
+    def __init__(self, errors: Sequence[tuple[str, RuleError]]) -> None:
+        self.errors = list(errors)
+        super().__init__("; ".join(f"{option}: {error}" for option, error in self.errors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,59 +65,83 @@ def make_rule(name: str, options: Mapping[str, Any], above: Scope, facts: Facts)
         OptionError: a condition is invalid.
         MissingPackage: cel-python is not installed.
     """
-    when, for_s, per_object = _read("when", options["when"], above, facts, None)
-    clear, clear_s = None, options.get("clear_for")
+    errors: list[tuple[str, RuleError]] = []
+    when = clear = None
+    clear_s = options.get("clear_for")
+    with _errors_of("when", errors):
+        when = _read(options["when"], above, facts, None)
     if options.get("clear") is not None:
-        text = options["clear"]
-        clear, lasting_s, one_object = _read("clear", text, above, facts, per_object)
-        if lasting_s and clear_s is not None:
-            raise OptionError("clear", RuleError(text, text.index("for"), "write for here, or clear_for; not both"))
-        if one_object and not per_object:
-            reason = "clear refers to one object, and when to all of them; use count, present or absent here too"
-            raise OptionError("clear", RuleError(text, _of_object(clear, facts), reason))
-        clear_s = lasting_s or clear_s
+        with _errors_of("clear", errors):
+            clear = _read(options["clear"], above, facts, None if when is None else when.per_object)
+            _check_clear(options["clear"], clear, when, clear_s, facts)
+            clear_s = clear.for_s or clear_s
+    if errors or when is None:
+        raise OptionError(errors)
     return Rule(
-        name, when, clear, for_s, clear_s or 0.0, options.get("cooldown") or 0.0, options.get("schedule"), per_object
-    )
+        name, when.tree, None if clear is None else clear.tree, when.for_s, clear_s or 0.0,
+        options.get("cooldown") or 0.0, options.get("schedule"), when.per_object,
+    )  # fmt: skip
+
+
+def _check_clear(text: str, clear: _Condition, when: _Condition | None, clear_s: float | None, facts: Facts) -> None:
+    """Check a clear condition against the rule's other options. Raises RuleError."""
+    if clear.for_s and clear_s is not None:
+        raise RuleError(text, text.index("for"), "write for here, or clear_for; not both")
+    if when is not None and clear.per_object and not when.per_object:
+        reason = "clear refers to one object, and when to all of them; use count, present or absent here too"
+        raise RuleError(text, _of_object(clear.tree, facts), reason)
 
 
 def check_syntax(options: Mapping[str, Any]) -> None:
     """Check the syntax of a rule's conditions, without their names. Raises OptionError."""
+    errors: list[tuple[str, RuleError]] = []
     for option in ("when", "clear"):
-        with _errors_of(option):
+        with _errors_of(option, errors):
             if options.get(option) is not None:
                 parse(options[option])
+    if errors:
+        raise OptionError(errors)
 
 
-def _read(
-    option: str, text: str, above: Scope, facts: Facts, per_object: bool | None
-) -> tuple[Typed, float, bool]:  # fmt: skip
-    """Return a condition, how long it must be true, and whether it refers to one object."""
+class _Condition(NamedTuple):
+    """A typed condition, how long it must be true, and whether it refers to one object."""
+
+    tree: Typed
+    for_s: float
+    per_object: bool
+
+
+def _read(text: str, above: Scope, facts: Facts, per_object: bool | None) -> _Condition:
+    """Read a condition; `per_object` says whether `event` refers to the object, None where the condition decides.
+
+    Raises:
+        RuleError: it is invalid.
+    """
+    syntax, for_s = parse(text)
 
     def condition(per_object: bool) -> Typed:
         vocabulary = DetectionVocabulary(above, facts, per_object=per_object)
-        return TypeChecker(text, vocabulary).condition(tree, "a rule")
+        return TypeChecker(text, vocabulary).condition(syntax, "a rule")
 
-    with _errors_of(option):
-        tree, for_s = parse(text)
-        made = condition(bool(per_object))
-        one_object = is_per_object(made, facts)
-        if one_object and per_object is None:  # then `event` refers to the object too
-            made = condition(True)
-        if one_object and not above.tracked:
-            reason = "this refers to one object, which needs tracks: put track above the rule, or count objects, as in "
-            raise RuleError(text, _of_object(made, facts), reason + "count(score > 0.8) > 0")
-    return made, for_s, one_object
+    tree = condition(bool(per_object))
+    one_object = is_per_object(tree, facts)
+    if one_object and per_object is None:  # then `event` refers to the object too
+        tree = condition(True)
+    if one_object and not above.tracked:
+        reason = "this refers to one object, which needs tracks: put track above the rule, or count objects, as in "
+        raise RuleError(text, _of_object(tree, facts), reason + "count(score > 0.8) > 0")
+    return _Condition(tree, for_s, one_object)
 
 
 @contextmanager
-def _errors_of(option: str) -> Iterator[None]:
+def _errors_of(option: str, errors: list[tuple[str, RuleError]]) -> Iterator[None]:
+    """Add the errors of an option to `errors`."""
     try:
         yield
     except RuleError as error:
-        raise OptionError(option, error) from None
+        errors += [(option, one) for one in error.all]
 
 
-def _of_object(made: Typed, facts: Facts) -> int:
+def _of_object(tree: Typed, facts: Facts) -> int:
     """Return the position of a condition's first reference to one object."""
-    return min(one.at for one in facts_of(made) if one.key in facts.objects)
+    return min(fact.at for fact in facts_of(tree) if fact.key in facts.objects)

@@ -108,13 +108,20 @@ class RuleError(ValueError):
         offset: the position in it, in characters from 0.
         line, column: the same position, from 1.
         reason: the problem and the fix.
+        others: further errors of the same rule.
     """
 
     def __init__(self, text: str, offset: int, reason: str) -> None:
         before = text[:offset]
         self.text, self.offset, self.reason = text, offset, reason
+        self.others: tuple[RuleError, ...] = ()
         self.line, self.column = before.count("\n") + 1, offset - before.rfind("\n")
         super().__init__(f"{f'line {self.line}, ' if self.line > 1 else ''}column {self.column}: {reason}")
+
+    @property
+    def all(self) -> tuple[RuleError, ...]:
+        """All errors of the rule, the earliest first."""
+        return (self, *self.others)
 
 
 @lru_cache(maxsize=4096)

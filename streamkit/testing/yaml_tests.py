@@ -248,6 +248,8 @@ class Test:
 def read_tests(graph: Graph) -> list[Test]:
     """Check the tests of a pipeline, and return them.
 
+    Of a test that runs stages whose inputs are not certain (see `Graph.uncertain`), only the form is checked.
+
     Raises:
         ConfigError: with every problem of every test.
     """
@@ -261,14 +263,6 @@ def read_tests(graph: Graph) -> list[Test]:
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     return tests
-
-
-def form_problems(tests: Sequence[YamlNode]) -> list[Problem]:
-    """Problems with the form of these tests, independent of the graph."""
-    problems: list[Problem] = []
-    for place in tests:
-        _written(place, problems)
-    return list(dict.fromkeys(problems))
 
 
 def _written(place: YamlNode, problems: list[Problem]) -> WrittenTest | None:
@@ -290,7 +284,7 @@ class _Reader:
     problems: list[Problem]
 
     def nodes(self) -> list[Node]:
-        """The stages to run; none if their names are wrong. The rest of the test may be invalid."""
+        """The stages to run; none if their names are wrong, or stages cannot be read. The rest may be invalid."""
         keys = self.place.value if isinstance(self.place.value, dict) else {}
         begin, end = (keys.get(key, YamlNode(None, "", 0, 0)) for key in ("insert_at", "extract_from"))
         end = begin if end.value is None else end
@@ -298,7 +292,9 @@ class _Reader:
             return []
         first = self._stage("insert_at", begin)
         last = self._stage("extract_from", end) if first is not None or end is not begin else None
-        return self._between(first, last) if first is not None and last is not None else []
+        if first is None or last is None or last in self.graph.uncertain:
+            return []
+        return self._between(first, last)
 
     def read(self, written: WrittenTest, nodes: list[Node]) -> Test:
         """Make the test from its checked form and its stages."""
@@ -316,6 +312,8 @@ class _Reader:
         name: str = place.value
         nodes, aliases = self.graph.nodes, self.graph.aliases
         if name not in nodes and name not in aliases:
+            if self.graph.may_have_stage(name):
+                return None
             self._refuse(place, f"{key}: there is no stage {name!r}{did_you_mean(name, [*aliases, *nodes])}")
             return None
         if name in aliases:
@@ -404,7 +402,7 @@ class _Reader:
                     place, f"expect.{name} must have an entry for each of the {n} frames given, got {len(value)}"
                 )
         for i, event in enumerate(expect.events or ()):
-            if event.stage is not None and event.stage not in self.graph.nodes:
+            if event.stage is not None and not self.graph.may_have_stage(event.stage):
                 place = self.place.follow(("expect", "events", i, "stage"))[0]
                 near = did_you_mean(event.stage, self.graph.nodes)
                 self._refuse(place, f"expect.events.stage: there is no stage {event.stage!r}{near}")

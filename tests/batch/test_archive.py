@@ -138,11 +138,11 @@ def prove(archive: Archive, folder: Path, kills: int, seed: int) -> None:
 
 
 @pytest.fixture
-def archive(tmp_path):
+def archive(tmp_path, test_data):
     def made(files: int, broken: int, *options: str) -> Archive:
         pipeline = tmp_path / "p.yaml"
         pipeline.write_text(YAML)
-        return Archive(make(tmp_path / "videos", files, broken), pipeline, options)
+        return Archive(make(tmp_path / "videos", test_data / "videos", files, broken), pipeline, options)
 
     return made
 

@@ -34,7 +34,7 @@ def of(given, files, **how):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, test_data):
-    return corpus.make(tmp_path_factory.mktemp("corpus"), 12, 5, seed=2)
+    return corpus.make(tmp_path_factory.mktemp("corpus"), test_data / "videos", 12, 5, seed=2)
 
 
 def test_what_would_be_done(made, tmp_path):

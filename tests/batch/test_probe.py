@@ -18,7 +18,8 @@ STREET = Probe(16.0, "h264", 640, 360, 25.0, 400)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, test_data):
-    return corpus.make(tmp_path_factory.mktemp("corpus"), 18 + len(WAYS), len(WAYS), seed=3)
+    folder, videos = tmp_path_factory.mktemp("corpus"), test_data / "videos"
+    return corpus.make(folder, videos, 18 + len(WAYS), len(WAYS), seed=3)
 
 
 def test_a_header(monkeypatch):
@@ -112,13 +113,15 @@ def test_keyframes_of_good_files_are_a_second_apart(made):
 
 
 def test_the_corpus_is_the_same_each_time(tmp_path, made, test_data):
-    again = corpus.make(tmp_path, len(made.good) + len(WAYS), len(WAYS), seed=3)
+    videos = test_data / "videos"
+    again = corpus.make(tmp_path, videos, len(made.good) + len(WAYS), len(WAYS), seed=3)
     assert (again.good, again.broken) == (made.good, made.broken)
     for name in [*again.good, *again.broken]:
         one, other = made.folder / name, tmp_path / name
         if one.is_file():
             assert one.read_bytes() == other.read_bytes(), name
-    assert corpus.make(tmp_path / "other", 6, 0, seed=4).good != corpus.make(tmp_path / "third", 6, 0, seed=5).good
+    other, third = (corpus.make(tmp_path / str(seed), videos, 6, 0, seed=seed) for seed in (4, 5))
+    assert other.good != third.good
 
 
 @pytest.mark.parametrize(

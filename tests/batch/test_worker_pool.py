@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,9 +117,7 @@ def test_a_file_at_which_a_worker_died_once_is_done_by_the_next(settings, pools,
 
 
 def test_a_file_that_hangs_ends_its_worker_alone(settings, pools, tmp_path):
-    begun = time.monotonic()
     counts, found = run(pools(settings, timeout_s=2.0), jobs_of(tmp_path, "hangs", "a", "b"), retries=0)
-    assert time.monotonic() - begun < 60
     assert found["hangs.mp4"].cause_kind == "timeout"
     assert "no frame of hangs.mp4 for 2 s" in found["hangs.mp4"].cause
     assert (counts.done, counts.failed) == (2, 1)

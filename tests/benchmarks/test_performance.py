@@ -118,6 +118,6 @@ def test_a_row_runs_on_the_cpu(real, name):
         assert values["cpu_one_fps"] > 0
         assert [one["frames"] for one in found["raw"]] == [CPU.plain_frames, CPU.plain_frames * CPU.plain_streams]
     else:
-        assert 0.5 < values["first_back_s"] <= values["back_s"] < 60
+        assert 0.5 < values["first_back_s"] <= values["back_s"]
         assert values["sources"] >= 1
         assert values["p95_others_ms"] > 0

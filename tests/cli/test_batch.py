@@ -65,6 +65,12 @@ def test_files_become_a_data_set_and_a_table_says_so(run, tmp_path):
     assert len(list((tmp_path / "out" / "files").glob("text*.parquet"))) == 1  # of what it was nothing is left
 
 
+def test_a_detector_without_any_object_has_a_hint(run):
+    done = run("v", "--out", "out", "--workers", "1")
+    assert done.returncode == 0
+    assert ("8 frames, 0 objects" in done.stderr, "detect found no object in 8 frames" in done.stderr) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [

@@ -79,6 +79,89 @@ def test_of_a_wrong_graph_the_form_of_the_tests_is_told():
     ]  # fmt: skip
 
 
+VALID = """\
+device: cpu
+sources:
+  street: samples/street.mp4
+  gate: {uri: 'rtsp://10.0.0.1/1', timeout: 5s}
+stages:
+  detect: {model: demo, min_score: 0.4}
+  track: {}
+  zone: {polygon: {till: [[0, 0], [99, 0], [99, 99]]}, labels: [person]}
+  crowd: {stage: rule, when: count(person in zone.till) > 3 and count(car) > 1, clear: absent(person)}
+  draw: {from: detect.postprocess}
+  other: {stage: jsonl, path: out/a.jsonl}
+  jsonl: {path: 'out/{source}.jsonl'}
+  mqtt: {url: mqtt://localhost, send: events, when: [zone.entered, alarms], from: crowd}
+alarms:
+  down: {when: down_s > 3, to: mqtt}
+tests:
+  - {name: x, insert_at: zone, given: [{track_id: [1], xyxy: [[1, 1, 2, 2]]}], expect: {count: 1}}
+"""
+MISTAKES = [
+    ("device: cpu", "device: cup", "1:9: device must be auto, cpu, cuda or cuda:N"),
+    ("timeout: 5s", "timeot: 5s", "source has no option 'timeot'"),
+    ("min_score: 0.4", "min_score: 4", "detect.min_score must be 0 to 1"),
+    ("  track: {}", "  track: {min_iou: x}", "track.min_iou must be"),
+    ("labels: [person]", "labels: [person, persn]", "zone.labels: no detector above finds 'persn'"),
+    ("zone.till) > 3", "zone.tll) > 3", "crowd.when: column 17: zone has no area 'tll'"),
+    ("count(car) > 1", "count(cr) > 1", "there is neither a name nor a class 'cr'"),
+    ("absent(person)", "absent(bik)", "crowd.clear: column 8: there is neither a name nor a class 'bik'"),
+    ("from: detect.postprocess", "from: detect.postproces", "draw.from: there is no stage 'detect.postproces'"),
+    ("path: out/a.jsonl", "path: 'out/{source}.jsonl'", "jsonl: other writes out/{source}.jsonl already"),
+    ("[zone.entered, ", "[zone.entred, ", "zone writes no event 'zone.entred'"),
+    ("send: events", "send: events, timeout: x", "mqtt.timeout must be"),
+    ("down_s > 3", "down > 3", "alarms.down.when: alarms know no name 'down'"),
+    ("to: mqtt", "to: mqtz", "alarms.down.to must name emitters, got 'mqtz'"),
+    ("insert_at: zone", "insert_at: zon", "insert_at: there is no stage 'zon'"),
+    ("expect: {count: 1}", "expect: {count: x}", "test.expect.count must be"),
+]
+
+
+def problems_of(mistakes):
+    """Problems of the valid pipeline with these mistakes."""
+    text = VALID
+    for right, wrong, _ in mistakes:
+        assert text.count(right) == 1
+        text = text.replace(right, wrong)
+    return told(text)
+
+
+def test_the_pipeline_without_mistakes_is_valid():
+    assert check(read_text(VALID, folder=ROOT)).uncertain == set()
+
+
+@pytest.mark.parametrize(("right", "wrong", "problem"), MISTAKES, ids=[wrong.strip() for _, wrong, _ in MISTAKES])
+def test_one_mistake_is_one_problem(right, wrong, problem):
+    (reported,) = problems_of([(right, wrong, problem)])
+    assert problem in reported
+
+
+def test_no_mistake_hides_another():
+    reported = problems_of(MISTAKES)
+    assert len(reported) == len(MISTAKES)
+    assert all(any(problem in text for text in reported) for _, _, problem in MISTAKES)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("  detect: {model: demo", "  detect: {model: dmo"),
+        ("  detect: {model: demo", "  detect: {modl: demo"),
+        ("  detect: {model: demo", "  detct: {model: demo"),
+        ("polygon: {till: [[0, 0], [99, 0], [99, 99]]}", "polygon: {till: [[0, 0]]}"),
+        ("  gate: {uri: 'rtsp://10.0.0.1/1', timeout: 5s}", "  gate: {stage: nonesuch}"),
+        ("  gate: {uri: 'rtsp://10.0.0.1/1', timeout: 5s}", "  gate:"),
+        ("  track: {}", "  track: {from: [detect, nowhere]}"),
+        ("  down: {when: down_s > 3", "  down: {when: down_s >"),
+    ],
+)
+def test_what_cannot_be_read_causes_no_further_problem(right, wrong):
+    text = VALID.replace(right, wrong).replace("from: detect.postprocess", "from: track")
+    assert text.count(wrong) == 1
+    assert len(told(text)) == 1, told(text)
+
+
 def test_branches_that_meet_again_and_again_are_checked_in_a_moment(tmp_path):
     lines, above = ["sources: {a: 'test://'}", "stages:"], "decode"
     for i in range(40):  # 2 ** 40 ways through

@@ -1,5 +1,6 @@
-"""`docs` opens the site that is there, or says how to build it."""
+"""`docs` opens the site, or names the first page of its text and how to build the site."""
 
+import re
 import webbrowser
 
 import pytest
@@ -27,19 +28,18 @@ def test_a_wheel_has_its_site_in_the_package(tmp_path):
     package = tmp_path / "site-packages" / "streamkit"
     make(package.parent / "site" / "index.html")  # of another project
     with pytest.raises(StreamkitError, match=r"this installation has no documentation in .*docs_site; streamkit list"):
-        command.index(package)
+        command.first_page(package)
     made = make(package / "docs_site" / "index.html")
-    assert command.index(package) == made
+    assert command.first_page(package) == made
 
 
 def test_a_checkout_has_the_site_that_just_docs_builds(tmp_path):
     package = tmp_path / "streamkit"
     make(package / "docs_site" / "index.html")  # of an older build
     (tmp_path / "mkdocs.yml").write_text("")
-    with pytest.raises(StreamkitError, match=f"not built; run in {tmp_path}: just docs"):
-        command.index(package)
+    assert command.first_page(package) == tmp_path / "docs" / "index.md"
     made = make(tmp_path / "site" / "index.html")
-    assert command.index(package) == made
+    assert command.first_page(package) == made
 
 
 @pytest.mark.parametrize(("variable", "opens"), [("DISPLAY", True), ("BROWSER", True), (None, False)])
@@ -50,9 +50,23 @@ def test_it_prints_the_address_and_opens_it_where_there_is_a_screen(monkeypatch,
         monkeypatch.setenv(variable, "x")
     monkeypatch.setattr(command.sys, "platform", "linux")
     made = make(tmp_path / "with space" / "index.html")
-    monkeypatch.setattr(command, "index", lambda: made)
+    monkeypatch.setattr(command, "first_page", lambda: made)
     done = CliRunner().invoke(cli, ["docs"])
     assert done.exit_code == 0, done.output
     assert done.output == f"{made.as_uri()}\n"
     assert "with%20space" in done.output
     assert opened == ([made.as_uri()] if opens else [])
+
+
+def test_a_checkout_without_a_site_shows_the_text_of_the_pages(monkeypatch, opened):
+    monkeypatch.setenv("DISPLAY", "x")
+    page = command.PACKAGE.parent / "docs" / "index.md"
+    monkeypatch.setattr(command, "first_page", lambda: page)
+    done = CliRunner().invoke(cli, ["docs"])
+    assert done.exit_code == 0
+    assert done.stdout == f"{page.as_uri()}\n"
+    assert page.read_text(encoding="utf-8").startswith("# streamkit")
+    assert re.search(
+        r"to build the site: python -m pip install -e '.*\[docs\]' && python -m mkdocs build\n", done.stderr
+    )
+    assert opened == []  # a browser would download it

@@ -78,6 +78,23 @@ def test_stages_are_counted_as_the_yaml_names_them(
     assert here("check", path, cwd=root).stdout == f"{path}: ok, {counts}\n"
 
 
+def test_warnings_are_counted_and_strict_refuses_them(root: Path, here: Here, tmp_path: Path) -> None:
+    (tmp_path / "note.mp4").write_text("hello")
+    path = write(tmp_path, "sources: {a: note.mp4, b: none.mp4}\nstages: {jsonl: {path: '{source}.jsonl'}}\n")
+    done = here("check", path, cwd=root)
+    assert (done.returncode, done.stdout) == (0, f"{path}: ok, 2 warnings, 2 sources, 1 stage (0 on the device)\n")
+    strict = here("check", path, "--strict", cwd=root)
+    assert (strict.returncode, strict.stdout) == (2, "")
+    assert strict.stderr == done.stderr.replace(" (warning)", "")
+
+
+def test_warnings_are_shown_beside_problems(root: Path, here: Here, tmp_path: Path) -> None:
+    path = write(tmp_path, "sources: {a: none.mp4}\nstages: {jsonl: {pth: 'a.jsonl'}}\n")
+    done = here("check", path, cwd=root)
+    assert done.returncode == 2
+    assert [line.endswith("(warning)") for line in done.stderr.splitlines()] == [True, False]
+
+
 def test_a_name_with_control_characters_does_not_act_on_the_terminal(here, tmp_path):
     (tmp_path / "p.yaml").write_text(
         'sources: {a: "test://"}\n'

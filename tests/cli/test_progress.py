@@ -49,6 +49,14 @@ def test_a_summary_of_all(capsys):
     ]
 
 
+def test_a_detector_without_any_object_has_a_hint(capsys):
+    lines = told(capsys, detections={"detect": 0, "plates": 0})
+    assert lines[1] == "detections: detect 0, plates 0"
+    assert lines[2].startswith("detect and plates found no object in 1,000 frames; if there are some, run the network")
+    assert "found no object" not in "".join(told(capsys, detections={"detect": 1}))
+    assert "found no object" not in "".join(told(capsys, detections={"detect": 0}, frames=0))
+
+
 def test_what_thresholds_removed_is_for_the_verbose(capsys):
     counts = {"frames failed": 2, "boxes removed: min_score": 8_014_295}
     assert told(capsys, counts=counts)[1:] == ["counts: frames failed 2"]

@@ -184,7 +184,7 @@ def test_a_missing_package_is_named_with_its_extra(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     done = run("query", "--where", "true")
     assert done.returncode == 2
-    assert "run.py query needs the package duckdb; install it with: python -m pip install -e '" in done.stderr
+    assert "streamkit query needs the package duckdb; install it with: python -m pip install -e '" in done.stderr
     assert "[query]'" in done.stderr
 
 

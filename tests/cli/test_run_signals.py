@@ -111,10 +111,8 @@ def test_watch_follows_the_file_and_sigterm_drains(root: Path, tmp_path: Path) -
             lines.append(line)
         while not list(out.glob(".b.jsonl.part")) + list(out.glob("b.jsonl")) and time.monotonic() < until:
             time.sleep(0.05)
-        begun = time.monotonic()
         done.send_signal(signal.SIGTERM)
         assert done.wait(60) == 130
-        assert time.monotonic() - begun < 30
     finally:
         done.kill()
         done.stderr.close()

@@ -78,6 +78,24 @@ def test_the_commands_know_a_cluster(here, folder):
     assert "cluster.yaml:2:17: " in done.stderr
 
 
+def test_check_reports_the_problems_of_both_files_at_once(here, folder):
+    cluster(folder, "pipeline: pipeline.yaml\nray: 10.0.0.5\nsources: {door: 7}\n")
+    (folder / "pipeline.yaml").write_text("stages: {drow: {}}\n")
+    done = here("check", "cluster.yaml", cwd=folder)
+    assert done.returncode == 2
+    places = [line.split(": ")[0] for line in done.stderr.splitlines()]
+    assert places == ["cluster.yaml:2:6", "cluster.yaml:3:17", "pipeline.yaml:1:10"]
+
+
+def test_strict_refuses_the_warnings_of_a_cluster(here, folder):
+    cluster(folder, "pipeline: pipeline.yaml\nsources: {door: none.mp4}\n")
+    checked = here("check", "cluster.yaml", cwd=folder)
+    assert (checked.returncode, checked.stdout.startswith("cluster.yaml: ok, 1 warning, ")) == (0, True)
+    strict = here("check", "cluster.yaml", "--strict", cwd=folder)
+    assert (strict.returncode, strict.stdout) == (2, "")
+    assert "cluster.yaml:2:17: source door: there is no file none.mp4" in strict.stderr
+
+
 def test_ray_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackage, match=r"streamkit cluster needs the package ray; .*\[ray,serve\]"):

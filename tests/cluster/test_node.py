@@ -40,7 +40,7 @@ class Head:
         self.cursor = report.events_until
         return report
 
-    def until(self, true: Callable[[NodeReport], Any], seconds: float = 20.0) -> NodeReport:
+    def until(self, true: Callable[[NodeReport], Any], seconds: float = 60.0) -> NodeReport:
         """Exchange reports until one is as wanted, and return it."""
         end_s = time.monotonic() + seconds
         while not true(report := self.sync()):

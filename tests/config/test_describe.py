@@ -94,7 +94,7 @@ def test_explain_tells_text_kind_words_and_options() -> None:
     assert told[at + 1 : at + 6] == [
         "  line: [point [x, y], point [x, y]]; required",
         "      the gate's two ends.",
-        "  wait: duration, such as 10s; default 2",
+        "  wait: duration, such as 10s; default 2s",
         "      after this, a track counts again.",
         "  only: list of text; default not set",
     ]

@@ -184,3 +184,15 @@ def test_any_shapes_become_any_others_and_the_rest_of_the_file_stays(before, aft
     assert yaml.safe_load(made) == {"stages": {"zone": {"polygon": after, "margin": 3}, "draw": {}}}
     assert made.startswith("# head\nstages:\n  zone: # z\n    polygon:")
     assert made.endswith("    # inside\n    margin: 3 # m\n  draw: {}\n")
+
+
+@pytest.mark.parametrize("blank_lines", [0, 1, 3])
+def test_blank_lines_that_belong_to_a_text_stay_lines(blank_lines):
+    text = "a: |+\n  first\n" + "\n" * blank_lines + "b: {c: 1}\n"
+    assert replaced(text, ["a"], "second") == "a: second\n" + "\n" * blank_lines + "b: {c: 1}\n"
+
+
+def test_a_list_that_is_longer_than_a_line_is_written_below_its_key():
+    fits, longer = "a" * 101, "a" * 102
+    assert changed("stages.till.labels", [fits, "b"]) == [f"+    labels: [{fits}, b]"]
+    assert changed("stages.till.labels", [longer, "b"]) == ["+    labels:", f"+      - {longer}", "+      - b"]

@@ -1,4 +1,4 @@
-import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,30 +32,64 @@ def test_in_a_checkout_the_command_installs_the_checkout(monkeypatch, tmp_path):
     assert install_command("track") == f"python -m pip install -e '{ROOT}[track]'"
 
 
-def test_installed_the_command_names_the_distribution(tmp_path):
-    (tmp_path / "streamkit" / "core").mkdir(parents=True)
-    shutil.copy(ROOT / "streamkit" / "core" / "text.py", tmp_path / "streamkit" / "core")
-    for folder in ("streamkit", "streamkit/core"):
-        (tmp_path / folder / "__init__.py").write_text("")
+METADATA = """\
+Metadata-Version: 2.4
+Name: streamkit-video
+Version: 0.1.0
+Requires-Dist: av<20,>=18
+Requires-Dist: numba<1,>=0.61; extra == 'track'
+Requires-Dist: onnxruntime-gpu[cuda,cudnn]<2,>=1.27; extra == 'gpu'
+Requires-Dist: numba<1,>=0.61; extra == 'rules'
+Requires-Dist: cel-python<1,>=0.4; extra == 'rules'
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "lines"),
+    [
+        (
+            {"METADATA": METADATA, "direct_url.json": '{"archive_info": {}, "url": "file:///tmp/x/made.whl"}'},
+            [
+                "python -m pip install 'numba<1,>=0.61'",
+                "python -m pip install 'numba<1,>=0.61' 'cel-python<1,>=0.4'",
+                "python -m pip install 'onnxruntime-gpu[cuda,cudnn]<2,>=1.27'",
+                "python -m pip install 'av<20,>=18'",
+                "python -m pip install --force-reinstall --no-deps 'file:///tmp/x/made.whl'",
+            ],
+        ),
+        (
+            {},
+            [
+                "python -m pip install 'streamkit_video-9.8.7-py3-none-any.whl[track]'",
+                "python -m pip install 'streamkit_video-9.8.7-py3-none-any.whl[rules,track]'",
+                "python -m pip install 'streamkit_video-9.8.7-py3-none-any.whl[gpu]'",
+                "python -m pip install 'streamkit_video-9.8.7-py3-none-any.whl'",
+                "python -m pip install --force-reinstall --no-deps 'streamkit_video-9.8.7-py3-none-any.whl'",
+            ],
+        ),
+    ],
+    ids=["wheel", "no metadata"],
+)
+def test_an_installed_copy_needs_no_index_that_has_it(tmp_path, files, lines):
+    core = tmp_path / "streamkit" / "core"
+    core.mkdir(parents=True)
+    shutil.copy(ROOT / "streamkit" / "core" / "text.py", core)
+    for folder in (core.parent, core):
+        (folder / "__init__.py").write_text("")
+    (core / "version.py").write_text('__version__ = "9.8.7"\n')
+    about = tmp_path / "streamkit_video-0.1.0.dist-info"
+    for name, text in files.items():
+        about.mkdir(exist_ok=True)
+        (about / name).write_text(text)
     code = (
+        "import sys; sys.path = [sys.argv[1], *(path for path in sys.path if 'site-packages' not in path)]\n"
         "from streamkit.core.text import install_command, restore_command\n"
-        "print(install_command('track'), install_command(), restore_command(), sep=chr(10))"
+        "for extra in ('track', 'rules,track', 'gpu', ''): print(install_command(extra))\n"
+        "print(restore_command())"
     )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        check=True,
-    )
-    assert done.stdout.splitlines() == [
-        "python -m pip install 'streamkit-video[track]'",
-        "python -m pip install 'streamkit-video'",
-        "python -m pip install --force-reinstall --no-deps streamkit-video",
-    ]
+    line = [sys.executable, "-I", "-c", code, str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
+    assert done.stdout.splitlines() == lines
 
 
 def test_the_distribution_is_that_of_the_project_file_and_never_the_other_project():
@@ -65,6 +99,8 @@ def test_the_distribution_is_that_of_the_project_file_and_never_the_other_projec
     assert [one for one in needed if one.startswith("streamkit[")] == []
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "streamkit").rglob("*.py")]
     assert [page for page in pages if "streamkit[" in page.read_text(encoding="utf-8")] == []
+    from_an_index = re.compile(rf"pip install [^\n]*(?<![\w./-]){DISTRIBUTION}(?![\w.-])")
+    assert [page for page in pages if from_an_index.search(page.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """What `streamkit doctor` finds, on this machine and on machines made up."""
 
 import re
+import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from streamkit.core.errors import DeviceError
@@ -39,12 +41,37 @@ def test_this_machine_runs_pipelines_on_the_cpu(monkeypatch: pytest.MonkeyPatch)
     lines: list[str] = []
     assert doctor.examine(lines.append) == 0, lines
     for line in lines[:-1]:
-        assert re.match(r"(ok  |warn)  [\w.:-]+: \S", line), line
+        assert re.match(r"(ok  |none|warn)  [\w.:-]+: \S", line), line
     for topic in ("python", "av", "numpy", "opencv-python-headless", "pydantic", "FFmpeg", "memory", "disk", "GPU"):
         assert any(line.split()[1] == f"{topic}:" for line in lines), topic
     assert any("the network runs on the CPU" in line for line in lines)
     assert any("the video decodes on the CPU, 640x360" in line for line in lines)
-    assert "ok    GPU: none: there is no NVIDIA driver; device: auto runs on the CPU" in lines
+    assert "none  GPU: there is no NVIDIA driver; device: auto runs on the CPU" in lines
+
+
+def test_the_resources_are_those_of_this_machine() -> None:
+    text = "\n".join(told(doctor.host()))
+    free, disk = (float(number) for number in re.findall(r"([\d.]+) GiB free", text))
+    assert free <= psutil.virtual_memory().total / doctor.GIB
+    assert free == pytest.approx(psutil.virtual_memory().available / doctor.GIB, rel=0.5, abs=1.0)
+    assert disk == pytest.approx(shutil.disk_usage(Path.cwd()).free / doctor.GIB, rel=0.1, abs=1.0)
+    assert re.search(r"ok    cores: [1-9]", text)
+
+
+def test_the_last_line_counts_what_is_broken_and_the_warnings() -> None:
+    def findings() -> Iterator[Finding]:
+        yield from (Finding(level, "x", "y") for level in ("ok", "none", "warn", "fail", "fail", "none", "ok"))
+
+    before, after = [], []
+    doctor.examine(before.append)
+    doctor.examine(after.append, findings)
+    counts = {level: sum(line.startswith(level) for line in before) for level in ("fail", "warn")}
+    assert after[-1] == f"{counts['fail'] + 2} broken, {counts['warn'] + 1} warnings"
+
+
+@pytest.mark.parametrize(("number", "version"), [(13000, (13, 0)), (12080, (12, 8)), (13120, (13, 12))])
+def test_the_drivers_number_is_a_version_of_cuda(number: int, version: tuple[int, int]) -> None:
+    assert doctor.cuda_version(number) == version
 
 
 @pytest.mark.parametrize(
@@ -295,7 +322,7 @@ def test_decoders_that_cannot_be_asked_are_said_with_the_way_out(monkeypatch: py
 def test_what_eval_needs_comes_with_the_commands_that_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     versions(monkeypatch, trackeval=None, opencv_python=None)
     (line,) = told(doctor.accuracy())
-    assert line.startswith("ok")
+    assert line.startswith("none  trackeval: is not installed; ")
     assert line.endswith(f"{install_command('eval')} && python -m pip install --no-deps 'trackeval>=1.3,<2'")
     versions(monkeypatch, trackeval="1.3.0", tabulate=None, opencv_python="4.11")
     overwritten, missing = told(doctor.accuracy())

@@ -1,7 +1,6 @@
 """`ask` in whole pipelines, against an endpoint over HTTP that is slow, fails or hangs."""
 
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -88,11 +87,9 @@ def test_a_file_waits_at_its_end_for_the_answers_of_a_slow_endpoint_that_fails_n
 
 
 def test_an_endpoint_that_hangs_holds_up_nothing(run_pipeline, vlm):
-    vlm.delay_s = 20.0
-    begun_s = time.monotonic()
+    vlm.delay_s = 3600.0
     more = "{drain_timeout: 300ms, queue: 4, parallel: 1}".strip("{}").replace(", ", "\n    ")
     outcome = run_pipeline(STREET.format(url=vlm.url, more=more), limit=120)
-    assert time.monotonic() - begun_s < 12
     assert outcome.code == 0
     assert len(outcome.records["street"]) == 120
     counts = outcome.report["counts"]
@@ -117,11 +114,10 @@ def test_calls_side_by_side_find_out_that_the_server_does_not_know_the_form(run_
 
 @pytest.mark.parametrize("per_source", [False, True])
 def test_the_last_frames_do_not_wait_for_a_full_batch(vlm, root, per_source):
-    text = STREET.format(url=vlm.url, more="").replace("  collect: {}\n", "  jsonl: {path: all.jsonl}\n")
-    begun_s = time.monotonic()
+    text = STREET.format(url=vlm.url, more="drain_timeout: 1h")
+    text = text.replace("  collect: {}\n", "  jsonl: {path: all.jsonl}\n")
     running = PipelineRun(build(read_text(text, folder=root)), choose("cpu"), limit=90, per_source=per_source)
     assert running.run() == 0
-    assert time.monotonic() - begun_s < 15, "of the 60 s that an answer may take"
     lines = [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()]
     assert [line["frame"] for line in lines] == list(range(90))
     assert sum(event["kind"] == "answered" for line in lines for event in line["events"]) == len(vlm.calls) > 3
@@ -141,13 +137,11 @@ class Fails(FrameStage):
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_file_does_not_wait_for_nothing_if_a_stage_fails_on_its_closing_frame(vlm, tmp_path, batch):
     (tmp_path / "fails.py").write_text(FAILS)
-    text = STREET.format(url=vlm.url, more="drain_timeout: 20s").replace("  rule:\n", "  fails: {}\n  rule:\n", 1)
+    text = STREET.format(url=vlm.url, more="drain_timeout: 1h").replace("  rule:\n", "  fails: {}\n  rule:\n", 1)
     text = f"plugins: [fails.py]\nbatch: {{size: {batch}}}\n" + text.replace(
         "  collect: {}\n", "  jsonl: {path: all.jsonl}\n"
     )
-    begun_s = time.monotonic()
     assert PipelineRun(build(read_text(text, folder=tmp_path)), choose("cpu"), limit=60).run() == 1
-    assert time.monotonic() - begun_s < 15
     lines = [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()]
     assert sum(event["kind"] == "answered" for line in lines for event in line["events"]) == len(vlm.calls) > 0
 

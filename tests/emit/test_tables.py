@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sqlite3
-import time
 
 import pytest
 from support.brokers import place  # noqa: F401  a fixture
@@ -182,7 +181,9 @@ def test_a_table_with_other_columns_is_told_with_the_way_out(tmp_path):
     client.close()
 
 
-@pytest.mark.parametrize(("timeout_s", "over", "told"), [(1.0, False, "no answer within 1 s"), (60.0, True, "the run")])
+@pytest.mark.parametrize(
+    ("timeout_s", "over", "told"), [(1.0, False, "no answer within 1 s"), (3600.0, True, "the run")]
+)
 def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_s, over, told, place):  # noqa: F811
     there = place("postgres")
     client = PostgresClient(address(there.options()["url"], SCHEMES), "frames", "frames")
@@ -191,12 +192,10 @@ def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_
     client.timeout_s, client.over = timeout_s, lambda: over
     backend = client._connection.info.backend_pid
     os.kill(backend, signal.SIGSTOP)  # the kernel goes on acknowledging what is sent to it
-    began_s = time.monotonic()
     try:
         with pytest.raises(SendError, match=told):
             client.deliver([message(1, MADE["frames"])])
         client.close()
-        assert time.monotonic() - began_s < 10
     finally:
         os.kill(backend, signal.SIGCONT)
     client.timeout_s, client.over = 10.0, lambda: False

@@ -113,12 +113,12 @@ def ages_s(uri):
 
 def test_a_frames_age_counts_from_the_arrival_of_its_packet(mjpeg):
     for age_s, by_the_wall_s in ages_s(f"{mjpeg}/video"):
-        assert 0.02 <= age_s < 5
+        assert age_s >= 0.02
         assert by_the_wall_s == pytest.approx(age_s, abs=0.01)
 
 
 def test_a_frames_age_counts_from_the_arrival_of_its_packet_over_rtsp(rtsp, clip):
-    assert all(0.02 <= age_s < 5 for age_s, _ in ages_s(rtsp({"a": clip}).url("a")))
+    assert all(0.02 <= age_s < 60 for age_s, _ in ages_s(rtsp({"a": clip}).url("a")))
 
 
 @pytest.mark.parametrize(("path", "cause"), [("private", "auth"), ("nowhere", "not_found")])

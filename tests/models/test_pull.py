@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,10 +125,8 @@ def test_nothing_changes_where_fetching_fails(page, sum_, expected, old, card, a
 def test_a_server_that_is_silent_is_given_up(card):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         there = replace(card, url=f"http://127.0.0.1:{silent.getsockname()[1]}/net.onnx")
-        begun = time.monotonic()
         with pytest.raises(ModelError, match="cannot be fetched: timed out"):
             pull(there, timeout_s=0.1)
-    assert time.monotonic() - begun < 5
     assert list(card.file.parent.iterdir()) == []
 
 

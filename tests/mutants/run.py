@@ -73,7 +73,7 @@ def copy_checkout(to: Path) -> None:
 
 def environment(copy: Path) -> dict[str, str]:
     """The tests' environment: modules come from the copy, and real test data from beside the checkout."""
-    data = os.environ.get("STREAMKIT_TEST_DATA", str(ROOT.parent / "shared" / "data"))
+    data = os.environ.get("STREAMKIT_TEST_DATA", str(ROOT.parent / "shared" / "data"))  # the copy lies elsewhere
     server = os.environ.get("STREAMKIT_RTSP_SERVER", str(ROOT.parent / "shared" / "tools" / "rtsp_server.py"))
     return {
         **os.environ, "PYTHONPATH": str(copy), "STREAMKIT_TEST_DATA": data, "STREAMKIT_RTSP_SERVER": server,

@@ -62,8 +62,10 @@ def test_the_gate_checks_style_types_and_docs_by_the_same_recipes():
 
 
 def test_continuous_integration_covers_every_python_version():
-    low, end = map(int, re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["requires-python"]).groups())
-    assert matrix("ci.yml", "gate", "python") == [f"3.{minor}" for minor in range(low, end)]
+    lowest = int(re.fullmatch(r">=3\.(\d+)", PROJECT["requires-python"])[1])
+    versions = matrix("ci.yml", "gate", "python")
+    assert versions == [f"3.{minor}" for minor in range(lowest, lowest + len(versions))]
+    assert "3.14" in versions
 
 
 def test_a_release_is_tested_before_it_is_published_without_a_password():
@@ -87,10 +89,30 @@ def test_a_tag_that_is_not_the_version_is_refused(tag, passes):
 
 
 def test_the_nightly_mutants_are_of_packages():
-    packages = matrix("nightly.yml", "mutants", "package")
-    assert len(packages) > 10
-    assert [name for name in packages if not (ROOT / "streamkit" / name / "__init__.py").is_file()] == []
-    assert [name for name in packages if not (ROOT / "tests" / name).is_dir()] == []
+    tested = {path.parent.name for path in (ROOT / "streamkit").glob("*/__init__.py") if _tests_of(path.parent.name)}
+    assert matrix("nightly.yml", "mutants", "package") == sorted(tested)
+
+
+def _tests_of(package: str) -> list[Path]:
+    return list((ROOT / "tests" / package).rglob("test_*.py"))
+
+
+def test_the_nightly_workflow_runs_every_test_without_test_data_and_with_it():
+    jobs = WORKFLOWS["nightly.yml"]["jobs"]
+    outside, inside = jobs["readme"], jobs["readme-with-data"]
+    for job in (outside, inside):
+        assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+        assert job["env"]["STREAMKIT_LONG_TESTS"] == 1
+    assert outside["env"]["STREAMKIT_NO_TEST_DATA"] == 1
+    (volume,) = inside["container"]["volumes"]
+    assert volume.split(":")[1] == inside["env"]["STREAMKIT_TEST_DATA"]
+    gate = (ROOT / ".ci" / "run").read_text()
+    assert '[ "${STREAMKIT_LONG_TESTS:-}" = 1 ] && marks="not soak"' in gate
+    assert gate.count('-m "$marks"') == 2
+
+
+def test_the_nightly_workflow_measures_the_cpu():
+    assert WORKFLOWS["nightly.yml"]["jobs"]["bench"]["steps"][-1]["run"] == "just bench"
 
 
 def test_the_extra_dev_is_all_that_a_contributor_needs():

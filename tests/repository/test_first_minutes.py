@@ -49,11 +49,11 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
 class Reader:
     """Who follows the page: a shell in an empty folder. The activated environment holds from block to block."""
 
-    def __init__(self, folder: Path, wheels: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "STREAMKIT_"))}
         kept.pop("VIRTUAL_ENV", None)
-        self.env = {**kept, "PIP_FIND_LINKS": f"{wheels} {kept.get('PIP_FIND_LINKS', '')}", "CUDA_VISIBLE_DEVICES": ""}
+        self.env = {**kept, "CUDA_VISIBLE_DEVICES": ""}
         base = Path(sys.base_prefix) / "bin"
         self.env["PATH"] = f"{base}:{os.environ['PATH']}"
 
@@ -107,12 +107,12 @@ def broker(tmp_path: Path) -> Iterator[None]:
 
 def test_the_page_takes_a_new_user_from_nothing_to_a_broker(blocks, broker, tmp_path):
     begun_s = time.monotonic()
-    wheels, folder = tmp_path / "wheels", tmp_path / "user"
+    folder = tmp_path / "user"
     folder.mkdir()
-    line = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", wheels, ROOT]
+    line = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, ROOT]
     subprocess.run(line, check=True, capture_output=True, timeout=120)
     shutil.copy(ROOT / "samples" / "street.mp4", folder / "visit.mp4")
-    reader, said, served = Reader(folder, wheels), "", False
+    reader, said, served = Reader(folder), "", False
     for language, text in blocks:
         if language == "yaml" and text.startswith("sources:"):
             (folder / "shop" / "pipeline.yaml").write_text(text)

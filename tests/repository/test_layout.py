@@ -215,3 +215,11 @@ def test_a_graph_can_be_checked_without_heavy_packages():
         "import streamkit.config.graph; from streamkit.core.stage import default_registry; default_registry()"
     )
     assert not packages(modules) & {"cupy", "cupyx", "av", "cv2", "onnxruntime", "PyNvVideoCodec"}
+
+
+def test_no_message_of_the_command_names_the_script_of_the_checkout():
+    """An installed command has no `run.py`."""
+    naming = [
+        name for name in FILES if "run.py" in (PACKAGE / name).read_text(encoding="utf-8").replace("cluster_run.py", "")
+    ]
+    assert naming == ["__init__.py", "cli/__init__.py"]  # comments that say that both are the same

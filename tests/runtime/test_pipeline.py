@@ -53,6 +53,15 @@ def test_the_limit_is_of_each_source(run, limit):
     assert {n: s["frames"] for n, s in result.report["sources"].items()} == {"a": min(10, limit), "b": min(6, limit)}
 
 
+def test_dropped_frames_do_not_count_for_the_limit(run):
+    sources = {"cam": f"{{uri: {test_uri(frames=0, fps=1000)}, pace: realtime}}", "file": test_uri(frames=50)}
+    result = run(sources, "find: {pause_s: 0.005, run: {instances: 1}}", "collect: {}", head="batch: 1", limit=40)
+    assert {name: len(records) for name, records in result.records.items()} == {"cam": 40, "file": 40}
+    camera = result.report["sources"]["cam"]
+    assert sum(camera["dropped"].values()) > 0
+    assert (camera["out"], camera["frames"]) == (40, 40 + sum(camera["dropped"].values()))
+
+
 def test_instances_change_nothing(run):
     sources = {"a": test_uri(frames=40), "b": test_uri(frames=25)}
     one = run(sources, "find: {run: {instances: 1}, pause_s: 0.001}", "collect: {}")

@@ -119,17 +119,15 @@ def test_stop_lets_through_what_is_decoded():
 
 
 def test_stop_ends_the_wait_for_a_paced_frame():
-    uri = test_uri(frames=0, fps=0.01)
+    uri = test_uri(frames=0, fps=0.001)
     running = pipeline({"a": f"{{stage: test_pattern, uri: {uri}, pace: realtime, pace_seed: 0}}"}, "keep: {}")
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(running.run()))
     thread.start()
     time.sleep(0.2)
-    begun = time.monotonic()
     running.stop()
     thread.join(WAIT_S)
     assert codes == [130]
-    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize("frozen", ["nothing", "by Python", "by the application"])

@@ -79,12 +79,12 @@ def test_the_page_shows_it_and_lets_go_of_it(alarmed):
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.goto(alarmed.url)
         expect = playwright.expect
-        expect(page.locator("#status")).to_have_class("status bad", timeout=20_000)
+        expect(page.locator("#status")).to_have_class("status bad")
         expect(page.locator("#status-text")).to_have_text("2 problems")
         expect(page.locator("#reason")).to_have_text(re.compile('^camera "gate" has been down'))
         expect(page.locator(".event strong").first).to_have_text(re.compile('Camera "gate" has been down for'))
         assert alarmed.client.delete("/api/v1/sources/gate").status_code == 204
-        expect(page.locator("#status")).to_have_class("status ok", timeout=20_000)
+        expect(page.locator("#status")).to_have_class("status ok")
         expect(page.locator("#status-text")).to_have_text("running")
         expect(page.locator("#reason")).to_have_text("")
         expect(page.locator(".event strong").first).to_have_text('Camera "gate" was removed.')

@@ -180,7 +180,7 @@ def test_a_saved_edit_is_applied_and_the_sources_stay(server, path):
     server.running("street")
     server.running("extra")  # added by a call, and not in the YAML
     assert server.source("gate")["state"] == "paused"
-    assert server.client.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
+    server.until(lambda: server.client.get("/api/v1/sources/street/snapshot.jpg").status_code == 200)
     server.client.delete("/api/v1/sources/extra")
     server.client.post("/api/v1/sources/gate/resume")
     assert server.engine.running.report(0)["restarts"] >= 1

@@ -155,10 +155,8 @@ def test_the_list_goes_on_as_one_scrolls(open_page, server):
 def test_new_events_appear_by_themselves(open_page, server):
     page = view(open_page, "#/events?source=door")
     expect(page.get_by_text("No events match these filters.")).to_be_visible()
-    begun = time.monotonic()
     server.engine.gallery.add_events(time.time(), [Event("opened", "door", "door", 1, 0.1, None, {})], None)
     expect(rows(page)).to_have_count(1)
-    assert time.monotonic() - begun < 5
     page.route("**/api/v1/status", lambda route: route.abort())  # only the stream is left
     page.wait_for_timeout(2000)
     server.engine.gallery.add_events(time.time(), [Event("closed", "door", "door", 2, 0.2, None, {})], None)

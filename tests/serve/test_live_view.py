@@ -3,7 +3,6 @@
 import json
 import re
 import statistics
-import time
 
 import numpy as np
 import pytest
@@ -451,11 +450,12 @@ stages: {detect: {model: demo, every: 3}, track: {stage: simple_track}}
     with served(yaml, root) as one:
         one.running("street")
         with socket(one, "records?source=street") as opened:
-            time.sleep(2)
-            records = [message for message in received(opened) if "schema" in message]
-    assert len(records) > 6
-    for record in records:
-        assert record["skipped"] == ([] if record["frame"] % 3 == 0 else ["detect"])
+            records: list[dict] = []
+            one.until(lambda: records.extend(m for m in received(opened) if "schema" in m) or len(records) > 6)
+    skipped = [record["skipped"] for record in records]
+    first = skipped.index([])  # frames of a busy machine may be dropped, and are not numbered among those that it sees
+    assert first < 3
+    assert skipped[first:] == [[] if number % 3 == 0 else ["detect"] for number in range(len(skipped) - first)]
 
 
 def test_a_class_has_the_colour_that_draw_gives_it(root):

@@ -23,6 +23,8 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from support.datasets import data_folder  # noqa: E402
+
 from streamkit.config.graph import build  # noqa: E402
 from streamkit.config.pipeline_config import read_source, read_text  # noqa: E402  the path is set just above
 from streamkit.core.data import Frame  # noqa: E402
@@ -43,9 +45,11 @@ MIB = 1 << 20
 
 
 def videos() -> Path:
-    """The folder of real videos: $STREAMKIT_TEST_DATA, or shared/data beside the checkout."""
-    named = os.environ.get("STREAMKIT_TEST_DATA")
-    return (Path(named) if named else ROOT.parent / "shared" / "data") / "videos"
+    """The test data's folder of real videos."""
+    data = data_folder()
+    if data is None:
+        raise SystemExit("no test data: set STREAMKIT_TEST_DATA to the folder with models/ and videos/")
+    return data / "videos"
 
 
 def camera_clip(path: Path, *, codec: str = "libx264", size: str = "480x360", seconds: int = 60) -> Path:

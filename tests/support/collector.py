@@ -43,7 +43,7 @@ class Collector:
     def below(self, parent: Span) -> list[Span]:
         return [span for span in self.spans if span.parent == parent.id and span.trace == parent.trace]
 
-    def until(self, true: Any, seconds: float = 20.0) -> Any:
+    def until(self, true: Any, seconds: float = 60.0) -> Any:
         end = time.monotonic() + seconds
         while not (found := true()):
             assert time.monotonic() < end, f"not within {seconds} s; spans: {sorted({one.name for one in self.spans})}"

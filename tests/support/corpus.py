@@ -19,7 +19,6 @@ import av
 
 from support.breaking import WAYS, Tools
 
-ROOT = Path(__file__).resolve().parents[2]
 WIDTH, HEIGHT, RATE, SECONDS = 320, 192, 25, 14
 SCENES = ("car-detection.mp4", "vtest_480x360.mp4")
 
@@ -90,18 +89,18 @@ class Scene:
         return len(packets)
 
 
-def make(folder: Path, files: int = 500, broken: int = 20, seed: int = 0, videos: Path | None = None) -> Corpus:
+def make(folder: Path, videos: Path, files: int = 500, broken: int = 20, seed: int = 0) -> Corpus:
     """Fill a folder.
 
     Args:
         folder: made if need be.
+        videos: the folder of the test data's clips that they are cut from.
         files: how many in all.
         broken: how many of them are broken, each in its own way while there are ways left.
         seed: another one gives other clips in other places.
-        videos: the folder of the clips they are cut from; the test data beside the checkout if not given.
     """
     chance = random.Random(seed)
-    scenes = _scenes(videos or ROOT.parent / "shared" / "data" / "videos")
+    scenes = _scenes(videos)
     corpus = Corpus(folder)
     for number in range(files - broken):
         codec = list(FORMS)[number % len(FORMS)]

@@ -96,7 +96,7 @@ class Videos:
             begin += size
         assert begin == len(message)
 
-    def watch(self, source, until, seconds=30.0):
+    def watch(self, source, until, seconds=60.0):
         """Read until the video of `source` is as `until(watched)` says; return it."""
         watched, end = self.of[source], time.monotonic() + seconds
         while not until(watched):

@@ -17,7 +17,7 @@ from streamkit.runtime.pipeline import PipelineRun
 from streamkit.testing.kit import detections
 
 LOG: list[Any] = []  # what the stages below note; emptied before each test
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chro
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu"]
 expect = playwright.expect
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=60_000)
 
 SHOTS = os.environ.get("STREAMKIT_SCREENSHOTS")
 """A folder for screenshots to look at, where it is set."""
@@ -46,7 +46,7 @@ def open_page_fixture(chromium, server):
 
     def opened(*, token=TOKEN, viewport=None, url=None, view="home", **options):
         context = chromium.new_context(viewport=viewport or DESK, **options)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: troubles.append(error.stack or str(error)))

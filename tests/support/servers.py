@@ -52,7 +52,7 @@ class Served:
     client: httpx.Client
     logged: list[str]
 
-    def until(self, true: Any, seconds: float = 30.0) -> Any:
+    def until(self, true: Any, seconds: float = 60.0) -> Any:
         """Wait until `true()` is something, and return it."""
         end = time.monotonic() + seconds
         while not (found := true()):

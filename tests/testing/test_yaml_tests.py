@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.errors import ConfigError
-from streamkit.testing.yaml_tests import run_tests
+from streamkit.testing.yaml_tests import read_tests, run_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = """\
@@ -132,6 +133,16 @@ def test_sources_sizes_and_times_may_be_given():
     assert code == 0, said
 
 
+def test_a_frame_without_a_size_has_that_of_the_one_before_or_640x360():
+    given = (
+        "given: [{xyxy: [[9, 9, 9, 9]]}, {width: 64, height: 48}, {},"
+        " {source: gate, xyxy: []}]"  # of another source, whose first frame it is; a box may be a point
+    )
+    config = read_text(PIPELINE + one("name: x", "insert_at: busy", given, "expect: {count: 1}"), folder=ROOT)
+    (test,) = read_tests(build(config))
+    assert [(frame.width, frame.height) for frame in test.frames] == [(640, 360), (64, 48), (64, 48), (640, 360)]
+
+
 def test_a_whole_detector_can_run_on_plain_images():
     test = one("name: nothing there", "insert_at: detect", "given: [{}]", "expect: {objects: [{label: []}], count: 0}")
     assert run(test)[0] == 0
@@ -183,6 +194,8 @@ def test_no_tests_is_said():
         (["name: x", "insert_at: crossing", "given: [{xyxy: [[1, 2, 3, 4]], track_id: [7, 8]}]", "expect: {count: 2}"],
          "14:13: test.given.0 has columns of different lengths: xyxy 1, track_id 2; give a value for each object"),
         (["name: x", "insert_at: crossing", "given: [{xyxy: [[9, 2, 3, 4]], track_id: [7]}]", "expect: {count: 2}"],
+         "14:13: test.given.0 needs boxes x1, y1, x2, y2 with x1 <= x2 and y1 <= y2"),
+        (["name: x", "insert_at: crossing", "given: [{xyxy: [[1, 9, 3, 4]], track_id: [7]}]", "expect: {count: 2}"],
          "14:13: test.given.0 needs boxes x1, y1, x2, y2 with x1 <= x2 and y1 <= y2"),
         (["name: x", "insert_at: crossing", "given: [{xyxy: [[1, 2, 3, 4]], track_id: [car]}]", "expect: {count: 2}"],
          "14:47: test.given.0.track_id.0 must be a whole number, got 'car'"),

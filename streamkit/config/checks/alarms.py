@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamkit.config.alarms import STAGE, Alarm, AlarmConfig, takes_alarms, vocabulary
-from streamkit.config.plan import Config, StageConfig
+from streamkit.config.plan import Config, StageConfig, Unread
 from streamkit.config.validate import OptionValidator
 from streamkit.core.errors import MissingPackage, Problem
 from streamkit.core.text import did_you_mean
@@ -25,30 +25,37 @@ def read_alarms(config: Config, node: YamlNode | None, validate: OptionValidator
     if not isinstance(node.value, dict):
         text = 'alarms must be a mapping: a name and a rule for each, as in camera_down: {when: "down_s > 30"}'
         config.problems.append(node.problem(text))
+        config.alarms_known = False
         return
     text = "alarms is the stage of the events of alarms:, and cannot be another's id; give this another one"
     config.problems.extend(stage.node.problem(text) for stage in config.stages if stage.id == STAGE)
-    made = [_read(config, name, item, validate) for name, item in node.value.items()]
-    config.alarms.extend(one for one in made if one is not None)
+    for name, entry in node.value.items():
+        alarm = _read(config, name, entry, validate)
+        if alarm is None:
+            config.alarms_known = False
+        else:
+            config.alarms.append(alarm)
     takers = [one for one in config.stages if _sends(one) == "events" and takes_alarms(one.options.get("when"))]
-    if config.alarms and not takers:
+    unread = not config.stages or any(stage.type is Unread for stage in config.stages)
+    if config.alarms and not takers and not unread:
         text = "no emitter takes alarms, so they appear only in the log, the report and streamkit serve"
         way = "add one such as email, or write send: events where there is one"
         config.warnings.append(node.problem(f"{text}; {way}"))
 
 
-def _read(config: Config, name: str, item: YamlNode, validate: OptionValidator) -> AlarmConfig | None:
-    place = item if isinstance(item.value, dict) else replace(item, value={"when": item})
+def _read(config: Config, name: str, entry: YamlNode, validate: OptionValidator) -> AlarmConfig | None:
+    place = entry if isinstance(entry.value, dict) else replace(entry, value={"when": entry})
     values = validate(Alarm, place, f"alarms.{name}")
+    _check_emitters(config, name, place)
     if values is None:
         return None
     options, when = Alarm(**values), place.value["when"]
-    _check_emitters(config, name, options, place)
     try:
         condition, for_s = compile_rule(options.when, vocabulary())
     except RuleError as error:
-        text = mask(f"alarms.{name}.when: {error.reason}")
-        config.problems.append(Problem(when.file, *within(when, error.offset), text))
+        for one in error.all:
+            text = mask(f"alarms.{name}.when: {one.reason}")
+            config.problems.append(Problem(when.file, *within(when, one.offset), text))
         return None
     except MissingPackage as error:
         config.problems.append(when.problem(f"alarms.{name}: {error}"))
@@ -60,28 +67,29 @@ def _read(config: Config, name: str, item: YamlNode, validate: OptionValidator) 
     return AlarmConfig(name, options, rule, place)
 
 
-def _check_emitters(config: Config, name: str, options: Alarm, place: YamlNode) -> None:
+def _check_emitters(config: Config, name: str, place: YamlNode) -> None:
     """Check that `to` names emitters that send events and accept those of alarms."""
-    emitters = {stage.id: stage for stage in config.stages if _sends(stage) is not None}
+    stages = {stage.id: stage for stage in config.stages}
+    emitters = [id_ for id_, stage in stages.items() if _sends(stage) is not None]
     named = place.value.get("to")
-    items = [] if named is None else named.value if isinstance(named.value, list) else [named]
-    if named is not None and not items:
+    entries = [] if named is None else named.value if isinstance(named.value, list) else [named]
+    if named is not None and not entries:
         text = f"alarms.{name}.to must name emitters, and names none; leave it out for all that have send: events"
         config.problems.append(named.problem(text))
-    for one in items:
-        stage = emitters.get(str(one.value))
-        if stage is None:
-            known = any(stage.id == one.value for stage in config.stages)
-            what = "is no emitter" if known else "there is none"
-            way = did_you_mean(str(one.value), emitters, all_if_few=True) or "; put one under stages, such as email"
-            text = f"alarms.{name}.to must name emitters, got {one.plain()!r}: {what}{way}"
+    for entry in entries if stages else ():
+        stage = stages.get(str(entry.value))
+        if stage is None or _sends(stage) is None:
+            what = "there is none" if stage is None else "is no emitter"
+            way = did_you_mean(str(entry.value), emitters, all_if_few=True) or "; put one under stages, such as email"
+            text = f"alarms.{name}.to must name emitters, got {entry.plain()!r}: {what}{way}"
         elif (sends := _sends(stage)) != "events":
             text = f"alarms.{name}.to: {stage.id} has send: {sends}, and alarms are events; write send: events there"
         elif not takes_alarms(stage.options.get("when")):
             text = f"alarms.{name}.to: {stage.id} takes no alarms; add alarms to its when, or leave its when out"
         else:
             continue
-        config.problems.append(one.problem(text))
+        if stage is None or stage.type is not Unread:
+            config.problems.append(entry.problem(text))
 
 
 def _sends(stage: StageConfig) -> str | None:

@@ -11,7 +11,7 @@ from streamkit.core.units import Of
 
 def check_collect(graph: Graph, problems: list[Problem]) -> None:
     """Refuse detectors that cannot be compared, and objects without a detector; tell the stage the models' names."""
-    for node in graph.nodes.values():
+    for node in graph.certain:
         if not collects(node):
             continue
         found = {one.table: one for one in detectors(graph, node)}

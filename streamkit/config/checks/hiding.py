@@ -16,6 +16,8 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
     """Refuse to hide classes that are not detected on every frame; warn of outputs that bypass the hiding stage."""
     hides = hiding(graph)
     for node in hides:
+        if node.id in graph.uncertain:
+            continue
         found = detectors(graph, node)
         for option, labels, path in _asked(node):
             if labels is None:
@@ -25,7 +27,7 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
                 texts = [f"{node.id}.{option} hides objects, and no stage above it finds any; put a detector above it"]
             problems.extend(node.problem(text, option, *path) for text in texts)
             _check_every(graph, node, option, labels, problems)
-    for node in graph.nodes.values() if hides else ():
+    for node in graph.certain if hides else ():
         if node.type.spec.wants_packets or node.options.get("encoder") == "copy":
             text = f"{node.id} writes the source's own packets: what {hides[0].id} hides is clear in them"
             graph.config.warnings.append(node.problem(text))

@@ -11,7 +11,7 @@ from streamkit.core.units import Of
 
 def check_of(graph: Graph, problems: list[Problem]) -> None:
     """Refuse an `of:` whose stage or label does not exist; complete one that is a class of the only detector."""
-    for node in graph.nodes.values():
+    for node in graph.certain:
         of = node.options.get("of")
         if not isinstance(of, Of):
             continue
@@ -27,9 +27,10 @@ def check_of(graph: Graph, problems: list[Problem]) -> None:
 
 def check_labels(graph: Graph, problems: list[Problem]) -> None:
     """Refuse classes that a stage is to watch but no detector above it finds; see `StageSpec.classes`."""
-    if any("detections" in source.type.spec.writes for source in graph.sources):
+    kinds = [*(source.type for source in graph.sources), *graph.config.unread_sources.values()]
+    if any(kind is None or "detections" in kind.spec.writes for kind in kinds):
         return  # the classes of these are unknown
-    for node in graph.nodes.values():
+    for node in graph.certain:
         for option in node.type.spec.classes:
             for i, label in enumerate(node.options.get(option) or ()):
                 if text := missing(detectors(graph, node), label):
@@ -38,13 +39,16 @@ def check_labels(graph: Graph, problems: list[Problem]) -> None:
 
 def check_gaps(graph: Graph) -> None:
     """Warn of a detector that skips frames if no tracker below it predicts its objects there."""
-    for node in graph.nodes.values():
+    for node in graph.certain:
         if (every := frame_interval(node)) < 2:
             continue
         ends = [
             one
             for one in graph.ends
-            if node in above(graph, one) and not trackers(graph, node, one) and not collects(one)
+            if one.id not in graph.uncertain
+            and node in above(graph, one)
+            and not trackers(graph, node, one)
+            and not collects(one)
         ]
         if ends:
             text = (

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamkit.analytics.per_source_steps import PositionOptions
 from streamkit.analytics.shapes import by_name
 from streamkit.config.checks.objects import detected_classes
 from streamkit.config.plan import Graph, Node, stages_above
-from streamkit.core.errors import Problem
+from streamkit.core.errors import MissingPackage, Problem
 from streamkit.core.text import did_you_mean
 from streamkit.core.yaml_tree import within
 from streamkit.rules.language import NUMBER, Fact, RuleField
@@ -71,26 +71,35 @@ def _add_attributes(found: Scope, node: Node) -> None:
 def check_rules(graph: Graph, problems: list[Problem]) -> None:
     """Give the stages with rules their scope, and refuse rules that cannot be used.
 
-    If the graph already has problems, only the syntax of rules is checked: names cannot be resolved then.
+    Where something above a stage cannot be read, only the syntax of its rules is checked: names cannot be resolved
+    then.
     """
-    whole = not problems
     for node in graph.nodes.values():
         if not node.type.spec.has_rules:
             continue
-        seen = above(graph, node) if whole else Scope()
-        if whole:
+        certain = node.id not in graph.uncertain
+        seen = above(graph, node) if certain else Scope()
+        if certain:
             node.options["above"] = seen
-        made: Any = node.type(**node.options)
+        stage: Any = node.type(**node.options)
         facts = Facts()
-        for name, options, path in made.named():
+        for name, options, path in stage.named():
             try:
-                if whole:
+                if certain:
                     _warn(graph, node, make_rule(name, options, seen, facts), path)
                 else:
                     check_syntax(options)
             except OptionError as error:
-                what = ".".join(filter(None, (node.id, name, error.option)))
-                problems.append(_problem(node, (*path, error.option), error.error.offset, f"{what}: {error.error}"))
+                problems.extend(_problems(node, name, path, error))
+            except MissingPackage as error:
+                problems.append(node.problem(f"{node.id}: {error}"))
+
+
+def _problems(node: Node, name: str, path: tuple[str, ...], error: OptionError) -> Iterator[Problem]:
+    """The problems of a rule, each at its place in the text."""
+    for option, wrong in error.errors:
+        what = ".".join(filter(None, (node.id, name, option)))
+        yield _problem(node, (*path, option), wrong.offset, f"{what}: {wrong}")
 
 
 def _problem(node: Node, path: tuple[str, ...], offset: int, text: str) -> Problem:
@@ -101,13 +110,15 @@ def _problem(node: Node, path: tuple[str, ...], offset: int, text: str) -> Probl
 
 def _warn(graph: Graph, node: Node, rule: Rule, path: tuple[str, ...]) -> None:
     """Warn of a source in a rule that the YAML does not have; it may be added later."""
-    known = [source.id for source in graph.sources]
+    ids = [source.id for source in graph.sources]
     for option, tree in (("when", rule.when), ("clear", rule.clear)):
-        comparisons = [one for one in walk(tree) if isinstance(one, Op) and one.op in ("==", "!=", "in")]
-        for one in comparisons:
-            if any(isinstance(arg, Fact) and arg.key == "source" for arg in one.args):
-                unknown = [part for part in walk(one) if isinstance(part, Literal) and part.value not in known]
-                for value in unknown:
-                    near = did_you_mean(str(value.value), known, all_if_few=True)
-                    text = f"{node.id}: there is no source {value.value!r}{near}"
-                    graph.config.warnings.append(_problem(node, (*path, option), value.at, text))
+        for comparison in walk(tree):
+            if not isinstance(comparison, Op) or comparison.op not in ("==", "!=", "in"):
+                continue
+            if not any(isinstance(arg, Fact) and arg.key == "source" for arg in comparison.args):
+                continue
+            for literal in walk(comparison):
+                if isinstance(literal, Literal) and not graph.config.may_have_source(str(literal.value)):
+                    near = did_you_mean(str(literal.value), ids, all_if_few=True)
+                    text = f"{node.id}: there is no source {literal.value!r}{near}"
+                    graph.config.warnings.append(_problem(node, (*path, option), literal.at, text))

@@ -16,15 +16,15 @@ def check_shape_sources(graph: Graph) -> None:
     """Warn of each name in the option `sources` of a stage that is no source's id: it may still be added."""
     known = [source.id for source in graph.sources]
     for node in graph.nodes.values():
-        given = node.options.get(SOURCES)
-        if not given or not has_sources(node.type):
+        option = node.options.get(SOURCES)
+        if not option or not has_sources(node.type):
             continue
-        named = given.items() if isinstance(given, Mapping) else [("", given)]
-        for shape, ids in named:
+        by_shape = option.items() if isinstance(option, Mapping) else [("", option)]
+        for shape, ids in by_shape:
             for i, id_ in enumerate(ids):
-                if id_ not in known:
-                    option = ".".join(filter(None, (node.id, SOURCES, shape)))
-                    text = f"{option}: there is no source {id_!r}{did_you_mean(id_, known, all_if_few=True)}"
+                if not graph.config.may_have_source(id_):
+                    name = ".".join(filter(None, (node.id, SOURCES, shape)))
+                    text = f"{name}: there is no source {id_!r}{did_you_mean(id_, known, all_if_few=True)}"
                     graph.config.warnings.append(node.problem(text, SOURCES, *([shape] if shape else []), i))
 
 
@@ -34,8 +34,8 @@ def check_named_sources(graph: Graph, problems: list[Problem]) -> None:
     for node in graph.nodes.values() if known else ():
         if not node.type.spec.names_sources:
             continue
-        made: Any = node.type(**node.options)
-        for path, id_ in made.named_sources():
-            if id_ not in known:
+        stage: Any = node.type(**node.options)
+        for path, id_ in stage.named_sources():
+            if not graph.config.may_have_source(id_):
                 text = f"{'.'.join((node.id, *path))}: there is no source {id_!r}"
                 problems.append(node.problem(text + did_you_mean(id_, known, all_if_few=True), *path))

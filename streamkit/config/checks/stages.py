@@ -10,7 +10,7 @@ from typing import Any
 
 from streamkit.config.alarms import KINDS
 from streamkit.config.alarms import STAGE as ALARMS
-from streamkit.config.plan import DECODE, Graph, Node, SourceConfig, stages_above
+from streamkit.config.plan import DECODE, Graph, Node, SourceConfig, Unread, stages_above
 from streamkit.core.errors import ConfigError, MissingPackage, Problem, StreamkitError
 from streamkit.core.stage import Sink
 from streamkit.core.text import did_you_mean
@@ -25,11 +25,12 @@ _PRODUCERS = {
 
 def check_words(graph: Graph, problems: list[Problem]) -> None:
     """Check that every word a stage reads is written above it, and set each node's `available`."""
-    written = [set(source.type.spec.writes) for source in graph.sources]
+    kinds = [*(source.type for source in graph.sources), *graph.config.unread_sources.values()]
+    written = [set(kind.spec.writes) for kind in kinds if kind is not None]
     decoded = frozenset(set.intersection(*written)) if written else frozenset({"pixels"})
     for node in graph.nodes.values():
         above = frozenset().union(*(decoded if name == DECODE else graph.nodes[name].available for name in node.inputs))
-        for word in node.reads:
+        for word in node.reads if node.id not in graph.uncertain else ():
             if word not in above:
                 way = f"; put {_PRODUCERS[word]} above it" if word in _PRODUCERS else ""
                 text = f"{node.id} reads {word}, which no earlier stage writes{way}"
@@ -43,6 +44,7 @@ def check_words(graph: Graph, problems: list[Problem]) -> None:
 
 def check_inputs(graph: Graph, problems: list[Problem]) -> None:
     """Read the file of each source that a stage names with its `input_file`; refuse what cannot be read."""
+    count = _source_count(graph)
     for node in graph.nodes.values():
         if not (option := node.type.spec.input_file):
             continue
@@ -57,10 +59,15 @@ def check_inputs(graph: Graph, problems: list[Problem]) -> None:
             except StreamkitError as error:
                 problems.append(node.problem(f"{node.id}.{option}: {error}", option))
                 continue
-            if len(graph.sources) > 1 and "{source}" not in path and not chosen:
-                text = f'{path} has the boxes of one source, for {len(graph.sources)}; write "{{source}}" into the path'
+            if count > 1 and "{source}" not in path and not chosen:
+                text = f'{path} has the boxes of one source, for {count}; write "{{source}}" into the path'
                 problems.append(node.problem(f"{node.id}.{option}: {text}", option))
                 break
+
+
+def _source_count(graph: Graph) -> int:
+    """The number of sources, with those that cannot be read."""
+    return len(graph.sources) + len(graph.config.unread_sources)
 
 
 def _without_frame_numbers(source: SourceConfig) -> str:
@@ -75,6 +82,7 @@ def _without_frame_numbers(source: SourceConfig) -> str:
 def check_outputs(graph: Graph, problems: list[Problem]) -> None:
     """Refuse sinks or sources that would write the same file, and two formats on standard output."""
     claimed: dict[str, Node] = {}
+    count = _source_count(graph)
     for node in graph.nodes.values():
         if not issubclass(node.type, Sink):
             continue
@@ -82,8 +90,8 @@ def check_outputs(graph: Graph, problems: list[Problem]) -> None:
         path = node.options.get(option)
         if not isinstance(path, str):
             continue
-        if node.type.spec.one_source and "{source}" not in path and len(graph.sources) > 1:
-            what = f"{len(graph.sources)} sources into the one {'file ' if option == 'path' else ''}{mask(path)}"
+        if node.type.spec.one_source and "{source}" not in path and count > 1:
+            what = f"{count} sources into the one {'file ' if option == 'path' else ''}{mask(path)}"
             problems.append(node.problem(f'{node.id}: {what}; write "{{source}}" into the {option}', option))
         drawn = any("pixels" in one.type.spec.writes for one in stages_above(graph.nodes, node).values())
         if drawn and node.options.get("encoder") == "copy":
@@ -98,21 +106,24 @@ def check_outputs(graph: Graph, problems: list[Problem]) -> None:
 
 def check_events(graph: Graph, problems: list[Problem]) -> None:
     """Refuse a `when` that names events of stages that are not above it."""
+    any_alarms = bool(graph.config.alarms) or not graph.config.alarms_known
+    every_source_read = graph.config.sources_known and not graph.config.unread_sources
     for node in graph.nodes.values():
         if not (issubclass(node.type, Sink) or node.type.spec.selects_events):
             continue
-        others = {ALARMS: KINDS} if graph.config.alarms and issubclass(node.type, Emitter) else {}
-        unknown = unknown_events(node.options.get("when"), node, graph.nodes, others)
+        others = {ALARMS: KINDS} if any_alarms and issubclass(node.type, Emitter) else {}
+        certain = node.id not in graph.uncertain
+        unknown = unknown_events(node.options.get("when"), node, graph.nodes, others, certain=certain)
         problems.extend(node.problem(f"{node.id}: {text}", "when") for text in unknown)
         packets = not graph.sources or any(source.type.spec.reads_packets for source in graph.sources)
-        if node.type.spec.wants_packets and not packets:
+        if node.type.spec.wants_packets and not packets and every_source_read:
             text = f"{node.id} records the packets of videos and cameras, and no source here has any"
             problems.append(node.problem(text))
 
 
 def unknown_events(
     when: str | Collection[str] | None, node: Node, nodes: Mapping[str, Node],
-    others: Mapping[str, Collection[str]] = MappingProxyType({}),
+    others: Mapping[str, Collection[str]] = MappingProxyType({}), *, certain: bool = True,
 ) -> Iterator[str]:  # fmt: skip
     """Problems with the event names in an option of `node`: events that no stage above it writes.
 
@@ -121,26 +132,29 @@ def unknown_events(
         node: the stage with the option.
         nodes: all stages by id.
         others: ids outside the graph whose events `node` also receives, with the kinds of each.
+        certain: whether it is certain which stages are above `node`; see `Graph.uncertain`.
     """
     ids = stages_above(nodes, node)
     above = {id_: nodes[id_] for id_ in nodes if id_ in ids}
-    known = {id_: _kinds(one) for id_, one in above.items() if "events" in one.type.spec.writes}
-    own = [name for id_, kinds in others.items() for name in (id_, *_named(id_, kinds))]
-    names = [name for id_, kinds in known.items() for name in _named(id_, kinds) or [id_]] + own
+    kinds_by_stage = {id_: _kinds(stage) for id_, stage in above.items() if "events" in stage.type.spec.writes}
+    outside = [name for id_, kinds in others.items() for name in (id_, *_named(id_, kinds))]
+    names = [name for id_, kinds in kinds_by_stage.items() for name in _named(id_, kinds) or [id_]] + outside
     for name in [when] if isinstance(when, str) else when or ():
-        if name in own:
+        if name in outside:
             continue
-        id_ = max(
-            (id_ for id_ in nodes if f"{name}.".startswith(f"{id_}.")), key=len, default=None
-        )  # ids may have dots
+        # ids may have dots
+        id_ = max((id_ for id_ in nodes if f"{name}.".startswith(f"{id_}.")), key=len, default=None)
         if id_ is None:
             yield f"no stage writes the event {name!r}{did_you_mean(name, names, all_if_few=True)}"
+        elif nodes[id_].type is Unread:
+            continue
         elif "events" not in nodes[id_].type.spec.writes:
             yield f"{id_} writes no events, so there is no {name!r}{did_you_mean(name, names, all_if_few=True)}"
         elif id_ not in above:
-            yield f"{node.id} does not see the events of {id_}; write from: {id_}, or put {node.id} after {id_}"
-        elif name != id_ and known[id_] and name.removeprefix(f"{id_}.") not in known[id_]:
-            near = did_you_mean(name, _named(id_, known[id_]), all_if_few=True)
+            if certain:
+                yield f"{node.id} does not see the events of {id_}; write from: {id_}, or put {node.id} after {id_}"
+        elif name != id_ and kinds_by_stage[id_] and name.removeprefix(f"{id_}.") not in kinds_by_stage[id_]:
+            near = did_you_mean(name, _named(id_, kinds_by_stage[id_]), all_if_few=True)
             yield f"{id_} writes no event {name!r}{near}"
 
 

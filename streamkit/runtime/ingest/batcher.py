@@ -93,6 +93,29 @@ class Inlet:
         each = self._batcher._live_bytes() // max(1, self._batcher._live_inlets)
         return max(_LIVE_QUEUE, min(_MOST_LIVE_QUEUE, each * 2 // max(1, frame.width * frame.height * 3)))
 
+    @property
+    def accepted(self) -> int:
+        """How many of its frames went into batches or wait for one: all but the dropped ones."""
+        with self._batcher._lock:
+            return self.taken + len(self.waiting)
+
+    def wait_until_empty(self) -> int:
+        """Wait until each of its frames went into a batch or was dropped; return how many went into batches.
+
+        Raises:
+            Aborted: the run was aborted, or the source was ended by another thread.
+        """
+        batcher = self._batcher
+        with batcher._lock:
+            self.flushing = True
+            batcher._changed.notify_all()
+            while self.waiting and not batcher._aborted and not self.ended:
+                self.room.wait()
+            self.flushing = False
+            if batcher._aborted or self.ended:
+                raise Aborted
+            return self.taken
+
     def flush(self) -> None:
         """Do not let queued and further frames wait for others of the source; it has few more."""
         with self._batcher._lock:

@@ -167,7 +167,8 @@ class SourceReader:
                             last.release()
                         if not self._hold(frame):
                             return self._over
-                    if self._over or (self._limit is not None and state.frames + len(held) >= self._limit):
+                    live = frame.due_s is not None
+                    if self._over or self._has_reached_limit(inlet, live, len(held)):
                         return True
                     if state.frames == 0 or state.state == "connecting":
                         self._first(frame)
@@ -185,7 +186,7 @@ class SourceReader:
                     else:
                         last.put(frame)
                     del frame
-                    if state.frames + len(held) == self._limit:
+                    if self._has_reached_limit(inlet, live, len(held)):
                         if last is not None:
                             last.finish()
                         return True
@@ -215,6 +216,18 @@ class SourceReader:
             wait_for_results(self.config.id, state, lambda: self._over)
 
         return LastFrames(count, wait)
+
+    def _has_reached_limit(self, inlet: Inlet, live: bool, held: int) -> bool:
+        """Whether the source has passed on as many frames as `limit` allows; dropped frames do not count.
+
+        Frames of a live source may still be dropped while they wait for a batch. Once those that wait would reach the
+        limit, this waits until they have left.
+        """
+        if self._limit is None:
+            return False
+        if not live:
+            return self.state.frames + held >= self._limit
+        return inlet.accepted >= self._limit and inlet.wait_until_empty() >= self._limit
 
     def _hold(self, frame: Frame) -> bool:
         """Hold a frame until the pause is over; return False if the source must be closed instead."""

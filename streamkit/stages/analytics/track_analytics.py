@@ -12,7 +12,16 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, SourceStep, source_steps
-from streamkit.analytics.shapes import Anchor, Shape, Units, by_name, check_length, check_units, outside
+from streamkit.analytics.shapes import (
+    Anchor,
+    Shape,
+    Units,
+    by_name,
+    check_length,
+    check_units,
+    outside,
+    outside_text,
+)
 from streamkit.analytics.track_store import Columns, Slots
 from streamkit.core.data import Batch, Frame, Shown
 from streamkit.core.stage import Context, Seconds, StreamStage
@@ -236,5 +245,4 @@ def warn_outside(
         for name, shape in shapes.items() if again or frame._state.ordinal == 0 else ():
             if outside(shape, width, height, closed=closed):
                 which = ".".join(filter(None, (context.id, option, name)))
-                size = f"{frame.width}x{frame.height} of {frame.source}"
-                logger.warning(f"{which} is outside of the frame, {size}: no object can be in it")
+                logger.warning(outside_text(which, f"{frame.width}x{frame.height} of {frame.source}"))

@@ -44,6 +44,11 @@ class ImageSource(PacedSource):
         "bytes.",
     ] = MAX_MEGAPIXELS
 
+    def first_frame_size(self) -> tuple[int, int]:
+        """See `Source.first_frame_size`."""
+        height, width, _ = read_rgb(image_files(self.uri)[0], self.max_megapixels).shape
+        return width, height
+
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order.
 

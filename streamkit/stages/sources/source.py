@@ -10,7 +10,8 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from streamkit.core.data import Frame
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device, Frame
 from streamkit.core.errors import SourceError
 from streamkit.core.retry import Reconnect, Retry
 from streamkit.core.stage import Count, Seconds, Source, stage
@@ -20,9 +21,10 @@ from streamkit.media.frames import DecodedFrame
 from streamkit.media.link import ConnectionOptions, Interrupt
 from streamkit.media.pacing import Pacer
 from streamkit.media.reader import VideoReader
+from streamkit.media.source_errors import check_file
 from streamkit.media.source_resolver import resolve
 from streamkit.media.surfaces import shared_pool
-from streamkit.media.uris import check_scheme, is_path, mask, may_be_live
+from streamkit.media.uris import check_scheme, is_path, local_path, mask, may_be_live
 
 __all__ = ["Pace", "Rate", "VideoSource", "resolve"]
 
@@ -162,6 +164,17 @@ class VideoSource(PacedSource):
                 raise ValueError(f"decoders must be 1 or auto: only a file can be split, got {mask(self.uri)}")
             if self.pace is not None:
                 raise ValueError(f"decoders must be 1 or auto for a source with a pace, got {self.decoders}")
+
+    def first_frame_size(self) -> tuple[int, int] | None:
+        """See `Source.first_frame_size`; opens files only."""
+        if not is_path(self.uri):
+            return None
+        check_file(local_path(self.uri))
+        device = Device("cpu")
+        reader = VideoReader(self.uri, device, shared_pool(device), Counters(), low_delay=True, stream=self.stream)
+        with closing(reader):
+            first = next(reader.frames(), None)
+        return None if first is None else (first[1].width, first[1].height)
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order.

@@ -40,6 +40,11 @@ class TestPattern(PacedSource):
         except SourceError as error:
             raise ValueError(str(error)) from None
 
+    def first_frame_size(self) -> tuple[int, int]:
+        """See `Source.first_frame_size`."""
+        want = pattern_options(self.uri)
+        return int(want["width"]), int(want["height"])
+
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order.
 

@@ -86,7 +86,7 @@ def test_a_condition(when, column, reason):
         ("when: present(persn)", "8:34"),
         ("'when': 'present(persn)'", "8:37"),
         ('when: "present(persn)"', "8:35"),
-        ("when: 'zone[''far side''] or present(persn)'", "8:27"),
+        ("when: 'zone[''far side''] or present(person)'", "8:27"),
         ("when: 'source == ''a'' or present(persn)'", "8:54"),
         ('when: "source == \\"a\\" or present(persn)"', "8:54"),
     ],
@@ -182,7 +182,7 @@ def test_events_of_rules_have_names():
     sink = "  record: {path: 'out/{source}-{time}.mp4', when: WHEN}\n"
     for name in ("r", "r.raised", "r.crowd.raised", "r.gone.cleared"):
         found = told(rules + sink.replace("WHEN", name) + "  x: {}\n")
-        assert len(found) == 1  # of x alone
+        assert not any("event" in problem for problem in found)
     for name, way in (("r.crowd.raied", "did you mean 'r.crowd.raised'?"), ("r.crwd.raised", "did you mean")):
         text = rules + sink.replace("WHEN", name)
         assert any(way in one for one in told(text))

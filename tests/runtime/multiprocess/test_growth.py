@@ -226,7 +226,7 @@ def going(running: Any) -> Any:
     assert codes == [130]
 
 
-def until(true: Any, seconds: float = 40.0) -> Any:
+def until(true: Any, seconds: float = 60.0) -> Any:
     end = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < end, f"not within {seconds} s"

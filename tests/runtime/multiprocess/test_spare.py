@@ -71,15 +71,12 @@ def test_the_sources_of_a_killed_process_go_on_in_the_spare_one_and_no_other_get
         assert [one.get("spare") for one in live.run.report(0)["devices"]] == [None, None, None, True]
         pid = spare.child.pid
         kill(live.worker_of("a"))
-        killed_s = time.monotonic()
-        until(lambda: live.run.restarted == 2, 20)
+        until(lambda: live.run.restarted == 2)
         seen = {source: len(live.indices(source)) for source in "ad"}
-        until(lambda: all(len(live.indices(source)) > seen[source] for source in "ad"), 20)
-        took_s = time.monotonic() - killed_s
+        until(lambda: all(len(live.indices(source)) > seen[source] for source in "ad"))
         assert live.owners("abcdef") == {"worker 1": "be", "worker 2": "cf", "worker 3": "ad"}
         assert live.worker_of("a") is spare
         assert (spare.child.pid, spare.spare) == (pid, False)
-        assert took_s < 20
         following = live.spare()
         assert following.number == 4
         for source in "abcdef":
@@ -134,6 +131,7 @@ def test_without_a_spare_one_a_process_starts_and_a_spare_one_follows_it(
         assert live.owners("abc") == {"worker 0": "ab", "worker 1": "c"}
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_a_spare_process_that_dies_is_replaced_twice_and_no_source_notices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

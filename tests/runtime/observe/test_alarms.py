@@ -294,9 +294,10 @@ def test_a_spool_that_nobody_empties_is_told_and_one_that_keeps_records_for_a_fi
         assert (found["rolls"].queue.acknowledged, found["away"].sender.delivered) == (0, 0)
         assert found["rolls"].sender.undelivered < 20 < found["rolls"].queue.waiting
         time.sleep(0.6)
+        before_s = running._observer.snapshot().pipeline["undelivered_s"]
         found["away"].queue.take(1000)
         found["away"].queue.acknowledge(found["away"].queue.waiting)  # somebody empties it after all
-        assert running._observer.snapshot().pipeline["undelivered_s"] < 0.5
+        assert running._observer.snapshot().pipeline["undelivered_s"] < before_s
     assert set(told) == {"stuck", "fills"}
     assert "away" in told["stuck"]
 

@@ -334,6 +334,7 @@ def closed_port():
         return free.getsockname()[1]
 
 
+@pytest.mark.alone
 def test_a_collector_that_is_away_is_logged_once_counted_and_delays_the_end_by_seconds_only(
     tmp_path, monkeypatch
 ):  # fmt: skip
@@ -353,6 +354,7 @@ def test_a_collector_that_is_away_is_logged_once_counted_and_delays_the_end_by_s
     assert "telemetry exports failed: metrics" not in later.counts(), "each run has its own"
 
 
+@pytest.mark.alone
 def test_a_collector_that_never_answers_delays_the_end_by_seconds_only(tmp_path, monkeypatch):
     monkeypatch.setattr(telemetry, "FLUSH_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:

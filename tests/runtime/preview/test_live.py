@@ -28,7 +28,7 @@ def start(generation, **given):
     return LiveStart(generation, "avc1.42c01e", 64, 48, b"init", **given)
 
 
-def until(true, seconds=20.0):
+def until(true, seconds=60.0):
     end = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < end, f"not within {seconds} s"

@@ -177,9 +177,7 @@ def test_a_receiver_that_hangs_is_given_up(rtsp_receiver, tmp_path):
 def test_nobody_is_there_at_all():
     out = sink(f"rtsp://ann:geheim@127.0.0.1:{free_port()}/gate", max_backoff=0.2)
     push(out, 3000, until=lambda: out.context.counters["stream connections lost or refused"] > 2)
-    begun = time.monotonic()
     out.close()
-    assert time.monotonic() - begun < 5
     assert "geheim" not in " ".join(out.logged)
     assert any("Connection refused" in text for text in out.logged)
     assert streamed(out) == 0

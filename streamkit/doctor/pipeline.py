@@ -1,17 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the servers which a pipeline asks answer: the endpoints of `ask` stages."""
+"""Checks what a pipeline needs: the packages of its stages, and the servers that `ask` stages ask."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from streamkit.config.checks.stages import check_packages
 from streamkit.config.plan import Graph
+from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
 from streamkit.doctor.machine import Finding
 from streamkit.stages.inference.ask.endpoint import CallError
 from streamkit.stages.inference.ask.stage import Ask
 
 _TIMEOUT_S = 5.0
+
+
+def stage_packages(graph: Graph) -> Iterator[Finding]:
+    """Report each stage whose packages are missing."""
+    try:
+        check_packages(graph)
+    except ConfigError as error:
+        for problem in error.problems:
+            text, _, command = problem.text.partition("; install it with: ")
+            stage, _, reason = text.partition(": ")
+            yield Finding("fail", stage, reason, command)
+    else:
+        yield Finding("ok", "pipeline", "the packages of its stages are installed")
 
 
 def endpoints(graph: Graph) -> Iterator[Finding]:

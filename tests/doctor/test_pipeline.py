@@ -1,10 +1,13 @@
-"""`streamkit doctor pipeline.yaml`: whether the endpoints of `ask` answer, and have the model."""
+"""`streamkit doctor pipeline.yaml`: the packages of its stages, and whether the endpoints of `ask` answer."""
+
+import sys
 
 import pytest
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
-from streamkit.doctor.endpoints import endpoints
+from streamkit.doctor.pipeline import endpoints, stage_packages
+from streamkit.stages.inference.ask.endpoint import ChatEndpoint
 
 PIPELINE = """
 sources: {{a: samples/street.mp4}}
@@ -35,3 +38,19 @@ def test_nobody_answers(root):
     (line,) = told("http://127.0.0.1:1/v1", "eye-7b", root)
     assert line.startswith("warn  ask: http://127.0.0.1:1/v1/models: no answer: ")
     assert line.endswith("fix: start it, or correct url; some servers have no list of models")
+
+
+def test_a_missing_package_of_a_stage_is_broken(root, monkeypatch):
+    text = "sources: {a: 'test://'}\nstages: {mqtt: {url: 'mqtt://h'}, redis: {url: 'redis://h'}}\n"
+    graph = build(read_text(text, folder=root))
+    assert [str(one) for one in stage_packages(graph)] == ["ok    pipeline: the packages of its stages are installed"]
+    monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
+    (line,) = [str(one) for one in stage_packages(graph)]
+    assert line.startswith("fail  mqtt: mqtt needs the package paho-mqtt; fix: python -m pip install ")
+
+
+@pytest.mark.parametrize(("count", "named"), [(19, True), (20, False)])
+def test_of_a_server_with_many_models_none_is_suggested(root, monkeypatch, count, named):
+    monkeypatch.setattr(ChatEndpoint, "models", lambda endpoint: [f"eye-{number}b" for number in range(count)])
+    (line,) = told("http://127.0.0.1:1/v1", "eye-7", root)
+    assert ("did you mean 'eye-7b'?" in line) is named
