@@ -77,6 +77,33 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _f32_on_a_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let shipped and shared networks run in f32 on a GPU, as the CPU does, where a test does not say how.
+
+    The choice is kept in the user's folder, so the tests have one of their own, with what is compiled in the user's.
+    """
+    if _gpu_missing() is not None:
+        yield
+        return
+    from support.f32_choices import write_f32_choices
+
+    before = os.environ.get("XDG_CACHE_HOME")
+    folder = tmp_path_factory.mktemp("cache")
+    compiled = Path(before or Path.home() / ".cache") / "streamkit"
+    (folder / "streamkit").mkdir()
+    for kept in compiled.iterdir() if compiled.is_dir() else ():
+        if kept.name != "arithmetic":
+            (folder / "streamkit" / kept.name).symlink_to(kept)
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    write_f32_choices(ROOT, data_folder())
+    yield
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     folder = data_folder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -133,6 +134,8 @@ def models_check(
     texts = None if prompts is None else [text.strip() for text in prompts.split(",")]
     report = compare(card, shown, choose(device or "cpu"), texts)
     echo(str(report))
+    if line := _engine_line(card):
+        echo(line)
     if card.derived and card.note:
         echo(f"note      {card.note}")
     if draw is not None:
@@ -140,6 +143,22 @@ def models_check(
     for text in () if card.takes_prompts else hints(card, shown):
         echo(f"hint      {text}")
     return 0 if report.passed else 1
+
+
+def _engine_line(card: Any) -> str:
+    """Return how much of a network the fused engine can run; empty without `onnx`, which reads the network."""
+    from streamkit.engine.device import EngineError
+    from streamkit.models.arithmetic import has_onnx
+    from streamkit.models.fused import share_that_can_be_fused
+    from streamkit.models.network_file import inspect
+
+    if not has_onnx() or card.takes_prompts:
+        return ""
+    try:
+        share = share_that_can_be_fused(inspect(card.file), card.input.size)
+    except EngineError as error:
+        return f"engine    ONNX Runtime runs all of it on a GPU: {error}"
+    return f"engine    on a GPU, {share:.1%} of its multiply-adds can be fused (engine: fused)"
 
 
 _IMAGES_OF_A_FOLDER = 64

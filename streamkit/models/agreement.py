@@ -15,7 +15,7 @@ from streamkit.models.families.base import begin_table
 from streamkit.ops.boxes import iou_matrix
 
 MIN_OBJECTS = 200
-"""Confident objects that decide; with fewer, the outputs decide."""
+"""Confident objects that decide. Fewer say nothing: boxes without objects are almost equal in any arithmetic."""
 MIN_SHARE = 0.99
 """Least share of confident objects that are the same."""
 MIN_IOU = 0.95
@@ -24,8 +24,6 @@ MIN_IMAGES = 64
 """Images that decide for networks without objects: classes, vectors, maps."""
 MAX_ERROR = 5e-3
 """Largest error of an output of such a network, by the norm: what f16 gives trained networks is 3e-4 to 5e-3."""
-MAX_ERROR_WITHOUT_OBJECTS = 1e-4
-"""Largest error of a detector that finds too little to tell: TF32 and f16 do not reach it."""
 
 Verdict = Literal["same", "different", "unknown"]
 
@@ -44,7 +42,7 @@ class Images(NamedTuple):
     labels: tuple[str, ...]
 
 
-class Agreement:
+class ArithmeticAgreement:
     """Compares outputs of a network in faster arithmetic with those in f32, run by run.
 
     Attributes:
@@ -93,9 +91,9 @@ class Agreement:
         if not np.isfinite(self.error):
             return "different"
         if self._has_objects:
-            if self.objects >= MIN_OBJECTS:
-                return "same" if self.share >= MIN_SHARE else "different"
-            return "same" if self.images and self.error <= MAX_ERROR_WITHOUT_OBJECTS else "unknown"
+            if self.objects < MIN_OBJECTS:
+                return "unknown"
+            return "same" if self.share >= MIN_SHARE else "different"
         if self.images < MIN_IMAGES:
             return "unknown"
         return "same" if self.error <= MAX_ERROR else "different"

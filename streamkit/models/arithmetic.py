@@ -55,9 +55,14 @@ def check_arithmetic(engine: str, precision: str) -> None:
         raise ValueError("engine: tensorrt computes in f32 or f16, and precision is tf32; use one of those")
 
 
+def has_onnx() -> bool:
+    """Whether the package that reads networks is installed."""
+    return importlib.util.find_spec("onnx") is not None
+
+
 def can_fuse() -> bool:
     """Whether the packages of the fused engine are installed."""
-    return all(importlib.util.find_spec(package) is not None for package in ("cudnn", "onnx"))
+    return has_onnx() and importlib.util.find_spec("cudnn") is not None
 
 
 def candidates(engine: str, precision: str, device: Device) -> tuple[Arithmetic, ...]:

@@ -141,3 +141,29 @@ def load_network(file: Path) -> Any:
 
     network = for_cuda(file)
     return onnx.load_from_string(network) if isinstance(network, bytes) else onnx.load(network)
+
+
+def share_that_can_be_fused(info: ModelInfo, size: tuple[int, int]) -> float:
+    """Return the share of a network's multiply-adds that the engine can run, 0 to 1. Needs no GPU.
+
+    Args:
+        info: of the network's file.
+        size: width and height of the images.
+
+    Raises:
+        EngineError: the network cannot run in the engine.
+    """
+    width, height = size
+    batch = info.batch or 1
+    images = (batch, 3, height, width) if info.layout == "nchw" else (batch, height, width, 3)
+    shapes = {
+        name: tuple(
+            (batch if axis == 0 else 1) if length is None else length for axis, length in enumerate(tensor.shape)
+        )
+        for name, tensor in info.inputs.items()
+    } | {info.image_input: images}
+    try:
+        graph = simplify(load_network(info.file), shapes)
+    except ValueError as error:
+        raise EngineError(str(error)) from None
+    return fused_share(graph, partition(graph, recognize(graph)))

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -271,6 +272,7 @@ def test_a_redirect_to_another_scheme_is_refused(page, card, address):
 
 PULL = """
 import sys
+import time
 from pathlib import Path
 from streamkit.models.card import load_card
 from streamkit.models.pull import pull

@@ -96,8 +96,8 @@ def test_a_build_without_the_provider_says_what_to_install(tmp_path):
 
 
 def test_on_the_cpu_onnx_runtime_runs_the_network(run_pipeline):
-    text = "sources: {a: 'test://?frames=2'}\nstages:\n  detect: {model: demo, engine: tensorrt}\n"
-    assert run_pipeline(text).frames == 2
+    text = "sources: {a: 'test://?frames=2'}\nstages:\n  detect: {model: demo, engine: tensorrt}\n  collect: {}\n"
+    assert len(run_pipeline(text).records["a"]) == 2
 
 
 @pytest.mark.gpu

@@ -10,7 +10,8 @@ from typing import Any
 
 from streamkit.core.data import Array
 from streamkit.core.errors import describe
-from streamkit.models.agreement import Agreement, Images
+from streamkit.engine.device import EngineError
+from streamkit.models.agreement import ArithmeticAgreement, Images
 from streamkit.models.arithmetic import F32, Arithmetic
 from streamkit.models.arithmetic_choice import ArithmeticChoice, read_choice, write_choice
 from streamkit.models.card import Card
@@ -50,7 +51,7 @@ class ArithmeticTrial:
         self._left = [arithmetic for arithmetic in allowed if arithmetic != F32]
         self._open = open_session
         self._file = file
-        self._agreement = Agreement(card)
+        self._agreement = ArithmeticAgreement(card)
         self._refused: list[str] = []
         self._next_s = 0.0
         self.choice: ArithmeticChoice | None = None
@@ -92,12 +93,14 @@ class ArithmeticTrial:
     def _take_next(self) -> None:
         """Open the next arithmetic; without one, decide for f32."""
         self.session = None
-        self._agreement = Agreement(self._card)
+        self._agreement = ArithmeticAgreement(self._card)
         while self._left and self.session is None:
             arithmetic = self._left.pop(0)
             try:
                 self.session = self._open(arithmetic)
-            except Exception as error:  # of the engine, ONNX Runtime or the converter: the network runs all the same
+            except EngineError as error:
+                self._refused.append(f"{arithmetic} cannot be used: {error}")
+            except Exception as error:  # of ONNX Runtime, cuDNN or the converter: the network runs in f32 all the same
                 self._refused.append(f"{arithmetic} cannot be used: {describe(error)}")
         if self.session is None:
             reason = "; ".join(self._refused) or "no other is allowed"

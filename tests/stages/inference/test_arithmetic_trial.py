@@ -1,0 +1,162 @@
+"""How the arithmetic of a network is chosen, with runs of the demo network in f16 and f32 on the CPU."""
+
+import dataclasses
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from streamkit.core.data import Device
+from streamkit.engine.device import EngineError
+from streamkit.media.spread_frames import spread_frames
+from streamkit.models.agreement import Images
+from streamkit.models.arithmetic import F32, Arithmetic
+from streamkit.models.arithmetic_choice import ArithmeticChoice, read_choice, write_choice
+from streamkit.models.card import load_card
+from streamkit.models.half import f16_file
+from streamkit.models.network import check_model
+from streamkit.models.session import Session
+from streamkit.ops.preprocess import preprocess
+from streamkit.stages.inference.arithmetic_trial import ArithmeticTrial
+
+FUSED, TF32 = Arithmetic("fused", "f16"), Arithmetic("onnxruntime", "tf32")
+
+
+@pytest.fixture(scope="module")
+def demo(root):
+    return check_model(load_card(root / "models" / "demo.yaml"))
+
+
+@pytest.fixture(scope="module")
+def street(demo, root):
+    """The demo network's input for 24 frames, its outputs in f32, and what decoding needs to know."""
+    frames = spread_frames([], [root / "samples" / "street.mp4"], 24)
+    sizes = [(frame.width, frame.height) for frame in frames]
+    tensor, geometry = preprocess([frame.surface for frame in frames], sizes, demo.input)
+    session = Session(demo.file, Device())
+    feeds = {session.image_input: tensor}
+    return feeds, session.run(feeds), Images(geometry, np.array(sizes, np.int64), demo.labels)
+
+
+@pytest.fixture
+def opened(demo, tmp_path, monkeypatch):
+    """What opens sessions on the CPU, and the arithmetics that it was called with."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    calls = []
+
+    def open_session(arithmetic: Arithmetic) -> Session:
+        calls.append(arithmetic)
+        file = f16_file(demo.file) if arithmetic == FUSED else demo.file
+        session = Session(file, Device())
+        session.arithmetic = arithmetic
+        return session
+
+    open_session.calls = calls
+    return open_session
+
+
+def broken_in_f16(open_session):
+    """Return what opens sessions whose outputs are wrong in f16."""
+
+    def open_broken(arithmetic: Arithmetic) -> Session:
+        session = open_session(arithmetic)
+        if arithmetic == FUSED:
+            run = session.run
+            session.run = lambda feeds: {name: values * 1.5 for name, values in run(feeds).items()}
+        return session
+
+    return open_broken
+
+
+def compare_until_decided(trial: ArithmeticTrial, street, most: int = 5) -> None:
+    feeds, reference, images = street
+    for _ in range(most):
+        trial.compare(reference, lambda session: session.run(feeds), images)
+
+
+def test_the_fastest_that_finds_the_same_is_taken_and_kept(demo, street, opened, tmp_path, caplog):
+    file = tmp_path / "choice.json"
+    with caplog.at_level(logging.INFO):
+        trial = ArithmeticTrial(demo, (FUSED, TF32, F32), opened, file)
+        compare_until_decided(trial, street)
+    assert trial.choice.arithmetic == FUSED
+    assert trial.session.arithmetic == FUSED
+    assert opened.calls == [FUSED]
+    assert read_choice(file) == trial.choice
+    assert "confident objects are the same" in trial.choice.reason
+    assert "demo.onnx runs in f16 with the fused engine: " in caplog.text
+
+
+def test_the_next_is_tried_where_one_finds_something_else(demo, street, opened, tmp_path):
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), broken_in_f16(opened), tmp_path / "choice.json")
+    compare_until_decided(trial, street)
+    assert trial.choice.arithmetic == TF32
+    assert "f16 with the fused engine is not used: " in trial.choice.reason
+
+
+def test_the_next_is_tried_where_one_cannot_run(demo, street, opened, tmp_path):
+    def refuse(arithmetic: Arithmetic) -> Session:
+        if arithmetic == FUSED:
+            raise EngineError("convolutions are 3% of its work")
+        return opened(arithmetic)
+
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), refuse, tmp_path / "choice.json")
+    compare_until_decided(trial, street)
+    assert trial.choice.arithmetic == TF32
+    assert "f16 with the fused engine cannot be used: convolutions are 3% of its work" in trial.choice.reason
+
+
+def test_f32_remains_where_nothing_else_finds_the_same(demo, street, opened, tmp_path):
+    trial = ArithmeticTrial(demo, (FUSED, F32), broken_in_f16(opened), tmp_path / "choice.json")
+    compare_until_decided(trial, street)
+    assert trial.choice.arithmetic == F32
+    assert trial.session is None
+
+
+def test_nothing_is_decided_before_there_was_enough_to_tell(demo, street, opened, tmp_path):
+    feeds, reference, images = street
+    few = {name: values[:2] for name, values in feeds.items()}
+    trial = ArithmeticTrial(demo, (FUSED, F32), opened, tmp_path / "choice.json")
+    first = Images(images.geometry[:2], images.sizes_wh[:2], images.labels)
+    trial.compare({name: values[:2] for name, values in reference.items()}, lambda session: session.run(few), first)
+    assert trial.choice is None
+    assert not (tmp_path / "choice.json").exists()
+    assert not trial.is_due()  # half a second later again
+
+
+def test_a_decision_of_another_process_is_taken(demo, street, opened, tmp_path):
+    file = tmp_path / "choice.json"
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), opened, file)
+    write_choice(file, ArithmeticChoice("onnxruntime", "tf32", "another process"))
+    compare_until_decided(trial, street, 1)
+    assert trial.choice.arithmetic == TF32
+    assert trial.session.arithmetic == TF32
+    assert trial.choice.reason == "another process"
+
+
+def test_the_first_decision_stays(tmp_path):
+    file = tmp_path / "choice.json"
+    first = ArithmeticChoice("fused", "f16", "first")
+    assert write_choice(file, first) == first
+    assert write_choice(file, dataclasses.replace(first, precision="tf32", engine="onnxruntime")) == first
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", json.dumps({"engine": "fused"}), json.dumps({"engine": "x", "precision": "f16", "reason": ""})],
+)
+def test_a_damaged_decision_is_made_again_with_a_warning(text, tmp_path, caplog):
+    file = tmp_path / "choice.json"
+    file.write_text(text)
+    with caplog.at_level(logging.WARNING):
+        assert read_choice(file) is None
+    assert str(file) in caplog.text
+
+
+def test_a_decision_that_cannot_be_kept_holds_for_the_run(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    choice = ArithmeticChoice("fused", "f16", "measured")
+    with caplog.at_level(logging.WARNING):
+        assert write_choice(tmp_path / "file" / "choice.json", choice) == choice
+    assert "chosen again at each start" in caplog.text
