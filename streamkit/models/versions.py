@@ -3,28 +3,47 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import importlib.metadata
 
 
-def plan_versions(index: int) -> str:
-    """Return the GPU's model and the versions of driver, cuDNN and cuDNN's frontend, fit for the name of a folder."""
-    import cudnn
-    import cupy
-
-    card = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode().replace(" ", "-")
-    driver = cupy.cuda.runtime.driverGetVersion()
-    return f"{card}-driver{driver}-cudnn{cudnn.backend_version()}-frontend{cudnn.__version__}"
+@functools.cache
+def gpu_name(index: int) -> str:
+    """Return a GPU's model and the newest CUDA that its driver knows; empty without a driver. Makes no context."""
+    name = ctypes.create_string_buffer(256)
+    version = ctypes.c_int()
+    device = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return ""
+    calls = (
+        driver.cuInit(0),
+        driver.cuDeviceGet(ctypes.byref(device), index),
+        driver.cuDeviceGetName(name, len(name), device),
+        driver.cuDriverGetVersion(ctypes.byref(version)),
+    )
+    return "" if any(calls) else f"{name.value.decode()}, CUDA {version.value // 1000}.{version.value % 1000 // 10}"
 
 
 def gpu_versions(index: int) -> str:
-    """Return the GPU's model and the versions of driver, ONNX Runtime, and, if installed, cuDNN's frontend."""
-    import cupy
-    import onnxruntime
+    """Return a GPU's model, its driver's CUDA, and the versions of ONNX Runtime and cuDNN; empty without a GPU."""
+    name = gpu_name(index)
+    packages = ("onnxruntime-gpu", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend")
+    return ", ".join([name, *(f"{package} {_version(package)}" for package in packages)]) if name else ""
 
-    card = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
-    driver = cupy.cuda.runtime.driverGetVersion()
+
+def plan_versions(index: int) -> str:
+    """Return a GPU's model, its driver's CUDA, and the versions of cuDNN and its frontend, fit for a folder's name."""
+    import cudnn
+
+    parts = gpu_name(index), f"cudnn {cudnn.backend_version()}", f"frontend {cudnn.__version__}"
+    return "-".join(parts).replace(",", "").replace(" ", "-")
+
+
+def _version(package: str) -> str:
     try:
-        frontend = importlib.metadata.version("nvidia-cudnn-frontend")
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        frontend = "none"
-    return f"{card}, driver {driver}, onnxruntime {onnxruntime.__version__}, cudnn-frontend {frontend}"
+        return "none"

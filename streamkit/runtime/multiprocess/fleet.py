@@ -257,6 +257,8 @@ def prepare(
             logger.info(f"{one.reason}; up to {most} as sources are added")
         elif one.device.kind == "cuda":
             logger.info(one.reason)
+        if one.overload:
+            logger.warning(one.overload)
     by_device = {str(one.device): most for one, most in zip(plan.devices, limits, strict=True)}
     names = graph.config.device if isinstance(graph.config.device, list) else [graph.config.device]
     chosen = dict(zip(names, by_device, strict=False))  # `auto` is chosen here, for all processes

@@ -8,6 +8,7 @@ within what the cores, the device memory and the sources allow.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ from streamkit.core.errors import StreamkitError
 from streamkit.core.stage import FrameStage, Sink, scope_of
 from streamkit.emit.emitter import Emitter
 from streamkit.media.uris import is_path
+from streamkit.models.network_rate import expected_rate
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.device import choose, gpu_trouble
 from streamkit.runtime.execution.sizes import FILES_PER_GPU
@@ -78,6 +80,11 @@ runs. 200 HEVC cameras in three processes, 28 % each, dropped none on one host a
 14 H.264 files in one process hold it 56 % of the time; they reached 0.994 of the decoders on one host and 0.933 on
 another, where two processes reached 0.99."""
 
+NETWORK_LOCK = 0.75
+"""The same for files where the networks are slower than the decoders: there, a process more only makes them share the
+GPU. YOLOv8m (f16, 1,350 frames/s) ran at 0.98 of its rate in one process and at 0.90 in two. One process reaches 6,000
+HEVC frames/s with the lock held 0.87 of the time."""
+
 PROCESS_BYTES = 2 << 30
 """Device memory of a process: CUDA context, weights, buffers. Four sources took 1,891 to 2,065 MiB without surfaces in
 flight; see docs/gpu-report.md."""
@@ -118,6 +125,7 @@ class DevicePlan:
         reason: the choice and its reason, in one line.
         spare_limit: how many there may be with a spare one among them; 0 if none is kept. There is a spare one beside
             two or more with live sources.
+        overload: by how much live sources need more than the networks serve, a text; empty if they do not.
     """
 
     device: Device
@@ -125,6 +133,7 @@ class DevicePlan:
     limit: int
     reason: str
     spare_limit: int = 0
+    overload: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +172,7 @@ def plan_processes(
     free_bytes: Sequence[int | None] = (),
     independent: bool = False,
     extra_us: float = 0.0,
+    network_fps: Sequence[float | None] = (),
 ) -> ProcessPlan:
     """Choose the number of processes on each device. Reads no file and no device.
 
@@ -176,6 +186,7 @@ def plan_processes(
         free_bytes: free memory of each device; None if unknown.
         independent: whether the results of each source stand alone, so that no stage forces one process.
         extra_us: more lock time per frame, in microseconds.
+        network_fps: frames per second that the networks serve on each device, see `network_fps`; None if unknown.
     """
     known, stages_us = facts or {}, extra_us + sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
     usual = Counter(one.codec for one in known.values() if one.codec).most_common(1)
@@ -190,10 +201,14 @@ def plan_processes(
     loads: dict[str, float] = {}
     for i, device in enumerate(devices):
         share = _within_decoders([demands[source.id] for source in graph.sources[i :: len(devices)]])
+        served_fps = network_fps[i] if i < len(network_fps) else None
+        overload = _overload(share, served_fps)
+        _limit_to_networks(share, served_fps)
         loads |= {one.source: one.load for one in share}
         free = free_bytes[i] if i < len(free_bytes) else None
         limits = _limits(len(share), cores // gpus, free)
-        plans.append(_device_plan(device, share, limits, keep_running, graph.config.processes, forced))
+        plan = _device_plan(device, share, limits, keep_running, graph.config.processes, forced)
+        plans.append(dataclasses.replace(plan, overload=overload))
     return ProcessPlan(tuple(plans), loads, forced)
 
 
@@ -252,17 +267,49 @@ def plan_here(
     return plan_processes(
         graph, devices, cores=cores(), keep_running=keep_running, realtime=realtime,
         facts=probe_sources(graph) if on_gpu and facts is None else facts, free_bytes=free,
-        independent=independent, extra_us=extra_us,
+        independent=independent, extra_us=extra_us, network_fps=[network_fps(graph, device) for device in devices],
     )  # fmt: skip
 
 
+def network_fps(graph: Graph, device: Device) -> float | None:
+    """Return how many frames per second the networks of a pipeline serve on a GPU; None if none was measured there.
+
+    A network that sees crops of objects, or tiles, is left out: how many is not known before.
+    """
+    seconds = 0.0
+    for node in graph.nodes.values():
+        if device.kind != "cuda" or "outputs" not in node.type.spec.writes:
+            continue
+        every = _frames_between_runs(graph, node)
+        options = node.options
+        rate = expected_rate(options["model"], options.get("engine", "auto"), options.get("precision", "auto"), device)
+        if every is not None and rate is not None:
+            seconds += 1 / (rate.images_per_s * every)
+    return 1 / seconds if seconds else None
+
+
+def _frames_between_runs(graph: Graph, node: Node) -> int | None:
+    """Return on how many frames a network runs once; None if it runs on parts of frames."""
+    above = graph.nodes.get(node.inputs[0])
+    while above is not None and above.id.partition(".")[0] == node.id.partition(".")[0]:
+        if "crops" in above.type.spec.writes:
+            every = above.options.get("every", 1)
+            whole = (
+                above.options.get("tiles") is None and above.options.get("roi") is None and "of" not in above.options
+            )
+            return max(1, every) if whole and isinstance(every, int) else None
+        above = graph.nodes.get(above.inputs[0]) if above.inputs else None
+    return 1
+
+
 def gpu_reasons(graph: Graph) -> list[str]:
-    """The choice and its reason for each GPU, one line each; empty on the CPU and where there is no GPU."""
+    """The choice, its reason, and an overload for each GPU, one line each; empty where there is no GPU."""
     wanted = graph.config.device
     names = [name for name in (wanted if isinstance(wanted, list) else [wanted]) if name != "cpu"]
     if not names or any(gpu_trouble(int(name.partition(":")[2] or 0)) for name in names):
         return []
-    return [one.reason for one in plan_here(graph).devices if one.device.kind == "cuda"]
+    plans = [plan for plan in plan_here(graph).devices if plan.device.kind == "cuda"]
+    return [line for plan in plans for line in (plan.reason, plan.overload) if line]
 
 
 def probe_sources(graph: Graph, within_s: float = _PROBE_S) -> dict[str, SourceFacts]:
@@ -296,13 +343,17 @@ def probe_sources(graph: Graph, within_s: float = _PROBE_S) -> dict[str, SourceF
 
 @dataclass(slots=True)
 class _Demand:
-    """What a source needs: frames per second, seconds of the lock per second, and its share of the decoders."""
+    """What a source needs: frames per second, seconds of the lock per second, and its share of the decoders.
+
+    `waits_for_networks`: whether the networks give a file less than the decoders would.
+    """
 
     source: str
     kind: Literal["camera", "paced source", "file"]
     fps: float
     lock: float
     decoders: float
+    waits_for_networks: bool = False
 
     @property
     def live(self) -> bool:
@@ -310,7 +361,9 @@ class _Demand:
 
     @property
     def load(self) -> float:
-        return self.lock / (LIVE_LOCK if self.live else FILES_LOCK)
+        if self.live:
+            return self.lock / LIVE_LOCK
+        return self.lock / (NETWORK_LOCK if self.waits_for_networks else FILES_LOCK)
 
     def scale(self, by: float) -> None:
         self.fps, self.lock, self.decoders = self.fps * by, self.lock * by, self.decoders * by
@@ -356,6 +409,33 @@ def _within_decoders(demands: Sequence[_Demand]) -> list[_Demand]:
     for one in files:
         one.scale(at_once * (min(1.0, left / wanted) if wanted and one.decoders else 1.0))
     return [*demands]
+
+
+def _limit_to_networks(demands: Sequence[_Demand], served_fps: float | None) -> None:
+    """Scale the demands of files to what the networks have left beside live sources: more processes would not help."""
+    files = [demand for demand in demands if not demand.live]
+    wanted_fps = sum(demand.fps for demand in files)
+    if served_fps is None or not wanted_fps:
+        return
+    left_fps = max(1.0, served_fps - sum(demand.fps for demand in demands if demand.live))
+    for demand in files:
+        demand.scale(min(1.0, left_fps / wanted_fps))
+        demand.waits_for_networks = left_fps < wanted_fps
+
+
+def _overload(demands: Sequence[_Demand], served_fps: float | None) -> str:
+    """Return by how much live sources need more than the networks serve, and the way out; empty if they do not."""
+    live = [demand for demand in demands if demand.live]
+    needed_fps = sum(demand.fps for demand in live)
+    if served_fps is None or needed_fps <= served_fps:
+        return ""
+    fitting = int(served_fps * len(live) / needed_fps)
+    every = math.ceil(needed_fps / served_fps)
+    return (
+        f"the networks take {1000 / served_fps:.2g} ms a frame: {fitting} of {_several(len(live), 'live source')} fit "
+        f"at {needed_fps / len(live):g} frames/s, and frames of all will be dropped; with every: {every} and a tracker "
+        "all fit"
+    )
 
 
 def _after_base(nodes: Sequence[Node]) -> list[Node]:

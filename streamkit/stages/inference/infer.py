@@ -25,6 +25,7 @@ from streamkit.models.arithmetic_choice import choice_file, read_choice
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.models.network import check_model, wrong
+from streamkit.models.network_rate import NetworkRate, rate_file, write_rate
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.onnxruntime_package import need_onnxruntime
 from streamkit.models.prompts import Prompts, check_prompts, prepare
@@ -215,11 +216,28 @@ class Infer(BatchStage):
             ignore_outputs=card.ignore_outputs,
         )
         shapes = session.warm(sizes, card.input.size, dropped)
+        if self._measures and not quick:
+            self._measure(session)
         try:  # checked again on real outputs: a file may leave their shapes open
             self._family.check(shapes, len(self._prompts.texts or card.labels))
         except ValueError as error:
             raise wrong(card, str(error)) from None
         return session
+
+    @property
+    def _measures(self) -> bool:
+        """Whether the rate of the network is measured: on a GPU, and not beside live sources."""
+        return self.context.device.kind == "cuda" and (
+            self.context.runtime.future.held or self.context.runtime.future.at_once
+        )
+
+    def _measure(self, session: Session) -> None:
+        """Keep the rate of a tuned network for the next start, which plans processes with it."""
+        card, device = self._card, self.context.device
+        file = rate_file(card.file, card.input.size, gpu_versions(device.index), session.arithmetic)
+        batch = session.fixed_batch or self._sizes[-1]
+        if session.is_warm(batch):
+            write_rate(file, NetworkRate(session.measure(batch, card.input.size), batch))
 
     def _tune_if_sustained(self, due: _Sustained) -> None:
         """Count a batch of a size that is not tuned, and tune the other sizes if such batches keep coming."""

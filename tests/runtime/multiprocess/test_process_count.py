@@ -1,5 +1,6 @@
 """How many processes share a GPU, as a table: the loads that were measured, the bounds, and what needs one process."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.config.plan import Graph
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Sink, default_registry, stage
+from streamkit.models.network_rate import NetworkRate
 from streamkit.runtime.ingest.push_source import PushSource
 from streamkit.runtime.multiprocess import process_count
 from streamkit.runtime.multiprocess.process_count import (
     LIVE_LOCK,
     SourceFacts,
     gpu_reasons,
+    network_fps,
     plan_here,
     plan_processes,
     probe_sources,
@@ -374,3 +377,67 @@ def test_nothing_changes_on_the_cpu(root: Path) -> None:
 def test_a_gpu_is_planned_with_its_memory() -> None:
     (line,) = gpu_reasons(graph(2))
     assert line.startswith("1 process on cuda:0: 2 cameras at 30 frames/s need about 60 frames/s")
+
+
+# ------------------------------------------------------------------------------------------------ networks that bind
+
+
+def test_files_get_no_more_processes_than_the_networks_keep_busy():
+    files = graph(14, FILE)
+    facts = {source.id: SourceFacts("hevc", 30.0) for source in files.sources}
+    unlimited = plan_processes(files, GPU, cores=16, facts=facts)
+    limited = plan_processes(files, GPU, cores=16, facts=facts, network_fps=[3_700.0])
+    assert unlimited.devices[0].processes > 1
+    assert limited.devices[0].processes == 1
+    assert "about 3,700 frames/s" in limited.reasons[0]
+
+
+def test_networks_that_are_faster_than_the_decoders_change_nothing():
+    files = graph(14, FILE)
+    assert plan_processes(files, GPU, cores=16, network_fps=[50_000.0]) == plan_processes(files, GPU, cores=16)
+
+
+def test_files_have_what_cameras_leave_of_the_networks():
+    mixed = graph(14, FILE)
+    cameras = graph(10, CAMERA)
+    both = replace(mixed, sources=[*mixed.sources, *cameras.sources])
+    plan = plan_processes(both, GPU, cores=16, network_fps=[1_300.0])
+    assert sum(plan.loads[source.id] for source in mixed.sources) < sum(
+        plan_processes(both, GPU, cores=16).loads[source.id] for source in mixed.sources
+    )
+
+
+OVERLOAD = (
+    "the networks take 2.6 ms a frame: 12 of 40 live sources fit at 30 frames/s, and frames of all will be dropped; "
+    "with every: 4 and a tracker all fit"
+)
+
+
+@pytest.mark.parametrize(
+    ("cameras", "served_fps", "overload"),
+    [
+        (12, 400.0, ""),
+        (40, 385.0, OVERLOAD),
+        (40, None, ""),
+    ],
+)
+def test_more_cameras_than_the_networks_serve_are_reported(cameras, served_fps, overload):
+    plan = plan_processes(graph(cameras), GPU, cores=16, network_fps=[served_fps])
+    assert plan.devices[0].overload == overload
+
+
+@pytest.mark.parametrize(
+    ("stages", "fps"),
+    [
+        ("detect: {model: demo}, ", 1000.0),
+        ("detect: {model: demo, every: 3}, ", 3000.0),
+        ("detect: {model: demo, tiles: {size: [320, 320]}}, ", None),
+        ("detect: {model: demo}, one: {stage: classify, model: models/color.yaml, of: detect}, ", 1000.0),
+        ("detect: {model: demo}, two: {stage: detect, model: demo}, ", 500.0),
+    ],
+)
+def test_the_rate_of_all_networks_together(stages, fps, monkeypatch):
+    rate = NetworkRate(1000.0, 32)
+    monkeypatch.setattr(process_count, "expected_rate", lambda card, engine, precision, device: rate)
+    assert network_fps(graph(2, stages=stages), GPU[0]) == pytest.approx(fps)
+    assert network_fps(graph(2, stages=stages), Device()) is None
