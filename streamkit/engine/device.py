@@ -39,13 +39,11 @@ class EngineError(Exception):
     """The engine cannot run a network; the text says why."""
 
 
-class Memory:
-    """What the programs of a network share on a GPU: weights, and one block for buffers."""
+class Weights:
+    """The weights of a network on a GPU, which its programs for all batch sizes share."""
 
     def __init__(self) -> None:
         self._constants = dict[tuple[str, str], Any]()
-        self._arrays = list[Any]()
-        self._arena: Any = None
 
     def weight(self, name: str, kind: str, values: np.ndarray) -> int:
         """Put a weight on the device, once for all programs, and return its address."""
@@ -54,24 +52,6 @@ class Memory:
         if (name, kind) not in self._constants:
             self._constants[name, kind] = cupy.asarray(values)
         return int(self._constants[name, kind].data.ptr)
-
-    def constant(self, values: np.ndarray) -> int:
-        """Put an array on the device and return its address."""
-        import cupy
-
-        self._arrays.append(cupy.asarray(values))
-        return int(self._arrays[-1].data.ptr)
-
-    def arena(self, size: int) -> Any:
-        """Return the block of f16 values, which has at least this size.
-
-        A larger one replaces it; programs that were made before keep theirs.
-        """
-        import cupy
-
-        if self._arena is None or self._arena.size < size:
-            self._arena = cupy.zeros(size, np.float16)
-        return self._arena
 
 
 @dataclass(slots=True)
@@ -93,27 +73,44 @@ class _Launches:
         for launch in self.launches:
             launch(stream)
 
+    def capture(self, stream: Any) -> None:
+        """Make the CUDA graph on a stream that nothing else uses."""
+        import cupy
+
+        stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+        try:
+            for launch in self.launches:
+                launch(stream)
+        finally:
+            graph = stream.end_capture()
+        self.graph = graph
+
 
 class DeviceProgram:
     """A program with its memory, which runs on one stream.
 
+    Another program of the network may be made and run on another thread and the same stream: both share weights only.
+
     Args:
         program: the steps.
         graph: the network, for the shapes of what it returns.
-        memory: shared with the other programs of the network.
-        plans: of the process; those of the program must be prepared, see `signatures`.
+        weights: of the network.
+        plans: of this program; they are prepared, see `signatures`.
 
     Raises:
         EngineError: a convolution has no plan.
     """
 
-    def __init__(self, program: Program, graph: OnnxGraph, memory: Memory, plans: PlanStore) -> None:
+    def __init__(self, program: Program, graph: OnnxGraph, weights: Weights, plans: PlanStore) -> None:
+        import cupy
+
         self._program = program
         self._graph = graph
-        self._memory = memory
+        self._weights = weights
         self._plans = plans
-        self._arena = memory.arena(program.arena)
-        self._launcher = Launcher(self._address, memory.constant)
+        self._arena = cupy.zeros(program.arena, np.float16)
+        self._constants = list[Any]()
+        self._launcher = Launcher(self._address, self._constant)
         self._parts: list[_Launches | Import | Export | Attend | Delegate] = []
         for step in program.steps:
             if isinstance(step, Import | Export | Attend | Delegate):
@@ -141,19 +138,19 @@ class DeviceProgram:
         return {name: tensors[name] for name in self._graph.outputs}
 
     def capture(self) -> None:
-        """Replace launches by CUDA graphs, which the CPU queues at once."""
+        """Replace launches by CUDA graphs, which the CPU queues at once. If that fails, launches stay."""
         import cupy
 
-        stream = self._plans.stream
-        for part in self._parts:
-            if isinstance(part, _Launches) and part.graph is None:
-                stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with self._plans.on(stream):
+            for part in self._parts:
+                if not isinstance(part, _Launches) or part.graph is not None:
+                    continue
                 try:
-                    part.run(stream)
-                finally:
-                    captured = stream.end_capture()
-                captured.upload(stream)
-                part.graph = captured
+                    part.capture(stream)
+                except cupy.cuda.runtime.CUDARuntimeError as error:  # another library waited for the whole device
+                    part.graph = None
+                    logger.info(f"a part of a network runs without a CUDA graph: {error}")
 
     def compare(
         self, inputs: Mapping[str, Any], references: Mapping[str, Any], delegated: Delegated
@@ -198,6 +195,13 @@ class DeviceProgram:
             tensors[step.output] = cupy.empty(self._graph.shapes[step.output], np.float32)
             attend(step, tensors, tensors[step.output])(stream)
 
+    def _constant(self, values: np.ndarray) -> int:
+        """Put an array on the device, keep it, and return its address."""
+        import cupy
+
+        self._constants.append(cupy.asarray(values))
+        return int(self._constants[-1].data.ptr)
+
     def _address(self, view: View) -> int:
         return int(self._arena.data.ptr) + 2 * (self._program.buffers[view.buffer].offset + view.offset)
 
@@ -207,11 +211,10 @@ class DeviceProgram:
             return
         fused = fused_functions(step, self._plans)
         about = convolutions.signature(step, fused)
-        place = f"{step.output} {step.target.offset}"  # an upconvolution has several weights
         addresses = {
             SOURCE: self._address(step.source),
-            WEIGHT: self._memory.weight(place, "weight", step.weight.astype(np.float16)),
-            BIAS: self._memory.weight(place, "bias", step.bias),
+            WEIGHT: self._weights.weight(step.output, "weight", step.weight.astype(np.float16)),
+            BIAS: self._weights.weight(step.output, "bias", step.bias),
             TARGET: self._address(step.target),
         }
         for operation in fused:

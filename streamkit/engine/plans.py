@@ -58,7 +58,7 @@ class SerializedPlan:
 
 
 class PlanStore:
-    """The plans of a process for one GPU. Used by one thread, on the CuPy stream that is current when it is made.
+    """The plans of a program. It runs on one thread, on the CuPy stream that is current when it is made.
 
     Args:
         folder: where plans are kept; None to keep them in the process only.
@@ -115,6 +115,19 @@ class PlanStore:
             graph = self._build(about)
             self.built += 1
         self._graphs[about] = graph
+
+    @contextlib.contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        """Let `run` queue on another CuPy stream in the block, for a capture."""
+        import cudnn
+
+        handle, self._handle = self._handle, cudnn.create_handle()
+        try:
+            cudnn.set_stream(handle=self._handle, stream=stream.ptr)
+            yield
+        finally:
+            cudnn.destroy_handle(self._handle)
+            self._handle = handle
 
     def run(self, about: Signature, addresses: Mapping[int, int]) -> None:
         """Queue a convolution; `addresses` has those of its tensors by the numbers in `convolutions`."""

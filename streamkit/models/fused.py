@@ -16,7 +16,7 @@ from typing import Any
 
 from streamkit.core.data import Array
 from streamkit.core.user_cache import user_cache
-from streamkit.engine.device import DeviceProgram, EngineError, Memory, signatures
+from streamkit.engine.device import DeviceProgram, EngineError, Weights, signatures
 from streamkit.engine.graph import OnnxGraph, Shape, extract, simplify
 from streamkit.engine.lowering import lower
 from streamkit.engine.operators import recognize
@@ -48,8 +48,8 @@ class FusedEngine:
 
         self._info = info
         self._open_part = open_part
-        self._memory = Memory()
-        self._plans = PlanStore(user_cache("plans", plan_versions(int(cupy.cuda.runtime.getDevice()))))
+        self._weights = Weights()
+        self._folder = user_cache("plans", plan_versions(int(cupy.cuda.runtime.getDevice())))
 
     def network(self, shapes: Mapping[str, Shape]) -> FusedNetwork:
         """Return the network for these shapes of all inputs.
@@ -57,7 +57,7 @@ class FusedEngine:
         Raises:
             EngineError: it cannot run so; the text says why.
         """
-        return FusedNetwork(self._info, shapes, self._memory, self._plans, self._open_part)
+        return FusedNetwork(self._info, shapes, self._weights, PlanStore(self._folder), self._open_part)
 
 
 class FusedNetwork:
@@ -72,7 +72,7 @@ class FusedNetwork:
         self,
         info: ModelInfo,
         shapes: Mapping[str, Shape],
-        memory: Memory,
+        weights: Weights,
         plans: PlanStore,
         open_part: Callable[[bytes], Any],
     ) -> None:
@@ -81,8 +81,8 @@ class FusedNetwork:
         Args:
             info: of its file.
             shapes: of every input.
-            memory: shared by the batch sizes of the network.
-            plans: of the session.
+            weights: shared by the batch sizes of the network.
+            plans: of this batch size.
             open_part: opens an ONNX Runtime session on the same stream for a part of the network.
 
         Raises:
@@ -99,7 +99,7 @@ class FusedNetwork:
         program = lower(graph, segments)
         plans.prepare_all(signatures(program))
         self._outputs = tuple(info.outputs)
-        self._program = DeviceProgram(program, graph, memory, plans)
+        self._program = DeviceProgram(program, graph, weights, plans)
         self._stream = plans.stream
         self._parts: dict[Delegate, IoBinding] = {}
         nodes = Counter[str]()

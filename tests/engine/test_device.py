@@ -19,13 +19,13 @@ def plans(tmp_path_factory):
 
 def on_device(case, shape, plans):
     """Return what runs a case on the GPU, its graph, and random images."""
-    from streamkit.engine.device import DeviceProgram, Memory
+    from streamkit.engine.device import DeviceProgram, Weights
 
     network = NetworkBuilder(shape)
     model = network.model(*case(network))
     graph, program = program_of(model, shape)
     images = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
-    return DeviceProgram(program, graph, Memory(), plans), graph, program, images
+    return DeviceProgram(program, graph, Weights(), plans), graph, program, images
 
 
 def delegated_by(graph):
@@ -99,17 +99,53 @@ def test_comparison_names_each_tensor_with_its_error(plans):
     assert [name for name, error in wrong.items() if error > 0.1] == [names[1]]
 
 
-def test_programs_of_a_network_share_weights_and_memory(plans):
+def test_programs_of_a_network_share_weights(plans):
     import cupy
 
-    from streamkit.engine.device import DeviceProgram, Memory
+    from streamkit.engine.device import DeviceProgram, Weights
 
-    memory = Memory()
-    devices = []
+    weights = Weights()
+    addresses = []
     for batch in (4, 2):
         network = NetworkBuilder((batch, *SHAPE[1:]))
         graph, program = program_of(network.model(*c2f_block(network)), (batch, *SHAPE[1:]))
-        before = cupy.get_default_memory_pool().used_bytes()
-        devices.append(DeviceProgram(program, graph, memory, plans))
-        used = cupy.get_default_memory_pool().used_bytes() - before
-    assert used == 0
+        images = cupy.asarray(np.random.default_rng(7).standard_normal((batch, *SHAPE[1:])).astype(np.float32))
+        expected = expected_of(graph, program, cupy.asnumpy(images))
+        outputs = DeviceProgram(program, graph, weights, plans).run({"images": images}, delegated_by(graph))
+        assert all(np.allclose(cupy.asnumpy(outputs[name]), values, atol=2e-2) for name, values in expected.items())
+        name = next(step.output for step in program.steps if hasattr(step, "weight"))
+        addresses.append(weights.weight(name, "weight", np.zeros(1, np.float16)))
+    assert addresses[0] == addresses[1]
+
+
+def test_programs_on_two_threads_and_one_stream_do_not_disturb_each_other(plans, tmp_path):
+    import threading
+
+    import cupy
+
+    from streamkit.engine.plans import PlanStore
+
+    device, graph, _, images = on_device(c2f_block, SHAPE, plans)
+    images = cupy.asarray(images)
+    expected = device.run({"images": images}, delegated_by(graph))
+    errors = []
+
+    def other() -> None:
+        try:
+            with plans.stream:
+                own = PlanStore(tmp_path)
+                rival, rival_graph, _, values = on_device(c2f_block, SHAPE, own)
+                values = cupy.asarray(values) * 3
+                for _ in range(20):
+                    rival.run({"images": values}, delegated_by(rival_graph))
+                rival.capture()
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    while thread.is_alive():
+        outputs = device.run({"images": images}, delegated_by(graph))
+        assert all((outputs[name] == values).all() for name, values in expected.items())
+    thread.join()
+    assert not errors
