@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import math
@@ -81,11 +82,13 @@ def batch(
     YAML's own sources are ignored. After an interruption, run the same command again to continue.
     """
     from streamkit.batch.dryrun import dry_run as estimate
+    from streamkit.batch.fixed_arithmetic import arithmetic_overrides
     from streamkit.batch.inputs import find
     from streamkit.batch.job import BatchSettings, FrameSelection
     from streamkit.batch.parts import check_formats
     from streamkit.batch.pipeline import check_selection, config_for, ignored
     from streamkit.cli.progress import open_display
+    from streamkit.runtime.execution.device import choose
 
     if set(str(out)) & set("{}"):
         raise ConfigError(f"--out: the folder's name must be without {{ and }}, got {out}; give it another name")
@@ -96,6 +99,11 @@ def batch(
     try:
         check_selection(selection)
         graph = common.graph_checked(config_for(settings, how["device"]))
+        device = None if how["ray"] is not None else choose(_first_device(graph.config.device))
+        fixed = tuple(arithmetic_overrides(graph, out, device))
+        if fixed:
+            settings = dataclasses.replace(settings, overrides=(*settings.overrides, *fixed))
+            graph = common.graph_checked(config_for(settings, how["device"]))
         if text := ignored(graph):
             display.log(text)
         files = find(patterns, out)
@@ -105,6 +113,10 @@ def batch(
         return _run(graph, settings, files, display, **how)
     except OutputError as error:
         raise ConfigError(str(error)) from error  # exit code 2: the run has not begun
+
+
+def _first_device(device: str | list[str]) -> str:
+    return device[0] if isinstance(device, list) else device
 
 
 def _run(
