@@ -13,11 +13,14 @@ import typing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from streamkit.core.data import Device
 from streamkit.core.errors import OutputError
 from streamkit.core.user_cache import user_cache
 from streamkit.io.outputs import AtomicFile
-from streamkit.models.arithmetic import Arithmetic, EngineName, PrecisionName
+from streamkit.models.arithmetic import F32, Arithmetic, EngineName, PrecisionName, candidates
+from streamkit.models.card import Card
 from streamkit.models.network import sha256
+from streamkit.models.versions import gpu_versions
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +79,24 @@ def write_choice(file: Path, choice: ArithmeticChoice) -> ArithmeticChoice:
     earlier = read_choice(file)
     if earlier is not None:
         return earlier
+    replace_choice(file, choice)
+    return read_choice(file) or choice
+
+
+def replace_choice(file: Path, choice: ArithmeticChoice) -> None:
+    """Write a choice in place of an earlier one."""
     try:
         AtomicFile(file, unique=True).write(json.dumps(asdict(choice), indent=1).encode() + b"\n")
     except OutputError as error:
         logger.warning(f"the arithmetic of {file.stem} is chosen again at each start: {error}")
-    return read_choice(file) or choice
+
+
+def describe_arithmetic(card: Card, engine: str, precision: str, device: Device) -> str:
+    """Return how a network will be computed, as a text for the user."""
+    allowed = candidates(engine, precision, device)
+    if len(allowed) == 1:
+        return f"{card.file.name} runs in {allowed[0]}"
+    choice = read_choice(choice_file(card.file, card.input.size, gpu_versions(device.index)))
+    if choice is None or choice.arithmetic not in allowed:
+        return f"{card.file.name} begins in {F32}: the first run decides whether a faster arithmetic finds the same"
+    return f"{card.file.name} runs in {choice.arithmetic}: {choice.reason}"

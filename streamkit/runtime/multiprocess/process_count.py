@@ -12,7 +12,7 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from operator import itemgetter
@@ -24,6 +24,7 @@ from streamkit.core.errors import StreamkitError
 from streamkit.core.stage import FrameStage, Sink, scope_of
 from streamkit.emit.emitter import Emitter
 from streamkit.media.uris import is_path
+from streamkit.models.arithmetic_choice import describe_arithmetic
 from streamkit.models.network_rate import expected_rate
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.device import choose, gpu_trouble
@@ -309,7 +310,17 @@ def gpu_reasons(graph: Graph) -> list[str]:
     if not names or any(gpu_trouble(int(name.partition(":")[2] or 0)) for name in names):
         return []
     plans = [plan for plan in plan_here(graph).devices if plan.device.kind == "cuda"]
-    return [line for plan in plans for line in (plan.reason, plan.overload) if line]
+    lines = [line for plan in plans for line in (plan.reason, plan.overload) if line]
+    return [*lines, *_arithmetics(graph, plans[0].device)]
+
+
+def _arithmetics(graph: Graph, device: Device) -> Iterator[str]:
+    """Yield how each network of a pipeline will be computed."""
+    for node in graph.nodes.values():
+        if "outputs" in node.type.spec.writes:
+            options = node.options
+            engine, precision = options.get("engine", "auto"), options.get("precision", "auto")
+            yield f"{node.table}: {describe_arithmetic(options['model'], engine, precision, device)}"
 
 
 def probe_sources(graph: Graph, within_s: float = _PROBE_S) -> dict[str, SourceFacts]:

@@ -21,9 +21,10 @@ from streamkit.core.tasks import Future
 from streamkit.engine.device import EngineError
 from streamkit.models.agreement import Images
 from streamkit.models.arithmetic import F32, Arithmetic, Engine, Precision, candidates, check_arithmetic
-from streamkit.models.arithmetic_choice import choice_file, read_choice
+from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice, replace_choice
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
+from streamkit.models.finite_values import FiniteValues
 from streamkit.models.network import check_model, wrong
 from streamkit.models.network_rate import NetworkRate, rate_file, write_rate
 from streamkit.models.onnx_graph import is_quantized
@@ -40,6 +41,7 @@ from streamkit.stages.inference.preprocess import FewRows, Preprocess, run_sizes
 logger = logging.getLogger(__name__)
 
 UNTUNED = "batches before tuning"
+NOT_FINITE = "looks at outputs that were not finite"
 _OTHERS_AFTER_S, _PAUSE_S = 5.0, 1.0  # of runs of other sizes; the end of a file gives them for less
 
 Threads = Annotated[Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."]
@@ -122,6 +124,7 @@ class Infer(BatchStage):
         self._counters = self.context.counters  # others are counted in while the lane warms up with blank frames
         if self.engine == "tensorrt":
             logger.warning(EXPERIMENTAL)
+        self._finite: FiniteValues | None = None
         self._open_in(self._choose())
         self._report()
 
@@ -147,6 +150,7 @@ class Infer(BatchStage):
             self._session = self._load_or_fall_back(arithmetic)
             if self._session.arithmetic.engine == "fused":  # its other sizes run padded until they are ready
                 self._others_due = _Sustained(0.0, _PAUSE_S)
+            self._finite = FiniteValues() if self._session.arithmetic.precision == "f16" else None
             return
         self._session = self._load(self._sizes, arithmetic, quick=True)
         tune = on_this_stream(self._load, device)
@@ -307,6 +311,8 @@ class Infer(BatchStage):
             extra = self._family.extra_inputs(shapes[rows], xp)
             feeds = {self._session.image_input: tensor[rows], **extra}
             outputs = self._session.run(feeds, **shared)
+            if self._finite is not None and self._finite.broken_by(outputs):
+                self._go_on_in_f32()
             if self._trial is not None and self.context.counters is self._counters and self._trial.is_due():
                 count = min(len(feeds[self._session.image_input]), filled - (rows.start or 0))
                 of_run = None if geometry is None else geometry[rows][:count]
@@ -348,9 +354,29 @@ class Infer(BatchStage):
         if session is None or stays:
             return outputs
         self._session, self._unused, self._tuned = session, self._tuned, None
+        self._finite = FiniteValues()
         self._others_due = _Sustained(0.0, _PAUSE_S)
         self._report()
         return run(session)
+
+    def _go_on_in_f32(self) -> None:
+        """Leave an arithmetic in which values overflowed, in this run and in later ones."""
+        card, device = self._card, self.context.device
+        self.context.counters.add(NOT_FINITE)
+        if self.precision != "auto":
+            if not self._stays:
+                logger.error(
+                    f"{self.context.id}: {card.file.name} gave values that are not finite "
+                    f"in {self._session.arithmetic}: its objects are lost in such frames; set precision: f32, or auto"
+                )
+            self._stays = True
+            return
+        reason = f"in {self._session.arithmetic}, it gave values that are not finite"
+        logger.error(f"{self.context.id}: {card.file.name} goes on in {F32}: {reason}, and objects were lost")
+        choice = ArithmeticChoice(F32.engine, F32.precision, reason)
+        replace_choice(choice_file(card.file, card.input.size, gpu_versions(device.index)), choice)
+        self._finite = None
+        self._open_in(F32)
 
     def _filled(self, batch: Batch) -> int:
         """Return the number of rows of the tensor that are images, not padding."""
