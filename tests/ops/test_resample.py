@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamkit.ops.resample import Axis, chroma_axis, resample
+from streamkit.ops.resample import Axis, chroma_axis, resample, smooth, smooth_axis, triangles
 from streamkit.ops.scratch import scratch
 
 
@@ -38,3 +38,24 @@ def test_the_ways_agree(way: str) -> None:
     with scratch() as new:
         ours = resample(plane, across, Axis(40, 40), new).copy()
     np.testing.assert_allclose(ours, at(plane, luma / 2, 1), atol=2e-4)
+
+
+@pytest.mark.parametrize("siting", [None, 0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("size", "new_size"), [(1, 1), (7, 7), (9, 4), (64, 20), (65, 3), (100, 1)])
+def test_antialiased_samples_are_means_under_a_triangle(size, new_size, siting) -> None:
+    """Of luma, and of chroma, whose samples are two luma samples apart."""
+    step = size / new_size
+    positions = np.clip((np.arange(new_size) + 0.5) * step - 0.5, 0, size - 1)
+    count = size
+    if siting is not None:
+        step, count, positions = step / 2, (size + 1) // 2, (positions - siting) / 2
+    weights = np.array([[max(0.0, 1 - abs(i - at) / max(step, 1)) for i in range(count)] for at in positions])
+    weights /= weights.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(triangles(positions, step, count), weights, atol=1e-12)
+    axis = smooth_axis(size, new_size, siting)
+    assert len(axis.taps) == int(2 * max(step, 1)) + 1
+    np.testing.assert_allclose(axis.weights.sum(axis=0), 1, rtol=1e-6)
+    plane = np.random.default_rng(size).integers(0, 256, (count, 5), dtype=np.uint8)
+    with scratch() as new:
+        ours = smooth(plane, smooth_axis(5, 5), axis, new).copy()
+    np.testing.assert_allclose(ours, weights @ plane, atol=2e-4)
