@@ -193,6 +193,14 @@ def test_keypoints_of_several_classes_pass(frames, tmp_path):
     assert report.objects == len(frames)
 
 
+def test_oriented_boxes_of_a_frame_that_is_scaled_pass(frames, tmp_path):
+    values = np.array([[32, 30, 20, 10, 0.1, 0.9, 0.3], [20, 40, 12, 6, 0.8, 0.1, -0.4]]).T[None]
+    report = check(constant_card(tmp_path, "detect", "yolov8_obb", values, "[cat, dog]"), frames)
+    assert report.passed, str(report)
+    assert report.objects == 2 * len(frames)
+    assert report.worst < 0.01
+
+
 def test_no_more_objects_are_compared_than_the_pipeline_keeps(frames, tmp_path):
     values = np.zeros((1, 900, 6))
     values[0, :, 0], values[0, :, 1] = np.arange(900) % 30, np.arange(900) // 30 + 20
