@@ -201,6 +201,32 @@ def test_oriented_boxes_of_a_frame_that_is_scaled_pass(frames, tmp_path):
     assert report.worst < 0.01
 
 
+@pytest.mark.parametrize("resize", ["stretch", "letterbox"])
+def test_raw_detr_passes_with_every_resize(resize, frames, tmp_path):
+    boxes = np.array([[[0.5, 0.5, 0.2, 0.2], [0.4, 0.6, 0.3, 0.1]]])
+    outputs = {"logits": np.array([[[2.0, -9], [-9, 1]]]), "pred_boxes": boxes}
+    shapes = {name: list(value.shape) for name, value in outputs.items()}
+    shaped(tmp_path / "net.onnx", shapes, image=[1, 3, 64, 64], values=outputs)
+    (tmp_path / "net.yaml").write_text(
+        "task: detect\nfamily: detr\nfile: net.onnx\nlabels: [cat, dog]\n"
+        f"input: {{size: [64, 64], resize: {resize}, scale: 1/255}}\n"
+    )
+    report = check(load_card(tmp_path / "net.yaml"), frames)
+    assert report.passed, str(report)
+    assert report.objects == 2 * len(frames)
+
+
+def test_an_embedding_beside_the_features_of_places_passes(frames, tmp_path):
+    outputs = {"last_hidden_state": np.ones((1, 5, 20)), "pooler_output": np.arange(20.0)[None]}
+    shapes = {name: list(value.shape) for name, value in outputs.items()}
+    shaped(tmp_path / "net.onnx", shapes, image=[1, 3, 64, 64], values=outputs)
+    (tmp_path / "net.yaml").write_text(
+        "task: embed\nfamily: embedding\nfile: net.onnx\ninput: {size: [64, 64], scale: 1/255}\n"
+    )
+    report = check(load_card(tmp_path / "net.yaml"), frames[:1])
+    assert report.passed, str(report)
+
+
 def test_no_more_objects_are_compared_than_the_pipeline_keeps(frames, tmp_path):
     values = np.zeros((1, 900, 6))
     values[0, :, 0], values[0, :, 1] = np.arange(900) % 30, np.arange(900) // 30 + 20
