@@ -63,7 +63,7 @@ def candidates(
     for name, family in FAMILIES.items():
         if name not in (among if among is not None else FAMILIES.keys() - _NOT_BY_SHAPE):
             continue
-        reads = family.selecting(select) if name == "detr" else family
+        reads = family.selecting(select)
         if not _takes_inputs(info, reads):
             continue
         numbers = _counts(info, reads, 1 if reads.label else classes)
@@ -229,8 +229,10 @@ def _anchors_apart(info: ModelInfo, size: Size) -> bool:
 def _embedding(info: ModelInfo, size: Size) -> bool:
     """Whether the vector is long enough; the features of places that it is made of may stand beside it."""
     vectors = [output for output in info.outputs.values() if not is_inner(output.name) or len(output.dims) == 2]
-    lengths = [output.dims[1] for output in vectors if output.dtype.kind == "f" and len(output.dims) > 1]
-    return len(vectors) == len(lengths) == 1 and (not isinstance(lengths[0], int) or lengths[0] >= _LEAST_EMBEDDING)
+    if len(vectors) > 1 or vectors[0].dtype.kind != "f":
+        return False
+    length = vectors[0].dims[1]
+    return not isinstance(length, int) or length >= _LEAST_EMBEDDING
 
 
 def _one_vector(info: ModelInfo, size: Size) -> bool:

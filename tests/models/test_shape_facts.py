@@ -176,6 +176,9 @@ def test_values_as_many_as_cells_are_anchors():
     info = network({"o": [1, 100, 84]})
     assert {one.family for one in candidates(info, SIZE, None)} == {"rtdetr", "yolo_e2e_pose"}
     assert {one.family for one in candidates(info, (64, 64), None)} == {"yolov8", "yolov8_pose"}
+    assert candidates(network({"o": [1, 100, 3 * 84]}), (64, 64), None) == []
+    twice = candidates(network({"o": [1, 100, 2 * 84]}), (64, 64), None)
+    assert {one.family for one in twice} == {"rtdetr", "yolo_e2e_pose"}
 
 
 # ------------------------------------------------------------------------------------------------------------- named
@@ -195,6 +198,12 @@ def test_values_as_many_as_cells_are_anchors():
 )
 def test_outputs_with_names(outputs, families):
     assert allowed(outputs) == families
+
+
+def test_the_last_class_of_a_softmax_is_no_object():
+    info = network({"logits": [1, 100, 3], "pred_boxes": [1, 100, 4]})
+    assert candidates(info, SIZE, None, ("detr",), "softmax") == [Candidate("detr", 2)]
+    assert candidates(info, SIZE, None, ("detr",), "top_k") == [Candidate("detr", 3)]
 
 
 def test_further_inputs_need_a_family_that_has_values_for_them():
