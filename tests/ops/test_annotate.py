@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkit.core.data import Color, Detections, Surface
+from streamkit.core.data import Color, Detections, Shown, Surface
 from streamkit.ops.annotate import annotate, separate_labels
 from streamkit.ops.glyphs import Atlas
-from streamkit.ops.style import Style, palette_yuv
+from streamkit.ops.style import PALETTE, Style, palette_yuv
 
 QUIET = Style(labels=False, scores=False, tracks=False)
 
@@ -171,6 +171,19 @@ def test_color_by_track_falls_back_to_the_class():
     table = objects((10, 10, 20, 20), (30, 10, 40, 21), class_id=[4, 5], track_id=np.array([41, -1]))
     marks, _ = lay(table, Style(False, False, False, color="track", untracked=True))
     assert (marks["color"] & 0xFFFFFF).tolist() == fills[[1, 5]].tolist()
+
+
+@pytest.mark.parametrize("color", ["class", "track"])
+def test_trails_of_every_track_have_a_color_of_the_palette(color):
+    """Numbers beyond the palette begin it again, as those of boxes do."""
+    colors = []
+    for number in (0, 3, len(PALETTE) - 1, len(PALETTE) + 3, 7 * len(PALETTE) + 3):
+        trail = Shown(((0, 0), (100, 50)), class_id=number if color == "class" else 1, track_id=number)
+        marks = annotate([grey()], [objects()], Style(color=color), Atlas(), shown=[({"trail": trail}, 640, 360)])[0]
+        colors.append({int(mark["color"]) & 0xFFFFFF for mark in marks})
+    palette = palette_yuv(Color())[0]
+    expected = [0, 3, len(PALETTE) - 1, 3, 3]
+    assert colors == [{int(palette[number])} for number in expected]
 
 
 def test_layers_tints_then_outlines_then_dots_then_labels():
