@@ -616,7 +616,7 @@ class _Derivation:
                 f"its inputs are {inputs}, and no family has a value for {', '.join(more)} beside the images; export "
                 "it with the images as the only input, or write a card with text if it takes texts"
             )
-        partial = self._candidates(None if labels is None else len(labels.value), whole=False)
+        partial = self._sure(self._candidates(None if labels is None else len(labels.value), whole=False))
         if partial:
             return self._left_over(partial)
         among = self.among or tuple(FAMILIES)

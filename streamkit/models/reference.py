@@ -158,9 +158,8 @@ def objects(
     if suppress:
         rows = _without_doubles(rows, iou, rotated_overlap if family == "yolov8_obb" and plugin is None else overlap)
     scale_x, scale_y, offset_x, offset_y = geometry
-    if family != "detr" or plugin is not None:
-        rows[:, [0, 2]] = (rows[:, [0, 2]] - offset_x) / scale_x
-        rows[:, [1, 3]] = (rows[:, [1, 3]] - offset_y) / scale_y
+    rows[:, [0, 2]] = (rows[:, [0, 2]] - offset_x) / scale_x
+    rows[:, [1, 3]] = (rows[:, [1, 3]] - offset_y) / scale_y
     rows[:, :4] = rows[:, :4].clip(0, (*size, *size))
     return rows[(rows[:, 2] > rows[:, 0]) & (rows[:, 3] > rows[:, 1])]
 
@@ -281,8 +280,9 @@ def _rtdetr(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
 
 
 def _detr(outputs: Outputs, spec: InputSpec, size: Size, select: str = "top_k") -> np.ndarray:
-    if {"labels", "boxes", "scores"} <= outputs.keys():
-        return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
+    if {"labels", "boxes", "scores"} <= outputs.keys():  # the network has stretched its whole input to the frame
+        boxes = outputs["boxes"] / (*size, *size) * (*spec.size, *spec.size)
+        return np.column_stack([boxes, outputs["scores"], outputs["labels"]])
     if "logits" in outputs:  # others may be beside them
         outputs = {name: value for name, value in outputs.items() if name in ("logits", "pred_boxes", "boxes")}
     boxes, logits = sorted(outputs.values(), key=lambda value: value.shape[1] != 4)
@@ -291,7 +291,7 @@ def _detr(outputs: Outputs, spec: InputSpec, size: Size, select: str = "top_k") 
     if select == "top_k":
         boxes, scores = np.repeat(boxes, classes, axis=0), scores.reshape(-1, 1)
     rows = _rows(boxes[:, :2], boxes[:, 2:], scores)
-    rows[:, :4] *= (*size, *size)
+    rows[:, :4] *= (*spec.size, *spec.size)
     if select == "top_k":
         rows[:, 5] = np.tile(np.arange(classes), queries)
     return rows
@@ -329,8 +329,11 @@ def _yunet(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
 
 
 def answer(family: str, outputs: Outputs) -> np.ndarray:
-    """Return a network's output vector for one image, float64: probabilities, or a vector of length 1."""
-    (output,) = outputs.values()
+    """Return a network's output vector for one image, float64: probabilities, or a vector of length 1.
+
+    Features of places, (1, places, values), may be beside it.
+    """
+    (output,) = [value for value in outputs.values() if max(value.shape[2:], default=1) == 1]
     vector = np.asarray(output, np.float64).ravel()
     if family == "logits":
         return _softmax(vector)

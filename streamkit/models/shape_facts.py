@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkit.models.families import FAMILIES, Family
-from streamkit.models.families.base import fits, is_inner, unclaimed
+from streamkit.models.families.base import is_inner, unclaimed
 from streamkit.models.network_file import ModelInfo
 
 Size = tuple[int, int]
@@ -27,11 +27,6 @@ _USUAL: _Strides = (8, 16, 32)
 _STRIDES = (_USUAL, (16, 32), (4, 8, 16), (4, 8, 16, 32), (8, 16, 32, 64))
 _LEAST_EMBEDDING = 16
 _MOST_ROWS = 1000
-_LEAST_QUERIES = 50
-_ROUND_ROWS = 5
-_ROUND_QUERIES = 50
-"""People choose how many rows or queries a network has: 100, 300. Tokens of a transformer, such as 197 or 201, are as
-many as there are patches."""
 _MOST_POINT_VALUES = 6 + 3 * 150
 _OTHER_MAPS = re.compile("heat|depth|disp|anomaly|keypoint|flow|mask", re.IGNORECASE)
 """Names of maps that are no classes."""
@@ -59,7 +54,7 @@ def candidates(
 
     Args:
         info: the network.
-        size: width and height of its input, None if unknown.
+        size: width and height of its input; None to leave open how the shapes relate to it.
         classes: length of the label list, None if unknown.
         among: the families to consider; by default all whose shapes tell them.
         select: the card's `select`.
@@ -68,10 +63,12 @@ def candidates(
     for name, family in FAMILIES.items():
         if name not in (among if among is not None else FAMILIES.keys() - _NOT_BY_SHAPE):
             continue
-        reads = family.selecting(select) if name == "detr" else family
-        if _takes_inputs(info, reads) and _plausible(name, info, size):
-            count = len(reads.label.split(",")) if reads.label else classes
-            listed += [Candidate(name, number, _unread(info, reads, number)) for number in _counts(info, reads, count)]
+        reads = family.selecting(select)
+        if not _takes_inputs(info, reads):
+            continue
+        numbers = _counts(info, reads, 1 if reads.label else classes)
+        if numbers and _plausible(name, info, size):
+            listed += [Candidate(name, number, _unread(info, reads, number)) for number in numbers]
     return listed
 
 
@@ -126,16 +123,22 @@ def _counts(info: ModelInfo, family: Family, classes: int | None) -> list[int | 
 # -------------------------------------------------------------------------------------------- shapes against the input
 
 
+_Rule = Callable[[ModelInfo, Size], bool]
+"""Whether the shapes of a network, which a family's `check` accepts, may be those of its networks."""
+
+
 def _plausible(name: str, info: ModelInfo, size: Size | None) -> bool:
     rule = _PLAUSIBLE.get(name)
-    return rule is None or rule(list(info.output_dims.values()), size, info)
+    return rule is None or size is None or rule(info, size)
 
 
 def _cells(size: Size, strides: Sequence[int]) -> int:
     return sum((size[0] // stride) * (size[1] // stride) for stride in strides)
 
 
-_Rule = Callable[[list[Dims], Size | None, ModelInfo], bool]
+def _rows_of(info: ModelInfo) -> Dims:
+    """Return the shape of the only output of 3 dimensions."""
+    return next(dims for dims in info.output_dims.values() if len(dims) == 3)
 
 
 def _anchors(axis: int, pyramids: Sequence[tuple[int, _Strides]]) -> _Rule:
@@ -146,122 +149,96 @@ def _anchors(axis: int, pyramids: Sequence[tuple[int, _Strides]]) -> _Rule:
         pyramids: anchors in a cell and strides of the pyramids that it may be.
     """
 
-    def rule(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
-        dims = next((dims for dims in outputs if len(dims) == 3), ())
-        if not dims or not isinstance(dims[axis], int):
-            return bool(dims)
-        if size is None:
-            other = dims[3 - axis]
-            return not isinstance(other, int) or dims[axis] > other
-        return dims[axis] in {per_cell * _cells(size, strides) for per_cell, strides in pyramids}
+    def rule(info: ModelInfo, size: Size) -> bool:
+        count = _rows_of(info)[axis]
+        return not isinstance(count, int) or count in {
+            per_cell * _cells(size, strides) for per_cell, strides in pyramids
+        }
 
     return rule
 
 
-def _without_map(rule: Callable[..., bool]) -> Callable[..., bool]:
-    return lambda outputs, size, info: all(len(dims) != 4 for dims in outputs) and rule(outputs, size, info)
+def _without_map(rule: _Rule) -> _Rule:
+    """Return the rule for a network without a map, whose prototypes would be those of masks."""
+    return lambda info, size: all(len(dims) != 4 for dims in info.output_dims.values()) and rule(info, size)
 
 
-def _rows(least: int, most: int) -> _Rule:
-    """Return the rule that the only output of 3 dimensions has rows of so many values, and too few to be anchors."""
+def _rows(least: int, most: int, multiple: int = 5) -> _Rule:
+    """Return the rule that the rows have so many values, and are so many as people choose."""
 
-    def rule(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
-        listed = [dims for dims in outputs if len(dims) == 3]
-        if len(listed) != 1 or _has_features(info):
+    def rule(info: ModelInfo, size: Size) -> bool:
+        _, rows, values = _rows_of(info)
+        if any(map(is_inner, info.outputs)) or _holds_integers(info):
             return False
-        _, rows, values = listed[0]
         if not isinstance(values, int):
             return not isinstance(rows, int)  # a run tells
         if not least <= values <= most or _is_pyramid(values, size):
             return False
-        return not isinstance(rows, int) or _are_selected(rows, values, _ROUND_ROWS, size)
+        return not isinstance(rows, int) or _are_selected(rows, values, multiple, size)
 
     return rule
 
 
-def _queries(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
-    """Whether the only output is one of queries: fewer than anchors, more than the values of an anchor."""
-    (dims,) = outputs if len(outputs) == 1 else ((),)
-    if len(dims) != 3 or _has_features(info):
-        return False
-    _, rows, values = dims
-    if not isinstance(rows, int) or not isinstance(values, int):
-        return not isinstance(rows, int) and not isinstance(values, int)  # a run tells
-    selected = rows >= _LEAST_QUERIES and _are_selected(rows, values, _ROUND_QUERIES, size)
-    return selected and not _is_pyramid(values, size)
+def _are_selected(rows: int, values: int, multiple: int, size: Size) -> bool:
+    """Whether so many rows are chosen by people: neither anchors, nor tokens, nor the lines of a map.
+
+    People choose 100 or 300 rows or queries. Tokens of a transformer, such as 197 or 201, are as many as patches.
+    """
+    chosen = rows <= _MOST_ROWS and rows % multiple == 0
+    return chosen and not _is_pyramid(rows, size) and not _in_shape((rows, values), size)
 
 
-def _has_features(info: ModelInfo) -> bool:
-    """Whether an output is, by its name, features of inner layers, such as the tokens of a transformer."""
-    return any(map(is_inner, info.outputs))
-
-
-def _are_selected(rows: int, values: int, multiple: int, size: Size | None) -> bool:
-    """Whether so many rows are chosen by people: neither anchors, nor tokens, nor the lines of a map."""
-    chosen = rows <= _MOST_ROWS and rows % multiple == 0 and not _is_pyramid(rows, size)
-    return chosen and (size is None or not _in_shape((rows, values), size))
-
-
-def _is_pyramid(count: int, size: Size | None) -> bool:
-    """Whether a dimension is a number of anchors; where the input's size is unknown, whether it may be."""
-    if size is None:
-        return count > _MOST_ROWS
+def _is_pyramid(count: int, size: Size) -> bool:
+    """Whether a dimension is a number of anchors."""
     return count in {n * _cells(size, strides) for strides in _STRIDES for n in (1, 3)}
 
 
-def _map(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
-    """Whether the only output is a map in the shape of the input, of scores, or of classes as integers."""
-    if len(outputs) != 1 or _OTHER_MAPS.search(next(iter(info.outputs))):
+def _map(info: ModelInfo, size: Size) -> bool:
+    """Whether the output is a map in the shape of the input, of scores of classes, or of classes as integers."""
+    ((name, dims),) = [(name, dims) for name, dims in info.output_dims.items() if len(dims) in (3, 4)]
+    if _OTHER_MAPS.search(name):
         return False
-    dims = outputs[0]
     if _holds_integers(info):
-        places = [(1, dims[1:3])] if len(dims) == 3 else [(dims[1], dims[2:4])] if len(dims) == 4 else []
-        return any(fits(values, 1) and _in_shape(place, size) for values, place in places)
-    places = [(dims[1], dims[2:4]), (dims[3], dims[1:3])] if len(dims) == 4 else []
-    return any(values != 1 and _in_shape(place, size) for values, place in places)
+        return _in_shape(dims[-2:], size)
+    return len(dims) == 4 and any(
+        values != 1 and _in_shape(place, size) for values, place in ((dims[1], dims[2:4]), (dims[3], dims[1:3]))
+    )
 
 
-def _in_shape(place: Dims, size: Size | None) -> bool:
-    """Whether (height, width) are the input's, or the same share of both, at least 1/32."""
+def _in_shape(place: Dims, size: Size) -> bool:
+    """Whether (height, width) are the input's, or the same share of both, of 1/32 to 4; open ones may be."""
     if not all(isinstance(side, int) for side in place):
         return True
-    if size is None:
-        return bool(min(place) >= 8)
     shares = [side / whole for side, whole in zip(place, (size[1], size[0]), strict=True)]
     return bool(min(shares) >= 1 / 33 and max(shares) <= min(4, 1.1 * min(shares)))
 
 
-def _raw_detr(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
+def _raw_detr(info: ModelInfo, size: Size) -> bool:
     """Whether raw outputs are logits of queries: an output called scores has been through a sigmoid or softmax."""
-    named = {name for name, dims in info.output_dims.items() if len(dims) == 3}
-    return {"labels", "boxes", "scores"} <= info.outputs.keys() or not any("score" in name.lower() for name in named)
+    raw = [name.lower() for name, dims in info.output_dims.items() if len(dims) == 3]
+    return len(raw) == 1 or not any("score" in name for name in raw)
 
 
-def _anchors_apart(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
-    """Whether two outputs have a row for each anchor of a feature pyramid."""
-    rows = {dims[1] for dims in outputs if len(dims) == 3}
-    if size is None or not all(isinstance(count, int) for count in rows):
-        return len(outputs) == 2
-    return len(outputs) == 2 and rows <= {_cells(size, strides) for strides in _STRIDES}
+def _anchors_apart(info: ModelInfo, size: Size) -> bool:
+    """Whether the outputs have a row for each anchor of a feature pyramid."""
+    rows = {dims[1] for dims in info.output_dims.values() if len(dims) == 3}
+    known = {count for count in rows if isinstance(count, int)}
+    return known <= {_cells(size, strides) for strides in _STRIDES}
 
 
-def _embedding(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
-    """Whether the only vector is long enough; the features of places that it is made of may stand beside it."""
-    vectors = [output for output in info.outputs.values() if not output.name.endswith("hidden_state")]
-    if len(vectors) != 1 or vectors[0].dtype.kind != "f" or not vectors[0].dims:
+def _embedding(info: ModelInfo, size: Size) -> bool:
+    """Whether the vector is long enough; the features of places that it is made of may stand beside it."""
+    vectors = [output for output in info.outputs.values() if not is_inner(output.name) or len(output.dims) == 2]
+    if len(vectors) > 1 or vectors[0].dtype.kind != "f":
         return False
-    return max(_ints(vectors[0].dims[1:] or (2,))) >= _LEAST_EMBEDDING or not isinstance(vectors[0].dims[-1], int)
+    length = vectors[0].dims[1]
+    return not isinstance(length, int) or length >= _LEAST_EMBEDDING
 
 
-def _one_vector(outputs: list[Dims], size: Size | None, info: ModelInfo) -> bool:
-    floats = all(output.dtype.kind == "f" for output in info.outputs.values())
-    if not floats or len(outputs) != 1 or not outputs[0]:
-        return False
-    return bool(not isinstance(outputs[0][-1], int) or max(_ints(outputs[0][1:])) > 1)
-
-
-def _ints(dims: Dims) -> list[int]:
-    return [dim for dim in dims if isinstance(dim, int)] or [2]
+def _one_vector(info: ModelInfo, size: Size) -> bool:
+    """Whether the only output is a vector of several numbers."""
+    vectors = list(info.outputs.values())
+    return len(vectors) == 1 and vectors[0].dtype.kind == "f" and vectors[0].dims[1] != 1
 
 
 _SINGLE = tuple((1, strides) for strides in _STRIDES)
@@ -279,7 +256,7 @@ _PLAUSIBLE: dict[str, _Rule] = {
     "yolo_e2e_pose": _without_map(_rows(9, _MOST_POINT_VALUES)),
     "yolo_e2e_seg": _rows(7, 1000),
     "detr": _raw_detr,
-    "rtdetr": _without_map(_queries),
+    "rtdetr": _without_map(_rows(5, 1000, 50)),
     "rtdetr_e2e": _without_map(_rows(6, 6)),
     "semantic": _map,
     "logits": _one_vector,

@@ -266,7 +266,8 @@ def _rounded(values: np.ndarray) -> np.ndarray:
 
 
 def _bytes(values: Array, xp: Any = np) -> Array:
-    return xp.clip(xp.rint(values), 0, 255).astype(np.uint8)
+    """Round Y, U or V of RGB to uint8: none is below 0, and chroma of full range reaches 255.5."""
+    return xp.minimum(xp.rint(values), 255).astype(np.uint8)
 
 
 def _halve(values: Array, siting: float, xp: Any = np) -> Array:

@@ -12,7 +12,7 @@ from support.shaped_networks import shaped
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, SourceError
 from streamkit.models import reference
-from streamkit.models.card import Card, find_card, list_cards, load_card
+from streamkit.models.card import Card, family_of, find_card, list_cards, load_card
 from streamkit.models.check import check, frames_of
 from streamkit.models.families import FAMILIES
 from streamkit.ops.letterbox import InputSpec
@@ -191,6 +191,64 @@ def test_keypoints_of_several_classes_pass(frames, tmp_path):
     report = check(constant_card(tmp_path, "pose", "yolov8_pose", values, "[cat, dog]"), frames)
     assert report.passed, str(report)
     assert report.objects == len(frames)
+
+
+def test_oriented_boxes_of_a_frame_that_is_scaled_pass(frames, tmp_path):
+    values = np.array([[32, 30, 20, 10, 0.1, 0.9, 0.3], [20, 40, 12, 6, 0.8, 0.1, -0.4]]).T[None]
+    report = check(constant_card(tmp_path, "detect", "yolov8_obb", values, "[cat, dog]"), frames)
+    assert report.passed, str(report)
+    assert report.objects == 2 * len(frames)
+    assert report.worst < 0.01
+
+
+@pytest.mark.parametrize("resize", ["stretch", "letterbox"])
+def test_raw_detr_passes_with_every_resize(resize, frames, tmp_path):
+    boxes = np.array([[[0.5, 0.5, 0.2, 0.2], [0.4, 0.6, 0.3, 0.1]]])
+    outputs = {"logits": np.array([[[2.0, -9], [-9, 1]]]), "pred_boxes": boxes}
+    shapes = {name: list(value.shape) for name, value in outputs.items()}
+    shaped(tmp_path / "net.onnx", shapes, image=[1, 3, 64, 64], values=outputs)
+    (tmp_path / "net.yaml").write_text(
+        "task: detect\nfamily: detr\nfile: net.onnx\nlabels: [cat, dog]\n"
+        f"input: {{size: [64, 64], resize: {resize}, scale: 1/255}}\n"
+    )
+    report = check(load_card(tmp_path / "net.yaml"), frames)
+    assert report.passed, str(report)
+    assert report.objects == 2 * len(frames)
+
+
+def test_an_embedding_beside_the_features_of_places_passes(frames, tmp_path):
+    outputs = {"last_hidden_state": np.ones((1, 5, 20)), "pooler_output": np.arange(20.0)[None]}
+    shapes = {name: list(value.shape) for name, value in outputs.items()}
+    shaped(tmp_path / "net.onnx", shapes, image=[1, 3, 64, 64], values=outputs)
+    (tmp_path / "net.yaml").write_text(
+        "task: embed\nfamily: embedding\nfile: net.onnx\ninput: {size: [64, 64], scale: 1/255}\n"
+    )
+    report = check(load_card(tmp_path / "net.yaml"), frames[:1])
+    assert report.passed, str(report)
+
+
+@pytest.mark.parametrize("form", ["scores", "scores behind", "classes", "classes of one channel"])
+def test_every_form_of_class_map_passes(form, frames, tmp_path):
+    """Two classes, the second where the map is 1."""
+    places = np.random.default_rng(2).integers(0, 2, (16, 16))
+    maps = {
+        "scores": np.stack([1 - places, places])[None] * 3.0,
+        "scores behind": np.stack([1 - places, places], axis=-1)[None] * 3.0,
+        "classes": places[None],
+        "classes of one channel": places[None, None],
+    }
+    values = maps[form]
+    integers = ("o",) if form.startswith("classes") else ()
+    path = tmp_path / "net.onnx"
+    shaped(path, {"o": list(values.shape)}, image=[1, 3, 64, 64], values={"o": values}, integers=integers)
+    (tmp_path / "net.yaml").write_text(
+        "task: segment\nfamily: semantic\nfile: net.onnx\nlabels: [cat, dog]\ninput: {size: [64, 64], scale: 1/255}\n"
+    )
+    card = load_card(tmp_path / "net.yaml")
+    report = check(card, frames[:2])
+    assert report.passed, str(report)
+    assert (report.objects, report.same, report.worst) == (2, 1.0, 1.0)
+    np.testing.assert_array_equal(family_of(card).maps({"o": values}, 2)[0], places)
 
 
 def test_no_more_objects_are_compared_than_the_pipeline_keeps(frames, tmp_path):

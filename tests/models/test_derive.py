@@ -9,6 +9,7 @@ import pytest
 from support.shaped_networks import shaped, with_metadata
 
 from streamkit.core.errors import ModelError
+from streamkit.models.beside_facts import companions
 from streamkit.models.card import Card, find_card, load_card
 from streamkit.models.derive import derive, open_model
 from streamkit.models.facts import Underivable
@@ -240,6 +241,37 @@ def test_contradictions_of_the_metadata(metadata, expected, tmp_path):
     assert expected in wrong(shaped(tmp_path / "best.onnx", {"o": ["N", 6, 8400]}, metadata=metadata))
 
 
+@pytest.mark.parametrize(
+    ("names", "points", "keypoints"),
+    [("{0: 'person'}", 17, 17), ("{0: 'cat'}", 17, 0), ("{0: 'adult'}", 17, 0), ("{0: 'person'}", 12, 0)],
+)
+def test_points_are_named_as_cocos_for_17_of_a_person(names, points, keypoints, tmp_path):
+    meta = ultralytics("pose", names, kpt_shape=f"[{points}, 3]")
+    card = derive(shaped(tmp_path / "best.onnx", {"o": ["N", 5 + 3 * points, 8400]}, metadata=meta)).card()
+    assert len(card.skeleton.names if card.skeleton else ()) == keypoints
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"names": "{-1: 'cat', 0: 'dog'}"}, "names in the metadata of best.onnx must number the classes from 0"),
+        ({"imgsz": "[640, -640]"}, "must be height and width, got '[640, -640]'"),
+        ({"imgsz": "[640, 640, 3]"}, "must be height and width"),
+        ({"imgsz": "[640.0, 640]"}, "must be height and width"),
+    ],
+)
+def test_metadata_that_cannot_be_meant(metadata, expected, tmp_path):
+    text = wrong(shaped(tmp_path / "best.onnx", {"o": ["N", 6, 8400]}, metadata=ultralytics(**metadata)))
+    assert expected in text
+
+
+@pytest.mark.parametrize("stride", ["0", "many"])
+def test_a_stride_that_is_none_says_nothing(stride, tmp_path):
+    path = tmp_path / "best.onnx"
+    shaped(path, {"o": ["N", 6, "anchors"]}, image=["N", 3, "height", "width"], metadata=ultralytics(stride=stride))
+    assert derive(path, size=(641, 479)).card().input.size == (641, 479)
+
+
 @pytest.mark.parametrize(("task", "values"), [("pose", 56), ("pose", 57)])
 def test_another_number_of_keypoints_than_in_the_outputs(task, values, tmp_path):
     """Of 56 values and one class, 17 points of the outputs against 12; of 57, rows of a network that selects itself."""
@@ -355,6 +387,42 @@ def test_a_filter_that_a_card_does_not_have_is_noted(resample, antialias, note, 
     assert (note in made.card().note) if note else made.card().note == ""
     (tmp_path / "model.yaml").write_text(made.text(tmp_path))
     assert load_card(tmp_path / "model.yaml").note == made.card().note
+
+
+@pytest.mark.parametrize(
+    ("steps", "scale"),
+    [
+        ({"rescale_factor": 1 / 255}, "1/255"),
+        ({"rescale_factor": 0.00392156862745098}, "1/255"),
+        ({"rescale_factor": 0.5}, "1/2"),
+        ({"rescale_factor": 1 / 127.5}, 1 / 127.5),
+        ({"rescale_factor": 1}, 1),
+        ({"do_rescale": False}, 1),
+        ({"do_rescale": False, "rescale_factor": 0.5}, 1),
+    ],
+)
+def test_the_factor_of_an_image_processor(steps, scale, tmp_path):
+    write_json(tmp_path, "config.json", RT_DETR)
+    write_json(tmp_path, "preprocessor_config.json", STEPS | steps)
+    assert derive(shaped(tmp_path / "model.onnx", RAW)).facts["input.scale"].value == scale
+
+
+def test_a_mean_of_zero_is_a_mean(tmp_path):
+    write_json(tmp_path, "config.json", RT_DETR)
+    steps = {"do_normalize": True, "image_mean": [0, 0, 0], "image_std": 0.5}
+    write_json(tmp_path, "preprocessor_config.json", STEPS | steps)
+    card = derive(shaped(tmp_path / "model.onnx", RAW)).card()
+    assert (card.input.mean, card.input.std) == ((0, 0, 0), (0.5, 0.5, 0.5))
+
+
+def test_files_beside_a_network_are_those_of_its_folder_and_of_the_one_above_onnx(tmp_path):
+    (tmp_path / "onnx").mkdir()
+    assert companions(tmp_path / "onnx" / "model.onnx") == []
+    for name in ("config.json", "labels.txt", "onnx/data.yaml", "other.json"):
+        (tmp_path / name).write_text("")
+    listed = companions(tmp_path / "onnx" / "model.onnx")
+    assert [str(path.relative_to(tmp_path)) for path in listed] == ["onnx/data.yaml", "labels.txt", "config.json"]
+    assert [path.name for path in companions(tmp_path / "model.onnx")] == ["labels.txt", "config.json"]
 
 
 @pytest.mark.parametrize(("flipped", "color"), [(True, "bgr"), (False, "rgb"), (None, "rgb")])
@@ -501,6 +569,12 @@ def test_labels_beside_the_network(name, text, tmp_path):
     (tmp_path / name).write_text(text)
     card = derive(shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]})).card()
     assert (card.family, card.labels) == ("yolov8", ("cat", "dog"))
+
+
+def test_a_list_beside_must_number_its_classes_from_0(tmp_path):
+    (tmp_path / "data.yaml").write_text("names:\n  -1: dog\n  0: cat\n")
+    text = wrong(shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]}))
+    assert "data.yaml must number the classes from 0 without gaps, got -1, 0" in text
 
 
 def test_lists_of_labels_that_contradict(tmp_path):

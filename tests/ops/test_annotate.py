@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkit.core.data import Color, Detections, Surface
+from streamkit.core.data import Color, Detections, Shown, Surface
 from streamkit.ops.annotate import annotate, separate_labels
 from streamkit.ops.glyphs import Atlas
-from streamkit.ops.style import Style, palette_yuv
+from streamkit.ops.style import PALETTE, Style, palette_yuv
 
 QUIET = Style(labels=False, scores=False, tracks=False)
 
@@ -171,6 +171,72 @@ def test_color_by_track_falls_back_to_the_class():
     table = objects((10, 10, 20, 20), (30, 10, 40, 21), class_id=[4, 5], track_id=np.array([41, -1]))
     marks, _ = lay(table, Style(False, False, False, color="track", untracked=True))
     assert (marks["color"] & 0xFFFFFF).tolist() == fills[[1, 5]].tolist()
+
+
+@pytest.mark.parametrize("color", ["class", "track"])
+def test_trails_of_every_track_have_a_color_of_the_palette(color):
+    """Numbers beyond the palette begin it again, as those of boxes do."""
+    colors = []
+    for number in (0, 3, len(PALETTE) - 1, len(PALETTE) + 3, 7 * len(PALETTE) + 3):
+        trail = Shown(((0, 0), (100, 50)), class_id=number if color == "class" else 1, track_id=number)
+        marks = annotate([grey()], [objects()], Style(color=color), Atlas(), shown=[({"trail": trail}, 640, 360)])[0]
+        colors.append({int(mark["color"]) & 0xFFFFFF for mark in marks})
+    palette = palette_yuv(Color())[0]
+    expected = [0, 3, len(PALETTE) - 1, 3, 3]
+    assert colors == [{int(palette[number])} for number in expected]
+
+
+def shown_marks(one, style=None, size=(640, 360)):
+    return annotate([grey(size[1], size[0])], [objects()], style or Style(), Atlas(), shown=[({"a": one}, *size)])[0]
+
+
+def test_points_in_shares_are_those_of_the_frame():
+    pixels = Shown(((64, 90), (320, 180), (160, 270)), closed=True)
+    shares = Shown(((0.1, 0.25), (0.5, 0.5), (0.25, 0.75)), units="share", closed=True)
+    assert shown_marks(pixels).tolist() == shown_marks(shares).tolist()
+    assert len(shown_marks(pixels)) == 3
+
+
+@pytest.mark.parametrize(
+    ("points", "closed", "corner"),
+    [
+        (((300, 201), (101, 250)), False, (300, 200)),  # at the first end of a line
+        (((300, 200), (101, 251), (320, 280)), True, (100, 250)),  # at the corner of a zone that is next to 0, 0
+        (((900, 900), (101, 250)), False, (640, 360)),
+        (((-9, -9), (101, 250)), False, (0, 0)),
+    ],
+)
+def test_the_label_of_a_line_or_zone(points, closed, corner):
+    marks = shown_marks(Shown(points, closed=closed, text="door 3"))
+    label = marks[marks["sprite"] >= 0]
+    assert len(label) > 0
+    left, top = int(label["x1"].min()), int(label["y1"].min())
+    right, bottom = int(label["x2"].max()), int(label["y2"].max())
+    height = bottom - top
+    expected_top = corner[1] - height if corner[1] >= height else 0
+    assert (top, left) == (expected_top, min(corner[0], 640 - (right - left)))
+
+
+def test_lines_and_trails_may_be_left_out():
+    line = Shown(((10, 10), (100, 100)), text="gate")
+    trail = Shown(((10, 10), (100, 100)), class_id=0, track_id=3, label="car")
+    assert len(shown_marks(line, Style(analytics=False))) == 0
+    assert len(shown_marks(trail, Style(analytics=False))) == 1
+    assert len(shown_marks(trail, Style(only=("person",)))) == 0
+    assert len(shown_marks(trail, Style(only=("car",)))) == 1
+
+
+def test_labels_of_each_frame_are_moved_apart_by_themselves():
+    """The same crowded boxes in two frames: their labels have the same places."""
+    boxes = [(100, 100, 160, 200), (104, 100, 164, 200), (108, 102, 168, 200)]
+    frame = np.repeat(np.arange(2, dtype=np.int32), 3)
+    ones = np.ones(6, np.float32)
+    table = Detections(np.array(boxes * 2, np.float32), ones, np.zeros(6, np.int32), frame, labels=("person",))
+    marks, ends = annotate([grey(), grey()], [table], Style(), Atlas())
+    first, second = marks[: ends[0]], marks[ends[0] :]
+    assert first.tolist() == second.tolist()
+    labels = first[first["sprite"] >= 0]
+    assert len({(int(one["x1"]), int(one["y1"])) for one in labels}) == len(labels)
 
 
 def test_layers_tints_then_outlines_then_dots_then_labels():

@@ -91,6 +91,15 @@ def test_a_label_outside_the_list_is_counted(label):
     assert found.removed.tolist() == [[0, 1, 0]]
 
 
+def test_scores_and_boxes_that_are_not_finite_are_counted():
+    boxes = np.repeat(BOXES[:, :1], 5, axis=1)
+    boxes[0, 4, 2] = np.inf
+    scores = np.array([[np.inf, 0.9, np.nan, -np.inf, 0.8]], np.float32)
+    found = given_class(boxes, scores, np.zeros((1, 5)), min_score=least(0.5))
+    assert found.score.tolist() == [np.float32(0.9)]
+    assert found.removed.tolist() == [[1, 0, 3]]
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="scores of 2 classes, min_score has 3; they must match"):
         read([[0.1, 0.2]], least(0, 0, 0))

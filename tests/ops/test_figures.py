@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamkit.core.data import Color, Detections, Skeleton, Surface
+from streamkit.core.data import Color, Detections, Shown, Skeleton, Surface
 from streamkit.ops import rle
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
@@ -157,3 +157,115 @@ def test_a_batch_forgets_the_stencils_of_the_last():
     atlas.begin()
     assert atlas.stencil(np.ones((1, 1), bool)) == 0
     assert len(atlas.stencils()) == 1
+
+
+# ----------------------------------------------------------------------------------------- rotated boxes, lines, zones
+
+
+def distance_to(a, b, height=360, width=640):
+    """The distance of the middle of each pixel from the line between two points."""
+    y, x = np.mgrid[:height, :width] + 0.5
+    (ax, ay), (bx, by) = np.array([a, b], float)
+    length = (bx - ax) ** 2 + (by - ay) ** 2
+    along = np.clip(((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / max(length, 1), 0, 1)
+    return np.hypot(x - ax - along * (bx - ax), y - ay - along * (by - ay))
+
+
+def seen_of(style=None, size=(640, 360), extra=None, shown=()):
+    """The pixels that a table with rotated boxes, or lines, change."""
+    atlas, surface = Atlas(), grey(size[1], size[0])
+    given = table(len(next(iter(extra.values()))), **extra) if extra else table(0)
+    marks, ends = annotate([surface], [given], style or Style(**QUIET), atlas, shown=shown)
+    return changed(marks, ends, atlas, surface), marks
+
+
+CORNERS = np.array([[[200, 80], [300, 120], [280, 170], [180, 130]]], np.float32)
+
+
+@pytest.mark.parametrize("shift", [(0, 0), (-230, 0), (400, 0), (0, -110), (0, 240)])
+def test_a_rotated_box_is_its_four_edges(shift):
+    corners = CORNERS + np.array(shift, np.float32)
+    seen, _ = seen_of(Style(**QUIET, thickness=4), extra={"corners": corners})
+    far = np.min([distance_to(corners[0, i], corners[0, i - 1]) for i in range(4)], axis=0)
+    assert seen.any()
+    assert not (seen & (far > 5.5)).any()
+    assert (seen | (far > 0.1)).all()
+
+
+@pytest.mark.parametrize("shift", [(0, 0), (-230, 0), (400, 0), (0, -110), (0, 240), (0, 2000)])
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_rotated_box_is_tinted_inside(shift, turn):
+    """Blocks of 2 x 2 pixels whose middle is inside, whichever way round the corners are."""
+    corners = (CORNERS + np.array(shift, np.float32))[:, ::turn]
+    atlas = Atlas()
+    marks, _ = laid(table(1, corners=corners), Style(**QUIET, fill=0.5), atlas=atlas)
+    tint = marks[marks["sprite"] == STENCIL]
+    seen = changed(tint, [len(tint)], atlas)
+    y, x = (np.mgrid[:180, :320] + 0.5) * 2
+    ends_of = zip(corners[0], np.roll(corners[0], -1, axis=0), strict=True)
+    sides = [(bx - ax) * (y - ay) - (by - ay) * (x - ax) for (ax, ay), (bx, by) in ends_of]
+    inside = np.all([side * turn >= 0 for side in sides], axis=0)
+    assert np.array_equal(seen, inside.repeat(2, 0).repeat(2, 1))
+    assert inside.any() == (shift != (0, 2000))
+    assert all(int(mark["color"]) >> 24 == 128 for mark in tint)
+
+
+def test_only_rows_with_corners_are_rotated_boxes():
+    corners = np.concatenate([CORNERS, np.full((1, 4, 2), np.nan, np.float32)])
+    _, marks = seen_of(Style(**QUIET, fill=0.5), extra={"corners": corners})
+    assert (marks["sprite"] == STENCIL).sum() == 1
+    assert (marks["sprite"] == LINE).sum() == 4
+    assert (marks["sprite"] == -1).sum() == 2, "the upright box: its outline and its tint"
+
+
+@pytest.mark.parametrize(
+    ("points", "closed"),
+    [
+        (((100, 100), (300, 200), (500, 50)), False),
+        (((100, 100), (300, 200), (500, 50)), True),
+        (((-500, 100), (1200, 300)), False),
+        (((320, -900), (330, 900)), False),
+        (((-300, -200), (900, 500)), False),
+        (((900, -200), (-300, 500)), False),
+        (((-50, 40), (100, -20)), False),
+        (((0, 0), (640, 360)), False),
+        (((100, 180), (540, 180)), False),
+        (((320, 20), (320, 340)), False),
+    ],
+)
+@pytest.mark.parametrize("thickness", [2, 4, 6])
+def test_lines_and_zones_cover_what_is_near_them(points, closed, thickness):
+    shown = [({"a": Shown(points, closed=closed)}, 640, 360)]
+    seen, _ = seen_of(Style(**QUIET, thickness=thickness), shown=shown)
+    pairs = list(zip(points, (*points[1:], points[0]), strict=True))[: len(points) - (not closed)]
+    far = np.min([distance_to(a, b) for a, b in pairs], axis=0)
+    assert seen.any()
+    assert not (seen & (far > thickness / 2 + 3.5)).any()
+    assert (seen | (far > max(0.1, thickness / 2 - 3.5))).all() or thickness == 2
+    assert seen[far < 1].mean() > 0.4
+
+
+@pytest.mark.parametrize(
+    "points", [((-100, 10), (-50, 300)), ((10, -100), (600, -60)), ((700, 0), (700, 360)), ((-900, 180), (320, -900))]
+)
+def test_lines_outside_of_the_frame_are_left_out(points):
+    seen, marks = seen_of(shown=[({"a": Shown(points)}, 640, 360)])
+    assert not seen.any()
+    assert len(marks) == 0
+
+
+def test_a_level_line_is_even_a_rectangle():
+    """Rows and columns of its thickness, without the rounding of blocks."""
+    for points, axis in (((100, 181), (540, 181)), 1), (((321, 20), (321, 340)), 0):
+        seen, marks = seen_of(Style(**QUIET, thickness=4), shown=[({"a": Shown(points)}, 640, 360)])
+        assert marks["sprite"].tolist() == [-1]
+        assert seen.any(axis=axis).sum() == 4
+
+
+def test_dots_lie_around_their_points():
+    given = table(keypoints=points([101, 80, 0.9], [300, 201, 0.9]))
+    marks, _ = laid(given, Style(**QUIET, thickness=4))
+    dots = marks[marks["sprite"] >= 0]
+    assert (dots["x2"] - dots["x1"]).tolist() == (dots["y2"] - dots["y1"]).tolist() == [8, 8]
+    middles = [((int(d["x1"]) + int(d["x2"])) / 2, (int(d["y1"]) + int(d["y2"])) / 2) for d in dots]
+    assert np.abs(np.array(middles) - [(101, 80), (300, 201)]).max() <= 1

@@ -5,7 +5,7 @@ from streamkit.core.data import Color, Detections, Skeleton, Surface
 from streamkit.ops import rle
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
-from streamkit.ops.overlay import MARK, draw
+from streamkit.ops.overlay import LINE, MARK, STENCIL, draw
 from streamkit.ops.style import Style
 
 RED, BLUE = (90, 100, 240), (60, 230, 110)
@@ -81,6 +81,79 @@ def test_sprite_equals_pixel_by_pixel(place, opacity):
     x, y = place
     marks = mark(x, y, x + width, y + 14, opacity=opacity, ink=packed(BLUE), sprite=sprite)
     assert np.array_equal(channels(one(surface, marks, atlas)), plain(surface, marks, atlas))
+
+
+def blocks_of_line(width, height, border, rises):
+    """The blocks of 2 x 2 pixels of a line's rectangle whose middle is near enough, in whole numbers."""
+    half = border // 2
+    a, b = (half, height - half if rises else half), (width - half, half if rises else height - half)
+    way = (b[0] - a[0], b[1] - a[1])
+    squared = way[0] ** 2 + way[1] ** 2
+    blocks = np.zeros((height // 2, width // 2), bool)
+    for row in range(height // 2):
+        for column in range(width // 2):
+            x, y = 2 * column + 1 - a[0], 2 * row + 1 - a[1]
+            along = x * way[0] + y * way[1]
+            if along <= 0:
+                near = 4 * (x * x + y * y) <= border**2
+            elif along >= squared:
+                near = 4 * ((x - way[0]) ** 2 + (y - way[1]) ** 2) <= border**2
+            else:
+                near = 4 * (x * way[1] - y * way[0]) ** 2 <= border**2 * squared
+            blocks[row, column] = near
+    return blocks
+
+
+def on_blocks(surface, x1, y1, blocks, ycc, opacity):
+    """The oracle: a colour on blocks of a rectangle, where they are in the frame."""
+    frame = channels(surface)
+    for row, column in np.argwhere(blocks).tolist():
+        top, left = y1 + 2 * row, x1 + 2 * column
+        if 0 <= top < surface.height and 0 <= left < surface.width:
+            for channel in range(3):
+                part = frame[top : top + 2, left : left + 2, channel]
+                part[...] = mix(part, ycc[channel], opacity)
+    return frame
+
+
+@pytest.mark.parametrize("opacity", [255, 90])
+@pytest.mark.parametrize("rises", [0, 1])
+@pytest.mark.parametrize(
+    ("place", "size", "border"),
+    [
+        ((6, 4), (40, 24), 2),
+        ((6, 4), (40, 24), 6),
+        ((6, 4), (24, 40), 4),
+        ((6, 4), (22, 22), 8),
+        ((6, 4), (40, 6), 6),
+        ((6, 4), (6, 40), 6),
+        ((6, 4), (4, 4), 4),
+        ((6, 4), (2, 2), 2),
+        ((-20, -10), (60, 44), 6),
+        ((40, 30), (60, 44), 6),
+        ((-90, -90), (300, 260), 10),
+        ((-90, 4), (60, 20), 4),
+    ],
+)
+def test_a_line_is_the_blocks_near_it(place, size, border, rises, opacity):
+    surface = noise(48, 64)
+    box = (*place, place[0] + size[0], place[1] + size[1])
+    marks = mark(*box, border=border, opacity=opacity, ink=rises, sprite=LINE)
+    expected = on_blocks(surface, *place, blocks_of_line(*size, border, rises), RED, opacity)
+    assert np.array_equal(channels(one(surface, marks)), expected)
+
+
+@pytest.mark.parametrize("opacity", [255, 90, 0])
+@pytest.mark.parametrize("place", [(6, 4), (-10, -6), (50, 40), (-200, 4), (4, 400)])
+def test_a_stencil_is_the_blocks_that_are_set(place, opacity):
+    """The second of two stencils, whose rows are not whole bytes."""
+    rng, atlas, surface = np.random.default_rng(3), Atlas(), noise(48, 64)
+    atlas.stencil(rng.random((5, 3)) < 0.5)
+    blocks = rng.random((7, 11)) < 0.5
+    ink = atlas.stencil(blocks)
+    marks = mark(*place, place[0] + 22, place[1] + 14, opacity=opacity, ink=ink, sprite=STENCIL)
+    expected = on_blocks(surface, *place, blocks, RED, opacity)
+    assert np.array_equal(channels(one(surface, marks, atlas)), expected)
 
 
 def test_outside_of_a_mark_nothing_changes():

@@ -123,6 +123,39 @@ def test_merged_chroma_is_centred():
     assert (color.chroma_x, color.chroma_y) == (0.5, 0.5)
 
 
+@pytest.mark.parametrize(
+    ("u", "mean", "siting"),
+    [
+        ([[10, 13], [30, 41]], [[24]], (0.5, 0.5)),  # of 94 / 4, rounded up
+        ([[10, 13], [30, 40]], [[23]], (0.5, 0.5)),
+        ([[10], [13]], [[12]], (0.0, 0.5)),  # 4:2:2: halves round up
+        ([[11], [13]], [[12]], (0.0, 0.5)),
+        ([[255, 255], [255, 254]], [[255]], (0.5, 0.5)),
+        ([[9]], [[9]], (0.0, 0.0)),
+    ],
+)
+def test_merged_chroma_is_the_rounded_mean(u, mean, siting):
+    out = np.empty((3, 2), np.uint8)
+    u = np.array(u, np.uint8)
+    v = 255 - u
+    color = planes.pack(np.zeros((2, 2), np.uint8), u, v, Color("bt601", chroma_x=0, chroma_y=0), out)
+    assert out[2, 0] == mean[0][0]
+    assert abs(255 - int(out[2, 1]) - mean[0][0]) <= 1
+    assert (color.chroma_x, color.chroma_y) == siting
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (3, 3), (2, 3)])
+def test_chroma_of_odd_sizes_keeps_its_last_sample(shape):
+    """Of a frame of 5 x 3 pixels, with chroma at every place, at every second column, and at every second of both."""
+    u = (np.arange(shape[0] * shape[1]).reshape(shape) * 10).astype(np.uint8)
+    out = np.empty(planes.nv12_shape(5, 3), np.uint8)
+    planes.pack(np.zeros((3, 5), np.uint8), u, u, Color(), out)
+    chroma = out[4:, 0::2]
+    assert chroma.shape == (2, 3)
+    corner = u[-1, -1]
+    assert chroma[-1, -1] == corner
+
+
 def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match="needs NV12 data"):
         planes.pack(np.zeros((4, 4), np.uint8), None, None, Color(), np.zeros((6, 6), np.uint8))

@@ -77,6 +77,14 @@ def test_with_antialias_a_pixel_is_the_mean_of_what_it_covers():
     assert np.abs(single - 85).max() > 40
 
 
+def test_antialias_changes_nothing_where_nothing_shrinks():
+    one, spec = surface(smooth_picture()), InputSpec((128, 80), "stretch", layout="nhwc")
+    rects = [(26, 20, 96, 58)]
+    plainly, _ = preprocess([one], [(128, 80)], spec, rects=rects, corners=QUAD[None])
+    smoothed, _ = preprocess([one], [(128, 80)], replace(spec, antialias=True), rects=rects, corners=QUAD[None])
+    assert np.array_equal(smoothed, plainly)
+
+
 def test_a_letterbox_keeps_the_shape_of_the_quadrilateral():
     one, spec = surface(smooth_picture()), InputSpec((100, 20), pad=0, anchor="top_left", layout="nhwc")
     made, _ = preprocess([one], [(128, 80)], spec, rects=[(26, 20, 96, 58)], corners=QUAD[None])

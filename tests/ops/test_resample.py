@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from streamkit.ops.resample import Axis, chroma_axis, resample
+from streamkit.ops.resample import (
+    Axis,
+    bilinear,
+    bilinear_at,
+    chroma_axis,
+    resample,
+    smooth,
+    smooth_axis,
+    triangles,
+)
 from streamkit.ops.scratch import scratch
 
 
@@ -38,3 +47,56 @@ def test_the_ways_agree(way: str) -> None:
     with scratch() as new:
         ours = resample(plane, across, Axis(40, 40), new).copy()
     np.testing.assert_allclose(ours, at(plane, luma / 2, 1), atol=2e-4)
+
+
+@pytest.mark.parametrize("siting", [None, 0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("size", "new_size"), [(1, 1), (7, 7), (9, 4), (64, 20), (65, 3), (100, 1)])
+def test_antialiased_samples_are_means_under_a_triangle(size, new_size, siting) -> None:
+    """Of luma, and of chroma, whose samples are two luma samples apart."""
+    step = size / new_size
+    positions = np.clip((np.arange(new_size) + 0.5) * step - 0.5, 0, size - 1)
+    count = size
+    if siting is not None:
+        step, count, positions = step / 2, (size + 1) // 2, (positions - siting) / 2
+    weights = np.array([[max(0.0, 1 - abs(i - at) / max(step, 1)) for i in range(count)] for at in positions])
+    weights /= weights.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(triangles(positions, step, count), weights, atol=1e-12)
+    axis = smooth_axis(size, new_size, siting)
+    assert len(axis.taps) == int(2 * max(step, 1)) + 1
+    np.testing.assert_allclose(axis.weights.sum(axis=0), 1, rtol=1e-6)
+    plane = np.random.default_rng(size).integers(0, 256, (count, 5), dtype=np.uint8)
+    with scratch() as new:
+        ours = smooth(plane, smooth_axis(5, 5), axis, new).copy()
+    np.testing.assert_allclose(ours, weights @ plane, atol=2e-4)
+
+
+PLANE = np.array([[0, 10, 40], [100, 130, 250]], np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "value"),
+    [
+        (0, 0, 0),
+        (2, 1, 250),
+        (0.25, 0, 2.5),
+        (1.5, 0, 25),
+        (0, 0.75, 75),
+        (1.5, 0.5, (10 + 40 + 130 + 250) / 4),
+        (0.2, 0.6, 0.4 * 2 + 0.6 * 106),
+        (-3, -3, 0),
+        (9, 0, 40),
+        (-1, 9, 100),
+        (9, 9, 250),
+    ],
+)
+def test_a_place_between_samples_is_their_mean_by_distance(x, y, value) -> None:
+    plane = PLANE.astype(np.float64)
+    assert bilinear(plane, np.array([x]), np.array([y]))[0, 0] == pytest.approx(value)
+    assert bilinear_at(PLANE, np.array([x]), np.array([y]))[0] == pytest.approx(value)
+
+
+def test_places_of_a_grid_and_places_one_by_one() -> None:
+    x, y = np.array([0.5, 1.25, 2.0]), np.array([0.0, 0.5])
+    grid = bilinear(PLANE.astype(np.float64), x, y)
+    assert grid.shape == (2, 3)
+    np.testing.assert_allclose(bilinear_at(PLANE, *np.meshgrid(x, y)), grid)

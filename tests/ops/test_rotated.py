@@ -84,6 +84,14 @@ def test_a_box_without_area_overlaps_nothing_else(size):
     assert np.isfinite(prob_iou(flat, full)).all()
 
 
+def test_a_box_without_area_is_covered_by_nothing():
+    sides, angle = boxes(1)
+    corners = corners_of(sides, angle)
+    line = corners_of(np.array([[*sides[0, :2], 8, 0]], np.float32), angle)
+    assert covered(line, corners).tolist() == [[0]]
+    assert covered(corners, corners)[0, 0] == pytest.approx(1, abs=1e-4)
+
+
 def test_covered_is_the_share_of_pixels():
     sides, angle = boxes(8, seed=2)
     corners = corners_of(sides, angle)

@@ -17,6 +17,28 @@ def test_arrays_do_not_overlap_and_are_aligned() -> None:
             assert len({array.base is None for array in arrays}) == 1
 
 
+def test_each_array_begins_at_a_line_of_the_cache() -> None:
+    new = Scratch()
+    for shape, dtype, used in (((3, 5), np.float32, 64), ((1,), np.uint8, 128), ((65,), np.uint8, 256)):
+        new(shape, dtype)
+        assert new.used == used
+    new((0, 4))
+    assert new.used == 256
+    new((16,))
+    assert new.used == 320
+
+
+def test_memory_grows_to_the_largest_need() -> None:
+    new = Scratch()
+    new((1000,), np.uint8)
+    new.reset()
+    new((1000,), np.uint8)
+    large = new((500,), np.uint8)
+    assert large.base is None, "there is no room for it yet"
+    new.reset()
+    assert [new((1000,), np.uint8).base is None, new((500,), np.uint8).base is None] == [False, False]
+
+
 def test_memory_is_used_again() -> None:
     new = Scratch()
     new((100,))

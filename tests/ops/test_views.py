@@ -54,6 +54,12 @@ def test_too_many_tiles():
         ([(-9, -9), (700, 20), (50, 900)], (0, 0, 640, 360)),
         ([(700, 20), (800, 20), (800, 50)], None),
         ([(-50, 20), (0, 20), (-1, 50)], None),
+        ([(10, -50), (30, -20), (20, 0)], None),
+        ([(10, 360), (30, 400), (20, 420)], None),
+        ([(640, 10), (700, 20), (650, 50)], None),
+        ([(10, -50), (30, -20), (20, 0.2)], (10, 0, 30, 1)),
+        ([(638.5, 10), (700, 20), (650, 50)], (638, 10, 640, 50)),
+        ([(11.5, 7.5), (20, 9), (12, 8)], (10, 6, 20, 9)),
     ],
 )
 def test_what_is_around_a_polygon(corners, rect):
@@ -110,6 +116,9 @@ def test_two_parts_that_share_little_both_stay():
 def test_the_best_of_each_frame():
     boxes = [[100 * i, 0, 100 * i + 10, 9] for i in range(4)]
     assert merged(boxes, [0.1, 0.4, 0.3, 0.2], frame=[0, 0, 0, 1], top_k=2) == ([1, 2, 3], 0, 1)
+    many = [[100 * i, 0, 100 * i + 10, 9] for i in range(8)]
+    assert merged(many, np.arange(8) / 10, frame=[0] * 5 + [1] * 3, top_k=1) == ([4, 7], 0, 6)
+    assert merged([A, B, *many], [0.9] * 10, frame=[0] * 3 + [1] * 7, top_k=9) == ([0, 2, *range(3, 10)], 1, 0)
     assert merged([], []) == ([], 0, 0)
 
 

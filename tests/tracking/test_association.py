@@ -375,3 +375,26 @@ def test_a_lost_object_keeps_its_size():
     found = [frame.detections.xyxy[0] for frame in run_stage(Track(predicted=True), made)[STEADY:]]
     sizes = np.array([box[2:] - box[:2] for box in found])
     np.testing.assert_allclose(sizes, sizes[:1].repeat(6, axis=0), atol=0.01)
+
+
+LANDSCAPE = (640, 360)
+START = {"right": (500, 100), "left": (100, 100), "down": (300, 180), "up": (300, 100)}
+STEP = {"right": (6, 0), "left": (-6, 0), "down": (0, 6), "up": (0, -6)}
+
+
+@pytest.mark.parametrize("way", START)
+def test_a_predicted_object_ends_at_the_border_of_its_frame(way):
+    """An object of 40 x 80 pixels moves out of 640 x 360; the detector loses it before it reaches the border."""
+    (x, y), (dx, dy) = START[way], STEP[way]
+    made = scene(*[[(x + n * dx, y + n * dy)] for n in range(14)], *[[]] * 30)
+    tables = [frame.detections for frame in run_stage(Track(predicted=2.0), made)][14:]
+    boxes = np.array([table.xyxy[0] for table in tables if len(table)])
+    assert 8 < len(boxes) < 30, "it ends when it has left the frame"
+    axis = 0 if dx else 1
+    border = LANDSCAPE[axis] if dx + dy > 0 else 0
+    front = boxes[:, axis + 2 * (dx + dy > 0)]
+    assert np.count_nonzero(front == border) > 3
+    assert (np.abs(np.diff(boxes[:, axis + 2 * (dx + dy < 0)])) > 3).all(), "its back goes on to move"
+    across = boxes[:, 1 - axis :: 2]
+    np.testing.assert_allclose(across, across[:1].repeat(len(across), axis=0), atol=0.5)
+    assert all(table.extra["predicted"].all() for table in tables)
