@@ -42,8 +42,9 @@ class StreamFormat:
     def __init__(self, stream: Any) -> None:
         import av
 
-        self._holder: Any = av.open(io.BytesIO(), "w", format="matroska")  # never written to
-        self.template: Any = self._holder.add_stream_from_template(stream, opaque=True)
+        holder = av.open(io.BytesIO(), "w", format="matroska")  # never written to
+        self.template: Any = holder.add_stream_from_template(stream, opaque=True)
+        holder.close()  # otherwise it and its stream hold each other
         context = stream.codec_context
         self.codec, self.width, self.height = context.codec.canonical_name, context.width, context.height
         self._key = (self.codec, self.width, self.height, bytes(context.extradata or b""))
