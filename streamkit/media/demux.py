@@ -14,8 +14,10 @@ from typing import IO, Any
 
 from streamkit.core.errors import SourceError
 from streamkit.io.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
+from streamkit.media.bitstream import MPEG4_PICTURE
 from streamkit.media.continuity import CONTAINERS, ContinuityFilter
 from streamkit.media.link import ConnectionOptions
+from streamkit.media.live_clock import LiveClock, fill_times
 from streamkit.media.source_errors import DeferredError, cannot_open, cannot_read, not_a_video
 from streamkit.media.stream_info import FILE_OPTIONS, StreamInfo, choose_stream, stream_duration_s
 from streamkit.media.uris import is_live, is_path, local_path, mask
@@ -26,8 +28,15 @@ _UNSEEKABLE = ("mpegts", "mpeg", "h264", "hevc", "m4v", "mpegvideo", "av1", "obu
 _DECODE_TIMES = frozenset({"avi", "asf"})
 """Containers without presentation times. FFmpeg derives them, but for codecs in `_REORDERED` it invents them."""
 _REORDERED = frozenset({"h264", "hevc"})
+_UNTIMED = frozenset({"mpjpeg", "mjpeg", "h264", "hevc", "vvc", "m4v", "mpegvideo", "h263", "obu"})
+"""Containers without any times. FFmpeg numbers their frames at a default rate."""
+_DAY_S = 86_400.0
+_UNCODED_BYTES = 8
+"""Maximum size of a packet whose picture repeats the one before it."""
 _PROBED_PACKETS = 32  # packets that are read to find the first frame's time: more than any reordering needs
 _MAX_UNTIMED = 1024
+_MAX_EARLY = 8
+"""Packets of a live source that wait for the first one with a decoding time; FFmpeg reads as many to open it."""
 _MATROSKA = "matroska,webm"
 
 
@@ -40,6 +49,7 @@ class Demuxer:
         file: an open file to read instead of `uri`, which then is only its name; it must be seekable.
         number: index of the video stream, from 0, without cover images; None for the best one in `ffmpeg`'s ranking:
             the largest, or among streams under 5 megapixels one that is marked as the default.
+        clock: corrects the times of a live source; by default, a new one.
 
     Attributes:
         container: FFmpeg's container.
@@ -52,7 +62,7 @@ class Demuxer:
         damaged: number of places with missing or broken data, as far as the container shows; the frames concerned
             carry FFmpeg's corrupt flag (see `continuity`).
         sender_offset_s: offset from presentation time to the sender's own clock in seconds since 1970; None until the
-            sender has reported it (RTSP, by RTCP).
+            sender has reported it (RTSP, by RTCP), and while its clock is implausible.
 
     Raises:
         SourceError: the source cannot be opened; the text gives the reason, `cause` in one word.
@@ -65,6 +75,7 @@ class Demuxer:
         *,
         file: IO[bytes] | None = None,
         number: int | None = None,
+        clock: LiveClock | None = None,
     ) -> None:
         import av
 
@@ -102,14 +113,21 @@ class Demuxer:
         self._no_pts = self.container.format.name in _DECODE_TIMES and self.info.codec in _REORDERED
         self.decode_times = self._no_pts and bool(self.stream.codec_context.has_b_frames)
         self._probed: list[Any] = []
+        self._packed = False
+        self._owed_pictures = 0  # of packed video: pictures without a packet of their own so far
         if is_path(uri):
+            self._probe_packed()
             self._probe_start()
         self.packets_read = self.discarded = self.damaged = 0
-        # these containers number frames at a default rate
-        self._untimed = self.info.live and self.container.format.name in ("mpjpeg", "mjpeg")
-        self._first_s: float | None = None
+        self._untimed = self.info.live and self.container.format.name in _UNTIMED
         if self._untimed:
-            self.stream.time_base = Fraction(1, 90_000)  # instead of 1/25 s
+            self.stream.time_base = Fraction(1, 90_000)  # instead of one by the default rate
+            self.decode_times = bool(self.stream.codec_context.has_b_frames)
+        self._tick_s = float(self.stream.time_base or 1)
+        self._clock = clock or LiveClock(name=mask(uri), real_time=is_live(uri))
+        self._clock.begin(self._tick_s, self.step, reorders=bool(self.stream.codec_context.has_b_frames))
+        self._arrived_s = 0.0  # of a live source's last packet, on the monotonic clock
+        self._waited_s = 0.0  # how long the reader waited for it
 
     def packets(self) -> Iterator[Any]:
         """Yield packets in decode order, each an `av.Packet` with data.
@@ -133,13 +151,38 @@ class Demuxer:
         packets.raise_error()
 
     def _read(self) -> Iterator[Any]:
+        """Yield the packets with the times that the container gives them, or those of a plausible clock."""
+        return self._read_live() if self.info.live else self._read_container()
+
+    def _read_live(self) -> Iterator[Any]:
+        """Yield the packets of a live source; the first ones, which have no times, wait for the first that has."""
+        packets = DeferredError(self._read_container())
+        waiting: list[tuple[Any, float, float]] = []
+        waits = not self._untimed
+        for packet in packets:
+            waiting.append((packet, self._arrived_s, self._waited_s))
+            if waits and packet.dts is None and len(waiting) < _MAX_EARLY:
+                continue
+            if waits:
+                self._fill_times([packet for packet, *_ in waiting])
+                waits = False
+            yield from itertools.starmap(self._with_times, waiting)
+            waiting.clear()
+        yield from itertools.starmap(self._with_times, waiting)
+        packets.raise_error()
+
+    def _fill_times(self, packets: list[Any]) -> None:
+        if all(packet.pts is None and packet.dts is None for packet in packets):
+            self._untimed = True
+        else:
+            fill_times(packets, self.step)
+
+    def _read_container(self) -> Iterator[Any]:
         """Yield the packets as FFmpeg returns them."""
         import av
 
         probed, self._probed = self._probed, []
         packets, live = itertools.chain(probed, self.container.demux(self.stream)), self.info.live
-        base = self.stream.time_base
-        tick = float(base) if base else 0.0
         while True:
             if live:
                 asked_s = time.monotonic()
@@ -154,10 +197,13 @@ class Demuxer:
             if packet.size:
                 self.packets_read += 1
                 self.discarded += packet.is_discard
+                if self._packed and self._has_no_picture(packet):
+                    continue
                 if self._no_pts:
                     packet.pts = None if self.decode_times else packet.dts
                 if live:
-                    self._set_times(packet, tick)
+                    self._arrived_s = time.monotonic()
+                    self._waited_s = self._arrived_s - asked_s
                 yield packet
             if late:  # FFmpeg treats an interrupted wait as the end of the stream, and returns its buffered packets
                 raise cannot_read(self.uri, TimeoutError(), late=True)
@@ -170,15 +216,20 @@ class Demuxer:
     def _timed_out(self, since_s: float) -> bool:
         return time.monotonic() - since_s >= self._link.timeout_s - _POLL_S
 
-    def _set_times(self, packet: Any, tick: float) -> None:
-        """Read the sender's clock from a packet that has it; set the times of a container without any."""
+    def _with_times(self, packet: Any, arrived_s: float, waited_s: float) -> Any:
+        """Set the times of a live source's packet, and read the sender's clock from a packet that has it."""
         if self._untimed:
-            now_s = time.monotonic()
-            self._first_s = now_s if self._first_s is None else self._first_s
-            packet.pts = packet.dts = round((now_s - self._first_s) / tick)
-        elif packet.pts is not None and packet.has_sidedata("prft"):
-            microseconds = struct.unpack_from("=q", bytes(packet.get_sidedata("prft")))[0]
-            self.sender_offset_s = microseconds / 1e6 - packet.pts * tick
+            packet.dts = self._clock.by_arrival(arrived_s)
+            packet.pts = None if self.decode_times else packet.dts
+            return packet
+        packet.pts, packet.dts = self._clock.times(
+            packet.pts, packet.dts, keyframe=packet.is_keyframe, arrived_s=arrived_s, waited_s=waited_s
+        )
+        if packet.pts is not None and packet.has_sidedata("prft"):
+            sent_s = struct.unpack_from("=q", bytes(packet.get_sidedata("prft")))[0] / 1e6
+            plausible = self._clock.trusted and abs(sent_s - time.time()) < _DAY_S
+            self.sender_offset_s = sent_s - packet.pts * self._tick_s if plausible else None
+        return packet
 
     def seek(self, pts_s: float) -> bool:
         """Seek to a keyframe at or before a presentation time; return False if that is not possible."""
@@ -242,19 +293,43 @@ class Demuxer:
             raise SourceError(f"{mask(self.uri)}: {size} is {TOO_LARGE}", cause="codec")
         context.options = dict(PIXEL_LIMIT)
 
+    def _probe_packed(self) -> None:
+        """Find out whether an MPEG-4 video is packed, as DivX and XviD write it into AVI.
+
+        A packet then has a picture and the B frame that is shown before it, and a later packet is a placeholder. The
+        times of packets are those of frames in presentation order, and the container's or FFmpeg's presentation times
+        run backwards.
+        """
+        if self.info.codec != "mpeg4":
+            return
+        first = itertools.islice(self._read_ahead(), _PROBED_PACKETS)
+        self._packed = any(bytes(packet).count(MPEG4_PICTURE) > 1 for packet in first)
+        if self._packed:
+            self._no_pts = self.decode_times = True
+
+    def _has_no_picture(self, packet: Any) -> bool:
+        """Whether a packet of packed video only says that its encoder has dropped a frame."""
+        if packet.size > _UNCODED_BYTES:
+            self._owed_pictures += bytes(packet).count(MPEG4_PICTURE) - 1
+            return False
+        if self._owed_pictures > 0:
+            self._owed_pictures -= 1
+            return False
+        return True
+
     def _probe_start(self) -> None:
         """Read a file's first packets if its header does not contain the time of the first frame.
 
         Matroska stores no negative times, so such packets have none. They get times one step apart, up to the first
         packet with a time.
         """
-        name, started = self.container.format.name, self.stream.start_time is not None
-        if started and name != _MATROSKA and name not in _DECODE_TIMES:
+        name = self.container.format.name
+        started = self.stream.start_time is not None
+        if started and name != _MATROSKA and name not in _DECODE_TIMES and not self._packed:
             return
         times: list[int | None] = []
         timed = 0
-        for packet in self._read_quietly():
-            self._probed.append(packet)
+        for packet in self._read_ahead():
             times.append(packet.dts if self._no_pts else packet.pts)
             timed += times[-1] is not None
             if not timed and (name != _MATROSKA or len(times) == _MAX_UNTIMED):
@@ -264,7 +339,7 @@ class Demuxer:
         known = [time for time in times if time is not None]
         if not known or (times[0] is not None and started and name == _MATROSKA):
             return
-        untimed = [packet for packet, time in zip(self._probed, times, strict=True) if time is None]
+        untimed = [packet for packet, time in zip(self._probed, times, strict=False) if time is None]
         first = min(known) - len(untimed) * self.step
         for place, packet in enumerate(untimed):
             packet.dts = first + place * self.step
@@ -274,12 +349,16 @@ class Demuxer:
                 self.decode_times = True
         self.info = replace(self.info, start_s=float(first * self.stream.time_base))
 
-    def _read_quietly(self) -> Iterator[Any]:
-        """Yield packets up to the first error, which the next reader gets again."""
+    def _read_ahead(self) -> Iterator[Any]:
+        """Yield the first packets, up to the first error, which the next reader gets again."""
         import av
 
+        yield from list(self._probed)
         with suppress(OSError, ValueError, av.FFmpegError):
-            yield from (packet for packet in self.container.demux(self.stream) if packet.size)
+            for packet in self.container.demux(self.stream):
+                if packet.size:
+                    self._probed.append(packet)
+                    yield packet
 
     @property
     def step(self) -> int:

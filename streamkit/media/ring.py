@@ -18,12 +18,10 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any, NamedTuple
 
+from streamkit.media.live_clock import MAX_EARLY, fill_times
 from streamkit.media.monotonic_timestamps import TICKS_PER_S, MonotonicTimestamps
 
 __all__ = ["TICKS_PER_S", "BufferedPacket", "PacketRef", "PacketRing", "StreamFormat"]
-
-_MOST_EARLY = 32
-"""Packets of a new connection that may wait for the first one with a decoding time: more than any reordering needs."""
 
 
 class StreamFormat:
@@ -217,29 +215,16 @@ class PacketRing:
         if one.pts is not None:
             self._numbers[one.pts] = self._next + len(self._early)
         self._early.append(one)
-        if one.dts is None and self._clock.restarted and len(self._early) < _MOST_EARLY:
+        if one.dts is None and self._clock.restarted and len(self._early) < MAX_EARLY:
             return
         early, self._early = self._early, []
         if self._clock.restarted:
-            self._fill_times(early)
+            fill_times(early, round(self._clock.step / self._clock.base))
         for given in early:
             self._append(given)
         if self._kept and len(self._numbers) > 2 * len(self._kept) + 64:
             oldest = self._kept[0].number
             self._numbers = {pts: number for pts, number in self._numbers.items() if number >= oldest}
-
-    def _fill_times(self, early: list[_RawPacket]) -> None:
-        """Set the times of a camera's first packets, which have none, from the first packet that has."""
-        step = round(self._clock.step / self._clock.base)
-        lowest = min((one.pts for one in early if one.pts is not None), default=0)
-        known = lowest if early[-1].dts is None else early[-1].dts
-        blank = sum(one.pts is None for one in early)
-        for place, one in enumerate(early):
-            if one.dts is None:
-                one.dts = known - (len(early) - 1 - place) * step
-            if one.pts is None:
-                one.pts = max(one.dts, lowest - blank * step)
-                blank -= 1
 
     def _append(self, given: _RawPacket) -> None:
         assert self._form is not None

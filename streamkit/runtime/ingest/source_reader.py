@@ -13,11 +13,13 @@ from streamkit.core.data import Frame
 from streamkit.core.errors import SourceError, describe
 from streamkit.core.stage import Source
 from streamkit.core.tracing import Spans, record_operation
+from streamkit.media.live_clock import JUMPS, LONGEST_LEAP_S
 from streamkit.runtime.execution.channel import Aborted
 from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.iterators import closing_iterator
 from streamkit.runtime.ingest.batcher import Batcher, Inlet
 from streamkit.runtime.ingest.last_frames import LastFrames
+from streamkit.runtime.ingest.push_source import PushedFrames
 from streamkit.runtime.ingest.reconnect import ReconnectingSource
 from streamkit.runtime.ingest.source_status import LastFrame, SourceState
 
@@ -174,6 +176,8 @@ class SourceReader:
                     if again:
                         again = False
                         self._continue_from_last(frame)
+                    if frame.time_s is not None and not isinstance(made, PushedFrames) and self._jumps(frame):
+                        made.context.counters.add(JUMPS)
                     frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
                     self._last = state.last = frame.index, frame.pts_s, time.monotonic()
                     if packets is not None:
@@ -255,6 +259,22 @@ class SourceReader:
         if self.state.state == "connecting":
             self._set_state("running")
 
+    def _jumps(self, frame: Frame) -> bool:
+        """Whether the time of a live source has jumped; times continue by the clock then.
+
+        Times of addresses do not jump here, as `media/live_clock.py` has corrected them; those of plugins may. A
+        program that pushes frames decides on their times itself.
+        """
+        if self._last is None:
+            return False
+        _, last_pts_s, last_s = self._last
+        next_pts_s = last_pts_s + max(time.monotonic() - last_s, _SHORTEST_STEP_S)
+        pts_s = frame.pts_s + self._shift_s
+        if last_pts_s < pts_s <= next_pts_s + LONGEST_LEAP_S:
+            return False
+        self._shift_s += next_pts_s - pts_s
+        return True
+
     def _continue_from_last(self, frame: Frame) -> None:
         """Continue indices and times from the last frame before the source was opened again."""
         assert self._last is not None
@@ -262,6 +282,7 @@ class SourceReader:
         self._index, self._shift_s = index + 1 - frame.index, pts_s + time.monotonic() - at_s - frame.pts_s
 
 
+_SHORTEST_STEP_S = 1e-3
 _PATIENCE_S = 1.0
 _OF_A_SOURCE_S = 0.3  # a decoder takes 60 to 75 ms to its first frame; those of all processes come one after the other
 _APART_S = 0.01
