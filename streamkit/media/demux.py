@@ -86,22 +86,23 @@ class Demuxer:
             if not file:
                 check_image(where)
         options |= PIXEL_LIMIT
-        timeout_s, begun_s = self._link.timeout_s, time.monotonic()
+        opening_s = self._link.opening_s(uri)
+        begun_s = time.monotonic()
         # PyAV 19 accepts tags that are not UTF-8, and has no such argument
         lenient: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "ignore"}
-        self._set_deadline(begun_s)
+        self._set_deadline(begun_s, opening_s)
         try:
             self.container = av.open(
                 file or where,
                 format=form,
                 options=options,
-                timeout=None if file or is_path(uri) else (timeout_s, timeout_s),
+                timeout=None if file or is_path(uri) else (opening_s, self._link.timeout_s),
                 **lenient,
             )
         except (OSError, ValueError, av.FFmpegError) as error:
             if file:
                 raise not_a_video(uri, error, file) from error
-            raise cannot_open(uri, error, late=self._timed_out(begun_s)) from error
+            raise cannot_open(uri, error, late=self._timed_out(begun_s, opening_s)) from error
         try:
             self.stream: Any = choose_stream(self.container, number, mask(uri), is_file=bool(file) or is_path(uri))
             self._limit_pixels()
@@ -182,18 +183,20 @@ class Demuxer:
         import av
 
         probed, self._probed = self._probed, []
-        packets, live = itertools.chain(probed, self.container.demux(self.stream)), self.info.live
+        packets = itertools.chain(probed, self.container.demux(self.stream))
+        live = self.info.live
+        timeout_s = self._link.timeout_s
         while True:
             if live:
                 asked_s = time.monotonic()
-                self._set_deadline(asked_s)
+                self._set_deadline(asked_s, timeout_s)
             try:
                 packet = next(packets)
             except StopIteration:
                 return
             except (OSError, ValueError, av.FFmpegError) as error:
-                raise cannot_read(self.uri, error, late=live and self._timed_out(asked_s)) from error
-            late = live and self._timed_out(asked_s)
+                raise cannot_read(self.uri, error, late=live and self._timed_out(asked_s, timeout_s)) from error
+            late = live and self._timed_out(asked_s, timeout_s)
             if packet.size:
                 self.packets_read += 1
                 self.discarded += packet.is_discard
@@ -208,13 +211,13 @@ class Demuxer:
             if late:  # FFmpeg treats an interrupted wait as the end of the stream, and returns its buffered packets
                 raise cannot_read(self.uri, TimeoutError(), late=True)
 
-    def _set_deadline(self, now_s: float) -> None:
-        """Limit the next wait to `timeout_s`; packets of other streams do not extend it."""
+    def _set_deadline(self, now_s: float, allowed_s: float) -> None:
+        """Limit the next wait; packets of other streams do not extend it."""
         if not is_path(self.uri):
-            self._link.interrupt.deadline_s = now_s + self._link.timeout_s
+            self._link.interrupt.deadline_s = now_s + allowed_s
 
-    def _timed_out(self, since_s: float) -> bool:
-        return time.monotonic() - since_s >= self._link.timeout_s - _POLL_S
+    def _timed_out(self, since_s: float, allowed_s: float) -> bool:
+        return time.monotonic() - since_s >= allowed_s - _POLL_S
 
     def _with_times(self, packet: Any, arrived_s: float, waited_s: float) -> Any:
         """Set the times of a live source's packet, and read the sender's clock from a packet that has it."""

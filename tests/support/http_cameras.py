@@ -4,8 +4,12 @@ import contextlib
 import http.server
 import io
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
 
+import av
 import numpy as np
 from PIL import Image
 
@@ -37,6 +41,22 @@ def noisy_jpeg(index: int = 0, width: int = 64, height: int = 48) -> bytes:
 def part(image: bytes) -> bytes:
     """One image as a part of a multipart stream with the boundary `frame`."""
     return b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n" % len(image) + image + b"\r\n"
+
+
+def transport_stream(path: Path, fps: float) -> Iterator[bytes]:
+    """The packets of a video without B frames as MPEG-TS, each when it is due at this many frames per second."""
+    buffer = io.BytesIO()
+    options = {"flush_packets": "1"}
+    with av.open(buffer, "w", format="mpegts", options=options) as output, av.open(str(path)) as source:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        sent = 0
+        for number, packet in enumerate(packet for packet in source.demux(video=0) if packet.size):
+            packet.stream, packet.time_base = stream, Fraction(1, 90_000)
+            packet.pts = packet.dts = round(number / fps * 90_000)
+            output.mux_one(packet)
+            yield buffer.getvalue()[sent:]
+            sent = len(buffer.getvalue())
+            time.sleep(1 / fps)
 
 
 class HttpCamera:
