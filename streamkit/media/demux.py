@@ -59,6 +59,8 @@ class Demuxer:
         decode_times: whether packets have decoding times only (`pts` is None). The n-th frame shown then has the n-th
             of these times; see `Timing`.
         discarded: number of packets whose frames are not shown.
+        covered_ticks: decoding time of a recording's last packet if its clock had not restarted; None if packets have
+            none.
         damaged: number of places with missing or broken data, as far as the container shows; the frames concerned
             carry FFmpeg's corrupt flag (see `continuity`).
         sender_offset_s: offset from presentation time to the sender's own clock in seconds since 1970; None until the
@@ -81,7 +83,7 @@ class Demuxer:
 
         self.uri, self._link, self._file = uri, link or ConnectionOptions(), file
         where, form, options = self._link.open_arguments(uri)
-        if file or is_path(uri):
+        if self.is_file:
             options |= FILE_OPTIONS
             if not file:
                 check_image(where)
@@ -96,7 +98,7 @@ class Demuxer:
                 file or where,
                 format=form,
                 options=options,
-                timeout=None if file or is_path(uri) else (opening_s, self._link.timeout_s),
+                timeout=None if self.is_file else (opening_s, self._link.timeout_s),
                 **lenient,
             )
         except (OSError, ValueError, av.FFmpegError) as error:
@@ -104,7 +106,7 @@ class Demuxer:
                 raise not_a_video(uri, error, file) from error
             raise cannot_open(uri, error, late=self._timed_out(begun_s, opening_s)) from error
         try:
-            self.stream: Any = choose_stream(self.container, number, mask(uri), is_file=bool(file) or is_path(uri))
+            self.stream: Any = choose_stream(self.container, number, mask(uri), is_file=self.is_file)
             self._limit_pixels()
         except SourceError:
             self.container.close()
@@ -120,6 +122,8 @@ class Demuxer:
             self._probe_packed()
             self._probe_start()
         self.packets_read = self.discarded = self.damaged = 0
+        self.covered_ticks: int | None = None
+        self._last_dts: int | None = None
         self._untimed = self.info.live and self.container.format.name in _UNTIMED
         if self._untimed:
             self.stream.time_base = Fraction(1, 90_000)  # instead of one by the default rate
@@ -142,7 +146,7 @@ class Demuxer:
 
     def _with_continuity(self) -> Iterator[Any]:
         """Yield the packets of a transport stream with corrected corrupt flags."""
-        read = self.read_bytes if self._file or is_path(self.uri) else None
+        read = self.read_bytes if self.is_file else None
         gaps = ContinuityFilter(read, self.info, self.stream.id, float(self.stream.time_base))
         packets = DeferredError(self._read())
         for packet in packets:
@@ -200,6 +204,8 @@ class Demuxer:
             if packet.size:
                 self.packets_read += 1
                 self.discarded += packet.is_discard
+                if not live and packet.dts is not None:
+                    self._cover(packet.dts)
                 if self._packed and self._has_no_picture(packet):
                     continue
                 if self._no_pts:
@@ -210,6 +216,14 @@ class Demuxer:
                 yield packet
             if late:  # FFmpeg treats an interrupted wait as the end of the stream, and returns its buffered packets
                 raise cannot_read(self.uri, TimeoutError(), late=True)
+
+    def _cover(self, dts: int) -> None:
+        """Extend the time that packets cover, over a clock that restarts."""
+        if self.covered_ticks is None or self._last_dts is None:
+            self.covered_ticks = dts
+        else:
+            self.covered_ticks += dts - self._last_dts if dts >= self._last_dts else self.step
+        self._last_dts = dts
 
     def _set_deadline(self, now_s: float, allowed_s: float) -> None:
         """Limit the next wait; packets of other streams do not extend it."""
@@ -241,6 +255,7 @@ class Demuxer:
         import av
 
         self._probed.clear()
+        self._last_dts = None
         base = self.stream.time_base
         try:
             self.container.seek(int(pts_s * base.denominator / base.numerator), stream=self.stream, backward=True)
@@ -270,6 +285,11 @@ class Demuxer:
         else:
             yield self.stream.codec_context
             self.stream.codec_context.flush_buffers()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it reads a file, and `read_bytes` works."""
+        return self._file is not None or is_path(self.uri)
 
     def read_bytes(self, start: int, end: int) -> bytes:
         """Read bytes of the file, from `start` to before `end`."""
