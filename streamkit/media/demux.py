@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import itertools
+import logging
 import struct
 import time
 from collections.abc import Iterator
@@ -16,11 +19,14 @@ from streamkit.core.errors import SourceError
 from streamkit.io.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.bitstream import MPEG4_PICTURE
 from streamkit.media.continuity import CONTAINERS, ContinuityFilter
+from streamkit.media.http_content import content_problem, fetch_image
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.live_clock import LiveClock, fill_times
 from streamkit.media.source_errors import DeferredError, cannot_open, cannot_read, not_a_video
 from streamkit.media.stream_info import FILE_OPTIONS, StreamInfo, choose_stream, stream_duration_s
-from streamkit.media.uris import is_live, is_path, local_path, mask
+from streamkit.media.uris import is_http, is_live, is_path, local_path, mask
+
+logger = logging.getLogger(__name__)
 
 _POLL_S = 0.2  # FFmpeg checks ten times a second whether to end a wait
 # without an index a seek ends anywhere, so these are read from the start
@@ -31,6 +37,8 @@ _REORDERED = frozenset({"h264", "hevc"})
 _UNTIMED = frozenset({"mpjpeg", "mjpeg", "h264", "hevc", "vvc", "m4v", "mpegvideo", "h263", "obu"})
 """Containers without any times. FFmpeg numbers their frames at a default rate."""
 _DAY_S = 86_400.0
+_POLLED_S = 1.0
+_KIND_BYTES = 3
 _UNCODED_BYTES = 8
 """Maximum size of a packet whose picture repeats the one before it."""
 _PROBED_PACKETS = 32  # packets that are read to find the first frame's time: more than any reordering needs
@@ -79,52 +87,34 @@ class Demuxer:
         number: int | None = None,
         clock: LiveClock | None = None,
     ) -> None:
-        import av
-
-        self.uri, self._link, self._file = uri, link or ConnectionOptions(), file
-        where, form, options = self._link.open_arguments(uri)
-        if self.is_file:
-            options |= FILE_OPTIONS
-            if not file:
-                check_image(where)
-        options |= PIXEL_LIMIT
-        opening_s = self._link.opening_s(uri)
-        begun_s = time.monotonic()
-        # PyAV 19 accepts tags that are not UTF-8, and has no such argument
-        lenient: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "ignore"}
-        self._set_deadline(begun_s, opening_s)
-        try:
-            self.container = av.open(
-                file or where,
-                format=form,
-                options=options,
-                timeout=None if self.is_file else (opening_s, self._link.timeout_s),
-                **lenient,
-            )
-        except (OSError, ValueError, av.FFmpegError) as error:
-            if file:
-                raise not_a_video(uri, error, file) from error
-            raise cannot_open(uri, error, late=self._timed_out(begun_s, opening_s)) from error
+        self.uri = uri
+        self._link = link or ConnectionOptions()
+        self._file = file
+        self._fetched_s = 0.0  # start of the last request for a still image, on the monotonic clock
+        self._image = b""  # the first still image
+        self.container: Any = self._open()
+        self._polls = not self.is_file and is_http(uri) and _is_image(self.container)
+        if self._polls:
+            self.container = self._image_container()
+        elif self._link.poll_s is not None:
+            logger.warning(f"{mask(uri)} sends a stream, not a still image: poll has no effect")
         try:
             self.stream: Any = choose_stream(self.container, number, mask(uri), is_file=self.is_file)
             self._limit_pixels()
         except SourceError:
             self.container.close()
             raise
-        self.sender_offset_s: float | None = None
         self.info = self._read_info()
+        self.sender_offset_s: float | None = None
+        self.packets_read = self.discarded = self.damaged = 0
+        self.covered_ticks: int | None = None
+        self._last_dts: int | None = None
         self._no_pts = self.container.format.name in _DECODE_TIMES and self.info.codec in _REORDERED
         self.decode_times = self._no_pts and bool(self.stream.codec_context.has_b_frames)
         self._probed: list[Any] = []
         self._packed = False
         self._owed_pictures = 0  # of packed video: pictures without a packet of their own so far
-        if is_path(uri):
-            self._probe_packed()
-            self._probe_start()
-        self.packets_read = self.discarded = self.damaged = 0
-        self.covered_ticks: int | None = None
-        self._last_dts: int | None = None
-        self._untimed = self.info.live and self.container.format.name in _UNTIMED
+        self._untimed = self._polls or (self.info.live and self.container.format.name in _UNTIMED)
         if self._untimed:
             self.stream.time_base = Fraction(1, 90_000)  # instead of one by the default rate
             self.decode_times = bool(self.stream.codec_context.has_b_frames)
@@ -133,6 +123,71 @@ class Demuxer:
         self._clock.begin(self._tick_s, self.step, reorders=bool(self.stream.codec_context.has_b_frames))
         self._arrived_s = 0.0  # of a live source's last packet, on the monotonic clock
         self._waited_s = 0.0  # how long the reader waited for it
+        if not self.info.live:
+            self._probe_packed()
+            self._probe_start()
+
+    def _open(self) -> Any:
+        """Open the file or address.
+
+        Raises:
+            SourceError: that is not possible.
+        """
+        import av
+
+        where, form, options = self._link.open_arguments(self.uri)
+        if self.is_file:
+            options |= FILE_OPTIONS
+            if not self._file:
+                check_image(where)
+        options |= PIXEL_LIMIT
+        opening_s = self._link.opening_s(self.uri)
+        # PyAV 19 accepts tags that are not UTF-8, and has no such argument
+        lenient: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "ignore"}
+        opened_s = time.monotonic()
+        self._set_deadline(opened_s, opening_s)
+        try:
+            return av.open(
+                self._file or where,
+                format=form,
+                options=options,
+                timeout=None if self.is_file else (opening_s, self._link.timeout_s),
+                **lenient,
+            )
+        except (OSError, ValueError, av.FFmpegError) as error:
+            if self._file:
+                raise not_a_video(self.uri, error, self._file) from error
+            problem = self._content_problem(error)
+            if problem is not None:
+                raise SourceError(f"{mask(self.uri)}: {problem}", cause="codec") from error
+            raise cannot_open(self.uri, error, late=self._timed_out(opened_s, opening_s)) from error
+
+    def _content_problem(self, error: Exception) -> str | None:
+        """Why FFmpeg does not recognize what an HTTP address sends; None if unknown, or for any other error."""
+        from av.error import InvalidDataError
+
+        # an answer without a length ends with EIO, as does a request to an unknown host
+        unrecognized = isinstance(error, InvalidDataError) or getattr(error, "errno", None) == errno.EIO
+        if not unrecognized or not is_http(self.uri):
+            return None
+        self._set_deadline(time.monotonic(), self._link.timeout_s)
+        return content_problem(*self._request())
+
+    def _request(self) -> tuple[str, dict[str, str], float]:
+        """The arguments of `fetch_image`."""
+        where, _, options = self._link.open_arguments(self.uri)
+        return where, options, self._link.timeout_s
+
+    def _image_container(self) -> Any:
+        """The still image of the address as a container in memory; its connection is closed."""
+        import av
+
+        self.container.close()
+        try:
+            self._image = self._fetch()
+            return av.open(io.BytesIO(self._image), options=dict(PIXEL_LIMIT))
+        except (OSError, ValueError, av.FFmpegError) as error:
+            raise cannot_open(self.uri, error) from error
 
     def packets(self) -> Iterator[Any]:
         """Yield packets in decode order, each an `av.Packet` with data.
@@ -161,7 +216,7 @@ class Demuxer:
 
     def _read_live(self) -> Iterator[Any]:
         """Yield the packets of a live source; the first ones, which have no times, wait for the first that has."""
-        packets = DeferredError(self._read_container())
+        packets = DeferredError(self._read_images() if self._polls else self._read_container())
         waiting: list[tuple[Any, float, float]] = []
         waits = not self._untimed
         for packet in packets:
@@ -182,6 +237,36 @@ class Demuxer:
         else:
             fill_times(packets, self.step)
 
+    def _read_images(self) -> Iterator[Any]:
+        """Yield the still image of the address at each interval; the first one now."""
+        import av
+
+        interval_s = self._link.poll_s or _POLLED_S
+        image = self._image
+        while True:
+            if image[:_KIND_BYTES] != self._image[:_KIND_BYTES]:
+                raise SourceError(f"{mask(self.uri)} answers no longer with an image of the same kind", cause="codec")
+            self._arrived_s = time.monotonic()
+            self._waited_s = self._arrived_s - self._fetched_s
+            packet = av.Packet(image)
+            packet.time_base = self.stream.time_base
+            packet.is_keyframe = True
+            self.packets_read += 1
+            yield packet
+            if not self._link.interrupt.sleep(self._fetched_s + interval_s):
+                return
+            try:
+                image = self._fetch()
+            except (OSError, ValueError, av.FFmpegError) as error:
+                late = self._timed_out(self._fetched_s, self._link.timeout_s)
+                raise cannot_read(self.uri, error, late=late) from error
+
+    def _fetch(self) -> bytes:
+        """Fetch the still image of the address."""
+        self._fetched_s = time.monotonic()
+        self._set_deadline(self._fetched_s, self._link.timeout_s)
+        return fetch_image(*self._request())
+
     def _read_container(self) -> Iterator[Any]:
         """Yield the packets as FFmpeg returns them."""
         import av
@@ -199,6 +284,9 @@ class Demuxer:
             except StopIteration:
                 return
             except (OSError, ValueError, av.FFmpegError) as error:
+                problem = self._content_problem(error) if live and not self.packets_read else None
+                if problem is not None:
+                    raise SourceError(f"{mask(self.uri)}: {problem}", cause="codec") from error
                 raise cannot_read(self.uri, error, late=live and self._timed_out(asked_s, timeout_s)) from error
             late = live and self._timed_out(asked_s, timeout_s)
             if packet.size:
@@ -393,7 +481,7 @@ class Demuxer:
         layout = context.format
         base = stream.time_base
         tick = base.numerator / base.denominator if base else 0.0
-        duration = stream_duration_s(self.container, stream)
+        duration = None if self._polls else stream_duration_s(self.container, stream)
         return StreamInfo(
             codec=context.codec.canonical_name,
             width=context.width,
@@ -401,12 +489,24 @@ class Demuxer:
             pixel_format=context.pix_fmt or "",
             bit_depth=layout.components[0].bits if layout else 8,
             chroma=chroma_of(layout),
-            average_rate=float(stream.average_rate) if stream.average_rate else None,
+            average_rate=self._average_rate(),
             start_s=(stream.start_time or 0) * tick,
             duration_s=duration,
-            frames=stream.frames or None,
-            live=is_live(self.uri) or (not is_path(self.uri) and duration is None and not self.container.duration),
+            frames=None if self._polls else stream.frames or None,
+            live=self._polls
+            or is_live(self.uri)
+            or (not is_path(self.uri) and duration is None and not self.container.duration),
         )
+
+    def _average_rate(self) -> float | None:
+        if self._polls:
+            return 1.0 / (self._link.poll_s or _POLLED_S)
+        return float(self.stream.average_rate) if self.stream.average_rate else None
+
+
+def _is_image(container: Any) -> bool:
+    """Whether FFmpeg takes the answer of an address for a still image."""
+    return bool(container.format.name == "image2" or container.format.name.endswith("_pipe"))
 
 
 def chroma_of(layout: Any) -> int:

@@ -30,6 +30,7 @@ _PROBED_FRAMES = "4"
 _DEVICE_OPTIONS = {"size": "video_size", "fps": "framerate", "format": "input_format"}
 
 
+_NAP_S = 0.05
 _future = itertools.count(10**12, 10**9)  # each call during an ended wait exceeds the next timeout, too
 _watched: dict[int, Interrupt] = {}
 
@@ -49,6 +50,12 @@ class Interrupt:
     def stop(self) -> None:
         """End the current and every later wait, from any thread. FFmpeg notices within about 0.1 s."""
         self.stopped = True
+
+    def sleep(self, until_s: float) -> bool:
+        """Sleep until a monotonic time; return False if the wait was ended."""
+        while not self.stopped and (left_s := until_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, _NAP_S))
+        return not self.stopped
 
     def __enter__(self) -> Interrupt:
         from av.container import core
@@ -71,6 +78,7 @@ class ConnectionOptions:
         transport: transport of RTSP's media packets; auto starts with TCP and uses UDP if the peer rejects TCP.
         jitter_s: how long to wait for UDP packets that are out of order, in seconds; None for FFmpeg's default.
         low_latency: buffer nothing, and probe the stream from its first packets only.
+        poll_s: interval between two requests for a still image, in seconds; None for the default.
         interrupt: ends the waits of the reading thread.
     """
 
@@ -78,6 +86,7 @@ class ConnectionOptions:
     transport: Literal["auto", "tcp", "udp"] = "auto"
     jitter_s: float | None = None
     low_latency: bool = False
+    poll_s: float | None = None
     interrupt: Interrupt = field(default_factory=Interrupt)
 
     def opening_s(self, uri: str) -> float:

@@ -81,6 +81,7 @@ class HttpCamera:
                 self.send_response(200)
                 if content_type is not None:
                     self.send_header("Content-Type", content_type)
+                self.send_header("Connection", "close")
                 self.end_headers()
                 with contextlib.suppress(OSError):
                     for data in body(self.path):

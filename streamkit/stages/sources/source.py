@@ -23,7 +23,7 @@ from streamkit.media.pacing import Pacer
 from streamkit.media.reader import VideoReader
 from streamkit.media.source_resolver import resolve
 from streamkit.media.surfaces import shared_pool
-from streamkit.media.uris import check_scheme, is_live, is_path, mask, may_be_live
+from streamkit.media.uris import check_scheme, is_http, is_live, is_path, mask, may_be_live
 
 __all__ = ["Pace", "Rate", "VideoSource", "resolve"]
 
@@ -129,6 +129,11 @@ class VideoSource(PacedSource):
         "their own rate; the frame is dated by the sender's clock if it is sent (RTSP, by RTCP). arrival: from its "
         "arrival alone.",
     ] = "auto"
+    poll: Annotated[
+        Seconds | None,
+        "how often to fetch the still image of an http:// or https:// address, such as http://host/snapshot.jpg; every "
+        "second by default.",
+    ] = None
     reconnect: Annotated[
         bool | Reconnect | None,
         "reconnect when a live source fails or ends; false never does. max_backoff is the longest wait between two "
@@ -155,6 +160,10 @@ class VideoSource(PacedSource):
             check_scheme(self.uri)
         except SourceError as error:
             raise ValueError(str(error)) from None
+        if self.poll is not None and not is_http(self.uri):
+            raise ValueError(f"poll needs an http:// or https:// address of a still image, got {mask(self.uri)}")
+        if self.poll == 0:
+            raise ValueError("poll must be longer than 0 s, such as 1s")
         if self.keyframes and self.every > 1:
             raise ValueError(
                 f"every must be 1 with keyframes, got {self.every}: keyframes are numbered among all frames; use "
@@ -176,7 +185,9 @@ class VideoSource(PacedSource):
                 good frame); or no frame was taken.
         """
         interrupt = self._interrupt
-        link = ConnectionOptions(self.timeout, self.transport, self.jitter_buffer, self.low_latency, interrupt)
+        link = ConnectionOptions(
+            self.timeout, self.transport, self.jitter_buffer, self.low_latency, self.poll, interrupt
+        )
         try:
             with nullcontext() if is_path(self.uri) else interrupt:  # a file needs no interrupt
                 yield from self._frames(link)
