@@ -19,6 +19,7 @@ from streamkit.core.errors import SourceError
 from streamkit.io.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.bitstream import MPEG4_PICTURE
 from streamkit.media.continuity import CONTAINERS, ContinuityFilter
+from streamkit.media.encryption import encryption_error, is_encrypted, is_encrypted_track
 from streamkit.media.http_content import content_problem, fetch_image
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.live_clock import LiveClock, fill_times
@@ -100,6 +101,8 @@ class Demuxer:
             logger.warning(f"{mask(uri)} sends a stream, not a still image: poll has no effect")
         try:
             self.stream: Any = choose_stream(self.container, number, mask(uri), is_file=self.is_file)
+            if is_encrypted_track(self.stream):
+                raise encryption_error(uri)
             self._limit_pixels()
         except SourceError:
             self.container.close()
@@ -290,6 +293,8 @@ class Demuxer:
                 raise cannot_read(self.uri, error, late=live and self._timed_out(asked_s, timeout_s)) from error
             late = live and self._timed_out(asked_s, timeout_s)
             if packet.size:
+                if packet.is_keyframe and is_encrypted(packet):
+                    raise encryption_error(self.uri)
                 self.packets_read += 1
                 self.discarded += packet.is_discard
                 if not live and packet.dts is not None:

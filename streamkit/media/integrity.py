@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from streamkit.core.errors import SourceError
+from streamkit.media.encryption import SEARCHED_BYTES, encryption_error, is_scrambled
 from streamkit.media.mp4_boxes import is_whole
 from streamkit.media.uris import is_path, mask
 
@@ -50,6 +51,8 @@ def check_integrity(
         return
     promised = (info.frames or 0) if whole else 0
     if last_s is None:
+        if whole and not demuxer.packets_read and _is_scrambled(demuxer):
+            raise encryption_error(demuxer.uri)
         if whole:
             raise SourceError(f"{name}: no frame could be decoded", cause=_no_frame_cause(demuxer))
         return
@@ -86,6 +89,13 @@ def _states_other_files(demuxer: Demuxer) -> bool:
     if not container.format.name.startswith("mov") or demuxer.info.frames:
         return False
     return not demuxer.is_file or is_whole(demuxer.read_bytes, container.size)
+
+
+def _is_scrambled(demuxer: Demuxer) -> bool:
+    """Whether the demuxer's file is a transport stream whose video is scrambled."""
+    if demuxer.container.format.name != "mpegts" or not demuxer.is_file:
+        return False
+    return is_scrambled(demuxer.read_bytes(0, SEARCHED_BYTES), demuxer.stream.id)
 
 
 def _no_frame_cause(demuxer: Demuxer) -> str | None:
