@@ -40,12 +40,16 @@ class StreamFormat:
     def __init__(self, stream: Any) -> None:
         import av
 
-        holder = av.open(io.BytesIO(), "w", format="matroska")  # never written to
-        self.template: Any = holder.add_stream_from_template(stream, opaque=True)
-        holder.close()  # otherwise it and its stream hold each other
+        self._holder: Any = av.open(io.BytesIO(), "w", format="matroska")  # never written to
+        self.template: Any = self._holder.add_stream_from_template(stream, opaque=True)
         context = stream.codec_context
         self.codec, self.width, self.height = context.codec.canonical_name, context.width, context.height
         self._key = (self.codec, self.width, self.height, bytes(context.extradata or b""))
+
+    def __del__(self) -> None:
+        """Close the container, which holds its stream, which holds the container."""
+        if hasattr(self, "_holder"):
+            self._holder.close()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StreamFormat) and self._key == other._key
