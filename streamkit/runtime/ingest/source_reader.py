@@ -107,6 +107,13 @@ class SourceReader:
         if inlet is not None:
             inlet.end()
 
+    def refuse(self, why: str) -> None:
+        """Let the source fail without reading it; call it before the run."""
+        self._over = True
+        self.state.error = why
+        self.state.done = True
+        self.state.set_state("failed", "codec", why)
+
     def pause(self, paused: bool) -> None:
         """Pause or resume the source, from any thread."""
         with self._changed:
