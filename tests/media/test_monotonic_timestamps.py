@@ -73,6 +73,18 @@ def test_times_of_decoding_that_are_right_are_kept():
     assert [dts for _, dts in times] == [(dts - given[0][1]) * TICKS_PER_S // 90_000 for _, dts, _ in given]
 
 
+def test_a_decoding_time_that_is_repeated_is_derived_from_the_order_of_frames():
+    """It is a frame's duration after the one before it, not a millisecond."""
+    made = clock(live=False)
+    order, repeated = ORDERS["some"], 6
+    given = list(packets(order, "right"))
+    given[repeated] = given[repeated][0], given[repeated - 1][1], given[repeated][2]
+    times = [made.times(pts, dts, keyframe=key) for pts, dts, key in given]
+    holds(times)
+    assert min(after[1] - before[1] for before, after in pairwise(times)) >= STEP
+    assert [pts - times[0][0] for pts, _ in times] == [(group * 8 + n) * STEP for group in range(4) for n in order]
+
+
 def test_pictures_without_any_time_come_one_frame_time_apart():
     made = clock(live=False)
     times = [made.times(None, None, keyframe=number == 0) for number in range(5)]

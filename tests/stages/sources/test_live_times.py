@@ -8,6 +8,7 @@ import av
 import pytest
 from support.clips import write
 from support.http_cameras import http_camera
+from support.messages import collect
 from support.rtsp_script import frames, scripted_camera
 
 from streamkit.core.counters import Counters
@@ -100,6 +101,17 @@ def test_a_clip_of_a_camera_whose_clock_stands_still_has_the_length_asked_for(ru
         times_s = [frame.time for frame in container.decode(video=0)]
     assert times_s[-1] == pytest.approx(0.85, abs=0.15)
     assert len(times_s) == pytest.approx(85, abs=15)
+
+
+def test_a_message_about_a_clock_hides_the_password():
+    logged = collect()
+    with scripted_camera(frames(20, rate=RATE, stamp=BOGUS["stands still"])) as url:
+        source = VideoSource(uri=url.replace("rtsp://", "rtsp://ann:secret@"), transport="tcp")
+        source.context = Context("gate")
+        assert len(list(source.frames())) == 20
+    (message,) = logged
+    assert "rtsp://ann:***@127.0.0.1" in message
+    assert "its timestamps stand still" in message
 
 
 # ------------------------------------------------------------------------------------------------------ sender's clock
