@@ -84,13 +84,13 @@ class PacketParser:
             last = next(((kind, unit) for kind, unit in self._units(packet) if kind < 32), None)
             return last is not None and last[0] < 16 and not last[0] & 1 and last[1][1] & 7 == self._layers
         if self._codec == "mpeg4":
-            data = bytes(packet)  # a packet of two frames is not disposable
-            place = data.find(MPEG4_PICTURE)
-            return 0 <= place < len(data) - 4 and data[place + 4] >> 6 == 2 and data.count(MPEG4_PICTURE) == 1
+            payload = bytes(packet)  # a packet of two frames is not disposable
+            place = payload.find(MPEG4_PICTURE)
+            return 0 <= place < len(payload) - 4 and payload[place + 4] >> 6 == 2 and payload.count(MPEG4_PICTURE) == 1
         if self._codec in ("mpeg1video", "mpeg2video"):
-            data = bytes(packet)
-            place = data.find(b"\0\0\1\0")
-            return 0 <= place < len(data) - 5 and data[place + 5] >> 3 & 7 == 3
+            payload = bytes(packet)
+            place = payload.find(b"\0\0\1\0")
+            return 0 <= place < len(payload) - 5 and payload[place + 5] >> 3 & 7 == 3
         return False
 
     def parameter_sets(self, packet: Any) -> bytes:

@@ -280,8 +280,8 @@ class Demuxer:
         timeout_s = self._link.timeout_s
         while True:
             if live:
-                asked_s = time.monotonic()
-                self._set_deadline(asked_s, timeout_s)
+                requested_s = time.monotonic()
+                self._set_deadline(requested_s, timeout_s)
             try:
                 packet = next(packets)
             except StopIteration:
@@ -290,8 +290,8 @@ class Demuxer:
                 problem = self._content_problem(error) if live and not self.packets_read else None
                 if problem is not None:
                     raise SourceError(f"{mask(self.uri)}: {problem}", cause="codec") from error
-                raise cannot_read(self.uri, error, late=live and self._timed_out(asked_s, timeout_s)) from error
-            late = live and self._timed_out(asked_s, timeout_s)
+                raise cannot_read(self.uri, error, late=live and self._timed_out(requested_s, timeout_s)) from error
+            late = live and self._timed_out(requested_s, timeout_s)
             if packet.size:
                 if packet.is_keyframe and is_encrypted(packet):
                     raise encryption_error(self.uri)
@@ -305,7 +305,7 @@ class Demuxer:
                     packet.pts = None if self.decode_times else packet.dts
                 if live:
                     self._arrived_s = time.monotonic()
-                    self._waited_s = self._arrived_s - asked_s
+                    self._waited_s = self._arrived_s - requested_s
                 yield packet
             if late:  # FFmpeg treats an interrupted wait as the end of the stream, and returns its buffered packets
                 raise cannot_read(self.uri, TimeoutError(), late=True)
@@ -452,11 +452,11 @@ class Demuxer:
                 return
             if timed == _PROBED_PACKETS or (timed and len(times) == 1 and started and name == _MATROSKA):
                 break
-        known = [time for time in times if time is not None]
-        if not known or (times[0] is not None and started and name == _MATROSKA):
+        stamps = [time for time in times if time is not None]
+        if not stamps or (times[0] is not None and started and name == _MATROSKA):
             return
         untimed = [packet for packet, time in zip(self._probed, times, strict=False) if time is None]
-        first = min(known) - len(untimed) * self.step
+        first = min(stamps) - len(untimed) * self.step
         for place, packet in enumerate(untimed):
             packet.dts = first + place * self.step
             if not self.stream.codec_context.has_b_frames:

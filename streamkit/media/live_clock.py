@@ -257,7 +257,7 @@ class RateMonitor:
         """Start anew: the timestamps do not continue."""
         self._points: deque[tuple[float, float]] = deque(maxlen=_MAX_WINDOWS)  # arrival and timestamp, in seconds
         self._best: tuple[float, float] | None = None
-        self._begun_s = 0.0
+        self._window_start_s = 0.0
         self._waited_s = 0.0
         self._last_s: float | None = None
         self._gap_s = 0.0
@@ -275,12 +275,12 @@ class RateMonitor:
             self._gap_s = max(self._gap_s, arrived_s - self._last_s)
         self._last_s = arrived_s
         if self._best is None:
-            self._begun_s = arrived_s
+            self._window_start_s = arrived_s
         else:
-            self._waited_s += min(waited_s, arrived_s - self._begun_s)
+            self._waited_s += min(waited_s, arrived_s - self._window_start_s)
         if self._best is None or arrived_s - stamp_s / current <= self._best[0] - self._best[1] / current:
             self._best = arrived_s, stamp_s
-        length_s = arrived_s - self._begun_s
+        length_s = arrived_s - self._window_start_s
         if length_s < max(_SHORTEST_WINDOW_S, _GAPS * self._gap_s):
             return None
         if self._waited_s < _WAITING_SHARE * length_s:

@@ -214,18 +214,18 @@ class PacketRing:
 
     # --------------------------------------------------------------------------------------------------- inside
 
-    def _add(self, packet: Any, data: bytes) -> None:
-        one = _RawPacket(data, packet.pts, packet.dts, packet.duration or 0, bool(packet.is_keyframe))
-        if one.pts is not None:
-            self._numbers[one.pts] = self._next + len(self._early)
-        self._early.append(one)
-        if one.dts is None and self._clock.restarted and len(self._early) < MAX_EARLY:
+    def _add(self, packet: Any, payload: bytes) -> None:
+        raw_packet = _RawPacket(payload, packet.pts, packet.dts, packet.duration or 0, bool(packet.is_keyframe))
+        if raw_packet.pts is not None:
+            self._numbers[raw_packet.pts] = self._next + len(self._early)
+        self._early.append(raw_packet)
+        if raw_packet.dts is None and self._clock.restarted and len(self._early) < MAX_EARLY:
             return
         early, self._early = self._early, []
         if self._clock.restarted:
             fill_times(early, round(self._clock.step / self._clock.base))
-        for given in early:
-            self._append(given)
+        for raw in early:
+            self._append(raw)
         if self._kept and len(self._numbers) > 2 * len(self._kept) + 64:
             oldest = self._kept[0].number
             self._numbers = {pts: number for pts, number in self._numbers.items() if number >= oldest}

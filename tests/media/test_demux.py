@@ -240,10 +240,10 @@ def test_opening_a_slow_camera_does_not_count_against_its_timeout(tmp_path):
     """FFmpeg reads several frames to open it. It is never silent for longer than a quarter of a second."""
     clip = write(tmp_path / "a.mp4", frames=12, options={"bf": "0", "g": "3"})
     with http_camera(lambda path: transport_stream(clip, 4.0), "video/mp2t") as camera:
-        begun_s = time.monotonic()
-        found, _ = taken(f"{camera.url}/live", 8, ConnectionOptions(0.8))
-    assert len(found) == 8
-    assert found[0][1] - begun_s > 0.8, "longer than the timeout"
+        start_s = time.monotonic()
+        frames, _ = taken(f"{camera.url}/live", 8, ConnectionOptions(0.8))
+    assert len(frames) == 8
+    assert frames[0][1] - start_s > 0.8, "longer than the timeout"
     assert len(camera.paths) == 1
 
 
@@ -254,10 +254,10 @@ def test_a_peer_that_is_silent_while_it_is_opened_is_given_up_after_its_timeout(
         time.sleep(5.0)
 
     with http_camera(body, "video/mp2t") as camera:
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
         with pytest.raises(SourceError, match="no answer in time") as caught:
             Demuxer(f"{camera.url}/live", ConnectionOptions(0.5))
-    assert time.monotonic() - begun_s < 4.0
+    assert time.monotonic() - start_s < 4.0
     assert caught.value.cause == "timeout"
 
 

@@ -85,9 +85,9 @@ def test_a_still_image_is_polled(path, content_type):
     numbers = itertools.count()
     with http_camera(lambda _: [jpeg(next(numbers))], content_type) as camera:
         source = opened(f"{camera.url}/{path}", poll=0.15)
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
         frames = first_frames(source, 5)
-        took_s = time.monotonic() - begun_s
+        took_s = time.monotonic() - start_s
         assert [frame.index for frame in frames] == list(range(5))
         assert len(camera.paths) == 6, "one request to recognize it, and one for each frame"
     assert 0.6 <= took_s < 2.0
@@ -148,9 +148,9 @@ def test_a_wait_for_the_next_poll_ends_with_the_source():
         source = opened(f"{camera.url}/snapshot.jpg", poll=60.0)
         timer = threading.Timer(0.3, source.stop)
         timer.start()
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
         assert len(list(source.frames())) == 1
-        assert time.monotonic() - begun_s < 5.0
+        assert time.monotonic() - start_s < 5.0
         timer.join()
 
 

@@ -136,12 +136,12 @@ def fragments(tmp_path):
     options = {"bf": "0", "g": "25", "sc_threshold": "0"}
     first = write(tmp_path / "first.nut", frames=100, options=options)
     path = shifted(tmp_path / "whole.mp4", first, 0.0, movflags="frag_keyframe+empty_moov+default_base_moof")
-    data = bytearray(path.read_bytes())
+    content = bytearray(path.read_bytes())
     for kind in (b"mvhd", b"mdhd"):
-        at = data.index(kind)
-        (ticks_per_s,) = struct.unpack_from(">I", data, at + 16)
-        struct.pack_into(">I", data, at + 20, 10 * ticks_per_s)
-    parts = [bytes(data[box.start : box.end]) for box in boxes(lambda a, b: bytes(data[a:b]), len(data))]
+        at = content.index(kind)
+        (ticks_per_s,) = struct.unpack_from(">I", content, at + 16)
+        struct.pack_into(">I", content, at + 20, 10 * ticks_per_s)
+    parts = [bytes(content[box.start : box.end]) for box in boxes(lambda a, b: bytes(content[a:b]), len(content))]
     kinds = [part[4:8] for part in parts]
     begins = [place for place, kind in enumerate(kinds) if kind == b"moof"]
     assert len(begins) == 4

@@ -75,11 +75,11 @@ def test_times_of_decoding_that_are_right_are_kept():
 
 def test_a_decoding_time_that_is_repeated_is_derived_from_the_order_of_frames():
     """It is a frame's duration after the one before it, not a millisecond."""
-    made = clock(live=False)
+    timestamps = clock(live=False)
     order, repeated = ORDERS["some"], 6
-    given = list(packets(order, "right"))
-    given[repeated] = given[repeated][0], given[repeated - 1][1], given[repeated][2]
-    times = [made.times(pts, dts, keyframe=key) for pts, dts, key in given]
+    sent = list(packets(order, "right"))
+    sent[repeated] = sent[repeated][0], sent[repeated - 1][1], sent[repeated][2]
+    times = [timestamps.times(pts, dts, keyframe=key) for pts, dts, key in sent]
     holds(times)
     assert min(after[1] - before[1] for before, after in pairwise(times)) >= STEP
     assert [pts - times[0][0] for pts, _ in times] == [(group * 8 + n) * STEP for group in range(4) for n in order]
@@ -153,9 +153,9 @@ def test_a_camera_that_sets_its_clock_for_another_client_has_clips_from_there_on
             if set_at is not None and len(times) > set_at + 50:
                 break
             assert len(times) < 200, "its clock was not set"
-    first = next(kept for kept in ring.packets(set_at, 999) if kept.keyframe)
+    first = next(packet for packet in ring.packets(set_at, 999) if packet.keyframe)
     clip = Clip(tmp_path / "b.mp4", first, {})
-    assert all(clip.write(kept) for kept in ring.packets(first.number, first.number + 29))
+    assert all(clip.write(packet) for packet in ring.packets(first.number, first.number + 29))
     clip.finish()
     with av.open(str(clip.path)) as back:
         frames = [float(frame.time) for frame in back.decode(video=0)]

@@ -14,28 +14,28 @@ def box(kind, size, *, wide=False):
     return struct.pack(">I4s", 8 + size, kind) + body
 
 
-def listed(data):
-    return list(boxes(lambda start, end: data[start:end], len(data)))
+def listed(content):
+    return list(boxes(lambda start, end: content[start:end], len(content)))
 
 
 def test_boxes_follow_each_other():
-    data = box(b"ftyp", 4) + box(b"mdat", 100, wide=True) + box(b"moov", 0)
-    assert listed(data) == [Box(b"ftyp", 0, 12), Box(b"mdat", 12, 128), Box(b"moov", 128, 136)]
+    content = box(b"ftyp", 4) + box(b"mdat", 100, wide=True) + box(b"moov", 0)
+    assert listed(content) == [Box(b"ftyp", 0, 12), Box(b"mdat", 12, 128), Box(b"moov", 128, 136)]
 
 
 def test_a_box_without_a_length_reaches_to_the_end():
-    data = box(b"ftyp", 4) + struct.pack(">I4s", 0, b"mdat") + bytes(50)
-    assert listed(data) == [Box(b"ftyp", 0, 12), Box(b"mdat", 12, 70)]
+    content = box(b"ftyp", 4) + struct.pack(">I4s", 0, b"mdat") + bytes(50)
+    assert listed(content) == [Box(b"ftyp", 0, 12), Box(b"mdat", 12, 70)]
 
 
 @pytest.mark.parametrize("length", [1, 2, 7])
 def test_an_invalid_length_ends_the_boxes(length):
-    data = box(b"ftyp", 4) + struct.pack(">I4s", length, b"mdat") + bytes(6)
-    assert listed(data) == [Box(b"ftyp", 0, 12)]
+    content = box(b"ftyp", 4) + struct.pack(">I4s", length, b"mdat") + bytes(6)
+    assert listed(content) == [Box(b"ftyp", 0, 12)]
 
 
 @pytest.mark.parametrize(
-    ("data", "whole"),
+    ("content", "whole"),
     [
         (box(b"ftyp", 4) + box(b"moov", 9), True),
         ((box(b"ftyp", 4) + box(b"moov", 9))[:-1], False),
@@ -44,5 +44,5 @@ def test_an_invalid_length_ends_the_boxes(length):
         (b"", True),
     ],
 )
-def test_whether_a_file_ends_with_a_box(data, whole):
-    assert is_whole(lambda start, end: data[start:end], len(data)) == whole
+def test_whether_a_file_ends_with_a_box(content, whole):
+    assert is_whole(lambda start, end: content[start:end], len(content)) == whole

@@ -252,31 +252,31 @@ def untimed(packet):
 
 
 def test_packets_that_wait_for_times_are_dropped_with_their_connection(clip):
-    made = ring()
-    fill(made, clip, live=True)
+    buffer = ring()
+    fill(buffer, clip, live=True)
     with av.open(str(clip)) as source:
         stream = source.streams.video[0]
-        made.begin(stream, live=True)
+        buffer.begin(stream, live=True)
         packets = (packet for packet in source.demux(stream) if packet.size)
         for waiting in (1, 2):
-            made.put(untimed(next(packets)))
-            assert made.packet_ref(999.0).number == 49 + waiting, "the newest packet, which has no time yet"
-    times_s = fill(made, clip, live=True)
-    assert [packet.number for packet in made.packets(0, 999)] == list(range(100))
-    assert [made.packet_ref(pts_s).number for pts_s in times_s] == list(range(50, 100))
-    assert made.get(50).data == made.get(0).data
+            buffer.put(untimed(next(packets)))
+            assert buffer.packet_ref(999.0).number == 49 + waiting, "the newest packet, which has no time yet"
+    times_s = fill(buffer, clip, live=True)
+    assert [packet.number for packet in buffer.packets(0, 999)] == list(range(100))
+    assert [buffer.packet_ref(pts_s).number for pts_s in times_s] == list(range(50, 100))
+    assert buffer.get(50).data == buffer.get(0).data
 
 
 def test_a_reader_that_was_removed_does_not_come_back_with_a_late_release(clip):
-    made = ring("record", "stream")
-    fill(made, clip)
-    made.remove_reader("record")
-    made.release("record", 3)
-    assert len(made.packets(0, 99)) == 50, "the other reader needs them"
-    made.release("stream", 50)
-    assert made.packets(0, 99) == []
-    made.remove_reader("stream")
-    made.release("stream", 10)
-    fill(made, clip)
-    assert made.packets(0, 999) == []
-    assert made.size_bytes == 0
+    buffer = ring("record", "stream")
+    fill(buffer, clip)
+    buffer.remove_reader("record")
+    buffer.release("record", 3)
+    assert len(buffer.packets(0, 99)) == 50, "the other reader needs them"
+    buffer.release("stream", 50)
+    assert buffer.packets(0, 99) == []
+    buffer.remove_reader("stream")
+    buffer.release("stream", 10)
+    fill(buffer, clip)
+    assert buffer.packets(0, 999) == []
+    assert buffer.size_bytes == 0

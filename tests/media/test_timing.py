@@ -178,9 +178,9 @@ def test_frames_of_packed_video_through_a_source(tmp_path, options):
     assert source.context.counters["timestamps out of order corrected"] == 0
 
 
-def with_times(path, given, ticks):
+def with_times(path, original, ticks):
     """The packets of a video without B frames, with other times in 1/1000 s."""
-    with av.open(str(given)) as source, av.open(str(path), "w") as output:
+    with av.open(str(original)) as source, av.open(str(path), "w") as output:
         stream = output.add_stream_from_template(source.streams.video[0])
         packets = [packet for packet in source.demux(video=0) if packet.size]
         for place, (packet, pts) in enumerate(zip(packets, ticks, strict=True)):

@@ -144,25 +144,25 @@ def packed(path: Path, frames: int = 30, *, dropped: tuple[int, ...] = ()) -> Pa
     header, _, first = pictures[0].partition(_MPEG4_PICTURE)
     header = header.partition(b"\0\0\1\xb2")[0] + b"\0\0\1\xb2DivX503b1393p"  # in place of the encoder's own name
     pictures[0] = header + _MPEG4_PICTURE + first
-    kinds = [data[data.index(_MPEG4_PICTURE) + 4] >> 6 for data in pictures]  # 0: I, 1: P, 2: B
+    kinds = [payload[payload.index(_MPEG4_PICTURE) + 4] >> 6 for payload in pictures]  # 0: I, 1: P, 2: B
     placeholder = _MPEG4_PICTURE + b"\x51\x4f"  # a P frame that is not coded
     packets = []
-    for number, data in enumerate(pictures):
+    for number, payload in enumerate(pictures):
         if kinds[number] == 2:
             packets.append(placeholder)
             continue
         follows = number + 1 < len(pictures) and kinds[number + 1] == 2
-        packets.append(data + pictures[number + 1] if follows else data)
+        packets.append(payload + pictures[number + 1] if follows else payload)
     for place in sorted(dropped, reverse=True):
         packets.insert(place, placeholder)
     with av.open(str(path), "w") as output:
         stream = output.add_stream("mpeg4", rate=25)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         stream.codec_context.extradata = header
-        for place, data in enumerate(packets):
-            packet = av.Packet(data)
+        for place, payload in enumerate(packets):
+            packet = av.Packet(payload)
             packet.stream, packet.time_base = stream, Fraction(1, 25)
             packet.pts = packet.dts = place
-            packet.is_keyframe = data[data.index(_MPEG4_PICTURE) + 4] >> 6 == 0
+            packet.is_keyframe = payload[payload.index(_MPEG4_PICTURE) + 4] >> 6 == 0
             output.mux_one(packet)
     return path

@@ -142,11 +142,11 @@ class _Session:
             frames = self._context.decode(None)
             self._context.flush_buffers()
         else:
-            data = ctypes.string_at(packet.bsl_data, packet.bsl)
-            assert data[:3] == b"\0\0\1" or data[:4] == b"\0\0\0\1", "not Annex B"
-            given = av.Packet(data)
-            given.pts = given.dts = packet.pts
-            frames = self._context.decode(given)
+            payload = ctypes.string_at(packet.bsl_data, packet.bsl)
+            assert payload[:3] == b"\0\0\1" or payload[:4] == b"\0\0\0\1", "not Annex B"
+            sent = av.Packet(payload)
+            sent.pts = sent.dts = packet.pts
+            frames = self._context.decode(sent)
         return [self._out(frame) for frame in frames]
 
     def _out(self, frame):

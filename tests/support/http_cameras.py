@@ -84,8 +84,8 @@ class HttpCamera:
                 self.send_header("Connection", "close")
                 self.end_headers()
                 with contextlib.suppress(OSError):
-                    for data in body(self.path):
-                        self.wfile.write(data)
+                    for chunk in body(self.path):
+                        self.wfile.write(chunk)
 
             def log_message(self, *args: object) -> None:
                 pass

@@ -103,8 +103,8 @@ class _Session:
     def run(self) -> None:
         buffer = b""
         with contextlib.suppress(OSError), self._connection:
-            while data := self._connection.recv(4096):
-                buffer += data
+            while chunk := self._connection.recv(4096):
+                buffer += chunk
                 while buffer:
                     if buffer[:1] == b"$":  # a receiver report
                         size = 4 + int.from_bytes(buffer[2:4], "big")
@@ -180,9 +180,9 @@ class _Session:
         report = struct.pack(">BBHIIIIII", 0x80, 200, 6, _SSRC, seconds, fraction, stamp & 0xFFFFFFFF, 0, 0)
         self._send(b"$\1" + struct.pack(">H", len(report)) + report)
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, message: bytes) -> None:
         with self._sending:
-            self._connection.sendall(data)
+            self._connection.sendall(message)
 
 
 @contextlib.contextmanager

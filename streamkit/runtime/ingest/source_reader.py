@@ -147,26 +147,26 @@ class SourceReader:
 
     def _read(self, inlet: Inlet) -> bool:
         """Open and read the source; return True at its end, False if a pause has stopped it."""
-        made, state, again = self._make(self.config, self.state, self._set_state), self.state, self._last is not None
+        source, state, again = self._make(self.config, self.state, self._set_state), self.state, self._last is not None
         id_, first = self.config.id, True
         with self._changed:
-            self._source, self._stopped_by_pause, self._can_hold = made, False, not made.unbounded
+            self._source, self._stopped_by_pause, self._can_hold = source, False, not source.unbounded
             if self._over or self.paused:
                 return self._over
-        spans, packets = self._spans(), made.context.runtime.packet_buffer
+        spans, packets = self._spans(), source.context.runtime.packet_buffer
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
-        last = self._last_frames(made, inlet, put)
+        last = self._last_frames(source, inlet, put)
         held = () if last is None else last.held
         opened_s = time.monotonic()
-        made.open()
+        source.open()
         try:
-            with closing_iterator(spans.each("decode", made.frames(), about={"source": id_})) as frames:
+            with closing_iterator(spans.each("decode", source.frames(), about={"source": id_})) as frames:
                 for frame in frames:
                     if not isinstance(frame, Frame) or frame.source != id_ or frame._state.source_state is not None:
                         raise self._invalid_frame(frame)
                     if first:
                         first = False
-                        if not isinstance(made, ReconnectingSource):  # which records every attempt
+                        if not isinstance(source, ReconnectingSource):  # which records every attempt
                             record_operation("open source", opened_s, {"streamkit.source": id_})
                         with self._changed:
                             self._can_hold |= frame.time_s is None
@@ -183,8 +183,8 @@ class SourceReader:
                     if again:
                         again = False
                         self._continue_from_last(frame)
-                    if frame.time_s is not None and not isinstance(made, PushedFrames) and self._jumps(frame):
-                        made.context.counters.add(JUMPS)
+                    if frame.time_s is not None and not isinstance(source, PushedFrames) and self._jumps(frame):
+                        source.context.counters.add(JUMPS)
                     frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
                     self._last = state.last = frame.index, frame.pts_s, time.monotonic()
                     if packets is not None:
@@ -208,7 +208,7 @@ class SourceReader:
             raise
         finally:
             self._source = None
-            made.close()
+            source.close()
         return self._over or not self._stopped_by_pause
 
     def _last_frames(self, source: Source, inlet: Inlet, put: Callable[[Frame], None]) -> LastFrames | None:

@@ -141,6 +141,7 @@ class Sources:
                     reader.finish()
                 return
             others = [reader for id_, reader in self._readers.items() if id_ not in self._early]
+            refused = [reader for reader in others if reader.state.done]
             waiting = [reader for reader in others if not reader.state.done]
             self._batcher.expect(len(waiting) + self._keep_running)
             for reader in [reader for reader in waiting if is_unbounded(reader.config) and not reader.paused]:
@@ -148,9 +149,8 @@ class Sources:
             self._line.release()
             for reader in sorted(waiting, key=lambda reader: reader.start_line is None):
                 self._start_reader(reader)
-        for reader in others:
-            if reader.state.done:  # refused
-                self._read(reader.config.id, reader.state)
+        for reader in refused:
+            self._read(reader.config.id, reader.state)
 
     def _start_early(self, reader: SourceReader) -> None:
         self._batcher.expect(1)

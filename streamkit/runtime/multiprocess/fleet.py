@@ -252,17 +252,19 @@ def prepare(
     for name in graph.config.device if isinstance(graph.config.device, list) else ():
         if name not in used:
             logger.warning(f"{name} is not used: there are more devices than sources")
-    limits = [one.limit if keep_running else one.processes for one in plan.devices]
-    for one, most in zip(plan.devices, limits, strict=True):
-        if most > one.processes:
-            logger.info(f"{one.reason}; up to {most} as sources are added")
-        elif one.device.kind == "cuda":
-            logger.info(one.reason)
-    by_device = {str(one.device): most for one, most in zip(plan.devices, limits, strict=True)}
+    limits = [device_plan.limit if keep_running else device_plan.processes for device_plan in plan.devices]
+    for device_plan, process_limit in zip(plan.devices, limits, strict=True):
+        if process_limit > device_plan.processes:
+            logger.info(f"{device_plan.reason}; up to {process_limit} as sources are added")
+        elif device_plan.device.kind == "cuda":
+            logger.info(device_plan.reason)
+    by_device = {
+        str(device_plan.device): process_limit for device_plan, process_limit in zip(plan.devices, limits, strict=True)
+    }
     names = graph.config.device if isinstance(graph.config.device, list) else [graph.config.device]
     chosen = dict(zip(names, by_device, strict=False))  # `auto` is chosen here, for all processes
     shares = [(chosen[name], ids) for name, ids in shares]
-    limits_of_gpus = session_limits(one.device for one in plan.devices)
+    limits_of_gpus = session_limits(device_plan.device for device_plan in plan.devices)
     refused = sources_beyond(stored.sources, shares, limits_of_gpus, realtime=realtime)
     if len(shares) == 1 and limits == [1]:
         end_prestarted(wait=True)
@@ -276,7 +278,7 @@ def prepare(
     return WorkerFleet(
         graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
         trace=trace, process_limits=by_device, refused=refused,
-        spare_limits={str(one.device): one.spare_limit for one in plan.devices if one.spare_limit},
+        spare_limits={str(planned.device): planned.spare_limit for planned in plan.devices if planned.spare_limit},
     )  # fmt: skip
 
 

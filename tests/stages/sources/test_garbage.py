@@ -30,14 +30,14 @@ FRAMES = 500
 @contextlib.contextmanager
 def garbage():
     """Count what a full garbage collection finds of what the block leaves, by type."""
-    found = Counter()
+    types = Counter()
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
-        yield found
+        yield types
         gc.collect()
-        found.update(type(left).__module__ + "." + type(left).__name__ for left in gc.garbage)
+        types.update(type(left).__module__ + "." + type(left).__name__ for left in gc.garbage)
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

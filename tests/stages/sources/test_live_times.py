@@ -153,9 +153,11 @@ def test_an_implausible_sender_s_clock_dates_nothing(ntp_s, stamp):
 def test_a_bare_stream_has_the_times_of_its_arrival(tmp_path):
     """It has no timestamps, and its rate is not known."""
     path = write(tmp_path / "a.h264", frames=60, muxer="h264", options={"bf": "0", "g": "10"})
-    data = path.read_bytes()
-    begins = [at for at in range(len(data) - 4) if data[at : at + 4] == b"\0\0\0\1" and data[at + 4] & 31 in (1, 7)]
-    parts = [data[begin:end] for begin, end in itertools.pairwise([*begins, len(data)])]
+    content = path.read_bytes()
+    begins = [
+        at for at in range(len(content) - 4) if content[at : at + 4] == b"\0\0\0\1" and content[at + 4] & 31 in (1, 7)
+    ]
+    parts = [content[begin:end] for begin, end in itertools.pairwise([*begins, len(content)])]
 
     def body(_):
         for part in parts:
