@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,9 @@ TOO_LARGE = (
     "as {stage: images, uri: ..., max_megapixels: ...}"
 )
 """The end of a message about a video."""
+STRICT_JPEG = {"err_detect": "explode"}
+"""Option of FFmpeg's decoder of JPEG to reject an image that ends early; by default it shows the part that there is."""
+_CORNER = 4  # pixels across and down: less than JPEG codes together
 _BYTES_PER_PIXEL = 16
 """An uncompressed image with 4 channels of 32 bits has so many; a larger file is no image and would fill the memory."""
 
@@ -54,7 +58,32 @@ def read_rgb(name: str, max_megapixels: float = MAX_MEGAPIXELS, allow: str = "ma
         raise SourceError(f"{name}: {error.err}") from error
     if rgb is None:
         raise SourceError(f"{name}: this is not an image that OpenCV can read")
+    if raw[:2].tobytes() == b"\xff\xd8" and _may_end_early(raw, rgb) and jpeg_ends_early(raw.tobytes()):
+        raise SourceError(f"{name}: the JPEG is truncated")
     return np.asarray(rgb)
+
+
+def _may_end_early(jpeg: np.ndarray, rgb: np.ndarray) -> bool:
+    """Whether the data of a JPEG may be incomplete although it has an end: OpenCV fills the rest with one color."""
+    corner = rgb[-_CORNER:, -_CORNER:]
+    return b"\xff\xc2" in jpeg.tobytes() or bool((corner == corner[0, 0]).all())
+
+
+def jpeg_ends_early(jpeg: bytes) -> bool:
+    """Whether FFmpeg can decode a JPEG image only in part."""
+    return not _decodes(jpeg, STRICT_JPEG) and _decodes(jpeg, {})
+
+
+def _decodes(jpeg: bytes, options: dict[str, str]) -> bool:
+    import av
+
+    decoder: Any = av.CodecContext.create("mjpeg", "r")
+    decoder.options = {**PIXEL_LIMIT, **options}
+    try:
+        decoder.decode(av.Packet(jpeg))
+    except (ValueError, OSError, av.FFmpegError):
+        return False
+    return True
 
 
 def _check_size(name: str, max_megapixels: float, allow: str) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
-from streamkit.media.frames import DecodedFrame, to_surface
+from streamkit.io.image_file import PIXEL_LIMIT, STRICT_JPEG
+from streamkit.media.frames import DecodedFrame, OrientationReader, to_surface
 from streamkit.media.surfaces import SurfacePool, Upload, shared_pool
 from streamkit.media.timing import Timing
 
@@ -48,13 +49,18 @@ class AvDecoder:
     def restart(self, demuxer: Demuxer) -> None:
         """Continue with another demuxer, or with the same one after a seek."""
         self._context: Any = demuxer.stream.codec_context
+        self._codec = demuxer.info.codec
+        self._lenient: Any = None  # decodes incomplete JPEG images as far as they go
         if self._context.is_open:
             self._context.flush_buffers()
         else:
             self._context.thread_count = self._threads
             self._context.thread_type = "SLICE" if self._low_delay else "AUTO"
-        self._centred = demuxer.info.codec in CENTRED
+            if self._codec == "mjpeg":
+                self._context.options = {**PIXEL_LIMIT, **STRICT_JPEG}
+        self._centred = self._codec in CENTRED
         self._timing = Timing(demuxer)
+        self._orientation = OrientationReader()
         self._corrupt: dict[int, None] = {}  # times of packets that are known to be damaged, oldest first
         self._left_out: dict[int, bool] = {}  # times of frames that are discarded; whether they are hidden
         self._live, self._lost = demuxer.info.live, False
@@ -84,29 +90,53 @@ class AvDecoder:
         except EOFError:
             return []
         except (ValueError, OSError, av.FFmpegError):
+            partial = self._partial_jpeg(packet)
+            if partial is not None:
+                return self._returned([partial], damaged=True)
             self._counters.add(UNDECODABLE)
             if packet is not None:
                 self._timing.lost(packet)
             self._lost = self._live
             return []
-        return [made for frame in frames if (made := self._converted(frame)) is not None]
+        return self._returned(frames)
 
     def close(self) -> None:
         """Release the codec's memory."""
-        self._context = None
+        self._context = self._lenient = None
         if self._upload is not None:
             self._upload.close()
 
-    def _converted(self, frame: Any) -> DecodedFrame | None:
+    def _partial_jpeg(self, packet: Any | None) -> Any | None:
+        """The frame of a JPEG image that ends early, with what there is of it; None if there is nothing of it."""
+        import av
+
+        if packet is None or self._codec != "mjpeg":
+            return None
+        if self._lenient is None:
+            self._lenient = av.CodecContext.create("mjpeg", "r")
+            self._lenient.options = dict(PIXEL_LIMIT)
+        try:
+            frames = self._lenient.decode(packet)
+        except (ValueError, OSError, av.FFmpegError):
+            return None
+        return frames[0] if frames else None
+
+    def _returned(self, frames: list[Any], *, damaged: bool = False) -> list[DecodedFrame]:
+        """Convert the frames that are neither hidden nor unwanted."""
+        converted = (self._converted(frame, damaged=damaged) for frame in frames)
+        return [frame for frame in converted if frame is not None]
+
+    def _converted(self, frame: Any, *, damaged: bool) -> DecodedFrame | None:
         """Convert a frame, and count damage that the decoder or the demuxer marks; decoders miss some damage."""
-        damaged = bool(frame.is_corrupt) or frame.pts in self._corrupt
+        damaged = damaged or bool(frame.is_corrupt) or frame.pts in self._corrupt
         self._corrupt.pop(frame.pts, None)
         hidden = self._left_out.pop(frame.pts, None)
         if damaged and not hidden:
             self._counters.add(CONCEALED)
         if hidden is not None:
             return None
-        width, height, surface = to_surface(frame, self._host, centred=self._centred)
+        orientation = self._orientation(frame)
+        width, height, surface = to_surface(frame, self._host, orientation=orientation, centred=self._centred)
         if self._upload is not None:
             self._counters.add("frames decoded on the cpu")
             surface = self._upload(surface)

@@ -21,6 +21,8 @@ CUTTABLE = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mjpeg"})
 _I_SLICES = (2, 7)
 _OLD = frozenset({"mpeg4", "mpeg1video", "mpeg2video", "h263", "flv1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2"})
 """Codecs in which neither keyframes nor the frames after them, except for B frames, refer to earlier frames."""
+MPEG4_PICTURE = b"\0\0\1\xb6"
+"""The start code of a picture in MPEG-4 visual."""
 _RECOVERY_POINT = 6
 _START_CODE = b"\0\0\1"
 _NUMBER = struct.Struct(">I")  # a unit's length, and as long as a start code
@@ -64,6 +66,8 @@ class PacketParser:
         if self._codec in ("h264", "hevc"):
             kinds = (5,) if self._codec == "h264" else (19, 20)
             return any(kind in kinds for kind, _ in self._units(packet))
+        if self._codec == "mpeg4":  # in packed video, the only kind without presentation times
+            return bytes(packet).count(MPEG4_PICTURE) == 1
         return self._codec not in _OLD
 
     def is_shown(self, packet: Any) -> bool:
@@ -80,13 +84,13 @@ class PacketParser:
             last = next(((kind, unit) for kind, unit in self._units(packet) if kind < 32), None)
             return last is not None and last[0] < 16 and not last[0] & 1 and last[1][1] & 7 == self._layers
         if self._codec == "mpeg4":
-            data = bytes(packet)  # a packet of two frames is not disposable
-            place = data.find(b"\0\0\1\xb6")
-            return 0 <= place < len(data) - 4 and data[place + 4] >> 6 == 2 and data.count(b"\0\0\1\xb6") == 1
+            payload = bytes(packet)  # a packet of two frames is not disposable
+            place = payload.find(MPEG4_PICTURE)
+            return 0 <= place < len(payload) - 4 and payload[place + 4] >> 6 == 2 and payload.count(MPEG4_PICTURE) == 1
         if self._codec in ("mpeg1video", "mpeg2video"):
-            data = bytes(packet)
-            place = data.find(b"\0\0\1\0")
-            return 0 <= place < len(data) - 5 and data[place + 5] >> 3 & 7 == 3
+            payload = bytes(packet)
+            place = payload.find(b"\0\0\1\0")
+            return 0 <= place < len(payload) - 5 and payload[place + 5] >> 3 & 7 == 3
         return False
 
     def parameter_sets(self, packet: Any) -> bytes:

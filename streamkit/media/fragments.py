@@ -43,6 +43,11 @@ class FragmentMuxer:
         self.codecs = _codecs(self.init)
         self._pending_keyframe = False
 
+    def __del__(self) -> None:
+        """Close the container, which holds its stream, which holds the container."""
+        if hasattr(self, "_container"):
+            self._container.close()
+
     def put(self, data: bytes, pts: int, dts: int, *, keyframe: bool) -> tuple[bytes, bool] | None:
         """Add a packet; return the fragment of the packet before it, and whether that one is a keyframe.
 

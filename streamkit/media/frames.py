@@ -68,29 +68,78 @@ class Orientation(NamedTuple):
 
 def orientation_of(frame: Any) -> Orientation:
     """Transform of an `av.VideoFrame` from its display matrix; angles are rounded to quarter turns."""
-    entry = frame.side_data.get("DISPLAYMATRIX")
-    if entry is None:
-        return Orientation(round(-int(frame.rotation) / 90) % 4 * 90)
+    matrix = _display_matrix(frame)
+    if matrix is None:
+        return Orientation()
     # (a, b, u, c, d, v, x, y, w): x' = a x + c y, y' = b x + d y, with y downwards
-    a, b, _, c, d, *_ = np.frombuffer(entry, np.int32)[:9].astype(float) / 65536
+    a, b, _, c, d, *_ = np.frombuffer(matrix, np.int32)[:9].astype(float) / 65536
     mirrored = bool(a * d - b * c < 0)
     if mirrored:  # the frame is mirrored first, so the rest is a rotation
         a, b = -a, -b
     return Orientation(round(math.degrees(math.atan2(b, a)) / 90) % 4 * 90, mirrored)
 
 
-def to_surface(frame: Any, pool: SurfacePool, *, centred: bool = False) -> tuple[int, int, Surface]:
+def _display_matrix(frame: Any) -> Any | None:
+    """The display matrix of an `av.VideoFrame` as a buffer; None if it has none.
+
+    `frame.side_data` would store a container in the frame that refers back to it: such frames are freed by full garbage
+    collections only.
+    """
+    from av.sidedata import sidedata
+
+    if "_missing_" not in vars(sidedata.Type):  # PyAV raises ValueError for types that it has no name for
+        setattr(sidedata.Type, "_missing_", classmethod(_unnamed_type))  # noqa: B010
+    container: Any = sidedata.SideDataContainer
+    return container(frame).get("DISPLAYMATRIX")
+
+
+def _unnamed_type(kind: Any, number: int) -> Any:
+    """A member for a type of side data that PyAV has no name for, such as 31, EXIF."""
+    member = object.__new__(kind)
+    member._name_ = f"TYPE_{number}"
+    member._value_ = number
+    return kind._value2member_map_.setdefault(number, member)
+
+
+class OrientationReader:
+    """Reads the orientation of the frames of a stream, in the order in which they are decoded.
+
+    Reading a frame's side data takes longer than all of its other properties. So it is read where the orientation can
+    change: on the first frame, on a keyframe after other frames, and where the angle differs.
+    """
+
+    def __init__(self) -> None:
+        self._rotation: int | None = None
+        self._was_keyframe = False
+        self._orientation = Orientation()
+
+    def __call__(self, frame: Any) -> Orientation:
+        """Transform that makes an `av.VideoFrame` upright."""
+        rotation = frame.rotation
+        is_keyframe = frame.key_frame
+        if rotation != self._rotation or (is_keyframe and not self._was_keyframe):
+            self._orientation = orientation_of(frame)
+        self._rotation = rotation
+        self._was_keyframe = is_keyframe
+        return self._orientation
+
+
+def to_surface(
+    frame: Any, pool: SurfacePool, *, orientation: Orientation | None = None, centred: bool = False
+) -> tuple[int, int, Surface]:
     """Convert a frame to an upright NV12 surface.
 
     Args:
         frame: an `av.VideoFrame` of any pixel format, on the host.
         pool: a pool on the host.
+        orientation: transform that makes the frame upright; None to read it from the frame.
         centred: as for `color_of`.
 
     Returns:
         Width and height as shown, and the surface.
     """
-    color, (rotation, mirrored) = color_of(frame, centred=centred), orientation_of(frame)
+    color = color_of(frame, centred=centred)
+    rotation, mirrored = orientation_of(frame) if orientation is None else orientation
     width, height = frame.width, frame.height
     surface = pool.surface(width, height, color)
     surface.color = color = _fill(frame, color, surface.data)

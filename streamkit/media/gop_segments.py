@@ -172,12 +172,12 @@ class SegmentCutter:
         if not count:
             return []
         leading = list(itertools.islice(self._window, count))
-        shown = [given.packet.pts for given in segment.packets if not given.hidden]
+        newest = max(earlier.packet.pts for earlier in segment.packets)
         if (
             self._codec not in ("h264", "hevc")
             or count > _REORDERED
             or any(packet.pts >= keyframe.pts or packet.is_keyframe or self._cut_obstacle(packet) for packet in leading)
-            or max(shown) >= min(packet.pts for packet in leading)  # the times jump
+            or newest >= min(packet.pts for packet in leading)  # the times jump
         ):
             return None
         for _ in leading:

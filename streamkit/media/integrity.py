@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
 from streamkit.core.errors import SourceError
+from streamkit.media.encryption import SEARCHED_BYTES, encryption_error, is_scrambled
+from streamkit.media.mp4_boxes import is_whole
 from streamkit.media.uris import is_path, mask
 
 if TYPE_CHECKING:
@@ -48,11 +51,15 @@ def check_integrity(
         return
     promised = (info.frames or 0) if whole else 0
     if last_s is None:
+        if whole and not demuxer.packets_read and _is_scrambled(demuxer):
+            raise encryption_error(demuxer.uri)
         if whole:
             raise SourceError(f"{name}: no frame could be decoded", cause=_no_frame_cause(demuxer))
         return
-    seconds = last_s - info.start_s + step_s
+    seconds = max(last_s, _covered_s(demuxer)) - info.start_s + step_s
     short = info.duration_s is not None and seconds < info.duration_s - max(0.5, 3 * step_s)
+    if short and _states_other_files(demuxer):
+        short = False
     read = demuxer.packets_read
     # AVI counts frame slots, and any of them may be empty
     few = read < (1 - _MISSING) * promised - 3 and demuxer.container.format.name != "avi"
@@ -65,6 +72,30 @@ def check_integrity(
     if bad := max(damage, demuxer.damaged):
         were = "frame was" if bad == 1 else "frames were"
         raise SourceError(f"{name} is damaged: {bad:,} {were} lost or concealed", cause="damaged", damaged=bad)
+
+
+def _covered_s(demuxer: Demuxer) -> float:
+    """Decoding time of the last packet in seconds if the clock had not restarted; minus infinity if unknown."""
+    ticks = demuxer.covered_ticks
+    return -math.inf if ticks is None else float(ticks * demuxer.stream.time_base)
+
+
+def _states_other_files(demuxer: Demuxer) -> bool:
+    """Whether the duration in a header may be that of a whole presentation, of which a complete file is a part.
+
+    Only a fragmented MP4 is such a part. It is complete if it ends with the end of a box.
+    """
+    container = demuxer.container
+    if not container.format.name.startswith("mov") or demuxer.info.frames:
+        return False
+    return not demuxer.is_file or is_whole(demuxer.read_bytes, container.size)
+
+
+def _is_scrambled(demuxer: Demuxer) -> bool:
+    """Whether the demuxer's file is a transport stream whose video is scrambled."""
+    if demuxer.container.format.name != "mpegts" or not demuxer.is_file:
+        return False
+    return is_scrambled(demuxer.read_bytes(0, SEARCHED_BYTES), demuxer.stream.id)
 
 
 def _no_frame_cause(demuxer: Demuxer) -> str | None:

@@ -16,11 +16,21 @@ from typing import Literal
 from urllib.parse import parse_qsl
 
 from streamkit.core.errors import SourceError
-from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
+from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, may_be_live, scheme
 
+_SILENCE = {
+    "http": "rw_timeout", "https": "rw_timeout", "hls": "rw_timeout", "tcp": "rw_timeout", "rtmp": "rw_timeout",
+    "rtmps": "rw_timeout", "rtsp": "timeout", "rtsps": "timeout",
+}  # fmt: skip
+"""FFmpeg's option of each protocol for the longest silence of a peer, in microseconds."""
+_LONGEST_OPENING_S = 60.0
+"""A peer that is never silent may take so long to open: a camera of one frame in five seconds takes half as long."""
+_PROBED_FRAMES = "4"
+"""Frames that FFmpeg reads to measure the rate; by default 20, for which a slow camera takes too long."""
 _DEVICE_OPTIONS = {"size": "video_size", "fps": "framerate", "format": "input_format"}
 
 
+_NAP_S = 0.05
 _future = itertools.count(10**12, 10**9)  # each call during an ended wait exceeds the next timeout, too
 _watched: dict[int, Interrupt] = {}
 
@@ -40,6 +50,12 @@ class Interrupt:
     def stop(self) -> None:
         """End the current and every later wait, from any thread. FFmpeg notices within about 0.1 s."""
         self.stopped = True
+
+    def sleep(self, until_s: float) -> bool:
+        """Sleep until a monotonic time; return False if the wait was ended."""
+        while not self.stopped and (left_s := until_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, _NAP_S))
+        return not self.stopped
 
     def __enter__(self) -> Interrupt:
         from av.container import core
@@ -62,6 +78,7 @@ class ConnectionOptions:
         transport: transport of RTSP's media packets; auto starts with TCP and uses UDP if the peer rejects TCP.
         jitter_s: how long to wait for UDP packets that are out of order, in seconds; None for FFmpeg's default.
         low_latency: buffer nothing, and probe the stream from its first packets only.
+        poll_s: interval between two requests for a still image, in seconds; None for the default.
         interrupt: ends the waits of the reading thread.
     """
 
@@ -69,7 +86,12 @@ class ConnectionOptions:
     transport: Literal["auto", "tcp", "udp"] = "auto"
     jitter_s: float | None = None
     low_latency: bool = False
+    poll_s: float | None = None
     interrupt: Interrupt = field(default_factory=Interrupt)
+
+    def opening_s(self, uri: str) -> float:
+        """How long opening an address may take, in seconds: only silence counts against `timeout_s` if possible."""
+        return max(self.timeout_s, _LONGEST_OPENING_S) if scheme(uri) in _SILENCE else self.timeout_s
 
     def open_arguments(self, uri: str) -> tuple[str, str | None, dict[str, str]]:
         """Address or path, format if required, and options for FFmpeg.
@@ -82,7 +104,7 @@ class ConnectionOptions:
         if is_device(uri):
             return device_path(uri), "v4l2", device_options(uri)
         kind = scheme(uri)
-        options = {"rw_timeout": str(int(self.timeout_s * 1e6))} if kind in ("rtmp", "rtmps") else {}
+        options = {_SILENCE[kind]: str(int(self.timeout_s * 1e6))} if kind in _SILENCE else {}
         if kind in ("rtsp", "rtsps"):
             # connecting takes half a second instead of two if no frames are read to guess the rate
             options["fpsprobesize"] = "0"
@@ -90,6 +112,8 @@ class ConnectionOptions:
                 options["rtsp_flags"] = "prefer_tcp"
             else:
                 options["rtsp_transport"] = self.transport
+        elif may_be_live(uri):
+            options["fpsprobesize"] = _PROBED_FRAMES
         if self.low_latency:
             options |= {"fflags": "nobuffer", "analyzeduration": "500000", "max_delay": "0"}
             if kind in ("rtsp", "rtsps", "rtp"):

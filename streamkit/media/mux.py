@@ -284,27 +284,22 @@ def _seek_to(demuxer: Demuxer, first_s: float) -> bool:
 
 
 def _with_dts(demuxer: Demuxer) -> Iterator[Any]:
-    """Yield packets with decoding times; Matroska gives none to the first ones, which wait for the first that has one.
+    """Yield packets with decoding times; those without wait for the next one that has one, as Matroska's first ones do.
 
     Raises:
         SourceError: a packet has no presentation time.
     """
-    early: list[Any] = []
-    dts: int | None = None
+    waiting: list[Any] = []
     for packet in demuxer.packets():
         if packet.pts is None:
             what = mask(demuxer.uri)
             raise SourceError(f"{what} has no presentation times, which encoder: copy requires; set encoder: cpu")
-        if packet.dts is None and dts is not None:
-            packet.dts = min(packet.pts, dts + 1)
-        early.append(packet)
-        if packet.dts is None:
-            continue
-        dts = packet.dts
-        yield from _backfill_dts(early, dts, demuxer.step)
-        early = []
-    if early:
-        yield from _backfill_dts(early, early[-1].pts, demuxer.step)
+        waiting.append(packet)
+        if packet.dts is not None:
+            yield from _backfill_dts(waiting, packet.dts, demuxer.step)
+            waiting = []
+    if waiting:
+        yield from _backfill_dts(waiting, waiting[-1].pts, demuxer.step)
 
 
 def _backfill_dts(packets: list[Any], dts: int, step: int) -> Iterator[Any]:

@@ -97,7 +97,7 @@ _known: dict[tuple[int, str, int], dict[str, int]] = {}
 _ANSWERS = "supported", "num_decoder_engines", "width_max", "height_max", "mb_num_max", "width_min", "height_min"
 
 
-def capabilities(device: int, codec: str, bits: int = 8) -> dict[str, int]:
+def capabilities(device: int, codec: str, bits: int) -> dict[str, int]:
     """NVDEC's capabilities for 4:2:0 frames of a codec, by the names of PyNvVideoCodec; cached. Thread-safe.
 
     Asks the driver, which takes 10 to 75 ms. PyNvVideoCodec's `GetDecoderCaps` creates a CUDA context for its question,

@@ -198,12 +198,14 @@ class NvDecoder:
         end.bsl_data, end.bsl, end.pts = 0, 0, 0
         return end
 
-    def _run(self, data: Any) -> list[DecodedFrame]:
+    def _run(self, packet: Any) -> list[DecodedFrame]:
         try:
-            frames = self._begin_session(data) if self._session is None else self._session.Decode(data)
+            frames = self._begin_session(packet) if self._session is None else self._session.Decode(packet)
             if nv_report.damaged and (damaged := nv_report.take()):
                 self._counters.add(CONCEALED, damaged)
                 self._concealed = True
+        except SourceError:
+            raise
         except Exception as error:  # PyNvVideoCodec's types differ by version, all mean a failed decoder
             self._counters.add(UNDECODABLE)
             self._session, self._waiting, self._parameters = None, True, None
@@ -221,17 +223,35 @@ class NvDecoder:
             self._thread = get_ident()
         # NVDEC does not report which frame is damaged: most packets yield one frame, the end of a stream the last few
         concealed, self._concealed = self._concealed, False
-        made = [self._converted(frame, concealed) for frame in frames]
-        return [frame for frame in made if frame is not None]
+        converted = [self._converted(frame, concealed) for frame in frames]
+        return [frame for frame in converted if frame is not None]
 
-    def _begin_session(self, data: Any) -> list[Any]:
-        """Decode the first packet of a session, in which the driver creates the decoder of a new one."""
+    def _begin_session(self, packet: Any) -> list[Any]:
+        """Decode the first packet of a session, in which the driver creates the decoder of a new one.
+
+        Raises:
+            SourceError: the GPU has no further session.
+        """
         with nv_sessions.creation_lock:
-            self._session = self._new_session()
-            frames = list(self._session.Decode(data))
-        assert self._lease is not None
-        nv_sessions.begun(self._lease, data)
+            while True:
+                self._session = self._new_session()
+                assert self._lease is not None
+                try:
+                    frames = list(self._session.Decode(packet))
+                    break
+                except Exception as error:  # PyNvVideoCodec's types differ by version
+                    if not nv_sessions.is_exhausted(error):
+                        raise
+                    self._give_back(self._lease, error)
+        nv_sessions.begun(self._lease, packet)
         return frames
+
+    def _give_back(self, lease: nv_sessions.NvdecSession, error: Exception) -> None:
+        """Close a session that the driver refuses, and an idle one in its place. Raises SourceError if none is idle."""
+        self._lease = self._session = None
+        nv_sessions.discard(lease)
+        if not nv_sessions.close_idle(self._device.index):
+            raise nv_sessions.refused(lease.key) from error
 
     def _new_session(self) -> Any:
         """Get the decoder of an idle or a new session."""

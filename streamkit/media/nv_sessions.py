@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import re
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,11 +23,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamkit.core.errors import SourceError
 from streamkit.media.nv_caps import CODECS
 
 _FRAMES = 20  # frames that a session buffers; 60 to 80 MiB at 1080p
 _MEMORY_DIVISOR = 16
 _HIGHEST_PRIORITY = -5  # of a CUDA stream
+_EXHAUSTED = re.compile(r"cuvidCreateDecoder\b.*returned error 2\b", re.DOTALL)
+"""PyNvVideoCodec's text of `CUDA_ERROR_OUT_OF_MEMORY`: the GPU has no more sessions, or no more memory."""
+_LEARNED_S = 60.0
+"""How long a limit holds that the driver has shown: other programs may end meanwhile."""
 
 
 class SessionKey(NamedTuple):
@@ -83,6 +90,7 @@ other CUDA call, such as those that load a network.
 
 _idle: deque[NvdecSession] = deque()  # in the order in which they became idle; its ends and `remove` are atomic
 _used: Counter[SessionKey] = Counter()  # sessions that are not idle
+_learned: dict[int, tuple[int, float]] = {}  # by device: sessions of this process when the driver refused one, and when
 _first_packets: dict[SessionKey, bytes] = {}
 _counting = threading.Lock()
 
@@ -95,11 +103,14 @@ def acquire(key: SessionKey, nvc: Any) -> tuple[NvdecSession, bool]:
         nvc: the module PyNvVideoCodec.
 
     Raises:
+        SourceError: the driver has refused as many sessions lately.
         Exception: of PyNvVideoCodec's own types; no session could be created.
     """
-    session, reused = _take(key), True
+    session = _take(key)
+    reused = session is not None
     if session is None:
-        session, reused = _create(key, nvc), False
+        _check_limit(key)
+        session = _create(key, nvc)
     with _counting:
         _used[key] += 1
     return session, reused
@@ -123,6 +134,60 @@ def release(session: NvdecSession, end: Any | None) -> None:
     """
     _uncount(session)
     _keep(session, end)
+
+
+def is_exhausted(error: Exception) -> bool:
+    """Whether the driver has no decoder for a session, which it creates with the first packet."""
+    return bool(_EXHAUSTED.search(str(error)))
+
+
+def close_idle(device: int) -> bool:
+    """Close the session of a device that has been idle longest; return False if none is idle. Thread-safe."""
+    for session in _idle_on(device):
+        with suppress(ValueError):  # another thread took it
+            _idle.remove(session)
+            session.close()
+            return True
+    return False
+
+
+def refused(key: SessionKey) -> SourceError:
+    """Learn that the driver refuses a further session, and return the error for its source. Thread-safe."""
+    with _counting:
+        _learned[key.device] = _open_count(key.device), time.monotonic()
+    return _refusal(key)
+
+
+def _check_limit(key: SessionKey) -> None:
+    """Make room for a session if the driver has refused one lately. Raises SourceError if all are in use."""
+    limit, learned_s = _learned.get(key.device, (0, -_LEARNED_S))
+    if time.monotonic() - learned_s >= _LEARNED_S:
+        return
+    while True:
+        with _counting:
+            has_room = _open_count(key.device) < limit
+        if has_room:
+            return
+        if not close_idle(key.device):
+            raise _refusal(key)
+
+
+def _open_count(device: int) -> int:
+    """Number of sessions of this process on a device, used and idle; call it with `_counting` held."""
+    return sum(count for key, count in _used.items() if key.device == device) + len(_idle_on(device))
+
+
+def _refusal(key: SessionKey) -> SourceError:
+    import cupy
+
+    with cupy.cuda.Device(key.device):
+        free_bytes = int(cupy.cuda.runtime.memGetInfo()[0])
+    if free_bytes < key.size:
+        text = f"the memory of GPU {key.device} is full ({free_bytes >> 20} MiB free), so that NVDEC opens no decoder"
+        return SourceError(f"{text}; read fewer sources on it", cause="codec")
+    count = _learned[key.device][0]
+    text = f"NVDEC of GPU {key.device} opens no further decoder: {count} of this process are open"
+    return SourceError(f"{text}, and a GPU has a limited number for all; read fewer sources on it", cause="codec")
 
 
 def discard(session: NvdecSession) -> None:

@@ -173,6 +173,10 @@ class Push:
 
     def _stop_process(self, grace_s: float) -> str:
         """End the process; return its last error line."""
+        from av.error import FFmpegError
+
+        with suppress(FFmpegError, OSError, ValueError):
+            self._container.close()  # otherwise it and its stream hold each other
         try:
             output, errors = self._process.communicate(timeout=grace_s)
         except subprocess.TimeoutExpired:

@@ -23,6 +23,7 @@ from streamkit.media.frame_sampling import FrameSampler
 from streamkit.media.gop_segments import Decoders, ParallelDecoder, SegmentCutter, Segments, decoder_count
 from streamkit.media.integrity import ArrivalMonitor, check_integrity, lost_frames
 from streamkit.media.link import ConnectionOptions
+from streamkit.media.live_clock import LiveClock
 from streamkit.media.ring import PacketRef
 from streamkit.media.segment_transfer import ReceivedSegments, read_segments
 from streamkit.media.selective_decode import FrameNumbering, SelectiveDecoder
@@ -33,7 +34,10 @@ from streamkit.media.uris import mask
 logger = logging.getLogger(__name__)
 
 LOST = "frames lost in decoding"
+OUT_OF_ORDER = "timestamps out of order corrected"
 _SLACK_S = 1e-6
+_NEW_CLOCK_S = 1.0
+"""A recording whose time falls back by more was joined from several; after a smaller step the times are wrong."""
 _MIN_FRAMES_APART = 6000
 """A shorter video takes longer with another process, which starts in 0.3 s and saves 50 us per frame."""
 
@@ -56,6 +60,7 @@ class VideoReader:
         ring: keeps the packets as received.
         stream: index of the video stream, from 0; None for the best.
         file: an open file to read instead of `uri`, which then is only its name; with one decoder only.
+        clock: corrects the times of a live source; by default, a new one for each connection.
 
     Attributes:
         info: stream information from the container.
@@ -85,8 +90,10 @@ class VideoReader:
         ring: PacketBuffer | None = None,
         stream: int | None = None,
         file: IO[bytes] | None = None,
+        clock: LiveClock | None = None,
     ) -> None:
         self._file = file
+        self._clock = clock
         self._uri, self._link, self._counters, self._on_packet = uri, link or ConnectionOptions(), counters, on_packet
         self._spans = spans or Spans()
         self._number = stream
@@ -103,6 +110,9 @@ class VideoReader:
         self._used = False
         self._shown = 0
         self._last_s: float | None = None
+        self._previous_s: float | None = None  # time of the last frame by the container
+        self._shown_s: float | None = None  # its time as returned
+        self._spacing_s = self.step_s
         self._stopped = False  # whether reading stopped at the requested end
         self.first_frame: tuple[int, float] | None = None
         self.last_frame: tuple[int, float] | None = None
@@ -158,10 +168,11 @@ class VideoReader:
             pairs = self._selected_frames(begin if start_s > 0 else None, sampler, keyframes)
         else:
             pairs = self._frames_from(begin) if start_s > 0 else enumerate(self._decoded(whole=until is None))
+        self._previous_s = self._shown_s = None
         for number, frame in pairs:
             if until is not None and frame.pts_s >= until:
                 return
-            yield number, frame
+            yield number, self._in_order(frame)
         if self._stopped:
             return
         whole = not start_s
@@ -175,7 +186,7 @@ class VideoReader:
 
     def packet_ref(self, pts_s: float) -> PacketRef | None:
         """Reference to the packet of a frame in the ring; None if packets are not kept."""
-        return None if self._ring is None else self._ring.packet_ref(pts_s)
+        return None if self._ring is None else self._ring.packet_ref(self._container_s(pts_s))
 
     def sender_time_s(self, pts_s: float) -> float | None:
         """A presentation time on the sender's own clock, in seconds since 1970; None if it has not reported one."""
@@ -184,7 +195,11 @@ class VideoReader:
 
     def arrival_s(self, pts_s: float) -> float:
         """Arrival of a live frame's packet on the monotonic clock, in seconds; of the newest packet if none matches."""
-        return self._arrivals.arrival_s(round(pts_s / self._demuxer.stream.time_base))
+        return self._arrivals.arrival_s(round(self._container_s(pts_s) / self._demuxer.stream.time_base))
+
+    def _container_s(self, pts_s: float) -> float:
+        """The time that the container gives the frame with this time."""
+        return self._previous_s if pts_s == self._shown_s and self._previous_s is not None else pts_s
 
     def close(self) -> None:
         """Close the decoders and the file."""
@@ -192,6 +207,23 @@ class VideoReader:
             if one is not None:
                 one.close()
         self._demuxer.close()
+
+    def _in_order(self, frame: DecodedFrame) -> DecodedFrame:
+        """The frame, with a later time if its own one is not after that of the frame before it."""
+        before_s = self._previous_s
+        shown_s = self._shown_s
+        self._previous_s = self._shown_s = frame.pts_s
+        if before_s is None or shown_s is None:
+            self._spacing_s = self.step_s
+            return frame
+        if frame.pts_s > before_s:
+            self._spacing_s = min(self.step_s, frame.pts_s - before_s)
+        back_s = shown_s - frame.pts_s
+        if back_s < 0 or (back_s > _NEW_CLOCK_S and not self.info.live):
+            return frame
+        self._counters.add(OUT_OF_ORDER)
+        self._shown_s = shown_s + self._spacing_s
+        return frame._replace(pts_s=self._shown_s)
 
     def _decoded(self, *, whole: bool = False) -> Generator[DecodedFrame]:
         """Yield the remaining frames, `whole` if these are all; frames decoded before an error come before it."""
@@ -363,7 +395,7 @@ class VideoReader:
     def _open_demuxer(self) -> Demuxer:
         if self._file is not None:
             self._file.seek(0)
-        return Demuxer(self._uri, self._link, file=self._file, number=self._number)
+        return Demuxer(self._uri, self._link, file=self._file, number=self._number, clock=self._clock)
 
     def _begin_ring(self) -> None:
         if self._ring is not None:

@@ -18,12 +18,10 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any, NamedTuple
 
+from streamkit.media.live_clock import MAX_EARLY, fill_times
 from streamkit.media.monotonic_timestamps import TICKS_PER_S, MonotonicTimestamps
 
 __all__ = ["TICKS_PER_S", "BufferedPacket", "PacketRef", "PacketRing", "StreamFormat"]
-
-_MOST_EARLY = 32
-"""Packets of a new connection that may wait for the first one with a decoding time: more than any reordering needs."""
 
 
 class StreamFormat:
@@ -47,6 +45,11 @@ class StreamFormat:
         context = stream.codec_context
         self.codec, self.width, self.height = context.codec.canonical_name, context.width, context.height
         self._key = (self.codec, self.width, self.height, bytes(context.extradata or b""))
+
+    def __del__(self) -> None:
+        """Close the container, which holds its stream, which holds the container."""
+        if hasattr(self, "_holder"):
+            self._holder.close()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StreamFormat) and self._key == other._key
@@ -211,34 +214,21 @@ class PacketRing:
 
     # --------------------------------------------------------------------------------------------------- inside
 
-    def _add(self, packet: Any, data: bytes) -> None:
-        one = _RawPacket(data, packet.pts, packet.dts, packet.duration or 0, bool(packet.is_keyframe))
-        if one.pts is not None:
-            self._numbers[one.pts] = self._next + len(self._early)
-        self._early.append(one)
-        if one.dts is None and self._clock.restarted and len(self._early) < _MOST_EARLY:
+    def _add(self, packet: Any, payload: bytes) -> None:
+        raw_packet = _RawPacket(payload, packet.pts, packet.dts, packet.duration or 0, bool(packet.is_keyframe))
+        if raw_packet.pts is not None:
+            self._numbers[raw_packet.pts] = self._next + len(self._early)
+        self._early.append(raw_packet)
+        if raw_packet.dts is None and self._clock.restarted and len(self._early) < MAX_EARLY:
             return
         early, self._early = self._early, []
         if self._clock.restarted:
-            self._fill_times(early)
-        for given in early:
-            self._append(given)
+            fill_times(early, round(self._clock.step / self._clock.base))
+        for raw in early:
+            self._append(raw)
         if self._kept and len(self._numbers) > 2 * len(self._kept) + 64:
             oldest = self._kept[0].number
             self._numbers = {pts: number for pts, number in self._numbers.items() if number >= oldest}
-
-    def _fill_times(self, early: list[_RawPacket]) -> None:
-        """Set the times of a camera's first packets, which have none, from the first packet that has."""
-        step = round(self._clock.step / self._clock.base)
-        lowest = min((one.pts for one in early if one.pts is not None), default=0)
-        known = lowest if early[-1].dts is None else early[-1].dts
-        blank = sum(one.pts is None for one in early)
-        for place, one in enumerate(early):
-            if one.dts is None:
-                one.dts = known - (len(early) - 1 - place) * step
-            if one.pts is None:
-                one.pts = max(one.dts, lowest - blank * step)
-                blank -= 1
 
     def _append(self, given: _RawPacket) -> None:
         assert self._form is not None

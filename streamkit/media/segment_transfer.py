@@ -36,7 +36,7 @@ _ROW = struct.Struct("<qqIIB")  # presentation and decoding ticks, bytes, bytes 
 _HAS_START, _HAS_REST = 1, 2
 _HIDDEN = 8  # beside the flags of `ReceivedPacket`
 _REST_PACKETS = 64
-_COUNTS = ("packets_read", "discarded", "damaged")  # of a demuxer
+_COUNTS = ("packets_read", "discarded", "damaged", "covered_ticks")  # of a demuxer
 
 
 # -------------------------------------------------------------------------------------------------- the other process

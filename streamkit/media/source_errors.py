@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import codecs
 import errno
+import itertools
 import os
 import stat
-import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
 from streamkit.core.errors import SourceError
+from streamkit.media.mp4_boxes import boxes
 from streamkit.media.source_resolver import no_media_reason
 from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
 
@@ -150,20 +151,13 @@ def _stream_cause(stream: IO[bytes], size: int) -> tuple[str, str] | None:
     start = stream.read(4096)
     if b"\0" not in start and _is_text(start):
         return "this is a text file, not a video", "no_video"
-    found, place = set(), 0
-    while place + 8 <= size:
-        stream.seek(place)
-        header = stream.read(16)
-        length, kind = struct.unpack(">I4s", header[:8])
-        if kind not in _BOXES:
-            break
-        found.add(kind)
-        if length == 1 and len(header) == 16:
-            length = struct.unpack(">Q", header[8:])[0]
-        if length < 8:
-            break
-        place += length
-    if found & {b"ftyp", b"mdat"} and not found & {b"moov", b"moof"}:
+
+    def read(begin: int, end: int) -> bytes:
+        stream.seek(begin)
+        return stream.read(end - begin)
+
+    kinds = {box.kind for box in itertools.takewhile(lambda box: box.kind in _BOXES, boxes(read, size))}
+    if kinds & {b"ftyp", b"mdat"} and not kinds & {b"moov", b"moof"}:
         words = "its index is missing (moov atom not found): the file is truncated, or is still being written"
         return words, "truncated"
     return None

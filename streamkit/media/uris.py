@@ -69,6 +69,11 @@ def device_path(uri: str) -> str:
     return uri.removeprefix("v4l2://").partition("?")[0]
 
 
+def is_http(uri: str) -> bool:
+    """Whether an address is fetched over HTTP, and is not declared as an HLS playlist."""
+    return scheme(uri) in ("http", "https")
+
+
 def is_live(uri: str) -> bool:
     """Whether the address alone shows that frames arrive in real time and cannot be read again."""
     return scheme(uri) in _LIVE or is_device(uri)

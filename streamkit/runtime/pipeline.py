@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from streamkit.config.alarms import wanted
@@ -89,6 +90,7 @@ class PipelineRun(Controls):
         expected_live: number of live sources that may be added at once; the run is ready for them when its networks are
             tuned.
         live: receives the video of sources that are viewed.
+        refused: sources that fail without being read, with the reason.
 
     Attributes:
         devices: the device, as a tuple; a `WorkerFleet` may use several.
@@ -107,6 +109,7 @@ class PipelineRun(Controls):
         keep_running: bool = False, parallel_files: int | None = None,
         own_cores: int | None = None, per_source: bool = False, realtime: bool = False,
         live_may_come: bool | None = None, expected_live: int = 0, live: LiveReceiver | None = None,
+        refused: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         super().__init__(graph)
         self._live_receiver = live
@@ -146,7 +149,7 @@ class PipelineRun(Controls):
             graph.sources, self._batcher, self._make, limit=limit,
             parallel_files=parallel_files or files_at_once(device), read=self._source_read, fail=self.fail,
             spans=self._spans, keep_running=keep_running, realtime=realtime, live_may_come=live_may_come,
-            wait_for_results=self._wait_for_results if has_late_results(graph) else None,
+            wait_for_results=self._wait_for_results if has_late_results(graph) else None, refused=refused,
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)

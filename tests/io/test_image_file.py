@@ -4,6 +4,7 @@ import tracemalloc
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from streamkit.core.data import Color
 from streamkit.core.errors import SourceError
@@ -125,3 +126,25 @@ def test_a_pipe_is_not_read_for_its_header(tmp_path):
     os.mkfifo(pipe)
     check_image(str(pipe))  # would wait for a writer
     check_image(str(tmp_path / "none"))
+
+
+def noise(path, **options):
+    """Write a JPEG image of noise, and return its bytes."""
+    pixels = np.random.default_rng(1).integers(0, 256, (120, 160, 3), np.uint8)
+    Image.fromarray(pixels).save(path, "JPEG", quality=85, **options)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 4}], ids=str)
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.97])
+def test_a_jpeg_that_ends_early_is_refused_although_it_has_an_end(tmp_path, options, share):
+    """OpenCV fills the rest with one color and reports it on standard error only."""
+    path = tmp_path / "a.jpg"
+    whole = noise(path, **options)
+    assert read_rgb(str(path)).shape == (120, 160, 3)
+    path.write_bytes(whole[: int(share * len(whole))] + b"\xff\xd9")
+    assert told(str(path)) == f"{path}: the JPEG is truncated"
+
+
+def test_an_image_of_one_color_is_whole(image):
+    assert read_rgb(image("jpg", 160, 120)).shape == (120, 160, 3)

@@ -241,6 +241,7 @@ def test_only_the_packet_at_a_gap_waits_for_the_next():
         (stream(0, 1, 2, 29, 30, flagged=[1]), [29], 0),
         (stream(10, 11, 12, 0, 1, flagged=[11], keys=[0]), [], 0),  # time goes back: another recording
         (stream(10, 11, 12, 0, 1, flagged=[11]), [12], 0),
+        (stream(10, 11, 12, 0, 1, 2, 3, flagged=[0]), [1], 0),  # a step back says nothing of how long a frame lasts
         (stream(0, 1, 2, 3, flagged=[1], keys=[3]), [], 0),  # a segment whose times go on
         (stream(0, 1, 2, flagged=[1]), [2], 0),  # nothing behind it tells
         (stream(0, 1, 2, flagged=[2]), [], 1),

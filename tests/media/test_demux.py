@@ -13,6 +13,7 @@ from contextlib import closing
 import av
 import pytest
 from support.clips import write
+from support.http_cameras import http_camera, transport_stream
 from support.rtsp import free_port, wait_until
 
 from streamkit.core.counters import Counters
@@ -233,6 +234,31 @@ def test_transports(rtsp, proxy, clip, transport):
     )
     assert len(found) == 10
     assert bool(between.passed) == (transport == "udp")  # datagrams
+
+
+def test_opening_a_slow_camera_does_not_count_against_its_timeout(tmp_path):
+    """FFmpeg reads several frames to open it. It is never silent for longer than a quarter of a second."""
+    clip = write(tmp_path / "a.mp4", frames=12, options={"bf": "0", "g": "3"})
+    with http_camera(lambda path: transport_stream(clip, 4.0), "video/mp2t") as camera:
+        start_s = time.monotonic()
+        frames, _ = taken(f"{camera.url}/live", 8, ConnectionOptions(0.8))
+    assert len(frames) == 8
+    assert frames[0][1] - start_s > 0.8, "longer than the timeout"
+    assert len(camera.paths) == 1
+
+
+@pytest.mark.parametrize("sends", [[], [b"\x47" * 50]], ids=["nothing", "a start"])
+def test_a_peer_that_is_silent_while_it_is_opened_is_given_up_after_its_timeout(sends):
+    def body(_):
+        yield from sends
+        time.sleep(5.0)
+
+    with http_camera(body, "video/mp2t") as camera:
+        start_s = time.monotonic()
+        with pytest.raises(SourceError, match="no answer in time") as caught:
+            Demuxer(f"{camera.url}/live", ConnectionOptions(0.5))
+    assert time.monotonic() - start_s < 4.0
+    assert caught.value.cause == "timeout"
 
 
 @pytest.mark.alone

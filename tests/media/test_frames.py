@@ -1,10 +1,17 @@
+import io
+from contextlib import closing
+
 import av
 import numpy as np
 import pytest
+from av.sidedata.sidedata import SideDataContainer
+from PIL import Image
 from support.clips import scene, write
 
+from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Device
-from streamkit.media.frames import color_of, orientation_of, to_surface
+from streamkit.media.frames import Orientation, OrientationReader, color_of, orientation_of, to_surface
+from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 from streamkit.ops.color import to_rgb
 
@@ -101,38 +108,97 @@ def test_pictures_are_turned_upright(tmp_path, counterclockwise, turns, size):
     assert np.abs(to_rgb(surface, width, height).astype(int) - want).mean() < 3
 
 
+def with_display_matrix(path, size, degrees, *, hflip=False, vflip=False, frames=1):
+    """Write a video whose container has a display matrix."""
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=25, options={"crf": "1", "g": "5", "preset": "ultrafast"})
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv444p"
+        stream.set_display_rotation(degrees, hflip=hflip, vflip=vflip)
+        for index in range(frames):
+            output.mux(stream.encode(frame_of("yuv444p", *size, index)))
+        output.mux(stream.encode(None))
+    return path
+
+
 @pytest.mark.parametrize("flips", [(False, False), (True, False), (False, True)], ids=["plain", "hflip", "vflip"])
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
 @pytest.mark.parametrize("size", [(64, 48), (63, 47)])
-def test_every_display_matrix_is_followed(size, degrees, flips):
+def test_every_display_matrix_is_followed(tmp_path, size, degrees, flips):
     """Each pixel goes where FFmpeg's matrix (x' = a x + c y, y' = b x + d y, y downwards) sends it."""
-    frame = DisplayFrame(frame_of("yuv444p", *size), degrees, *flips)
+    path = with_display_matrix(tmp_path / "a.mp4", size, degrees, hflip=flips[0], vflip=flips[1])
+    with av.open(str(path)) as container:
+        frame = next(container.decode(video=0))
+    matrix = SideDataContainer(frame).get("DISPLAYMATRIX")
+    identity = [1 << 16, 0, 0, 0, 1 << 16]
+    a, b, _, c, d = np.round((identity if matrix is None else np.frombuffer(matrix, np.int32)[:5]) / np.int32(1 << 16))
     width, height, surface = to_surface(frame, SurfacePool(Device()))
-    given = scene(0, *size)
-    a, b, c, d = frame.quarter_turns
     y, x = np.mgrid[0 : size[1], 0 : size[0]]
-    to_x, to_y = a * x + c * y, b * x + d * y
+    to_x = (a * x + c * y).astype(int)
+    to_y = (b * x + d * y).astype(int)
     want = np.empty((height, width, 3), np.uint8)
-    want[to_y - to_y.min(), to_x - to_x.min()] = given
+    want[to_y - to_y.min(), to_x - to_x.min()] = scene(0, *size)
     assert np.abs(to_rgb(surface, width, height).astype(int) - want).mean() < 4
 
 
-class DisplayFrame:
-    """An `av.VideoFrame` with a display matrix, as a container gives it one."""
+def jpegs(orientations):
+    """The bytes of JPEG images, each with its EXIF orientation; None for an image without EXIF."""
+    images = []
+    for index, orientation in enumerate(orientations):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        buffer = io.BytesIO()
+        options = {} if orientation is None else {"exif": exif}
+        Image.fromarray(scene(index, 64, 48)).save(buffer, "JPEG", quality=95, subsampling=0, **options)
+        images.append(buffer.getvalue())
+    return images
 
-    def __init__(self, frame, degrees, hflip, vflip):
-        cosine, sine = round(np.cos(np.radians(degrees))), round(np.sin(np.radians(degrees)))
-        self.quarter_turns = cosine, sine, -sine, cosine
-        if hflip or vflip:  # as av_display_matrix_flip does: behind the turn
-            a, b, c, d = self.quarter_turns
-            across, down = (-1 if hflip else 1), (-1 if vflip else 1)
-            self.quarter_turns = a * across, b * down, c * across, d * down
-        a, b, c, d = self.quarter_turns
-        matrix = np.array([a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30], np.int32)
-        self._frame, self.side_data = frame, {"DISPLAYMATRIX": matrix.tobytes()}
 
-    def __getattr__(self, name):
-        return getattr(self._frame, name)
+@pytest.mark.parametrize(
+    ("orientation", "upright"),
+    [
+        (None, lambda image: image),
+        (1, lambda image: image),
+        (2, lambda image: image[:, ::-1]),
+        (3, lambda image: image[::-1, ::-1]),
+        (4, lambda image: image[::-1]),
+        (5, lambda image: image.transpose(1, 0, 2)),
+        (6, lambda image: np.rot90(image, -1)),
+        (7, lambda image: image[::-1, ::-1].transpose(1, 0, 2)),
+        (8, lambda image: np.rot90(image)),
+    ],
+)
+def test_frames_with_exif_are_upright(tmp_path, orientation, upright):
+    """PyAV has no name for the side data of EXIF, which comes beside its display matrix."""
+    path = tmp_path / "camera.mjpeg"
+    path.write_bytes(b"".join(jpegs([orientation] * 3)))
+    with closing(VideoReader(str(path), Device(), SurfacePool(Device()), Counters())) as reader:
+        frames = [frame for _, frame in reader.frames()]
+    assert len(frames) == 3
+    for index, frame in enumerate(frames):
+        want = upright(scene(index, 64, 48))
+        assert (frame.height, frame.width) == want.shape[:2]
+        assert np.abs(to_rgb(frame.surface, frame.width, frame.height).astype(int) - want).mean() < 3
+
+
+def test_an_orientation_that_changes_is_followed(tmp_path):
+    path = tmp_path / "camera.mjpeg"
+    path.write_bytes(b"".join(jpegs([1, 1, 6, 6, 3, 1])))
+    with closing(VideoReader(str(path), Device(), SurfacePool(Device()), Counters())) as reader:
+        sizes = [(frame.width, frame.height) for _, frame in reader.frames()]
+    assert sizes == [(64, 48)] * 2 + [(48, 64)] * 2 + [(64, 48)] * 2
+
+
+def test_a_mirrored_orientation_without_an_angle_is_read_at_the_next_keyframe(tmp_path):
+    """A picture that is flipped upside down has the angle 0, as one without a matrix has."""
+    plain = with_display_matrix(tmp_path / "plain.mp4", (64, 48), 0, frames=4)
+    flipped = with_display_matrix(tmp_path / "flipped.mp4", (64, 48), 0, vflip=True, frames=4)
+    read = OrientationReader()
+    orientations = []
+    for path in (plain, flipped):
+        with av.open(str(path)) as container:
+            orientations += [read(frame) for frame in container.decode(video=0)]
+    assert orientations == [Orientation()] * 4 + [Orientation(180, mirrored=True)] * 4
 
 
 @pytest.mark.parametrize(

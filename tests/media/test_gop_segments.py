@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import av
 import numpy as np
 import pytest
-from support.clips import REFRESH, X264, X265, resized, write
+from support.clips import REFRESH, X264, X265, resized, shifted, write
 from support.messages import collect
 
 from streamkit.core.counters import Counters
@@ -407,6 +407,41 @@ def damaged(path, to, every):
             place += 4 + length
     to.write_bytes(data)
     return to
+
+
+@pytest.mark.parametrize("skipped", [13, 14, 15])
+def test_leading_frames_that_an_edit_list_hides_are_not_shown(tmp_path, short, skipped):
+    """The video begins among the frames that follow the second keyframe and are shown before it."""
+    whole = write(tmp_path / "whole.mp4", 128, 96, 60, options=X264)
+    path = shifted(tmp_path / "a.mp4", whole, -skipped / 25, avoid_negative_ts="disabled")
+    with av.open(str(path)) as container:
+        flags = [(packet.is_keyframe, packet.is_discard) for packet in container.demux(video=0) if packet.size]
+    second = [place for place, (is_keyframe, _) in enumerate(flags) if is_keyframe][1]
+    assert any(is_discard for _, is_discard in flags[second + 1 : second + 4]) == (skipped > 13)
+    frames, *_ = same(path)
+    assert len(frames) == 60 - skipped
+
+
+def stretch(path, whole, first, last=None):
+    """The bytes of a file with some packets of another one."""
+    with av.open(str(whole)) as source, av.open(str(path), "w") as output:
+        packets = [packet for packet in source.demux(video=0) if packet.size]
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for packet in packets[first:last]:
+            packet.stream = stream
+            output.mux_one(packet)
+    return path.read_bytes()
+
+
+def test_time_that_steps_back_at_leading_frames_changes_nothing(tmp_path, short):
+    """A recording joined to a part of itself: its leading frames are earlier than what was shown."""
+    whole = write(tmp_path / "a.ts", 128, 96, 60, options=X264)
+    keyframes = [place for place, (_, is_keyframe) in enumerate(packets(whole)) if is_keyframe]
+    path = tmp_path / "joined.ts"
+    begin = stretch(tmp_path / "b.ts", whole, 0, keyframes[2])
+    path.write_bytes(begin + stretch(tmp_path / "c.ts", whole, keyframes[1]))
+    frames, *_ = same(path)
+    assert len(frames) > keyframes[2] + 30
 
 
 @pytest.mark.parametrize("name", ["vtest_480x360.mp4", "codec/nasa_13013.mp4"])

@@ -1,5 +1,6 @@
 """A file that was cut is told, in every container, also where its times do not begin at 0; a whole one is not."""
 
+import struct
 from contextlib import closing
 
 import av
@@ -11,6 +12,7 @@ from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
 from streamkit.media import integrity
 from streamkit.media.integrity import ArrivalMonitor
+from streamkit.media.mp4_boxes import boxes
 from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 
@@ -96,6 +98,79 @@ def test_how_much_time_may_be_missing_where_frames_are_not_promised(tmp_path, le
     else:
         with pytest.raises(SourceError, match=r"ends early: 3\.5 of 4\.0 s could be read"):
             count(path)
+
+
+def two_recordings(folder):
+    """Two transport streams of 50 frames each: one from 6 s to 8 s, one from 0 s to 2 s."""
+    late = write(folder / "first.nut", frames=50, options={"bf": "0"})
+    return shifted(folder / "late.ts", late, 6.0), shifted(folder / "early.ts", late, 0.0)
+
+
+def test_a_recording_whose_clock_restarts_is_whole(tmp_path):
+    late, early = two_recordings(tmp_path)
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(late.read_bytes() + early.read_bytes())
+    assert count(joined) == 100
+    playlist = tmp_path / "list.m3u8"
+    playlist.write_text(
+        "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\nlate.ts\n#EXT-X-DISCONTINUITY\n"
+        "#EXTINF:2,\nearly.ts\n#EXT-X-ENDLIST\n"
+    )
+    assert count(playlist) == 100
+
+
+def test_a_playlist_that_ends_early_is_told_also_where_its_clock_restarts(tmp_path):
+    two_recordings(tmp_path)
+    playlist = tmp_path / "list.m3u8"
+    playlist.write_text(
+        "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:4\n#EXTINF:2,\nlate.ts\n#EXT-X-DISCONTINUITY\n"
+        "#EXTINF:4,\nearly.ts\n#EXT-X-ENDLIST\n"
+    )
+    with pytest.raises(SourceError, match=r"ends early: 4\.0 of 6\.0 s could be read"):
+        count(playlist)
+
+
+@pytest.fixture
+def fragments(tmp_path):
+    """The header of a fragmented MP4 that states 10 s, and its four fragments of a second."""
+    options = {"bf": "0", "g": "25", "sc_threshold": "0"}
+    first = write(tmp_path / "first.nut", frames=100, options=options)
+    path = shifted(tmp_path / "whole.mp4", first, 0.0, movflags="frag_keyframe+empty_moov+default_base_moof")
+    content = bytearray(path.read_bytes())
+    for kind in (b"mvhd", b"mdhd"):
+        at = content.index(kind)
+        (ticks_per_s,) = struct.unpack_from(">I", content, at + 16)
+        struct.pack_into(">I", content, at + 20, 10 * ticks_per_s)
+    parts = [bytes(content[box.start : box.end]) for box in boxes(lambda a, b: bytes(content[a:b]), len(content))]
+    kinds = [part[4:8] for part in parts]
+    begins = [place for place, kind in enumerate(kinds) if kind == b"moof"]
+    assert len(begins) == 4
+    return b"".join(parts[: begins[0]]), [parts[place] + parts[place + 1] for place in begins]
+
+
+def test_a_part_of_a_fragmented_video_is_whole_although_its_header_states_all(tmp_path, fragments):
+    header, parts = fragments
+    for numbers, frames in (([2], 25), ([0, 1, 2, 3], 100), ([1, 3], 50)):
+        path = tmp_path / "segment.mp4"
+        path.write_bytes(header + b"".join(parts[number] for number in numbers))
+        assert count(path) == frames
+
+
+def test_a_fragmented_video_that_was_cut_is_told(tmp_path, fragments):
+    header, parts = fragments
+    path = tmp_path / "cut.mp4"
+    path.write_bytes((header + b"".join(parts))[: -len(parts[3]) // 2])
+    with pytest.raises(SourceError) as caught:
+        count(path)
+    assert caught.value.cause == "truncated"
+    with path.open("rb") as file, pytest.raises(SourceError, match="ends early"):
+        read_file(file)
+
+
+def read_file(file):
+    reader = VideoReader("s3://bucket/cut.mp4", Device(), SurfacePool(Device()), Counters(), file=file)
+    with closing(reader):
+        return sum(1 for _ in reader.frames())
 
 
 class Clock:

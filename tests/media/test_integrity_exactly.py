@@ -10,14 +10,15 @@ from streamkit.media.integrity import check_integrity, lost_frames
 
 def read(
     *, codec="h264", frames=None, duration_s=None, start_s=0.0, live=False, packets=100, discarded=0, damaged=0,
-    container="mov", uri="/videos/a.mp4",
+    container="matroska,webm", uri="/videos/a.mp4", covered_s=None,
 ):  # fmt: skip
-    """A demuxer at its end: what its header says, and what was read."""
+    """A demuxer at its end: what its header says, and what was read. The packets reach to `covered_s`."""
     info = SimpleNamespace(codec=codec, frames=frames, duration_s=duration_s, start_s=start_s, live=live)
     form = SimpleNamespace(format=SimpleNamespace(name=container))
     return SimpleNamespace(
-        info=info, uri=uri, packets_read=packets, discarded=discarded, damaged=damaged, container=form
-    )
+        info=info, uri=uri, packets_read=packets, discarded=discarded, damaged=damaged, container=form,
+        stream=SimpleNamespace(time_base=0.01), covered_ticks=None if covered_s is None else round(covered_s * 100),
+    )  # fmt: skip
 
 
 def trouble(demuxer, last_s=3.96, shown=100, damage=0, *, whole=True, step_s=0.04):
@@ -62,6 +63,9 @@ def test_how_many_frames_are_lost(given, shown, expected):
         ({"duration_s": 4.0, "start_s": 10.0}, {"last_s": 13.96}, None),
         ({"duration_s": 4.0, "start_s": 10.0}, {"last_s": 4.0}, ("truncated", "-6.0 of 4.0 s")),
         ({"duration_s": 4.0, "live": True}, {"last_s": 1.0, "damage": 5}, None),
+        # a clock that restarts: what the packets cover counts
+        ({"duration_s": 4.0, "container": "mpegts", "covered_s": 3.96}, {"last_s": 1.96}, None),
+        ({"duration_s": 4.0, "container": "mpegts", "covered_s": 3.0}, {"last_s": 1.96}, ("truncated", "3.0 of 4.0 s")),
         # all that the header promises was read: the times are wrong, and nothing is missing
         ({"duration_s": 4.0, "frames": 100}, {"last_s": 2.0}, None),
         ({"duration_s": 4.0, "frames": 101}, {"last_s": 2.0}, ("truncated", "100 of 101 frames, 2.0 of 4.0 s")),

@@ -14,9 +14,25 @@ def options(uri, **given):
 
 
 def test_rtsp():
-    assert options("rtsp://h/a") == {"fpsprobesize": "0", "rtsp_flags": "prefer_tcp"}
+    assert options("rtsp://h/a", timeout_s=2.5) == {
+        "fpsprobesize": "0", "rtsp_flags": "prefer_tcp", "timeout": "2500000"
+    }  # fmt: skip
     assert options("rtsps://h/a", transport="udp")["rtsp_transport"] == "udp"
     assert options("rtsp://h/a", jitter_s=0.2)["max_delay"] == "200000"
+
+
+def test_http():
+    assert options("http://h/video", timeout_s=2.5) == {"rw_timeout": "2500000", "fpsprobesize": "4"}
+    assert options("https://h/a.mp4", timeout_s=2.5) == {"rw_timeout": "2500000"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "timeout_s", "opening_s"),
+    [("http://h/a", 5.0, 60.0), ("rtsp://h/a", 90.0, 90.0), ("/dev/video0", 5.0, 5.0), ("srt://h:1", 5.0, 5.0)],
+)
+def test_how_long_an_opening_may_take(uri, timeout_s, opening_s):
+    """Where FFmpeg limits silence, only that counts against the timeout."""
+    assert ConnectionOptions(timeout_s).opening_s(uri) == opening_s
 
 
 def test_low_latency():

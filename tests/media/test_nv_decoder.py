@@ -35,6 +35,7 @@ def fake(monkeypatch):
     nv_sessions.clear()
     monkeypatch.setattr(nv_sessions, "_used", nv_sessions.Counter())
     monkeypatch.setattr(nv_sessions, "_first_packets", {})
+    monkeypatch.setattr(nv_sessions, "_learned", {})
     fake_gpu._Session.made = 0
     yield fake_gpu
     nv_sessions.clear()
@@ -427,3 +428,90 @@ def test_sessions_are_created_one_after_the_other(fake, tmp_path, monkeypatch):
         thread.join()
     assert fake_gpu._Session.made >= 2, "the sessions of readers that run beside each other"
     assert most == [1]
+
+
+@pytest.fixture
+def scarce(fake, monkeypatch):
+    """A GPU that opens two sessions at once."""
+    monkeypatch.setattr(fake._Session, "limit", fake._Session.open_count + 2)
+    return fake
+
+
+def opened(path):
+    """A reader of a video on the GPU that has given its first frame, its frames, and its counts."""
+    counters = Counters()
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters, low_delay=True)
+    frames = reader.frames()
+    try:
+        next(frames)
+    except SourceError:
+        reader.close()
+        raise
+    return reader, frames, counters
+
+
+def test_a_source_beyond_the_sessions_of_the_gpu_fails_with_that_reason(scarce, tmp_path):
+    path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
+    first, second = opened(path), opened(path)
+    for attempt in range(2):
+        with pytest.raises(SourceError) as caught:
+            opened(path)
+        assert str(caught.value) == (
+            "NVDEC of GPU 0 opens no further decoder: 2 of this process are open, and a GPU has a limited number for "
+            "all; read fewer sources on it"
+        )
+        assert caught.value.cause == "codec"
+        assert scarce._Session.made == 3, f"attempt {attempt}: the driver is not asked again"
+    for reader, frames, counters in (first, second):
+        assert len(list(frames)) == 19, "the others go on"
+        assert counters["packets not decodable"] == 0
+        reader.close()
+
+
+def test_a_source_gets_the_session_of_one_that_has_ended(scarce, tmp_path):
+    path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
+    larger = write(tmp_path / "b.mp4", 96, 80, frames=20, options={"bf": "0"})
+    first, second = opened(path), opened(path)
+    with pytest.raises(SourceError, match="opens no further decoder"):
+        opened(larger)
+    first[1].close()
+    first[0].close()
+    third = opened(larger)  # of another size: the idle session makes room
+    assert third[2]["decoders made"] == 1
+    with pytest.raises(SourceError, match="opens no further decoder"):
+        opened(larger)
+    for reader, frames, _ in (second, third):
+        frames.close()
+        reader.close()
+
+
+def test_idle_sessions_make_room_when_the_driver_refuses_one(scarce, tmp_path):
+    sizes = [(64, 48), (96, 80), (128, 96)]
+    for width, height in sizes:
+        path = write(tmp_path / f"{width}.mp4", width, height, frames=5, options={"bf": "0"})
+        assert len(read(path, GPU)[0]) == 5
+    assert nv_sessions.idle_count() == 2
+
+
+def test_a_limit_that_the_driver_has_shown_is_tried_again_later(scarce, tmp_path, monkeypatch):
+    path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
+    open_now = [opened(path), opened(path)]
+    with pytest.raises(SourceError, match="opens no further decoder"):
+        opened(path)
+    monkeypatch.setattr(scarce._Session, "limit", scarce._Session.limit + 1)  # another program has ended
+    with pytest.raises(SourceError, match="opens no further decoder"):
+        opened(path)
+    count, learned_s = nv_sessions._learned[0]
+    monkeypatch.setitem(nv_sessions._learned, 0, (count, learned_s - 61.0))
+    open_now.append(opened(path))
+    for reader, frames, _ in open_now:
+        frames.close()
+        reader.close()
+
+
+def test_full_memory_is_told_from_sessions_that_are_all_in_use(scarce, tmp_path, monkeypatch):
+    monkeypatch.setattr(scarce._Session, "limit", scarce._Session.open_count)
+    monkeypatch.setattr(fake_gpu.cupy.cuda.runtime, "memGetInfo", lambda: (1 << 10, 1 << 34))
+    path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
+    with pytest.raises(SourceError, match=r"the memory of GPU 0 is full \(0 MiB free\)"):
+        opened(path)

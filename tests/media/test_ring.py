@@ -243,3 +243,40 @@ def test_the_keyframe_at_or_before_a_packet(clip):
     made = ring()
     fill(made, clip)
     assert [made.keyframe_before(number) for number in (9, 10, 11, 49)] == [0, 10, 10, 40]
+
+
+def untimed(packet):
+    """A camera's first packets have no times."""
+    packet.pts = packet.dts = None
+    return packet
+
+
+def test_packets_that_wait_for_times_are_dropped_with_their_connection(clip):
+    buffer = ring()
+    fill(buffer, clip, live=True)
+    with av.open(str(clip)) as source:
+        stream = source.streams.video[0]
+        buffer.begin(stream, live=True)
+        packets = (packet for packet in source.demux(stream) if packet.size)
+        for waiting in (1, 2):
+            buffer.put(untimed(next(packets)))
+            assert buffer.packet_ref(999.0).number == 49 + waiting, "the newest packet, which has no time yet"
+    times_s = fill(buffer, clip, live=True)
+    assert [packet.number for packet in buffer.packets(0, 999)] == list(range(100))
+    assert [buffer.packet_ref(pts_s).number for pts_s in times_s] == list(range(50, 100))
+    assert buffer.get(50).data == buffer.get(0).data
+
+
+def test_a_reader_that_was_removed_does_not_come_back_with_a_late_release(clip):
+    buffer = ring("record", "stream")
+    fill(buffer, clip)
+    buffer.remove_reader("record")
+    buffer.release("record", 3)
+    assert len(buffer.packets(0, 99)) == 50, "the other reader needs them"
+    buffer.release("stream", 50)
+    assert buffer.packets(0, 99) == []
+    buffer.remove_reader("stream")
+    buffer.release("stream", 10)
+    fill(buffer, clip)
+    assert buffer.packets(0, 999) == []
+    assert buffer.size_bytes == 0

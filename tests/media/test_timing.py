@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import av
 import numpy as np
 import pytest
-from support.clips import shifted, write
+from support.clips import packed, picture, shifted, write
 from support.messages import collect
 
 from streamkit.core.counters import Counters
@@ -149,6 +149,77 @@ def test_an_open_gop_in_avi_has_fewer_keyframes_to_take(tmp_path):
     assert at(read(path, keyframes=True)) == [(0, 0.0)]
 
 
+@pytest.mark.parametrize("name", ["a.avi", "a.mp4", "a.mov"])
+def test_frames_of_packed_video_are_shown_in_order(tmp_path, name):
+    """The times that the container, or FFmpeg, gives its packets run backwards: 0.04, 0.12, 0.08, 0.2, 0.16."""
+    path = packed(tmp_path / name)
+    frames = read(path)
+    assert at(frames) == [(n, n / 25) for n in range(30)]
+    for number, _, samples, _ in frames:
+        assert abs(samples.astype(int) - picture(number).reformat(format="nv12").to_ndarray()).mean() < 4
+    assert at(read(path, start_s=0.5)) == [(n, n / 25) for n in range(13, 30)]
+    assert at(read(path, end_s=0.5)) == [(n, n / 25) for n in range(13)]
+    assert at(read(path, keyframes=True)) == [(0, 0.0)], "others are shown after a frame that follows them"
+
+
+def test_a_frame_that_the_encoder_of_packed_video_dropped_has_its_time(tmp_path):
+    times = [pts_s for _, pts_s in at(read(packed(tmp_path / "a.avi", dropped=(5, 5, 9))))]
+    missing = {5, 6, 11}
+    assert times == [n / 25 for n in range(33) if n not in missing]
+
+
+@pytest.mark.parametrize("options", [{}, {"every": 2}])
+def test_frames_of_packed_video_through_a_source(tmp_path, options):
+    source = VideoSource(uri=str(packed(tmp_path / "a.avi")), **options)
+    source.context = Context(id="cam", counters=Counters())
+    assert [round(frame.pts_s, 3) for frame in source.frames()] == [
+        n / 25 for n in range(0, 30, options.get("every", 1))
+    ]
+    assert source.context.counters["timestamps out of order corrected"] == 0
+
+
+def with_times(path, original, ticks):
+    """The packets of a video without B frames, with other times in 1/1000 s."""
+    with av.open(str(original)) as source, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        packets = [packet for packet in source.demux(video=0) if packet.size]
+        for place, (packet, pts) in enumerate(zip(packets, ticks, strict=True)):
+            packet.stream, packet.time_base = stream, Fraction(1, 1000)
+            packet.pts, packet.dts = pts, min(pts, 40 * place)
+            output.mux_one(packet)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("ticks", "times_ms", "corrected"),
+    [
+        ([0, 40, 80, 120, 160], [0, 40, 80, 120, 160], 0),
+        ([0, 40, 120, 80, 160], [0, 40, 120, 160, 200], 2),  # a step after the frame before
+        ([0, 40, 40, 40, 200], [0, 40, 80, 120, 200], 2),
+        ([0, 10, 20, 20, 60], [0, 10, 20, 30, 60], 1),  # frames are closer than the rate says
+        ([0, 40, 1000, 80, 1040], [0, 40, 1000, 1040, 1080], 2),
+    ],
+)
+def test_times_that_step_back_are_corrected_and_counted(tmp_path, ticks, times_ms, corrected):
+    path = with_times(tmp_path / "b.mkv", write(tmp_path / "a.mp4", frames=5, options={"bf": "0"}), ticks)
+    counters = Counters()
+    with closing(VideoReader(str(path), Device(), SurfacePool(Device()), counters)) as reader:
+        reader.step_s = 0.04
+        assert [round(frame.pts_s * 1000) for _, frame in reader.frames()] == times_ms
+    assert counters["timestamps out of order corrected"] == corrected
+
+
+def test_the_time_of_a_joined_recording_starts_again(tmp_path):
+    """Rules, tracks and counts start again with it; two seconds back is no wrong time of a frame."""
+    part = write(tmp_path / "a.ts", frames=50, options={"bf": "0"}).read_bytes()
+    (tmp_path / "joined.ts").write_bytes(part + part)
+    counters = Counters()
+    with closing(VideoReader(str(tmp_path / "joined.ts"), Device(), SurfacePool(Device()), counters)) as reader:
+        times_s = [frame.pts_s for _, frame in reader.frames()]
+    assert times_s[:50] == times_s[50:]
+    assert counters["timestamps out of order corrected"] == 0
+
+
 def timing(*, decode_times=True):
     stream = SimpleNamespace(time_base=Fraction(1, 25))
     return Timing(SimpleNamespace(stream=stream, info=SimpleNamespace(average_rate=25.0), decode_times=decode_times))
@@ -177,6 +248,16 @@ def test_a_packet_without_a_frame_takes_its_time_along():
     clock.lost()
     clock.sent(packet(20))
     assert clock(None) == 0.8
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(5))))
+def test_times_rise_after_a_packet_without_a_frame(order):
+    for lost in range(5):
+        clock = timing()
+        for dts in order:
+            clock.sent(packet(dts))
+        clock.lost(packet(lost))
+        assert [clock(None) for _ in range(4)] == [dts / 25 for dts in range(5) if dts != lost]
 
 
 def test_frames_that_never_come_do_not_hold_time_back_for_ever():

@@ -116,3 +116,53 @@ def resized(folder: Path, suffix: str) -> Path:
                 output.mux(packet)
                 number += 1
     return path
+
+
+_MPEG4_PICTURE = b"\0\0\1\xb6"
+
+
+def packed(path: Path, frames: int = 30, *, dropped: tuple[int, ...] = ()) -> Path:
+    """An MPEG-4 video of 25 frames/s with packed B frames, as DivX and XviD write it into AVI.
+
+    A packet holds a picture and the B frame that is shown before it; the next packet is a placeholder.
+
+    Args:
+        path: the file; its suffix names the container.
+        frames: number of frames.
+        dropped: places of packets before which the encoder has dropped a frame.
+    """
+    context = av.CodecContext.create("mpeg4", "w")
+    context.width, context.height, context.pix_fmt = 64, 48, "yuv420p"
+    context.time_base = Fraction(1, 25)
+    context.options = {"bf": "1", "b_strategy": "0", "g": "12", "sc_threshold": "1000000000", "q": "3"}
+    pictures = []
+    for i in range(frames):
+        frame = picture(i)
+        frame.pts = i
+        pictures += [bytes(packet) for packet in context.encode(frame)]
+    pictures += [bytes(packet) for packet in context.encode(None)]
+    header, _, first = pictures[0].partition(_MPEG4_PICTURE)
+    header = header.partition(b"\0\0\1\xb2")[0] + b"\0\0\1\xb2DivX503b1393p"  # in place of the encoder's own name
+    pictures[0] = header + _MPEG4_PICTURE + first
+    kinds = [payload[payload.index(_MPEG4_PICTURE) + 4] >> 6 for payload in pictures]  # 0: I, 1: P, 2: B
+    placeholder = _MPEG4_PICTURE + b"\x51\x4f"  # a P frame that is not coded
+    packets = []
+    for number, payload in enumerate(pictures):
+        if kinds[number] == 2:
+            packets.append(placeholder)
+            continue
+        follows = number + 1 < len(pictures) and kinds[number + 1] == 2
+        packets.append(payload + pictures[number + 1] if follows else payload)
+    for place in sorted(dropped, reverse=True):
+        packets.insert(place, placeholder)
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("mpeg4", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.extradata = header
+        for place, payload in enumerate(packets):
+            packet = av.Packet(payload)
+            packet.stream, packet.time_base = stream, Fraction(1, 25)
+            packet.pts = packet.dts = place
+            packet.is_keyframe = payload[payload.index(_MPEG4_PICTURE) + 4] >> 6 == 0
+            output.mux_one(packet)
+    return path

@@ -108,27 +108,45 @@ def query(device, codec, bits):
     }  # fmt: skip
 
 
+REFUSED = (
+    "HandleVideoSequence : Error code : 2 Error Type : m_api.cuvidCreateDecoder(&m_hDecoder, &videoDecodeCreateInfo) "
+    "returned error 2 at NvDecoder.cpp:430"
+)
+"""The text of PyNvVideoCodec where an H200 refused the 287th session."""
+
+
 class _Session:
     made = 0
+    limit = 10**6  # how many have a decoder at once
+    open_count = 0
 
     def __init__(self, codec, **options):
         type(self).made += 1
         assert options["usedevicememory"] is True
         assert options["cudastream"] == Stream.ptr
         self._context = av.CodecContext.create(codec.name.lower(), "r")
+        self._has_decoder = False
         self._buffers: list[np.ndarray] = []
         self._turn = 0
 
+    def __del__(self):
+        type(self).open_count -= self._has_decoder
+
     def Decode(self, packet):
+        if not self._has_decoder:
+            if type(self).open_count >= type(self).limit:
+                raise RuntimeError(REFUSED)
+            type(self).open_count += 1
+            self._has_decoder = True
         if packet.bsl == 0:
             frames = self._context.decode(None)
             self._context.flush_buffers()
         else:
-            data = ctypes.string_at(packet.bsl_data, packet.bsl)
-            assert data[:3] == b"\0\0\1" or data[:4] == b"\0\0\0\1", "not Annex B"
-            given = av.Packet(data)
-            given.pts = given.dts = packet.pts
-            frames = self._context.decode(given)
+            payload = ctypes.string_at(packet.bsl_data, packet.bsl)
+            assert payload[:3] == b"\0\0\1" or payload[:4] == b"\0\0\0\1", "not Annex B"
+            sent = av.Packet(payload)
+            sent.pts = sent.dts = packet.pts
+            frames = self._context.decode(sent)
         return [self._out(frame) for frame in frames]
 
     def _out(self, frame):

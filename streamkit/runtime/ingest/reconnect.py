@@ -29,7 +29,6 @@ RECONNECTED = "reconnected"
 """Kind of the event on the first frame after a gap; its data has `cause` and the duration `away_s`."""
 
 _FIRST_WAIT_S = 0.25
-_LONGEST_GAP_S = 10.0  # a timestamp further ahead of the clock is invalid
 _SHORTEST_STEP_S = 1e-3
 _BURST = 6  # messages of one source in a row
 _REFILL_S = 600.0  # then one message per interval
@@ -108,8 +107,6 @@ class ReconnectingSource(Source):
                             return
                         self._begin(frame)
                         first = False
-                    elif frame.time_s is not None:
-                        self._correct_jump(frame)
                     frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
                     self._last_s = time.monotonic()
                     self._last = frame.index, frame.pts_s
@@ -146,14 +143,6 @@ class ReconnectingSource(Source):
         """A presentation time for a frame that comes now."""
         assert self._last is not None
         return self._last[1] + max(time.monotonic() - self._last_s, _SHORTEST_STEP_S)
-
-    def _correct_jump(self, frame: Frame) -> None:
-        """Correct the times after the peer's clock has jumped."""
-        assert self._last is not None
-        pts_s = frame.pts_s + self._shift_s
-        if not self._last[1] < pts_s <= self._next_s() + _LONGEST_GAP_S:
-            self._shift_s = self._next_s() - frame.pts_s
-            self.context.counters.add("timestamp jumps corrected")
 
     def _check_frozen(self, frame: Frame) -> None:
         """Raise SourceError if the image has not changed for too long; pauses do not count."""

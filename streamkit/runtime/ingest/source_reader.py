@@ -13,11 +13,13 @@ from streamkit.core.data import Frame
 from streamkit.core.errors import SourceError, describe
 from streamkit.core.stage import Source
 from streamkit.core.tracing import Spans, record_operation
+from streamkit.media.live_clock import JUMPS, LONGEST_LEAP_S
 from streamkit.runtime.execution.channel import Aborted
 from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.iterators import closing_iterator
 from streamkit.runtime.ingest.batcher import Batcher, Inlet
 from streamkit.runtime.ingest.last_frames import LastFrames
+from streamkit.runtime.ingest.push_source import PushedFrames
 from streamkit.runtime.ingest.reconnect import ReconnectingSource
 from streamkit.runtime.ingest.source_status import LastFrame, SourceState
 
@@ -105,6 +107,13 @@ class SourceReader:
         if inlet is not None:
             inlet.end()
 
+    def refuse(self, why: str) -> None:
+        """Let the source fail without reading it; call it before the run."""
+        self._over = True
+        self.state.error = why
+        self.state.done = True
+        self.state.set_state("failed", "codec", why)
+
     def pause(self, paused: bool) -> None:
         """Pause or resume the source, from any thread."""
         with self._changed:
@@ -138,26 +147,26 @@ class SourceReader:
 
     def _read(self, inlet: Inlet) -> bool:
         """Open and read the source; return True at its end, False if a pause has stopped it."""
-        made, state, again = self._make(self.config, self.state, self._set_state), self.state, self._last is not None
+        source, state, again = self._make(self.config, self.state, self._set_state), self.state, self._last is not None
         id_, first = self.config.id, True
         with self._changed:
-            self._source, self._stopped_by_pause, self._can_hold = made, False, not made.unbounded
+            self._source, self._stopped_by_pause, self._can_hold = source, False, not source.unbounded
             if self._over or self.paused:
                 return self._over
-        spans, packets = self._spans(), made.context.runtime.packet_buffer
+        spans, packets = self._spans(), source.context.runtime.packet_buffer
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
-        last = self._last_frames(made, inlet, put)
+        last = self._last_frames(source, inlet, put)
         held = () if last is None else last.held
         opened_s = time.monotonic()
-        made.open()
+        source.open()
         try:
-            with closing_iterator(spans.each("decode", made.frames(), about={"source": id_})) as frames:
+            with closing_iterator(spans.each("decode", source.frames(), about={"source": id_})) as frames:
                 for frame in frames:
                     if not isinstance(frame, Frame) or frame.source != id_ or frame._state.source_state is not None:
                         raise self._invalid_frame(frame)
                     if first:
                         first = False
-                        if not isinstance(made, ReconnectingSource):  # which records every attempt
+                        if not isinstance(source, ReconnectingSource):  # which records every attempt
                             record_operation("open source", opened_s, {"streamkit.source": id_})
                         with self._changed:
                             self._can_hold |= frame.time_s is None
@@ -175,6 +184,8 @@ class SourceReader:
                     if again:
                         again = False
                         self._continue_from_last(frame)
+                    if frame.time_s is not None and not isinstance(source, PushedFrames) and self._jumps(frame):
+                        source.context.counters.add(JUMPS)
                     frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
                     self._last = state.last = frame.index, frame.pts_s, time.monotonic()
                     if packets is not None:
@@ -198,7 +209,7 @@ class SourceReader:
             raise
         finally:
             self._source = None
-            made.close()
+            source.close()
         return self._over or not self._stopped_by_pause
 
     def _last_frames(self, source: Source, inlet: Inlet, put: Callable[[Frame], None]) -> LastFrames | None:
@@ -268,6 +279,22 @@ class SourceReader:
         if self.state.state == "connecting":
             self._set_state("running")
 
+    def _jumps(self, frame: Frame) -> bool:
+        """Whether the time of a live source has jumped; times continue by the clock then.
+
+        Times of addresses do not jump here, as `media/live_clock.py` has corrected them; those of plugins may. A
+        program that pushes frames decides on their times itself.
+        """
+        if self._last is None:
+            return False
+        _, last_pts_s, last_s = self._last
+        next_pts_s = last_pts_s + max(time.monotonic() - last_s, _SHORTEST_STEP_S)
+        pts_s = frame.pts_s + self._shift_s
+        if last_pts_s < pts_s <= next_pts_s + LONGEST_LEAP_S:
+            return False
+        self._shift_s += next_pts_s - pts_s
+        return True
+
     def _continue_from_last(self, frame: Frame) -> None:
         """Continue indices and times from the last frame before the source was opened again."""
         assert self._last is not None
@@ -275,6 +302,7 @@ class SourceReader:
         self._index, self._shift_s = index + 1 - frame.index, pts_s + time.monotonic() - at_s - frame.pts_s
 
 
+_SHORTEST_STEP_S = 1e-3
 _PATIENCE_S = 1.0
 _OF_A_SOURCE_S = 0.3  # a decoder takes 60 to 75 ms to its first frame; those of all processes come one after the other
 _APART_S = 0.01

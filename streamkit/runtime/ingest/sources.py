@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.data import Frame
@@ -78,6 +79,7 @@ class Sources:
         live_may_come: whether live sources may be added, next to which files have a low priority; by default, if the
             run keeps running without sources.
         wait_for_results: see `SourceReader`.
+        refused: sources that fail without being read, with the reason.
 
     Attributes:
         states: state of each source; replaced, never mutated, when sources come and go.
@@ -89,7 +91,7 @@ class Sources:
         self, configs: Iterable[SourceConfig], batcher: Batcher, make: Make, *, limit: int | None, parallel_files: int,
         read: Callable[[str, SourceState], None], fail: Callable[[BaseException], None], spans: Callable[[], Spans],
         keep_running: bool = False, realtime: bool = False, live_may_come: bool | None = None,
-        wait_for_results: WaitForResults | None = None,
+        wait_for_results: WaitForResults | None = None, refused: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self._realtime, self._wait_for_results = realtime, wait_for_results
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
@@ -108,6 +110,8 @@ class Sources:
         self.removed = RemovedSources()
         for config in configs:
             self._register(config)
+        for id_ in refused.keys() & self._readers.keys():
+            self._readers[id_].refuse(refused[id_])
 
     # ------------------------------------------------------------------------------------------------ come and go
 
@@ -124,7 +128,8 @@ class Sources:
         """
         with self._lock:
             for reader in self._readers.values():
-                if not reader.paused and not self.stopping and not _may_be_camera(reader.config):
+                may_start = not reader.paused and not self.stopping and not reader.state.done
+                if may_start and not _may_be_camera(reader.config):
                     self._start_early(reader)
 
     def start(self) -> None:
@@ -135,13 +140,17 @@ class Sources:
                 for reader in self._readers.values():
                     reader.finish()
                 return
-            self._batcher.expect(len(self._readers.keys() - self._early) + self._keep_running)
-            waiting = [reader for id_, reader in self._readers.items() if id_ not in self._early]
-            for reader in [one for one in waiting if is_unbounded(one.config) and not one.paused]:
+            others = [reader for id_, reader in self._readers.items() if id_ not in self._early]
+            refused = [reader for reader in others if reader.state.done]
+            waiting = [reader for reader in others if not reader.state.done]
+            self._batcher.expect(len(waiting) + self._keep_running)
+            for reader in [reader for reader in waiting if is_unbounded(reader.config) and not reader.paused]:
                 reader.start_line, reader.start_number = self._line, self._line.join()
             self._line.release()
-            for reader in sorted(waiting, key=lambda one: one.start_line is None):
+            for reader in sorted(waiting, key=lambda reader: reader.start_line is None):
                 self._start_reader(reader)
+        for reader in refused:
+            self._read(reader.config.id, reader.state)
 
     def _start_early(self, reader: SourceReader) -> None:
         self._batcher.expect(1)

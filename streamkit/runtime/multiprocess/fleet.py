@@ -59,6 +59,7 @@ from streamkit.runtime.multiprocess.partition import (
 )
 from streamkit.runtime.multiprocess.prestart import end_idle, end_prestarted, take_prestarted, take_prestarted_daemon
 from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
+from streamkit.runtime.multiprocess.session_limit import session_limits, sources_beyond
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
@@ -251,18 +252,22 @@ def prepare(
     for name in graph.config.device if isinstance(graph.config.device, list) else ():
         if name not in used:
             logger.warning(f"{name} is not used: there are more devices than sources")
-    limits = [one.limit if keep_running else one.processes for one in plan.devices]
-    for one, most in zip(plan.devices, limits, strict=True):
-        if most > one.processes:
-            logger.info(f"{one.reason}; up to {most} as sources are added")
-        elif one.device.kind == "cuda":
-            logger.info(one.reason)
-        if one.overload:
-            logger.warning(one.overload)
-    by_device = {str(one.device): most for one, most in zip(plan.devices, limits, strict=True)}
+    limits = [device_plan.limit if keep_running else device_plan.processes for device_plan in plan.devices]
+    for device_plan, process_limit in zip(plan.devices, limits, strict=True):
+        if process_limit > device_plan.processes:
+            logger.info(f"{device_plan.reason}; up to {process_limit} as sources are added")
+        elif device_plan.device.kind == "cuda":
+            logger.info(device_plan.reason)
+        if device_plan.overload:
+            logger.warning(device_plan.overload)
+    by_device = {
+        str(device_plan.device): process_limit for device_plan, process_limit in zip(plan.devices, limits, strict=True)
+    }
     names = graph.config.device if isinstance(graph.config.device, list) else [graph.config.device]
     chosen = dict(zip(names, by_device, strict=False))  # `auto` is chosen here, for all processes
     shares = [(chosen[name], ids) for name, ids in shares]
+    limits_of_gpus = session_limits(device_plan.device for device_plan in plan.devices)
+    refused = sources_beyond(stored.sources, shares, limits_of_gpus, realtime=realtime)
     if len(shares) == 1 and limits == [1]:
         end_prestarted(wait=True)
         if gallery is not None:
@@ -270,12 +275,12 @@ def prepare(
         device = plan.devices[0].device
         return PipelineRun(
             graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime,
-            live=None if gallery is None else gallery.live,
+            live=None if gallery is None else gallery.live, refused=refused,
         )  # fmt: skip
     return WorkerFleet(
         graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
-        trace=trace, process_limits=by_device,
-        spare_limits={str(one.device): one.spare_limit for one in plan.devices if one.spare_limit},
+        trace=trace, process_limits=by_device, refused=refused,
+        spare_limits={str(planned.device): planned.spare_limit for planned in plan.devices if planned.spare_limit},
     )  # fmt: skip
 
 
@@ -296,6 +301,7 @@ class WorkerFleet(MergedCounts, Controls):
             `shares`.
         spare_limits: how many processes there may be on each device with a spare one among them; by default, none is
             kept.
+        refused: sources that fail without being read, with the reason.
 
     Attributes:
         devices: the devices that are used; `device` is the first of them.
@@ -309,7 +315,7 @@ class WorkerFleet(MergedCounts, Controls):
         self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], *,
         limit: int | None = None, keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
         trace: Trace | None = None, process_limits: Mapping[str, int] = MappingProxyType({}),
-        spare_limits: Mapping[str, int] = MappingProxyType({}),
+        spare_limits: Mapping[str, int] = MappingProxyType({}), refused: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
         super().__init__(graph)
@@ -347,10 +353,7 @@ class WorkerFleet(MergedCounts, Controls):
         self._mps: MpsDaemon | None = None
         self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
         self._live_relay = None if gallery is None else LiveRelay(gallery.live, self._view)
-        for worker, (_, ids) in zip(self._workers, shares, strict=True):
-            self.sources.add_process(worker)
-            self.sources.assign(worker, ids)
-        self.sources.assign_rest()
+        self._assign_sources(refused)
         self._parts = len(shares) + sum(map(bool, map(self._lacks_spare, self._spare_limits)))
         pinned = all(choose(worker.device).kind == "cuda" for worker in self._workers)
         self._own_cores = ParentCores(self._parts if pinned else 0)
@@ -373,6 +376,16 @@ class WorkerFleet(MergedCounts, Controls):
         self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
         self._watchdog = Watchdog(graph.config.watchdog_s, runners)
         self.alarms = Alarms(alarms, self.health, runners, self.addresses, self.fail, self._ending)
+
+    def _assign_sources(self, refused: Mapping[str, str]) -> None:
+        """Give the processes their sources; those that are `refused`, with the reason, fail."""
+        for worker, (_, ids) in zip(self._workers, self._shares, strict=True):
+            self.sources.add_process(worker)
+            self.sources.assign(worker, [id_ for id_ in ids if id_ not in refused])
+        for id_, why in refused.items():
+            self.sources.give_up(id_, why)
+            logger.error(f"source {id_} failed: {why}")
+        self.sources.assign_rest()
 
     # --------------------------------------------------------------------------------------------------- the run
 

@@ -178,18 +178,22 @@ class FleetSources:
     def remove(self, id_: str) -> None:
         """Remove a source; its frames in flight are still processed. Raises ConfigError if the id is unknown."""
         with self._lock:
-            process, state, earlier = self._owner(id_), self.states[id_], self._earlier.pop(id_, None)
+            process = self._owner(id_)
+            state = self.states[id_]
+            earlier = self._earlier.pop(id_, None)
             state.removed = True
             self.states = {name: state for name, state in self.states.items() if name != id_}
-            for known in (self._owners, self._configs, self._after, self._restarts, self._numbers):
-                known.pop(id_, None)
+            for by_id in (self._owners, self._configs, self._after, self._restarts, self._numbers):
+                by_id.pop(id_, None)
             for ids in (self._paused, self._added, self._passed_on, self._suspects):
                 ids.discard(id_)
-            if process in self._processes:
+            if process is not None and process in self._processes:
                 self._processes[process].states.append((state, earlier))
                 process.send("remove", id_)
             else:
                 self._count_gone(state)
+            if process is None:
+                return
             self._former[id_] = process
             if len(self._former) > _FORMER:
                 del self._former[next(iter(self._former))]
@@ -200,7 +204,8 @@ class FleetSources:
             process = self._owner(id_)
             (self._paused.add if paused else self._paused.discard)(id_)
             self._show_pause(id_, self.states[id_])
-            process.send("pause", (id_, paused))
+            if process is not None:
+                process.send("pause", (id_, paused))
 
     def _show_pause(self, id_: str, state: SourceState) -> None:
         """Show at once that a source was paused or resumed, before its process reports it."""
@@ -213,11 +218,11 @@ class FleetSources:
             if id_ in self._owners:
                 self._owners[id_].send(order, value)
 
-    def _owner(self, id_: str) -> SourceProcess:
-        found = self._owners.get(id_)
-        if found is None:
-            raise ConfigError(f"there is no source {id_!r}{did_you_mean(id_, self._owners)}")
-        return found
+    def _owner(self, id_: str) -> SourceProcess | None:
+        """The process of a source; None for one that was refused. Raises ConfigError if the id is unknown."""
+        if id_ not in self.states:
+            raise ConfigError(f"there is no source {id_!r}{did_you_mean(id_, self.states)}")
+        return self._owners.get(id_)
 
     # -------------------------------------------------------------------------------------------------- processes
 
@@ -234,7 +239,8 @@ class FleetSources:
     def assign_rest(self) -> None:
         """Let the processes start with the other sources, which the state file has added."""
         with self._lock:
-            for id_ in [id_ for id_ in self._configs if id_ not in self._owners]:
+            unassigned = [id_ for id_ in self._configs if id_ not in self._owners and not self.states[id_].done]
+            for id_ in unassigned:
                 process = self._least_loaded()
                 assert process is not None
                 self._owners[id_] = process

@@ -26,6 +26,9 @@ class _Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
+_NAME_BYTES = 96  # NVML_DEVICE_NAME_V2_BUFFER_SIZE
+
+
 class Nvml:
     """One GPU, found by its PCI address because NVML and CUDA number GPUs differently. `use` is `GpuUtilization()` if
     NVML fails.
@@ -49,6 +52,13 @@ class Nvml:
                     library.nvmlShutdown()
         except Exception:  # no driver, no such function, no CuPy: all mean that NVML is not available
             self._library = None
+
+    def name(self) -> str | None:
+        """Name of the GPU, such as `NVIDIA H200`; None if unknown."""
+        text = ctypes.create_string_buffer(_NAME_BYTES)
+        if self._library is None or self._library.nvmlDeviceGetName(self._handle, text, _NAME_BYTES) != 0:
+            return None
+        return text.value.decode("utf-8", "replace")
 
     def use(self) -> GpuUtilization:
         """Current utilisation."""

@@ -154,32 +154,6 @@ def test_times_of_a_recording_may_jump(world):
     assert source.context.counters.values == {}
 
 
-@pytest.mark.parametrize(
-    ("pts_s", "expected"), [(8.25, 8.25), (8.0, 8.5), (7.0, 8.5), (18.5, 18.5), (18.625, 8.5), (8.001, 8.001)]
-)
-def test_a_jump_is_a_time_that_goes_back_or_ten_seconds_ahead_of_the_clock(world, pts_s, expected):
-    def later():
-        world.now_s += 0.5
-
-    source = world.source([live(0, 8.0), later, live(1, pts_s), live(2, pts_s + 0.25)], waits=1)
-    assert seen(source.frames()) == [(0, 8.0), (1, expected), (2, expected + 0.25)]
-    assert source.context.counters["timestamp jumps corrected"] == (pts_s != expected)
-
-
-def test_a_frame_without_time_in_between_comes_a_millisecond_later(world):
-    source = world.source([live(0, 8.0), live(1, 8.0)], waits=1)
-    assert seen(source.frames()) == [(0, 8.0), (1, 8.001)]
-
-
-def test_the_time_for_which_frames_are_held_is_none_of_the_gap(world):
-    source = world.source([live(0, 8.0), live(1, 3.0)], waits=1)
-    found = []
-    for frame in source.frames():
-        found.append(frame)
-        world.now_s += 60.0
-    assert seen(found) == [(0, 8.0), (1, 8.001)]
-
-
 def test_a_source_that_is_refused_is_not_closed(world):
     source = world.source(["refuses"], ["refuses"], [live(0, 4.0)], waits=3)
     assert seen(source.frames()) == [(0, 4.0)]

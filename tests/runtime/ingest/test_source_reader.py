@@ -10,6 +10,8 @@ from support.cameras import OWN, WRITTEN, going, pipeline, until  # the paths ar
 from support.clips import write
 
 from streamkit.core.data import Frame
+from streamkit.core.errors import SourceError
+from streamkit.core.retry import Retry
 from streamkit.core.stage import Collecting, Source, stage
 from streamkit.testing.kit import gray
 
@@ -33,6 +35,28 @@ with Collecting(OWN):
                 yield Frame("b", 3, 0.12, 16, 16, gray(16, 16))
             else:
                 yield gray(16, 16)
+
+    @stage("jumping", writes="pixels")
+    class Jumping(Source):
+        """A camera of a plugin, whose clock is set twice and stands still once."""
+
+        reconnects: bool = False
+        times: str = "5.0 5.1 3.0 3.1 15.0 90000.0 90000.1 90000.1"
+
+        @property
+        def retry(self) -> Retry | None:
+            return Retry() if self.reconnects else None
+
+        @property
+        def unbounded(self) -> bool:
+            return True
+
+        def frames(self) -> Iterator[Frame]:
+            for index, pts_s in enumerate(map(float, self.times.split())):
+                now_s = time.monotonic()
+                yield Frame(self.context.id, index, pts_s, 16, 16, gray(16, 16), time_s=time.time(), due_s=now_s)
+            if self.reconnects:
+                raise SourceError("a connection that is not repeated")
 
 
 @pytest.fixture(autouse=True)
@@ -122,3 +146,34 @@ def test_what_a_source_may_not_yield_is_its_failure(what, told):
     assert logged == [f"source a failed: {told}"]
     assert running.states["a"].state == "failed"
     assert {"a": [0, 1, 2], "b": list(range(20))} == WRITTEN
+
+
+@pytest.mark.parametrize("reconnects", [False, True])
+def test_the_times_of_a_live_source_that_jump_are_corrected_whether_or_not_it_reconnects(reconnects):
+    """A time may be up to 10 s ahead of the clock."""
+    running, _ = pipeline(
+        f"sources: {{a: {{stage: jumping, reconnects: {reconnects}}}}}\n"
+        "batch: {max_latency: 1min}\nstages: {note: {}}",
+        limit=8,
+    )
+    times_s: list[float] = []
+    running.listen(lambda shown: times_s.extend(frame.pts_s for frame, _ in shown))
+    with going(running):
+        until(lambda: running.states["a"].done)
+    gaps_s = [after - before for before, after in itertools.pairwise(times_s)]
+    assert len(gaps_s) == 7
+    assert [gaps_s[0], gaps_s[2]] == pytest.approx([0.1, 0.1])
+    assert all(0 < gap_s < 2 for gap_s in (gaps_s[1], gaps_s[3], gaps_s[4], gaps_s[6]))
+    assert running.report(0)["counts"]["timestamp jumps corrected"] == 4
+
+
+def test_times_that_a_live_source_may_have_are_left_alone():
+    running, _ = pipeline(
+        "sources: {a: {stage: jumping, times: '5.0 14.9 24.8 24.9'}}\nbatch: {max_latency: 1min}\nstages: {note: {}}",
+    )
+    times_s: list[float] = []
+    running.listen(lambda shown: times_s.extend(frame.pts_s for frame, _ in shown))
+    with going(running):
+        until(lambda: running.states["a"].done)
+    assert times_s == [5.0, 14.9, 24.8, 24.9]
+    assert "timestamp jumps corrected" not in running.report(0)["counts"]

@@ -194,3 +194,32 @@ def test_a_pipeline_that_keeps_running_waits_for_more_sources(count):
         running.add(source(running, "late", uri="test://?width=16&height=16&frames=5"))
         until(lambda: len(WRITTEN.get("late", [])) == 5)
         assert not codes
+
+
+def test_a_source_that_is_refused_before_the_run_is_not_opened_and_the_others_run():
+    running, logged = pipeline(
+        "sources: {a: {stage: noted, camera: true}, b: {stage: noted, camera: true}, c: {stage: noted}}\n"
+        "stages: {note: {}}",
+        refused={"b": "no session is left", "another": "unknown"},
+        keep_running=False,
+    )
+    assert running.run() == 1
+    assert sorted(BEGUN) == ["a", "c"]
+    assert sorted(WRITTEN) == ["a", "c"]
+    state = running.states["b"]
+    assert (state.state, state.cause, state.error, state.begun) == ("failed", "codec", "no session is left", False)
+    assert logged.count("source b failed: no session is left") == 1
+
+
+def test_a_refused_source_can_be_removed_and_added_again():
+    running, _ = pipeline(
+        "sources: {a: {stage: noted, camera: true}, b: {stage: noted, camera: true}}\nstages: {note: {}}",
+        refused={"b": "no session is left"},
+        keep_running=True,
+    )
+    with going(running):
+        until(lambda: running.states["a"].done)
+        running.remove("b")
+        running.add(source(running, "b", stage="noted", camera=True))
+        until(lambda: "b" in WRITTEN)
+        running.stop()

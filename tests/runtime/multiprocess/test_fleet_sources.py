@@ -455,3 +455,25 @@ def test_an_order_to_a_process_that_has_not_started_or_is_gone_is_none() -> None
     handle.send("add", SourceOrder("a"))
     handle.exited = True
     assert not handle.takes_sources
+
+
+def test_a_source_that_is_refused_before_the_run_goes_to_no_process() -> None:
+    fleet = Fleet(a=CAMERA, b=CAMERA)
+    sources = configs(a=CAMERA, b=CAMERA, c=CAMERA)
+    refusing = FleetSources(sources, sources, RemovedSources, keep_running=False)
+    refusing.add_process(fleet.one)
+    refusing.assign(fleet.one, ["a", "b"])
+    refusing.give_up("c", "no session")
+    refusing.assign_rest()
+    assert [order.id for order in refusing.first_orders(fleet.one)] == ["a", "b"]
+    assert refusing.owner("c") is None
+    state = refusing.states["c"]
+    assert (state.done, state.error, state.state) == (True, "no session", "failed")
+    refusing.pause("c")
+    with pytest.raises(ConfigError, match="there is no source 'd'"):
+        refusing.pause("d")
+    refusing.remove("c")
+    assert "c" not in refusing.states
+    assert refusing.removed.sources == 1
+    refusing.add(sources[2])
+    assert refusing.owner("c") is fleet.one, "once there is room, it may be added again"

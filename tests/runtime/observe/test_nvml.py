@@ -39,6 +39,10 @@ class FakeLibrary:
         decoder._obj.value, period_us._obj.value = 5 * handle.value, 167_000
         return self._done("decoder")
 
+    def nvmlDeviceGetName(self, handle, text, size):
+        text.value = f"NVIDIA H{handle.value}00".encode()[: size - 1]
+        return self._done("name")
+
     def nvmlDeviceGetMemoryInfo(self, handle, found):
         ctypes.memmove(ctypes.addressof(found._obj), struct.pack("=QQQ", *self.sizes), 24)
         return self._done("memory")
@@ -121,3 +125,9 @@ def test_memory_is_in_bytes_and_unknown_without_the_library(opened):
     assert (made.free_bytes(), made.used_bytes(), made.total_bytes()) == (None, None, None)
     made, _ = opened(init=1)
     assert made.free_bytes() is None
+
+
+def test_the_name_of_the_gpu(opened):
+    assert opened(1)[0].name() == "NVIDIA H400"
+    assert opened(0, name=1)[0].name() is None
+    assert opened(0, init=1)[0].name() is None

@@ -1,24 +1,19 @@
 """`source`: which pictures of a video come, when, and from where."""
 
-import contextlib
 import functools
 import http.server
 import itertools
-import struct
 import threading
 import time
-import types
 
 import pydantic
 import pytest
 from support.clips import write
 
 from streamkit.config.validate import model_of
-from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
 from streamkit.core.stage import Context, default_registry, options
-from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import shared_pool
 from streamkit.stages.sources.source import VideoSource
 
@@ -301,66 +296,6 @@ def test_what_is_opened_again():
 def test_what_may_be_a_camera_waits_for_no_turn(uri):
     assert VideoSource(uri=uri).unbounded
     assert not VideoSource(uri="http://h/a.mp4").unbounded
-
-
-def test_a_camera_whose_times_stand_still_is_left():
-    """Frames come and none is ever due: that must not look like a source that runs."""
-
-    class Reader:
-        info = types.SimpleNamespace(live=True)
-
-    def standing(reader):
-        for index in itertools.count():
-            time.sleep(0.005)
-            yield index, None, 1.0
-
-    source = VideoSource(uri="rtsp://ann:secret@host/a", fps=10.0, timeout=0.3)
-    source._repeated = standing
-    begun_s = time.monotonic()
-    taken = []
-    with pytest.raises(SourceError, match=r"timestamps do not advance.* fps: 10 for 0\.5 s") as raised:
-        taken.extend(index for index, _, _ in source._sampled(Reader))
-    assert time.monotonic() - begun_s >= 0.5
-    assert raised.value.cause == "timeout"
-    assert "secret" not in str(raised.value)
-
-    # neither one whose frames `every` leaves out, nor a file
-    source = VideoSource(uri="rtsp://host/a", fps=1000.0, every=100, timeout=0.1)
-    source._repeated = lambda reader: itertools.islice(((n, None, n / 200) for n, _, _ in standing(reader)), 150)
-    assert [index for index, _, _ in source._sampled(Reader)] == [0, 100]
-    Reader.info.live = False
-    source = VideoSource(uri="a.mp4", fps=10.0, timeout=0.05)
-    source._repeated = lambda reader: itertools.islice(standing(reader), 100)
-    assert [index for index, _, _ in source._sampled(Reader)] == [0]
-
-
-def report(pts, microseconds):
-    """A packet behind which the sender has told its time, as FFmpeg gives it."""
-    return types.SimpleNamespace(
-        pts=pts, has_sidedata=lambda name: name == "prft",
-        get_sidedata=lambda name: struct.pack("=qi4x", microseconds, 0),
-    )  # fmt: skip
-
-
-def test_the_sender_s_clock_dates_a_live_frame_and_arrival_does_where_there_is_none(clip):
-    def dated(clock, told):
-        source = VideoSource(uri="rtsp://host/a", clock=clock)
-        source.context = Context("cam", counters=Counters())
-        reader = VideoReader(str(clip), Device(), shared_pool(Device()), source.context.counters)
-        with contextlib.closing(reader):
-            if told:
-                reader._demuxer._set_times(report(50, 1_000_000_000), 0.02)  # 1000 s at second 1
-                reader._demuxer._set_times(types.SimpleNamespace(pts=51, has_sidedata=lambda name: False), 0.02)
-                reader._demuxer._set_times(report(None, 5), 0.02)
-            picture = types.SimpleNamespace(pts_s=3.5)
-            found = source._time_s(reader, picture, time.monotonic() - 7.0)
-        return found, source.context.counters.values
-
-    for clock, told in (("sender", False), ("arrival", True), ("arrival", False)):
-        time_s, counts = dated(clock, told)
-        assert time_s == pytest.approx(time.time() - 7.0, abs=0.5)
-        assert counts == ({"frames timed by arrival": 1} if clock == "sender" else {})
-    assert dated("sender", True) == (1002.5, {})
 
 
 @pytest.mark.parametrize("kind", ["source", "test_pattern", "images"])

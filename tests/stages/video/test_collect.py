@@ -70,6 +70,22 @@ def test_objects_with_a_low_score_are_collected_with_their_frame():
     assert sentence(found[1].events[0]) == "An image of person at gate was collected for labelling: low score."
 
 
+def test_the_pause_after_a_hit_ends_where_time_goes_back():
+    seen = scene(0.4, 0.4, 0.4, 0.4)
+    for frame, pts_s in zip(seen, [100.0, 104.0, 0.0, 4.0], strict=True):
+        frame.pts_s = pts_s
+    assert reasons(collect(seen, low_score=(0.3, 0.5), every=5.0)[2]) == [(0, "low_score"), (2, "low_score")]
+
+
+def test_frames_are_drawn_at_random_at_the_same_rate_after_time_went_back():
+    seen = scene(*[0.9] * 80, step_s=1.0)
+    for frame in seen[40:]:
+        frame.pts_s -= 40.0
+    collected = [line["frame"] for line in collect(seen, random=Rate(30, "min"), duplicates="keep")[2]]
+    assert 12 <= sum(index < 40 for index in collected) <= 28
+    assert 12 <= sum(index >= 40 for index in collected) <= 28
+
+
 def test_of_selects_the_objects():
     given = [*scene(0.4), *scene(0.4, first=1, label="car")]
     assert reasons(collect(given, low_score=(0.3, 0.5), of=Of("detect", ("car",)))[2]) == [(1, "low_score")]

@@ -44,6 +44,17 @@ def test_pictures_larger_than_max_size_are_made_smaller():
     assert looks(*files())[1] == (50, 29)
 
 
+def test_a_snapshot_does_not_wait_for_the_time_of_an_earlier_recording():
+    """The file was joined from two: its time falls back while a better view is waited for."""
+    sent = scene([(LARGE, GREEN, True)] * 5)
+    for frame, pts_s in zip(sent, [99.0, 100.0, 0.0, 1.0, 2.0], strict=True):
+        frame.pts_s = pts_s
+    happen(sent[1])
+    returned, counts = snap(sent, after=2, batch=1)
+    assert [index for index, _ in saved(returned)] == [2], "with the first frame after the jump"
+    assert counts == {"snapshots written": 1}
+
+
 def test_the_rest_is_written_when_the_source_ends():
     given = [*scene([(LARGE, GREEN, True)] * 2), *scene([(SMALL, BLUE, True)] * 2, "yard")]
     happen(given[1])
