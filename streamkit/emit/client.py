@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from streamkit.core.addresses import ESCAPES, check_characters
 from streamkit.core.text import did_you_mean
 from streamkit.core.units import OptionGroup
 from streamkit.media.uris import mask
@@ -274,6 +275,10 @@ def address(url: str, schemes: Mapping[str, tuple[int, bool]], tls: Tls | None =
         raise ValueError(
             f"url must begin with {' or '.join(f'{one}://' for one in known)}, as in {known[0]}://host{way}"
         )
+    try:
+        check_characters(url)  # before `urlsplit`, which drops line ends
+    except ValueError as error:
+        raise ValueError(f"url {error}") from None
     default, encrypted = schemes[scheme]
     try:
         parts = urlsplit(url)
@@ -286,7 +291,7 @@ def address(url: str, schemes: Mapping[str, tuple[int, bool]], tls: Tls | None =
     if not parts.hostname or "@" in behind:  # an unescaped character of a password ends the host too early
         raise ValueError(
             f"url must be {scheme}:// and a host, as in {scheme}://broker.example:{default}; write user:password@ "
-            "before the host, and in a user or password %2F for /, %40 for @, %3A for :, %23 for #, %3F for ?"
+            f"before the host, and in a user or password {ESCAPES}"
         )
     if not good:
         raise ValueError(f"the port in url must be a number from 1 to 65535, as in {scheme}://broker.example:{default}")

@@ -16,7 +16,7 @@ from typing import Literal
 from urllib.parse import parse_qsl
 
 from streamkit.core.errors import SourceError
-from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
+from streamkit.media.uris import check_address, device_path, is_device, is_path, local_path, mask, scheme
 
 _DEVICE_OPTIONS = {"size": "video_size", "fps": "framerate", "format": "input_format"}
 
@@ -75,10 +75,11 @@ class ConnectionOptions:
         """Address or path, format if required, and options for FFmpeg.
 
         Raises:
-            SourceError: a device address has an unknown option.
+            SourceError: FFmpeg must not get the address, see `check_address`, or a device has no such option.
         """
         if is_path(uri):
             return local_path(uri), None, {}
+        check_address(uri)
         if is_device(uri):
             return device_path(uri), "v4l2", device_options(uri)
         kind = scheme(uri)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, NamedTuple, Required, get_args, get_origin
 
 from typing_extensions import TypedDict, get_type_hints  # pydantic needs this TypedDict before Python 3.12
 
+from streamkit.core.addresses import check_characters
 from streamkit.core.detections import Skeleton
 from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean, nearest
@@ -94,6 +95,7 @@ def url(value: Any) -> str:
     address = text(value)
     if not address.startswith(("https://", "http://")):
         raise ValueError(f"must begin with https:// or http://, got {value!r}")
+    check_characters(address)
     return address
 
 

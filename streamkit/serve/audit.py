@@ -20,7 +20,7 @@ from fastapi import Request
 
 from streamkit.core.errors import OutputError
 from streamkit.core.logs import REQUEST_ID, LogOnce
-from streamkit.core.masking import mask
+from streamkit.core.masking import mask_address
 from streamkit.serve.response_status import StatusWatcher
 from streamkit.serve.token import SAFE
 
@@ -187,7 +187,7 @@ def without_secrets(value: Any, name: str = "") -> Any:
         return {str(key): without_secrets(one, str(key)) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [without_secrets(one) for one in value]
-    return _short(mask(value)) if isinstance(value, str) else value
+    return _short(mask_address(value)) if isinstance(value, str) else value
 
 
 def _short(text: str) -> str:

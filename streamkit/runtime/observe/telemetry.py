@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamkit.config.plan import Graph
+from streamkit.core.addresses import check_characters
 from streamkit.core.counters import Counters
 from streamkit.core.errors import ConfigError, describe, needs
 from streamkit.core.masking import mask
@@ -99,6 +100,10 @@ def open_telemetry() -> Telemetry | None:
         text = os.environ.get(one, "")
         if text and not text.startswith(("http://", "https://")):
             raise ConfigError(f"{one} must begin with http:// or https://, such as http://localhost:4318, got {text}")
+        try:
+            check_characters(text)
+        except ValueError as error:
+            raise ConfigError(f"{one} {error}") from None
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     if protocol != "http/protobuf":
         raise ConfigError(

@@ -22,7 +22,7 @@ from streamkit.media.pacing import Pacer
 from streamkit.media.reader import VideoReader
 from streamkit.media.source_resolver import resolve
 from streamkit.media.surfaces import shared_pool
-from streamkit.media.uris import check_scheme, is_path, mask, may_be_live
+from streamkit.media.uris import check_address, is_path, mask, may_be_live
 
 __all__ = ["Pace", "Rate", "VideoSource", "resolve"]
 
@@ -147,7 +147,7 @@ class VideoSource(PacedSource):
         self._interrupt = Interrupt()
         super().__post_init__()
         try:
-            check_scheme(self.uri)
+            check_address(self.uri)
         except SourceError as error:
             raise ValueError(str(error)) from None
         if self.keyframes and self.every > 1:
