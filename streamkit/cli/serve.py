@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,10 @@ _OPTIONS = (
     click.option("--keep-events", default="30d", show_default=True, help="how long events are kept"),
     click.option("--keep-size", default="2GB", show_default=True,
                  help="maximum size of the events; the oldest images are removed first"),
+    click.option("--public", is_flag=True,
+                 help="let everybody who reaches the address read states, events and metrics without a token"),
+    click.option("--metrics-port", type=click.IntRange(0, 65535),
+                 help="serve /metrics on this port, too, without a token; 0 selects a free one"),
     click.option("--allow-files", is_flag=True,
                  help="let added sources read this machine's files, and edits change plugins"),
 )  # fmt: skip
@@ -61,6 +66,8 @@ class ServerOptions:
     data: Path
     keep_events: str
     keep_size: str
+    public: bool
+    metrics_port: int | None
     allow_files: bool
 
 
@@ -133,27 +140,40 @@ def run_server(
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.app import create_app
     from streamkit.serve.connections import Limits, allowed_connections
+    from streamkit.serve.guard import MetricsOnly, Readers, readers_of
     from streamkit.serve.metrics import registry
     from streamkit.serve.sampler import PipelineSampler
     from streamkit.serve.server import address, listen, serving
 
     running, store, (known, others) = engine.running, engine.store, tokens
     listening = listen(given.host, given.port)
+    metrics = None if given.metrics_port is None else listen(given.host, given.metrics_port)
+    readers = readers_of(listening, public=given.public)
     common.keep_stdout()
     common.handle_signals(running, display)
     shown = address(given.host, listening)
     display.log(f"{title} at {shown}" + (f"#token={known.text}" if known.generated else ""))
+    if readers is Readers.SIGNED_IN:
+        display.log("others reach this address: reading needs a token; --public opens it to everybody")
+    elif readers is Readers.EVERYBODY:
+        display.log("--public: everybody who reaches this address reads states, events and metrics")
+    if metrics is not None:
+        display.log(f"metrics at {address(given.host, metrics)}metrics, without a token")
     limits = Limits(allowed_connections(given.max_connections))
     if limits.connections < given.max_connections:
         display.log(f"at most {limits.connections} connections: a quarter of the open files allowed (ulimit -n)")
     app = create_app(
         engine, known, data=given.data, tokens=others, allowed_hosts=[given.host, *given.allowed_hosts],
-        viewers=limits.viewers, add_routes=add_routes,
+        viewers=limits.viewers, add_routes=add_routes, readers=readers,
     )  # fmt: skip
+    servers = contextlib.ExitStack()
+    if metrics is not None:
+        servers.enter_context(serving(MetricsOnly(app), metrics, limits, refused=engine.refused))
     with (
         telemetry.exporting(exported, lambda: registry(engine)),
         engine.observing(),
         store.writing(PipelineSampler(engine)),
+        servers,
         serving(app, listening, limits, refused=engine.refused),
     ):
         code = common.run_to_end(running, display)
