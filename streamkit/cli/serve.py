@@ -83,7 +83,6 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
 
     prestart_workers(pipeline, common.pairs(set_), device, realtime=True)
     from streamkit.cli.progress import open_display
-    from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build
     from streamkit.serve.server import check_packages
 
@@ -96,9 +95,7 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
 
     def load() -> Any:
         display.once.forget()  # an edit may cause the same messages again
-        graph = build(common.read(pipeline, set_, device, may_be_empty=True))
-        check_networks(graph)
-        return graph
+        return common.graph_checked(build(common.read(pipeline, set_, device, may_be_empty=True)))
 
     tokens = read_credentials(given)
     store = open_store(given.data, given.keep_events, given.keep_size)

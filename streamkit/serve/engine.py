@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamkit.config.alarms import STAGE
-from streamkit.config.checks.hiding import hiding
+from streamkit.config.checks.hiding import ALLOW, hidden_places, hiding
 from streamkit.config.diagram import crossings, kind_name
 from streamkit.config.pipeline_config import read_source, source_entry
 from streamkit.config.plan import Graph, Node, SourceConfig
@@ -86,6 +86,7 @@ class ServeEngine:
     def _follow_graph(self) -> None:
         """Take the graph of the pipeline, which an edit of the YAML may have rebuilt."""
         self._seen = self.graph
+        self.store.masked_from(hidden_places(self._seen))
         self.load = LiveLoad(self._seen)
         kinds = (Record, Snapshot)
         nodes = self._seen.nodes.values()
@@ -101,6 +102,7 @@ class ServeEngine:
         """Look at the run once; called by the timer's thread."""
         now_s, running = time.monotonic(), self.running
         try:
+            self.store.masked_from(hidden_places(self.graph))
             if self.graph is not self._seen:
                 self._follow_graph()
                 self.alarm_center.follow(running.alarms, self._seen.config.alarms)
@@ -230,6 +232,32 @@ class ServeEngine:
     def hides(self) -> list[str]:
         """The stages that hide objects or places at present."""
         return [node.id for node in hiding(self.graph)]
+
+    def check_clip(self) -> None:
+        """Check that clips, which have the cameras' own video, may be shown. Raises RequestRejected."""
+        recorders = [node for node in self._nodes() if issubclass(node.type, Record)]
+        allowed = bool(recorders) and all(node.options.get("hidden") == ALLOW for node in recorders)
+        if not allowed and (hides := self.hides()):
+            way = f"write `hidden: {ALLOW}` under {recorders[0].id} in the YAML" if recorders else "download it there"
+            raise RequestRejected(
+                403, f"the clip shows what {', '.join(hides)} hides; to show clips nevertheless, {way}"
+            )
+
+    def check_image(self, number: int, *, snapshot: bool = False) -> None:
+        """Check that the image of an event hides what images hide now. Raises RequestRejected.
+
+        Args:
+            number: the event's number.
+            snapshot: whether it is the file of a `snapshot` stage.
+        """
+        shooters = [node for node in self._nodes() if issubclass(node.type, Snapshot)]
+        if snapshot and shooters and all(node.options.get("show_hidden") for node in shooters):
+            return
+        masked_from, hides = self.store.masked_from(hidden_places(self.graph)), self.hides()
+        if hides and number < masked_from:
+            raise RequestRejected(
+                403, f"the image of event {number} is older than what {', '.join(hides)} hides now, and may show it"
+            )
 
     def check_video(self, id_: str) -> None:
         """Check that a source's own video may be shown and that it has one. Raises RequestRejected."""

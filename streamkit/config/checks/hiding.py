@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,9 @@ from streamkit.config.checks.objects import detected_classes, detectors, frame_i
 from streamkit.config.plan import Graph, Node
 from streamkit.core.errors import Problem
 from streamkit.core.units import Of
+
+ALLOW = "allow"
+"""The value of `hidden` that lets the API show clips although a stage hides something."""
 
 
 def check_hidden(graph: Graph, problems: list[Problem]) -> None:
@@ -26,8 +30,12 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
             problems.extend(node.problem(text, option, *path) for text in texts)
             _check_every(graph, node, option, labels, problems)
     for node in graph.nodes.values() if hides else ():
+        if node.type.spec.wants_packets and node.options.get("hidden") == ALLOW:
+            continue
         if node.type.spec.wants_packets or node.options.get("encoder") == "copy":
             text = f"{node.id} writes the source's own packets: what {hides[0].id} hides is clear in them"
+            if node.type.spec.wants_packets:
+                text += f"; the API does not show its clips, unless you allow that: hidden: {ALLOW}"
             graph.config.warnings.append(node.problem(text))
         clear = _cleared(node)
         shown = [one.id for one in hides if one.id not in frame_ancestors(graph, node)] if clear else []
@@ -39,6 +47,21 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
 def hiding(graph: Graph) -> list[Node]:
     """Stages that blur or pixelate."""
     return [node for node in graph.nodes.values() if any(_asked(node))]
+
+
+def hidden_places(graph: Graph) -> str:
+    """What a pipeline hides in images, as text to compare; empty if nothing."""
+    hidden = {
+        f"{node.id}.{option}": _without_look(node.options[option])
+        for node in hiding(graph)
+        for option, *_ in _asked(node)
+    }
+    return json.dumps(hidden, sort_keys=True, default=str) if hidden else ""
+
+
+def _without_look(asked: Any) -> Any:
+    """An option that hides, without what changes only how it looks."""
+    return {key: part for key, part in asked.items() if key != "cells"} if isinstance(asked, dict) else asked
 
 
 def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...], problems: list[Problem]) -> None:

@@ -182,6 +182,7 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
         if found is None:
             text = f"there is no image of event {number}; images of old events are discarded"
             raise api_models.RequestRejected(404, text)
+        engine.check_image(number)
         return Response(found, media_type="image/jpeg", headers=_KEEP)
 
     @api.get("/events/{number}/snapshot.jpg", responses={**JPEG, **missing}, **file)
@@ -190,6 +191,7 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
         path = _path(stored(number).snapshot, (".jpg", ".jpeg"))
         if path is None:
             raise api_models.RequestRejected(404, f"there is no snapshot of event {number}, or it was removed")
+        engine.check_image(number, snapshot=True)
         return FileResponse(path, media_type="image/jpeg", headers=_KEEP)
 
     ranges: dict[int | str, dict[str, Any]] = {
@@ -205,6 +207,7 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
         path = _path(found.clip, tuple(FORMATS))
         if path is None:
             raise api_models.RequestRejected(404, f"there is no clip of event {number}, or it was removed")
+        engine.check_clip()
         words = f"{found.event.source}-{found.event.kind}-{number}{path.suffix}"
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", words)
         return FileResponse(
