@@ -99,8 +99,13 @@ def create_app(
     add_pages(app)
     app.add_middleware(Audited, log=log, prefix=API)
     app.add_middleware(
-        Guard, access=access, allowed_hosts=allowed_hosts, refused=engine.refused, readers=readers
-    )  # fmt: skip
+        Guard,
+        access=access,
+        allowed_hosts=allowed_hosts,
+        refused=engine.refused,
+        readers=readers,
+        sockets=2 * viewers,
+    )
     if (telemetry := active()) is not None:
         app.add_middleware(RequestSpans, telemetry=telemetry)
     app.add_middleware(RequestIds)

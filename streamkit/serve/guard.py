@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 from streamkit.core.counters import Counters
 from streamkit.serve.access import Access, Identity
 from streamkit.serve.guesses import Guesses, TooManyGuesses
+from streamkit.serve.live import MAX_VIEWERS
 from streamkit.serve.request_id import error_body
 from streamkit.serve.token import SAFE, bearer, from_this_origin
 
@@ -93,6 +94,7 @@ class Guard:
         guesses: counts wrong tokens.
         refused: counts refused requests, by cause.
         readers: who may read without a token.
+        sockets: maximum number of open WebSockets.
     """
 
     def __init__(
@@ -103,8 +105,11 @@ class Guard:
         guesses: Guesses | None = None,
         refused: Counters | None = None,
         readers: Readers = Readers.THIS_MACHINE,
+        sockets: int = 2 * MAX_VIEWERS,
     ) -> None:
         self._app, self._access, self._readers = app, access, readers
+        self._open_sockets = 0
+        self._max_sockets = sockets
         self._hosts = {host_of(name) for name in allowed_hosts}
         self._guesses, self._refused = guesses or Guesses(), refused or Counters()
 
@@ -158,11 +163,15 @@ class Guard:
             except TooManyGuesses:
                 cause = "too many wrong tokens"
             else:
-                if who is not None:
+                if who is not None and self._open_sockets < self._max_sockets:
                     _put(scope.setdefault("state", {}), who)
-                    await self._app(scope, receive, self._closing(who, send))
+                    self._open_sockets += 1
+                    try:
+                        await self._app(scope, receive, self._closing(who, send))
+                    finally:
+                        self._open_sockets -= 1
                     return
-                cause = "token"
+                cause = "token" if who is None else "too many WebSockets"
         self._refused.add(cause)
         await receive()
         await send({"type": "websocket.close", "code": 1008})

@@ -77,7 +77,7 @@ def _options(row: Mapping[str, str]) -> dict[str, Any]:
         if name in ("id", "uri") or not text:
             continue
         try:
-            node, problems = load(text, name, {})
+            node, problems = load(text, name, {}, max_aliased=0)
         except ConfigError as error:
             problems = error.problems
         if problems:

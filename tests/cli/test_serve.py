@@ -191,9 +191,7 @@ def test_files_play_in_real_time_unless_they_say_otherwise(root, tmp_path):
 
 
 def test_others_need_a_token_to_read_and_metrics_have_a_port_of_their_own(root, yaml):
-    running, url, lines = begin(
-        root, yaml, "--host", "0.0.0.0", "--metrics-port", "0", STREAMKIT_TOKEN=TOKEN
-    )  # fmt: skip
+    running, url, lines = begin(root, yaml, "--host", "0.0.0.0", "--metrics-port", "0", STREAMKIT_TOKEN=TOKEN)
     try:
         lines += [running.stdout.readline(), running.stdout.readline()]
         assert "reading needs a token" in lines[-2]

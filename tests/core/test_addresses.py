@@ -16,10 +16,8 @@ from streamkit.media.demux import Demuxer
 from streamkit.models.card import load_card
 from streamkit.runtime.observe.telemetry import open_telemetry
 
-SINKS = {
-    "amqp": "amqp", "email": "smtp", "kafka": "kafka", "mqtt": "mqtt", "nats": "nats", "postgres": "postgres",
-    "redis": "redis", "stream": "rtsp", "webhook": "http",
-}  # fmt: skip
+SINKS = {name: name for name in ("amqp", "kafka", "mqtt", "nats", "postgres", "redis")}
+SINKS |= {"email": "smtp", "stream": "rtsp", "webhook": "http"}
 
 
 ASKED = {"model": "m", "prompt": "p", "answer": {"yes": "bool"}, "when": "rule"}
