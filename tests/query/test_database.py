@@ -1,4 +1,5 @@
 import json
+import time
 from collections import Counter, defaultdict
 
 import pyarrow.parquet as pq
@@ -6,6 +7,10 @@ import pytest
 from support.archives import opened
 
 from streamkit.core.errors import ConfigError
+from streamkit.query.database import Database
+from streamkit.query.dataset_location import DatasetLocation
+from streamkit.query.index import index_of
+from streamkit.query.selected_frames import labels_of
 
 COLUMNS = ["source", "frame", "pts_s", "counts", "key"]
 
@@ -149,3 +154,41 @@ def test_values_are_those_of_python(database):
     assert row[0].utcoffset().total_seconds() == 0
     assert isinstance(row[1], dict)
     assert json.dumps(row[2])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "DATE '20000-01-01'",
+        "DATE 'infinity'",
+        "TIMESTAMP '-0044-03-15 00:00:00'",
+        "TIMESTAMPTZ 'infinity'",
+        "[DATE '20000-01-01']",
+        "MAP {DATE '20000-01-01': 1}",
+    ],
+)
+def test_a_date_that_python_does_not_have_is_named_with_the_way_out(database, value):
+    with pytest.raises(ConfigError, match=r"^the column day has a date before .* select it as text: day::TEXT$"):
+        list(database.query(f"SELECT {value} AS day"))
+    assert len(list(database.query(f"SELECT ({value})::TEXT AS day"))) == 1
+
+
+ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c WHERE a.range + b.range = c.range"
+
+
+@pytest.mark.parametrize("sql", [ENDLESS, f"SELECT 1 WHERE ({ENDLESS}) > 0"])
+def test_a_question_has_a_time_limit(archive, sql):
+    location = DatasetLocation(str(archive))
+    with Database(index_of(location), labels_of(location), timeout_s=0.3) as database:
+        with pytest.raises(ConfigError, match=r"^the query took longer than 0\.3 s: select less, or .* --timeout 1h$"):
+            list(database.query(sql))
+        assert list(database.query("SELECT 1")) == [(1,)]  # the next question has its own time
+
+
+def test_the_time_between_the_rows_does_not_count(archive):
+    location = DatasetLocation(str(archive))
+    with Database(index_of(location), labels_of(location), timeout_s=0.5) as database:
+        rows = iter(database.query("SELECT * FROM range(10000)"))
+        next(rows)
+        time.sleep(0.7)
+        assert sum(1 for _ in rows) == 9999
