@@ -14,9 +14,10 @@ from streamkit.cli.serve import ServerOptions, checker_of, read_credentials, run
 
 @click.command()
 @click.argument("cluster", type=click.Path(path_type=Path))
+@click.option("--insecure", is_flag=True, help="use a Ray cluster that runs code of everybody who reaches it")
 @server_options
 @common.log_options
-def cluster(cluster: Path, **server: Any) -> int:
+def cluster(cluster: Path, insecure: bool, **server: Any) -> int:
     """Run a pipeline on the machines of a Ray cluster, with one API and page for all."""
     from streamkit.cli.progress import open_display
     from streamkit.cluster.cluster_file import read_cluster, read_pipeline
@@ -36,7 +37,7 @@ def cluster(cluster: Path, **server: Any) -> int:
     load_graph(known)  # mistakes in the files come before those of the cluster
     tokens = read_credentials(given)
     store = open_store(given.data, given.keep_events, given.keep_size)
-    ray, started = connect(known.ray)
+    ray, started = connect(known.ray, insecure=insecure)
     if started:
         display.log("no Ray cluster runs on this machine: one is started, of this machine only (see docs/cluster.md)")
     running, gallery = prepare_cluster(
