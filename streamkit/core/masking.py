@@ -10,6 +10,7 @@ _URI = re.compile(
     r"((?:(?!(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)\S)*)"
 )
 _TAIL = re.compile(r"[:,)\]}'\"<>`]*\Z")  # punctuation of the sentence around a URI
+_IP = re.compile(r"(?<![\w.])(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-fA-F:]{2,}\])(?::\d+)?(?![\w.]*\d)")
 _SECRET = re.compile(r"pass|pwd|token|secret|key|sig|auth|login|cred", re.IGNORECASE)
 # secrets outside a URI, as in a truncated one
 _NAMED = re.compile(
@@ -62,8 +63,9 @@ def mask_address(address: str) -> str:
 
 
 def without_addresses(text: str) -> str:
-    """Shorten each URI in a text to its scheme, for readers who must not see the addresses of cameras."""
-    return _URI.sub(lambda uri: f"{uri[1] or ''}://..." + _TAIL.search(uri[2])[0], text)  # type: ignore[index]
+    """Shorten each URI in a text to its scheme, and IP addresses, for readers who must not see where cameras are."""
+    shortened = _URI.sub(lambda uri: f"{uri[1] or ''}://..." + _TAIL.search(uri[2])[0], text)  # type: ignore[index]
+    return _IP.sub("...", shortened)
 
 
 def _masked(word: str, rest: str, partitions: bool) -> str:

@@ -48,7 +48,10 @@ def check_address(uri: str) -> None:
         raise SourceError(f"{scheme(uri)}://...: the address {error}") from None
     _check_scheme(uri)
     authority = _authority(uri)
-    port = re.search(r":([^:\]]+)$", authority.rpartition("@")[2])
+    host = authority.rpartition("@")[2]
+    if host.count("[") != host.count("]"):
+        raise SourceError(f"{mask(uri)}: an IPv6 address stands in brackets, as in {scheme(uri)}://[fd00::7]:554/path")
+    port = re.search(r":([^:\]]+)$", host)
     if port is not None and not (port[1].isascii() and port[1].isdigit() and 0 < int(port[1]) < 1 << 16):
         way = f"; {login_hint(uri)}" if has_late_login(uri) else ""
         raise SourceError(f"{mask(uri)}: the port must be a number from 1 to 65535{way}")

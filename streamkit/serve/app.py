@@ -47,6 +47,9 @@ from streamkit.serve.store.serve_store import StoreUnreadable
 from streamkit.serve.token import Token
 from streamkit.serve.token_store import KnownToken
 
+_LONGEST = 1000
+"""Characters of the message about an invalid request."""
+
 
 def create_app(
     engine: ServeEngine, token: Token, *, data: Path, tokens: Iterable[KnownToken] = (),
@@ -130,9 +133,9 @@ def _error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        found = ((".".join(str(step) for step in one["loc"][1:]), str(one["msg"])) for one in error.errors())
-        text = "; ".join(f"{place}: {message}" if place else message for place, message in found)
-        return error_reply(mask(text), 422)
+        problems = [(".".join(map(str, problem["loc"][1:])), str(problem["msg"])) for problem in error.errors()]
+        text = "; ".join(f"{place}: {message}" if place else message for place, message in problems)
+        return error_reply(mask(text[:_LONGEST]), 422)  # a place is a key of the request
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:

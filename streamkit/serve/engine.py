@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamkit.config.alarms import STAGE
-from streamkit.config.checks.hiding import ALLOW, hidden_places, hiding
+from streamkit.config.checks.hiding import ALLOW, hidden_detectors, hidden_places, hiding
 from streamkit.config.diagram import crossings, kind_name
 from streamkit.config.pipeline_config import read_source, source_entry
 from streamkit.config.plan import Graph, Node, SourceConfig
@@ -427,6 +427,21 @@ class ServeEngine:
             raise RequestRejected(422, mask(str(error))) from None
         changed = max(nodes, key=lambda node: len(values.keys() & {*node.type.spec.changeable}))
         return next(stage for stage in self.stages() if stage.id == changed.id)
+
+    def check_settings(self, id_: str) -> None:
+        """Check that the settings of a stage do not change what is hidden: of whom an admin decides only.
+
+        Raises:
+            RequestRejected: there is no such stage, or objects of it are hidden.
+        """
+        hidden = hidden_detectors(self.graph)
+        for node in self._nodes_of(id_):
+            if node.table in hidden:
+                raise RequestRejected(
+                    403,
+                    f"{hidden[node.table]} hides objects of {node.table}, and other settings could leave them visible: "
+                    "this needs the role admin",
+                )
 
     def _nodes_of(self, id_: str) -> list[Node]:
         """The stage with that id, or its parts. Raises RequestRejected."""

@@ -123,3 +123,6 @@ def test_without_addresses():
     assert without_addresses("rtsp://u:p@10.0.0.7/s?pass=X: refused") == "rtsp://...: refused"
     assert without_addresses("moved to 'http://10.0.0.8/x', RTSP://h") == "moved to 'http://...', RTSP://..."
     assert without_addresses("connection refused: /dev/video0") == "connection refused: /dev/video0"
+    assert without_addresses("Error 111 connecting to 10.0.0.7:6379. Refused") == "Error 111 connecting to .... Refused"
+    assert without_addresses("no route to [fd00::7]:554, 10.0.0.7: lost") == "no route to ..., ...: lost"
+    assert without_addresses("at 12:30:45: version 1.2.3, 1.2.3.4.5") == "at 12:30:45: version 1.2.3, 1.2.3.4.5"

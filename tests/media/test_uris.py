@@ -98,6 +98,7 @@ def test_other_escapes_and_empty_parts_pass(uri):
         ("rtsp://ann:ge/heim@h/s", r"^rtsp://ann:\*\*\*@h/s: .*%2F for /"),
         ("rtsp://h:port/s", "^rtsp://h:port/s: the port must be a number from 1 to 65535$"),
         ("rtsp://h:65536/s", "the port must be a number"),
+        ("rtsp://[::1", r"^rtsp://\[::1: an IPv6 address stands in brackets"),
     ],
 )
 def test_a_port_is_a_number(uri, text):

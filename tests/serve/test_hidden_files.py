@@ -113,3 +113,35 @@ def test_a_mask_that_is_added_while_it_runs_hides_at_once(begin, tmp_path):
         assert any("the API does not show its clips" in one["text"] for one in answer.json()["problems"])
         server.until(lambda: server.client.get("/api/v1/status").json()["hides"])
         assert statuses(server, old) == dict.fromkeys(CLEAR, 403)
+
+
+HIDES_OBJECTS = """
+sources: {{street: {{uri: "{root}/samples/street.mp4", loop: true}}}}
+stages:
+  detect: {{model: demo}}
+  track: {{}}
+  line: {{stage: line_counter, line: [[320, 60], [320, 360]]}}
+  draw: {{blur: {blur}}}
+  jsonl: {{path: /dev/null}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("blur", "status"),
+    [("[person]", 403), ("all", 403), ("{zone: [[0, 0], [9, 0], [9, 9]]}", 200)],
+)
+def test_an_operator_cannot_make_a_detector_leave_hidden_objects_visible(root, blur, status):
+    with served(HIDES_OBJECTS.format(root=root, blur=blur), root) as server:
+        server.running("street")
+        token = server.client.post("/api/v1/tokens", json={"name": "olga", "role": "operator"}).json()["token"]
+        operator = {"authorization": f"Bearer {token}"}
+        for stage in ("detect", "detect.postprocess"):
+            answer = server.open.patch(f"/api/v1/stages/{stage}", json={"labels": ["car"]}, headers=operator)
+            assert answer.status_code == status, answer.text
+        if status == 403:
+            assert answer.json()["error"] == (
+                "draw hides objects of detect, and other settings could leave them visible: this needs the role admin"
+            )
+        line = {"line": [[300, 60], [300, 360]]}
+        assert server.open.patch("/api/v1/stages/line", json=line, headers=operator).status_code == 200
+        assert server.client.patch("/api/v1/stages/detect", json={"min_score": 0.4}).status_code == 200

@@ -49,6 +49,12 @@ def hiding(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes.values() if any(_asked(node))]
 
 
+def hidden_detectors(graph: Graph) -> dict[str, str]:
+    """The detectors, by table, whose objects a stage hides, and the id of that stage."""
+    hides_objects = [node for node in hiding(graph) if any(labels is not None for _, labels, _ in _asked(node))]
+    return {detector.table: node.id for node in hides_objects for detector in detectors(graph, node)}
+
+
 def hidden_places(graph: Graph) -> str:
     """What a pipeline hides in images, as text to compare; empty if nothing."""
     hidden = {
