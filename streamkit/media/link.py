@@ -18,6 +18,11 @@ from urllib.parse import parse_qsl
 from streamkit.core.errors import SourceError
 from streamkit.media.uris import check_address, device_path, is_device, is_path, local_path, mask, scheme
 
+_NETWORK_PROTOCOLS = (
+    "crypto,data,ffrtmpcrypt,ffrtmphttp,hls,http,httpproxy,https,mmsh,mmst,rtmp,rtmpe,rtmps,rtmpt,rtmpte,rtmpts,rtp,sctp,srt,"
+    "srtp,tcp,tls,udp,udplite"
+)
+"""What FFmpeg may open for a network address: a playlist that a server sends must not name files of this machine."""
 _DEVICE_OPTIONS = {"size": "video_size", "fps": "framerate", "format": "input_format"}
 
 
@@ -83,7 +88,9 @@ class ConnectionOptions:
         if is_device(uri):
             return device_path(uri), "v4l2", device_options(uri)
         kind = scheme(uri)
-        options = {"rw_timeout": str(int(self.timeout_s * 1e6))} if kind in ("rtmp", "rtmps") else {}
+        options = {"protocol_whitelist": _NETWORK_PROTOCOLS}
+        if kind in ("rtmp", "rtmps"):
+            options["rw_timeout"] = str(int(self.timeout_s * 1e6))
         if kind in ("rtsp", "rtsps"):
             # connecting takes half a second instead of two if no frames are read to guess the rate
             options["fpsprobesize"] = "0"
