@@ -447,3 +447,10 @@ def test_the_export_has_no_password_and_is_read_again(server):
     assert "write the password" in found["cam"]
     assert found["bars"] == ""
     assert server.source("bars")["options"] == {"pace": 5, "every": 2}
+
+
+def test_a_cell_of_a_csv_has_no_aliases(server):
+    """Each of ten thousand cells could stand for thousands of values."""
+    text = 'id,uri,reconnect\nnew,test://,"[&a [x], *a]"\n'
+    (line,) = server.client.post("/api/v1/sources.csv", json={"csv": text, "mode": "check"}).json()["lines"]
+    assert "the aliases of this file may stand for at most 0 values" in line["problem"]
