@@ -53,6 +53,13 @@ def test_frames_have_another_name_in_a_query_and_join_with_other_tables(database
     assert len(list(database.query(sql))) == 1
 
 
+def test_a_name_that_a_query_gives_to_a_number_of_objects_is_kept(database):
+    rows = database.query("SELECT count_of('car') AS cars, count_of('car', 0.5) sure, frame AS number FROM frames")
+    assert rows.columns == ["cars", "sure", "number"]
+    ordered = database.query("SELECT frame, count_of('car') AS cars FROM frames ORDER BY cars DESC, frame LIMIT 1")
+    assert ordered.columns == ["frame", "cars"]
+
+
 def test_every_processed_frame_has_a_row(archive, database):
     assert frames_of(database.where("true")) == list(range(40))
     assert list(database.query("SELECT count(*) FROM events")) == [(pq.read_table(archive / "events").num_rows,)]
