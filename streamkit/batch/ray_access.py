@@ -103,7 +103,8 @@ def _own_addresses(head: str, nodes: Sequence[str]) -> list[str]:
     """The addresses of this machine, if a node of the cluster runs here: Ray listens on all of them."""
     import psutil  # Ray has it
 
-    addresses = [one.address for every in psutil.net_if_addrs().values() for one in every if _is_ip(one.family)]
+    interfaces = psutil.net_if_addrs().values()
+    addresses = [entry.address for entries in interfaces for entry in entries if _is_ip(entry.family)]
     host = head.rpartition(":")[0].strip("[]")
     return addresses if {host, *nodes} & {*addresses, "localhost"} else []
 

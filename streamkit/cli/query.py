@@ -92,15 +92,15 @@ def query(
             else _like(location, database, sql, where, limit, like, model)
         )
         places = _places(rows, pictures)
-        found: list[tuple[str, int]] = []
+        frames: list[tuple[str, int]] = []
         with result_files.opened(chosen, out, rows.schema, limit) as file:
             for row in itertools.islice(rows, limit or None):
                 file.add(row)
                 if places is not None:
-                    found.append((row[places[0]], row[places[1]]))
+                    frames.append((row[places[0]], row[places[1]]))
         if pictures is None:
             return 0
-        return _pictures(location, database, display, found, pictures, draw)
+        return _pictures(location, database, display, frames, pictures, draw)
 
 
 def result_of(database: Any, sql: str | None, where: str | None) -> Any:

@@ -90,21 +90,21 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.pipeline_file import PipelineFile
 
-    given, display = ServerOptions(**server), open_display()
+    chosen, display = ServerOptions(**server), open_display()
     exported = telemetry.open_telemetry()
 
     def load() -> Any:
         display.once.forget()  # an edit may cause the same messages again
         return common.graph_checked(build(common.read(pipeline, set_, device, may_be_empty=True)))
 
-    tokens = read_credentials(given)
-    store = open_store(given.data, given.keep_events, given.keep_size)
+    tokens = read_credentials(chosen)
+    store = open_store(chosen.data, chosen.keep_events, chosen.keep_size)
     running, gallery = prepare(load, pipeline, common.pairs(set_))
     file = PipelineFile(
-        pipeline, checker(pipeline, set_, device), overridden=common.pairs(set_), allow_plugins=given.allow_files
+        pipeline, checker(pipeline, set_, device), overridden=common.pairs(set_), allow_plugins=chosen.allow_files
     )
-    engine = engine_of(running, gallery, store, allow_files=given.allow_files, file=file)
-    return run_server(engine, given, tokens, exported, display, f"serving {pipeline}")
+    engine = engine_of(running, gallery, store, allow_files=chosen.allow_files, file=file)
+    return run_server(engine, chosen, tokens, exported, display, f"serving {pipeline}")
 
 
 def read_credentials(given: ServerOptions) -> tuple[Any, list[Any]]:
@@ -120,14 +120,14 @@ def read_credentials(given: ServerOptions) -> tuple[Any, list[Any]]:
 
 
 def run_server(
-    engine: Any, given: ServerOptions, tokens: tuple[Any, list[Any]], exported: Any, display: Any, title: str,
+    engine: Any, options: ServerOptions, tokens: tuple[Any, list[Any]], exported: Any, display: Any, title: str,
     add_routes: Callable[[Any, Any], None] | None = None,
 ) -> int:  # fmt: skip
     """Run the engine's pipeline and serve its API until it ends; return the exit code.
 
     Args:
         engine: the pipeline behind the API.
-        given: the options of the server.
+        options: the options of the server.
         tokens: the admin's token, and others.
         exported: what `open_telemetry` has returned.
         display: shows the run.
@@ -142,25 +142,25 @@ def run_server(
     from streamkit.serve.sampler import PipelineSampler
     from streamkit.serve.server import address, listen, serving
 
-    running, store, (known, others) = engine.running, engine.store, tokens
-    listening = listen(given.host, given.port)
-    metrics = None if given.metrics_port is None else listen(given.host, given.metrics_port)
-    readers = readers_of(listening, public=given.public)
+    running, store, (admin, others) = engine.running, engine.store, tokens
+    listening = listen(options.host, options.port)
+    metrics = None if options.metrics_port is None else listen(options.host, options.metrics_port)
+    readers = readers_of(listening, public=options.public)
     common.keep_stdout()
     common.handle_signals(running, display)
-    shown = address(given.host, listening)
-    display.log(f"{title} at {shown}" + (f"#token={known.text}" if known.generated else ""))
+    shown = address(options.host, listening)
+    display.log(f"{title} at {shown}" + (f"#token={admin.text}" if admin.generated else ""))
     if readers is Readers.SIGNED_IN:
         display.log("others reach this address: reading needs a token; --public opens it to everybody")
     elif readers is Readers.EVERYBODY:
         display.log("--public: everybody who reaches this address reads states, events and metrics")
     if metrics is not None:
-        display.log(f"metrics at {address(given.host, metrics)}metrics, without a token")
-    limits = Limits(allowed_connections(given.max_connections))
-    if limits.connections < given.max_connections:
+        display.log(f"metrics at {address(options.host, metrics)}metrics, without a token")
+    limits = Limits(allowed_connections(options.max_connections))
+    if limits.connections < options.max_connections:
         display.log(f"at most {limits.connections} connections: a quarter of the open files allowed (ulimit -n)")
     app = create_app(
-        engine, known, data=given.data, tokens=others, allowed_hosts=[given.host, *given.allowed_hosts],
+        engine, admin, data=options.data, tokens=others, allowed_hosts=[options.host, *options.allowed_hosts],
         viewers=limits.viewers, add_routes=add_routes, readers=readers,
     )  # fmt: skip
     servers = contextlib.ExitStack()

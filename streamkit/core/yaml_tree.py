@@ -314,7 +314,10 @@ class _TreeBuilder:
     """
 
     def __init__(self, file: str, environment: Mapping[str, str], text: str, max_aliased: int = _FEW_ALIASED) -> None:
-        self.file, self.environment, self.text, self.max_aliased = file, environment, text, max_aliased
+        self.file = file
+        self.environment = environment
+        self.text = text
+        self.max_aliased = max_aliased
         self.problems: list[Problem] = []
         self._anchors: dict[str, _Anchor | None] = {}  # None while its value is being built
         self._values = self._aliased = self._deepest = 0

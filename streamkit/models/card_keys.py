@@ -90,11 +90,11 @@ def select(value: Any, info: Any) -> str:
     return found
 
 
-def url(value: Any) -> str:
+def url(entry: Any) -> str:
     """Validate an http or https address."""
-    address = text(value)
+    address = text(entry)
     if not address.startswith(("https://", "http://")):
-        raise ValueError(f"must begin with https:// or http://, got {value!r}")
+        raise ValueError(f"must begin with https:// or http://, got {entry!r}")
     check_characters(address)
     return address
 

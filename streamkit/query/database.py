@@ -67,10 +67,10 @@ class QuestionTimer:
         if math.isinf(self._limit_s):
             yield
             return
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
 
         def check() -> None:
-            if time.monotonic() - begun_s >= self._left_s:
+            if time.monotonic() - start_s >= self._left_s:
                 self._over = True
                 cursor.interrupt()
 
@@ -85,7 +85,7 @@ class QuestionTimer:
                 ) from None
             raise
         finally:
-            self._left_s -= time.monotonic() - begun_s
+            self._left_s -= time.monotonic() - start_s
 
 
 class Rows:

@@ -170,14 +170,14 @@ def _update(
     schemas = {table: dataset.schema(table) for table in TABLES}
     parts = {table: dataset.marks(table).keys() for table in TABLES if table != FILES} | {FILES: now.keys()}
     added = sorted(key for key in now if old.get(key) != now[key])
-    gone = [key for key in old if old[key] != now.get(key)]
+    removed = [key for key in old if old[key] != now.get(key)]
     try:
         with duckdb().connect(str(path), config=_CLOSED) as database:
             database.execute("SET enable_progress_bar = false")
             if before is None:
                 _create(database, dataset.pipeline, schemas)
             for table in (*TABLES, *(["tracks"] if _has_tracks(schemas) else []), "index_parts"):
-                database.execute(f"DELETE FROM {table} WHERE key IN (SELECT unnest(?))", [gone])
+                database.execute(f"DELETE FROM {table} WHERE key IN (SELECT unnest(?))", [removed])
             for first in range(0, len(added), _AT_ONCE):
                 on_progress(first, len(added))
                 keys = added[first : first + _AT_ONCE]

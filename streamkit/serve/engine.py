@@ -109,8 +109,8 @@ class ServeEngine:
                 self.problems.follow()
             self.problems.sample(now_s)
             if running.ready:
-                going = [one for one in list(running.states.values()) if one.state == "running"]
-                paced = all(one.live or one.latency is not None for one in going)
+                running_sources = [state for state in list(running.states.values()) if state.state == "running"]
+                paced = all(state.live or state.latency is not None for state in running_sources)
                 self.load.sample(now_s, running.meters(), paced)
         except Exception as error:  # a failure must not end the observation
             self._warn(f"the state of the pipeline could not be computed: {describe(error)}")

@@ -107,7 +107,9 @@ class Guard:
         readers: Readers = Readers.THIS_MACHINE,
         sockets: int = 2 * MAX_VIEWERS,
     ) -> None:
-        self._app, self._access, self._readers = app, access, readers
+        self._app = app
+        self._access = access
+        self._readers = readers
         self._open_sockets = 0
         self._max_sockets = sockets
         self._hosts = {host_of(name) for name in allowed_hosts}
@@ -182,7 +184,7 @@ class Guard:
         if path in _OPEN or path.startswith(_PAGE) or scope["state"].get(METRICS_PORT):
             return True
         if self._readers is Readers.THIS_MACHINE:
-            return is_loopback(host_of(headers.get("host", ""))) and not any(one in headers for one in _FORWARDED)
+            return is_loopback(host_of(headers.get("host", ""))) and not any(name in headers for name in _FORWARDED)
         return self._readers is Readers.EVERYBODY
 
     def _identify(self, method: str, request: HTTPConnection) -> Identity | None:

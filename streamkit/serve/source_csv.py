@@ -72,7 +72,7 @@ def _line(
 
 def _options(row: Mapping[str, str]) -> dict[str, Any]:
     """The options of a line, each typed as in a YAML; an empty cell keeps the default."""
-    found = {}
+    typed = {}
     for name, text in row.items():
         if name in ("id", "uri") or not text:
             continue
@@ -82,8 +82,8 @@ def _options(row: Mapping[str, str]) -> dict[str, Any]:
             problems = error.problems
         if problems:
             raise RequestRejected(422, f"{name}: {problems[0].text}")
-        found[name] = node.plain()
-    return found
+        typed[name] = node.plain()
+    return typed
 
 
 def written(sources: Iterable[tuple[str, str, Mapping[str, Any]]]) -> str:

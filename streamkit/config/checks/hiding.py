@@ -20,12 +20,12 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
     """Refuse to hide classes that are not detected on every frame; warn of outputs that bypass the hiding stage."""
     hides = hiding(graph)
     for node in hides:
-        found = detectors(graph, node)
+        above = detectors(graph, node)
         for option, labels, path in _asked(node):
             if labels is None:
                 continue
-            texts = [f"{node.id}.{option}: {text}" for label in labels if (text := missing(found, label))]
-            if not found:
+            texts = [f"{node.id}.{option}: {text}" for label in labels if (text := missing(above, label))]
+            if not above:
                 texts = [f"{node.id}.{option} hides objects, and no stage above it finds any; put a detector above it"]
             problems.extend(node.problem(text, option, *path) for text in texts)
             _check_every(graph, node, option, labels, problems)
@@ -38,7 +38,7 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
                 text += f"; the API does not show its clips, unless you allow that: hidden: {ALLOW}"
             graph.config.warnings.append(node.problem(text))
         clear = _cleared(node)
-        shown = [one.id for one in hides if one.id not in frame_ancestors(graph, node)] if clear else []
+        shown = [stage.id for stage in hides if stage.id not in frame_ancestors(graph, node)] if clear else []
         if shown:
             way = f"write from: {shown[0]}, first where there are several, or {clear} where that is meant"
             problems.append(node.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
@@ -65,9 +65,9 @@ def hidden_places(graph: Graph) -> str:
     return json.dumps(hidden, sort_keys=True, default=str) if hidden else ""
 
 
-def _without_look(asked: Any) -> Any:
+def _without_look(option: Any) -> Any:
     """An option that hides, without what changes only how it looks."""
-    return {key: part for key, part in asked.items() if key != "cells"} if isinstance(asked, dict) else asked
+    return {key: part for key, part in option.items() if key != "cells"} if isinstance(option, dict) else option
 
 
 def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...], problems: list[Problem]) -> None:

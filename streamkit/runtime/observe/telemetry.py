@@ -96,14 +96,16 @@ def open_telemetry() -> Telemetry | None:
         import opentelemetry.sdk.trace  # noqa: F401
     with needs("prometheus-client", "otel", f"{name} is set: the export of telemetry"):
         import prometheus_client  # noqa: F401
-    for one in ENDPOINTS:
-        text = os.environ.get(one, "")
+    for variable in ENDPOINTS:
+        text = os.environ.get(variable, "")
         if text and not text.startswith(("http://", "https://")):
-            raise ConfigError(f"{one} must begin with http:// or https://, such as http://localhost:4318, got {text}")
+            raise ConfigError(
+                f"{variable} must begin with http:// or https://, such as http://localhost:4318, got {text}"
+            )
         try:
             check_characters(text)
         except ValueError as error:
-            raise ConfigError(f"{one} {error}") from None
+            raise ConfigError(f"{variable} {error}") from None
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     if protocol != "http/protobuf":
         raise ConfigError(

@@ -82,8 +82,8 @@ class NatsSink(Emitter):
     def check(self) -> None:
         """See `Emitter.check`."""
         self._at = address(self.url, NATS_SCHEMES, self.tls)
-        for one in self.servers or ():
-            if UNSAFE.search(one) or not re.fullmatch(r"[^\s/@]+:\d+", one):
+        for server in self.servers or ():
+            if UNSAFE.search(server) or not re.fullmatch(r"[^\s/@]+:\d+", server):
                 raise ValueError("servers must be a list of host:port; credentials of all servers are in url")
         if re.search(r"[\s*>]|^\.|\.\.|\.$", self.subject):
             raise ValueError(f"subject must be words joined by dots, without spaces, * and >, got {self.subject!r}")
