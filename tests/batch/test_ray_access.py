@@ -70,7 +70,7 @@ def test_a_cluster_that_is_open_to_the_internet_is_refused(nodes, needs, insecur
     else:
         check_access("--ray auto", "10.0.0.5:6379", nodes, Answer(needs), insecure=insecure)
     assert bool(messages) == warned
-    assert all("everybody who reaches its ports runs code on its nodes" in one for one in messages)
+    assert all("everybody who reaches its ports runs code on its nodes" in message for message in messages)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def guarded_head(tmp_path):
 
 
 @pytest.mark.slow  # a head takes 12 s to start
-def test_a_cluster_with_a_token_is_told_from_one_without(guarded_head, ray_nodes):
+def test_clusters_with_and_without_a_token(guarded_head, ray_nodes):
     guarded, open_to_all = AccessProbe(guarded_head), AccessProbe(ray_nodes.address)
     assert guarded.needs_token()
     assert not open_to_all.needs_token()
@@ -121,7 +121,11 @@ def test_joining_an_open_cluster_in_a_network_warns(ray_nodes):
     messages = collect()
     ray = join(ray_nodes.address, None)
     ray.shutdown()
-    assert [one for one in messages if "the Ray cluster needs no token" in one and "RAY_AUTH_MODE=token" in one]
+    assert [
+        message
+        for message in messages
+        if "the Ray cluster needs no token" in message and "RAY_AUTH_MODE=token" in message
+    ]
 
 
 @pytest.mark.parametrize("variable", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", ""])

@@ -32,7 +32,9 @@ def problems(tmp_path, **pipeline):
 @pytest.mark.parametrize("place", ["@h{}/a", "@h/a{}"])
 def test_no_stage_takes_an_address_with_line_ends(place, sign, tmp_path):
     with_url = {
-        name for name in default_registry().names() if "url" in {one.name for one in options(default_registry()[name])}
+        name
+        for name in default_registry().names()
+        if "url" in {option.name for option in options(default_registry()[name])}
     }
     assert with_url == SINKS.keys() | {"ask"}
     for name, scheme in SINKS.items():

@@ -280,11 +280,11 @@ def test_every_cell_that_a_zone_touches_is_hidden():
     for _ in range(30):
         corners = rng.uniform((0, 0), (640, 360), (3, 2))
         laid_out = laid(detections(), HideSpec(False, objects=False, zones=(tuple(map(tuple, corners.tolist())),)))
-        (one,) = laid_out.table
-        mask = laid_out.masks.reshape(one["rows"], one["columns"])
+        (region_row,) = laid_out.table
+        mask = laid_out.masks.reshape(region_row["rows"], region_row["columns"])
         for row, column in np.argwhere(mask == 0).tolist():
-            x1, y1 = one["x1"] + column * one["cell"], one["y1"] + row * one["cell"]
-            x2, y2 = min(x1 + one["cell"], 640), min(y1 + one["cell"], 360)
+            x1, y1 = region_row["x1"] + column * region_row["cell"], region_row["y1"] + row * region_row["cell"]
+            x2, y2 = min(x1 + region_row["cell"], 640), min(y1 + region_row["cell"], 360)
             cell = np.array([(x1, y1), (x2, y1), (x2, y2), (x1, y2)], np.float32)
             area, _ = cv2.intersectConvexConvex(corners.astype(np.float32), cell)
             assert area < 1e-3, (corners, row, column)

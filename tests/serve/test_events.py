@@ -257,18 +257,18 @@ def test_only_clips_and_jpegs_are_sent_whatever_a_stage_that_writes_them_names(r
         "plugins: [keeper.py]\nsources: {cam: {uri: gate.mp4, loop: true}}\n"
         "stages: {clips: {stage: clip_keeper}, shots: {stage: shot_keeper, when: clips.tick}}\n"
     )
-    with served(text, tmp_path) as one:
-        one.running("cam")
-        server_events = one.until(
+    with served(text, tmp_path) as server:
+        server.running("cam")
+        server_events = server.until(
             lambda: [
                 event
-                for event in one.client.get("/api/v1/events?limit=500").json()
+                for event in server.client.get("/api/v1/events?limit=500").json()
                 if event["kind"] in ("recorded", "tick") and (event["clip"] or event["snapshot"])
             ]
         )
         for event in server_events[:8]:
             for name in ("clip.mp4", "snapshot.jpg"):
-                answer = one.client.get(f"/api/v1/events/{event['number']}/{name}")
+                answer = server.client.get(f"/api/v1/events/{event['number']}/{name}")
                 assert (answer.status_code, b"password" in answer.content) == (404, False), answer.text
 
 

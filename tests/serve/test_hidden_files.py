@@ -49,7 +49,7 @@ def whole_event(server, after=0):
 
     def find():
         events = server.client.get(f"/api/v1/events?kind=tick&limit=500&after={after}").json()
-        return [one for one in events if one["clip"] and one["snapshot"] and one["image"]]
+        return [event for event in events if event["clip"] and event["snapshot"] and event["image"]]
 
     return server.until(find, 60)[-1]["number"]
 
@@ -110,7 +110,7 @@ def test_a_mask_that_is_added_while_it_runs_hides_at_once(begin, tmp_path):
         text = text.replace("  tick: {}\n", f"  tick: {{}}\n  {MASK}\n")
         answer = server.client.put("/api/v1/config", json={"text": text, "hash": config["hash"]})
         assert answer.status_code == 200, answer.text
-        assert any("the API does not show its clips" in one["text"] for one in answer.json()["problems"])
+        assert any("the API does not show its clips" in problem["text"] for problem in answer.json()["problems"])
         server.until(lambda: server.client.get("/api/v1/status").json()["hides"])
         assert statuses(server, old) == dict.fromkeys(CLEAR, 403)
 

@@ -79,7 +79,8 @@ def test_a_viewer_reads_no_addresses(server):
     viewer = {"authorization": f"Bearer {token}"}
     shown = "no answer from rtsp://..., nor from mqtts://..."
     try:
-        assert [one["text"] for one in server.open.get(f"/api/v1/logs?after={last}", headers=viewer).json()] == [shown]
+        messages = server.open.get(f"/api/v1/logs?after={last}", headers=viewer).json()
+        assert [message["text"] for message in messages] == [shown]
         with server.open.stream("GET", f"/api/v1/logs/stream?after={last}", headers=viewer) as answer:
             line = next(line for line in answer.iter_lines() if line.startswith("data: "))
         assert json.loads(line[6:])["text"] == shown

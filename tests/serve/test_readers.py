@@ -91,8 +91,8 @@ def test_what_a_proxy_passes_on_does_not_come_from_this_machine(root, headers, s
 
 @pytest.fixture(scope="module")
 def local(root):
-    with served(PIPELINE, root, allowed_hosts=["cameras.example"]) as made:
-        yield made
+    with served(PIPELINE, root, allowed_hosts=["cameras.example"]) as local_server:
+        yield local_server
 
 
 def test_a_wrong_token_reads_nothing_and_counts(root):
@@ -100,7 +100,7 @@ def test_a_wrong_token_reads_nothing_and_counts(root):
         answers = [
             private.open.get("/api/v1/status", headers={"authorization": f"Bearer wrong token {n}"}) for n in range(12)
         ]
-    assert {one.status_code for one in answers[:10]} == {401}
+    assert {answer.status_code for answer in answers[:10]} == {401}
     assert answers[-1].status_code == 429
     assert int(answers[-1].headers["retry-after"]) > 0
 

@@ -13,9 +13,9 @@ HEADERS = {"authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture
 def server(root):
-    with served(PIPELINE, root, viewers=2) as made:
-        made.running("cam")
-        yield made
+    with served(PIPELINE, root, viewers=2) as served_camera:
+        served_camera.running("cam")
+        yield served_camera
 
 
 def opened(server, path="records", **headers):
@@ -39,7 +39,7 @@ def test_refusals_are_counted_and_log_nothing(server, caplog):
         assert missing.value.response.status_code == 404
         with pytest.raises(InvalidStatus):
             opened(server, "nothing", **HEADERS)
-    assert [one.getMessage() for one in caplog.records if one.levelname in ("ERROR", "WARNING")] == []
+    assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "WARNING")] == []
     assert 'streamkit_http_refused_total{cause="token"} 12.0' in server.open.get("/metrics").text
 
 
@@ -63,8 +63,8 @@ def test_a_client_cannot_open_sockets_without_end(server):
     assert 'cause="too_many_websockets"' in server.client.get("/metrics").text
     sockets.pop().close()
     server.until(lambda: can_open(server))
-    for one in sockets:
-        one.close()
+    for client in sockets:
+        client.close()
 
 
 def can_open(server):

@@ -190,9 +190,9 @@ def test_no_way_of_the_api_takes_an_address_with_line_ends(server):
             server.client.put("/api/v1/sources/gate", json={"uri": uri}),
             server.client.post("/api/v1/sources.csv", json={"csv": csv, "mode": "valid"}),
         ]
-        assert [one.status_code for one in answers] == [422, 422, 422, 200]
-        assert all("the address must have no line ends" in one.text for one in answers)
-        assert not any(SECRET in one.text for one in answers)
+        assert [answer.status_code for answer in answers] == [422, 422, 422, 200]
+        assert all("the address must have no line ends" in answer.text for answer in answers)
+        assert not any(SECRET in answer.text for answer in answers)
         assert answers[-1].json()["added"] == []
         with pytest.raises(BlockingIOError):  # no connection was made
             listener.accept()
