@@ -76,6 +76,10 @@ def pipeline_key(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
+KEY = re.compile(r"[A-Za-z0-9_-]{1,100}")
+"""What a `file_key` consists of. That of a data set from elsewhere must be checked before a path is made of it."""
+
+
 def file_key(file: VideoFile, pipeline: str, *, path: bool = False) -> str:
     """The name of a file's outputs: its stem, limited to characters of every file system, and 16 hexadecimal digits.
 

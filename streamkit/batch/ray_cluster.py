@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -14,31 +15,36 @@ from typing import Any
 
 from streamkit.batch.job import BatchSettings
 from streamkit.batch.pipeline import config_for
+from streamkit.batch.ray_access import AccessProbe, check_access, choose_token, login_hint
 from streamkit.config.pipeline_config import replace_value
 from streamkit.core.errors import ConfigError, MissingPackage
 from streamkit.core.yaml_tree import load_file
 
 _CONNECT_S, _ANSWER_S = 5.0, 30.0
 _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
-_TRY = f"import ray, sys; ray.init(sys.argv[1], **{_QUIET!r})"
+_TRY = (
+    f"import json, ray, sys; ray.init(sys.argv[1], **{_QUIET!r}); "
+    "print(json.dumps([node['NodeManagerAddress'] for node in ray.nodes() if node['Alive']]))"
+)
 _ENVIRONMENT = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Ray's next default, set to avoid its warning: a worker that requests no GPU still sees the GPUs."""
 
 
-def join(address: str, folder: Path | None, *, option: str = "--ray") -> Any:
+def join(address: str, folder: Path | None, *, option: str = "--ray", insecure: bool = False) -> Any:
     """Join a cluster, and send it a folder, which becomes the workers' working directory.
 
     Args:
         address: the cluster's head, `host:port`, or `auto` for the cluster that this machine belongs to.
         folder: the folder to send; None for none.
         option: what names the address, for messages.
+        insecure: whether the cluster may run the code of everybody who reaches its public address.
 
     Returns:
         The package `ray`.
 
     Raises:
         MissingPackage: Ray is not installed.
-        ConfigError: there is no such cluster, or it does not accept the folder.
+        ConfigError: there is no such cluster, it is open to the internet, or it does not accept the folder.
     """
     try:
         import ray
@@ -57,7 +63,7 @@ def join(address: str, folder: Path | None, *, option: str = "--ray") -> Any:
     except (ConnectionError, ValueError) as error:
         raise ConfigError(f"{option} {address}: {last_line(error)}") from None
     _check_port(f"{option} {address}", address, head)
-    _check_cluster(f"{option} {address}", head)
+    _check_cluster(f"{option} {address}", head, insecure)
     private._worker_logs_enabled = False  # else Ray prints thirty lines for each worker that dies
     try:
         ray.init(head, runtime_env=None if folder is None else {"working_dir": str(folder)}, **_QUIET)
@@ -77,8 +83,21 @@ def _check_port(what: str, address: str, head: str) -> None:
         raise ConfigError(f"{what}: no server answers {where}: {said}") from None
 
 
-def _check_cluster(what: str, head: str) -> None:
-    """Check in a subprocess that it is a cluster: Ray would try for two minutes, and then exit the process."""
+def _check_cluster(what: str, head: str, insecure: bool) -> None:
+    """Check in a subprocess that it is a cluster: Ray would try for two minutes, and then exit the process.
+
+    Meanwhile another one checks that it is not open to everybody.
+    """
+    probe = AccessProbe(head)
+    try:
+        nodes = _nodes_of_cluster(what, head, probe)
+        check_access(what, head, nodes, probe, insecure=insecure)
+    finally:
+        probe.close()
+
+
+def _nodes_of_cluster(what: str, head: str, probe: AccessProbe) -> list[str]:
+    """The IP addresses of a cluster's nodes. Raises ConfigError if it is none, or does not accept this client."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TRY, head], env={**_ENVIRONMENT, **os.environ}, timeout=_ANSWER_S,
@@ -90,7 +109,8 @@ def _check_cluster(what: str, head: str) -> None:
             "(ray status shows a cluster's state)"
         ) from None
     if done.returncode:
-        raise ConfigError(f"{what}: {last_line(done.stderr)}")
+        raise ConfigError(f"{what}: {last_line(done.stderr)}{login_hint(probe)}")
+    return [str(address) for address in json.loads(done.stdout.splitlines()[-1])]
 
 
 def start_local() -> Any:
@@ -99,6 +119,7 @@ def start_local() -> Any:
     import ray._private.worker as private
 
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
+    choose_token()
     private._worker_logs_enabled = False
     ray.init("local", include_dashboard=False, **_QUIET)
     return ray

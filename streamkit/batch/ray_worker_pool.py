@@ -156,20 +156,21 @@ class RayWorkerPool(WorkerPool):
         workers: maximum number of workers; None for as many as the nodes can hold.
         cores: CPU cores per worker.
         timeout_s: how long a file may deliver no frame before its worker is stopped.
+        insecure: whether the cluster may run the code of everybody who reaches its public address.
 
     Raises:
         MissingPackage: Ray is not installed.
-        ConfigError: there is no such cluster, or the pipeline is too large to send.
+        ConfigError: there is no such cluster, it is open to the internet, or the pipeline is too large to send.
         DeviceError: a GPU is requested, but the cluster has none.
     """
 
     def __init__(
         self, settings: BatchSettings, address: str, *, device: str | None = None, workers: int | None = None,
-        cores: int = 1, timeout_s: float = 600.0,
+        cores: int = 1, timeout_s: float = 600.0, insecure: bool = False,
     ) -> None:  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="streamkit-") as folder:
             pipeline = pack(settings, Path(folder))
-            self._ray = join(address, Path(folder))
+            self._ray = join(address, Path(folder), insecure=insecure)
         sent = replace(settings, pipeline=pipeline, out=settings.out.absolute())
         self._asked, self._unfit = workers, 0
         self._mark = sent.out / f"{_MARK}{uuid4().hex}.part"

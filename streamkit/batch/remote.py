@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from streamkit.batch.job import VideoFile, printable
+from streamkit.core.addresses import check_characters
 from streamkit.core.errors import ConfigError, MissingPackage, OutputError, SourceError, StreamkitError, describe
 from streamkit.media.source_errors import check_file
 from streamkit.media.source_resolver import VIDEOS
@@ -98,6 +99,10 @@ def open_system(uri: str) -> tuple[Any, str]:
         MissingPackage: a package is missing.
     """
     word = scheme(uri)
+    try:
+        check_characters(uri, blanks=word not in ("http", "https"))  # the keys of stores are not percent-encoded
+    except ValueError as error:
+        raise ConfigError(f"{word}://...: the address {error}") from None
     if is_live(uri) or word in ("hls", "test"):
         raise ConfigError(f"{mask(uri)}: batch processes files; put a {word}:// address under sources: in a YAML")
     if (shown := mask(uri, partitions=True)) != uri:

@@ -55,6 +55,7 @@ def _rate(value: str) -> float:
               help="processes; by default one per CPU core, or as many as a GPU needs")  # fmt: skip
 @common.DEVICE
 @click.option("--ray", metavar="auto|ADDRESS", help="run the workers on a Ray cluster instead of this machine")
+@click.option("--insecure", is_flag=True, help="use a Ray cluster that runs code of everybody who reaches it")
 @click.option("--retries", type=click.IntRange(min=0), default=1, show_default=True,
               help="retries of a file after a temporary error")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="also retry files that failed in an earlier run")
@@ -121,7 +122,8 @@ def _first_device(device: str | list[str]) -> str:
 
 def _run(
     graph: Any, settings: Any, files: Any, display: Any, *, device: str | None, report: Path | None,
-    workers: int | None, ray: str | None, retries: int, retry_failed: bool, overwrite: bool, timeout: float,
+    workers: int | None, ray: str | None, insecure: bool, retries: int, retry_failed: bool, overwrite: bool,
+    timeout: float,
 ) -> int:  # fmt: skip
     from streamkit.batch import summary
     from streamkit.batch.manager import Manager
@@ -132,7 +134,7 @@ def _run(
 
     exported = telemetry.open_telemetry()  # the workers export; this process names their run
     write_report = None if report is None else ReportFile(report)
-    pool = _worker_pool(settings, graph, files, display, device, workers, ray, timeout)
+    pool = _worker_pool(settings, graph, files, display, device, workers, ray, timeout, insecure)
     common.keep_stdout()
     code = 1
     with (
@@ -171,12 +173,12 @@ def _run(
 
 def _worker_pool(
     settings: Any, graph: Any, files: Any, display: Any, device: str | None, workers: int | None, ray: str | None,
-    timeout_s: float,
+    timeout_s: float, insecure: bool,
 ) -> Any:  # fmt: skip
     if ray is not None:
         from streamkit.batch.ray_worker_pool import RayWorkerPool
 
-        return RayWorkerPool(settings, ray, workers=workers, device=device, timeout_s=timeout_s)
+        return RayWorkerPool(settings, ray, workers=workers, device=device, timeout_s=timeout_s, insecure=insecure)
     from streamkit.batch.pipeline import attach
     from streamkit.batch.worker_plan import plan_workers
     from streamkit.batch.worker_pool import LocalWorkerPool

@@ -15,9 +15,10 @@ from streamkit.core.errors import ConfigError
 
 @click.command()
 @click.argument("cluster", type=click.Path(path_type=Path))
+@click.option("--insecure", is_flag=True, help="use a Ray cluster that runs code of everybody who reaches it")
 @server_options
 @common.log_options
-def cluster(cluster: Path, **server: Any) -> int:
+def cluster(cluster: Path, insecure: bool, **server: Any) -> int:
     """Run a pipeline on the machines of a Ray cluster, with one API and page for all."""
     from streamkit.cli.progress import open_display
     from streamkit.cluster.cluster_file import read_cluster, read_pipeline
@@ -31,27 +32,28 @@ def cluster(cluster: Path, **server: Any) -> int:
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.pipeline_file import PipelineFile
 
-    given, display = ServerOptions(**server), open_display()
+    chosen, display = ServerOptions(**server), open_display()
     exported = telemetry.open_telemetry()
-    known = read_cluster(cluster)
-    load_graph(known)  # mistakes in the files come before those of the cluster
-    tokens = read_credentials(given)
-    store = open_store(given.data, given.keep_events, given.keep_size)
-    ray, started = connect(known.ray)
+    cluster_file = read_cluster(cluster)
+    load_graph(cluster_file)  # mistakes in the files come before those of the cluster
+    tokens = read_credentials(chosen)
+    store = open_store(chosen.data, chosen.keep_events, chosen.keep_size)
+    ray, started = connect(cluster_file.ray, insecure=insecure)
     if started:
         display.log("no Ray cluster runs on this machine: one is started, of this machine only (see docs/cluster.md)")
     running, gallery = prepare_cluster(
-        known, ray, store, display.once.forget, allow_files=given.allow_files, keep_events=given.keep_events,
-        keep_size=given.keep_size,
+        cluster_file, ray, store, display.once.forget, allow_files=chosen.allow_files, keep_events=chosen.keep_events,
+        keep_size=chosen.keep_size,
     )  # fmt: skip
-    check = checker_of(known.pipeline, lambda text: read_pipeline(known, text=text))
-    file = PipelineFile(known.pipeline, check, allow_plugins=given.allow_files)
-    engine = engine_of(running, gallery, store, allow_files=given.allow_files, file=file)
+    check = checker_of(cluster_file.pipeline, lambda text: read_pipeline(cluster_file, text=text))
+    file = PipelineFile(cluster_file.pipeline, check, allow_plugins=chosen.allow_files)
+    engine = engine_of(running, gallery, store, allow_files=chosen.allow_files, file=file)
 
     def add_routes(app: Any, api: Any) -> None:
         add_forwarding(app, api, engine)
 
-    return run_server(engine, given, tokens, exported, display, f"serving {known.pipeline} on a cluster", add_routes)
+    title = f"serving {cluster_file.pipeline} on a cluster"
+    return run_server(engine, chosen, tokens, exported, display, title, add_routes)
 
 
 def check_cluster(path: Path, *, strict: bool = False) -> int:

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import click
 
-from streamkit.cli.query import DATASET, LIMIT, SQL, WHERE, opened_dataset, progress, report_missing, result_of
+from streamkit.cli.query import (
+    DATASET,
+    LIMIT,
+    SQL,
+    TIMEOUT,
+    WHERE,
+    opened_dataset,
+    progress,
+    report_missing,
+    result_of,
+)
 from streamkit.core.errors import ConfigError
 from streamkit.media.uris import is_path, local_path
 
@@ -35,10 +45,18 @@ Examples:
               help="format of the images")  # fmt: skip
 @click.option("--of", metavar="STAGE", help="objects of this detector only; for a folder of collect")
 @LIMIT
+@TIMEOUT
 def export(
-    dataset: str, sql: str | None, where: str | None, form: str, out: Path, image_format: str, of: str | None,
+    dataset: str,
+    sql: str | None,
+    where: str | None,
+    form: str,
+    out: Path,
+    image_format: str,
+    of: str | None,
     limit: int | None,
-) -> int:  # fmt: skip
+    timeout: str,
+) -> int:
     """Write selected frames and their objects for labelling tools and training.
 
     DATASET is the --out of `batch`, or a folder of the stage `collect`.
@@ -65,15 +83,15 @@ def export(
     from streamkit.query.selected_frames import SelectedFrames, frame_columns, skeleton_of
 
     check_new(out)
-    with opened_dataset(dataset) as (location, database, display):
+    with opened_dataset(dataset, timeout) as (location, database, display):
         if sql is None and where is None:
             raise ConfigError(
                 "give --where or a SELECT: they select the frames, such as --where \"count_of('car') > 0\""
             )
         rows = result_of(database, sql, where)
         key, frame = frame_columns(rows.columns)
-        found = ((row[key], row[frame]) for row in itertools.islice(rows, limit or None))
-        frames = SelectedFrames(database, database.labels, skeleton_of(location), found)
+        selected = ((row[key], row[frame]) for row in itertools.islice(rows, limit or None))
+        frames = SelectedFrames(database, database.labels, skeleton_of(location), selected)
         count = export_frames(frames, database, out, form, image_format, progress(display, "frames"))
         display.log(f"{count:,} frames in {out}")
         return report_missing(display, frames.missing)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 
 from streamkit.cli.common import echo
 from streamkit.core.errors import ConfigError
+from streamkit.core.units import seconds
 
 _EVERY_S = 5.0
 
@@ -20,6 +22,9 @@ DATASET = click.argument("dataset")
 SQL = click.argument("sql", required=False)
 WHERE = click.option(
     "--where", metavar="CONDITION", help="a condition for frames in place of SQL, such as \"count_of('truck') >= 2\""
+)
+TIMEOUT = click.option(
+    "--timeout", default="10min", show_default=True, metavar="DURATION", help="how long the query may take"
 )
 LIMIT = click.option(
     "--limit", type=click.IntRange(min=0), metavar="N", help="rows at most; by default a table shows 50"
@@ -50,9 +55,10 @@ Examples:
 @click.option("--pictures", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
               help="also write the image of each frame of the result into a new folder")  # fmt: skip
 @click.option("--draw", is_flag=True, help="draw the objects on the images of --pictures")
+@TIMEOUT
 def query(
     dataset: str, sql: str | None, where: str | None, form: str | None, out: Path | None, limit: int | None,
-    like: str | None, model: str | None, pictures: Path | None, draw: bool,
+    like: str | None, model: str | None, pictures: Path | None, draw: bool, timeout: str,
 ) -> int:  # fmt: skip
     """Ask questions of the data set that `batch` writes.
 
@@ -79,22 +85,22 @@ def query(
     chosen = result_files.format_of(form, out)
     if pictures is not None:
         check_new(pictures)
-    with opened_dataset(dataset) as (location, database, display):
+    with opened_dataset(dataset, timeout) as (location, database, display):
         rows = (
             result_of(database, sql, where)
             if like is None
             else _like(location, database, sql, where, limit, like, model)
         )
         places = _places(rows, pictures)
-        found: list[tuple[str, int]] = []
+        frames: list[tuple[str, int]] = []
         with result_files.opened(chosen, out, rows.schema, limit) as file:
             for row in itertools.islice(rows, limit or None):
                 file.add(row)
                 if places is not None:
-                    found.append((row[places[0]], row[places[1]]))
+                    frames.append((row[places[0]], row[places[1]]))
         if pictures is None:
             return 0
-        return _pictures(location, database, display, found, pictures, draw)
+        return _pictures(location, database, display, frames, pictures, draw)
 
 
 def result_of(database: Any, sql: str | None, where: str | None) -> Any:
@@ -116,8 +122,16 @@ def _like(
 
 
 @contextmanager
-def opened_dataset(dataset: str) -> Iterator[tuple[Any, Any, Any]]:
-    """A data set, its tables, and the display for messages."""
+def opened_dataset(dataset: str, timeout: str = "0s") -> Iterator[tuple[Any, Any, Any]]:
+    """A data set, its tables, and the display for messages.
+
+    Args:
+        dataset: its folder or address.
+        timeout: how long a query may take; 0s for no limit.
+
+    Raises:
+        ConfigError: it is no data set, or the timeout is no duration.
+    """
     from streamkit.cli.progress import open_display
     from streamkit.query.database import FRAMES_WITHOUT_ROWS, Database
     from streamkit.query.dataset_location import DatasetLocation
@@ -125,10 +139,14 @@ def opened_dataset(dataset: str) -> Iterator[tuple[Any, Any, Any]]:
     from streamkit.query.selected_frames import labels_of
 
     duckdb()  # its extra has everything else, too
+    try:
+        timeout_s = seconds(timeout) or math.inf
+    except ValueError as error:
+        raise ConfigError(f"--timeout {error}") from None
     display = open_display()
     location = DatasetLocation(dataset)
     index = index_of(location, progress(display, "files added to the index"))
-    with Database(index, labels_of(location)) as database:
+    with Database(index, labels_of(location), timeout_s) as database:
         (short,) = database.fetch(FRAMES_WITHOUT_ROWS)[0]
         if short:
             display.log(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,10 @@ _OPTIONS = (
     click.option("--keep-events", default="30d", show_default=True, help="how long events are kept"),
     click.option("--keep-size", default="2GB", show_default=True,
                  help="maximum size of the events; the oldest images are removed first"),
+    click.option("--public", is_flag=True,
+                 help="let everybody who reaches the address read states, events and metrics without a token"),
+    click.option("--metrics-port", type=click.IntRange(0, 65535),
+                 help="serve /metrics on this port, too, without a token; 0 selects a free one"),
     click.option("--allow-files", is_flag=True,
                  help="let added sources read this machine's files, and edits change plugins"),
 )  # fmt: skip
@@ -61,6 +66,8 @@ class ServerOptions:
     data: Path
     keep_events: str
     keep_size: str
+    public: bool
+    metrics_port: int | None
     allow_files: bool
 
 
@@ -76,7 +83,6 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
 
     prestart_workers(pipeline, common.pairs(set_), device, realtime=True)
     from streamkit.cli.progress import open_display
-    from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build
     from streamkit.serve.server import check_packages
 
@@ -84,23 +90,21 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.pipeline_file import PipelineFile
 
-    given, display = ServerOptions(**server), open_display()
+    chosen, display = ServerOptions(**server), open_display()
     exported = telemetry.open_telemetry()
 
     def load() -> Any:
         display.once.forget()  # an edit may cause the same messages again
-        graph = build(common.read(pipeline, set_, device, may_be_empty=True))
-        check_networks(graph)
-        return graph
+        return common.graph_checked(build(common.read(pipeline, set_, device, may_be_empty=True)))
 
-    tokens = read_credentials(given)
-    store = open_store(given.data, given.keep_events, given.keep_size)
+    tokens = read_credentials(chosen)
+    store = open_store(chosen.data, chosen.keep_events, chosen.keep_size)
     running, gallery = prepare(load, pipeline, common.pairs(set_))
     file = PipelineFile(
-        pipeline, checker(pipeline, set_, device), overridden=common.pairs(set_), allow_plugins=given.allow_files
+        pipeline, checker(pipeline, set_, device), overridden=common.pairs(set_), allow_plugins=chosen.allow_files
     )
-    engine = engine_of(running, gallery, store, allow_files=given.allow_files, file=file)
-    return run_server(engine, given, tokens, exported, display, f"serving {pipeline}")
+    engine = engine_of(running, gallery, store, allow_files=chosen.allow_files, file=file)
+    return run_server(engine, chosen, tokens, exported, display, f"serving {pipeline}")
 
 
 def read_credentials(given: ServerOptions) -> tuple[Any, list[Any]]:
@@ -116,14 +120,14 @@ def read_credentials(given: ServerOptions) -> tuple[Any, list[Any]]:
 
 
 def run_server(
-    engine: Any, given: ServerOptions, tokens: tuple[Any, list[Any]], exported: Any, display: Any, title: str,
+    engine: Any, options: ServerOptions, tokens: tuple[Any, list[Any]], exported: Any, display: Any, title: str,
     add_routes: Callable[[Any, Any], None] | None = None,
 ) -> int:  # fmt: skip
     """Run the engine's pipeline and serve its API until it ends; return the exit code.
 
     Args:
         engine: the pipeline behind the API.
-        given: the options of the server.
+        options: the options of the server.
         tokens: the admin's token, and others.
         exported: what `open_telemetry` has returned.
         display: shows the run.
@@ -133,27 +137,40 @@ def run_server(
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.app import create_app
     from streamkit.serve.connections import Limits, allowed_connections
+    from streamkit.serve.guard import MetricsOnly, Readers, readers_of
     from streamkit.serve.metrics import registry
     from streamkit.serve.sampler import PipelineSampler
     from streamkit.serve.server import address, listen, serving
 
-    running, store, (known, others) = engine.running, engine.store, tokens
-    listening = listen(given.host, given.port)
+    running, store, (admin, others) = engine.running, engine.store, tokens
+    listening = listen(options.host, options.port)
+    metrics = None if options.metrics_port is None else listen(options.host, options.metrics_port)
+    readers = readers_of(listening, public=options.public)
     common.keep_stdout()
     common.handle_signals(running, display)
-    shown = address(given.host, listening)
-    display.log(f"{title} at {shown}" + (f"#token={known.text}" if known.generated else ""))
-    limits = Limits(allowed_connections(given.max_connections))
-    if limits.connections < given.max_connections:
+    shown = address(options.host, listening)
+    display.log(f"{title} at {shown}" + (f"#token={admin.text}" if admin.generated else ""))
+    if readers is Readers.SIGNED_IN:
+        display.log("others reach this address: reading needs a token; --public opens it to everybody")
+    elif readers is Readers.EVERYBODY:
+        display.log("--public: everybody who reaches this address reads states, events and metrics")
+    if metrics is not None:
+        display.log(f"metrics at {address(options.host, metrics)}metrics, without a token")
+    limits = Limits(allowed_connections(options.max_connections))
+    if limits.connections < options.max_connections:
         display.log(f"at most {limits.connections} connections: a quarter of the open files allowed (ulimit -n)")
     app = create_app(
-        engine, known, data=given.data, tokens=others, allowed_hosts=[given.host, *given.allowed_hosts],
-        viewers=limits.viewers, add_routes=add_routes,
+        engine, admin, data=options.data, tokens=others, allowed_hosts=[options.host, *options.allowed_hosts],
+        viewers=limits.viewers, add_routes=add_routes, readers=readers,
     )  # fmt: skip
+    servers = contextlib.ExitStack()
+    if metrics is not None:
+        servers.enter_context(serving(MetricsOnly(app), metrics, limits, refused=engine.refused))
     with (
         telemetry.exporting(exported, lambda: registry(engine)),
         engine.observing(),
         store.writing(PipelineSampler(engine)),
+        servers,
         serving(app, listening, limits, refused=engine.refused),
     ):
         code = common.run_to_end(running, display)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.yaml_tree import read_file
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.reload import ReloadingPipeline, alike, changed_settings, copied, edited_sources
+
+logger = logging.getLogger(__name__)
 
 
 class ClusterPipeline(ReloadingPipeline):
@@ -102,6 +105,8 @@ def load_graph(cluster: ClusterFile) -> Graph:
 
     graph = build(read_pipeline(cluster))
     check_networks(graph)
+    for warning in graph.config.warnings:
+        logger.warning(f"{warning} (warning)")
     return graph
 
 

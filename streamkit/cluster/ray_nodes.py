@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import streamkit
+from streamkit.batch.ray_access import OpenClusterError
 from streamkit.batch.ray_cluster import end_reason, join, start_local
 from streamkit.cluster.cluster_file import DEFAULT_RAY
 from streamkit.cluster.exchange import LOST_S, NodeJob, NodeOrders, NodeReport
@@ -39,24 +40,28 @@ class RayNode(NamedTuple):
     gpus: float
 
 
-def connect(address: str) -> tuple[Any, bool]:
+def connect(address: str, *, insecure: bool = False) -> tuple[Any, bool]:
     """Join a Ray cluster, or start one of this machine if there is none and the address is `auto`.
+
+    Args:
+        address: of the cluster's head, or `auto`.
+        insecure: whether the cluster may run the code of everybody who reaches its public address.
 
     Returns:
         The package `ray`, and whether a cluster was started.
 
     Raises:
         MissingPackage: Ray is not installed.
-        ConfigError: there is no such cluster.
+        ConfigError: there is no such cluster, or it is open to the internet.
     """
     with needs("httpx", "ray,serve", "streamkit cluster"):
         import httpx  # noqa: F401
     try:
-        return join(address, None, option="ray:"), False
+        return join(address, None, option="ray:", insecure=insecure), False
     except MissingPackage:
         raise MissingPackage("ray", "ray,serve", "streamkit cluster") from None
-    except ConfigError:
-        if address != DEFAULT_RAY:
+    except ConfigError as error:
+        if address != DEFAULT_RAY or isinstance(error, OpenClusterError):
             raise
     return start_local(), True
 

@@ -10,6 +10,7 @@ _URI = re.compile(
     r"((?:(?!(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)\S)*)"
 )
 _TAIL = re.compile(r"[:,)\]}'\"<>`]*\Z")  # punctuation of the sentence around a URI
+_IP = re.compile(r"(?<![\w.])(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-fA-F:]{2,}\])(?::\d+)?(?![\w.]*\d)")
 _SECRET = re.compile(r"pass|pwd|token|secret|key|sig|auth|login|cred", re.IGNORECASE)
 # secrets outside a URI, as in a truncated one
 _NAMED = re.compile(
@@ -26,26 +27,45 @@ _HARMLESS = frozenset({
     "transport", "transportmode", "transtype", "ttl", "udp", "unicast", "video", "videocodec", "w", "width",
 })  # fmt: skip
 _STORES = frozenset({"file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oci", "sftp"})
+# the login of these is the name of a user or a container
+_NAMED_LOGINS = _STORES | {"ssh", "ftp", "smb", "wasb", "wasbs", "webhdfs"}
+_KEYED_PATHS = frozenset({"rtmp", "rtmps", "rtmpt", "rtmpe", "rtmpte", "rtmpts"})  # as in rtmp://host/app/KEY
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+_SUFFIX = re.compile(r"(\.[a-z][a-z0-9]{1,4})?\Z")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+# kinds of characters that alternate in random texts; a capital letter may begin a word
+_ALTERNATION = re.compile(r"(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])|(?<=[a-z])(?=[A-Z])")
+_MIN_KEY = 16
+_MAX_WORD = 32
+_ALTERNATION_SHARE = 0.25
+"""Random letters and digits alternate after 0.4 of them, `h264Preview_01_main` after 0.2."""
 
 
 def mask(text: str, *, partitions: bool = False) -> str:
     """Replace the secrets of URIs in a text by `***`. Idempotent.
 
-    Masks passwords, values of query parameters that are not on a list of harmless names, and the text after `=` in a
-    path segment: some cameras use `/user=admin_password=...`.
+    Masks passwords, logins without one (`rtsp://TOKEN@host`), values of query parameters and fragments that are not on
+    a list of harmless names, and of a path: the text after `=` in a segment (some cameras use
+    `/user=admin_password=...`), the stream key of RTMP, and words that look random, such as UUIDs.
 
     Args:
         text: a URI, or any text.
-        partitions: keep segments such as `date=2026-01-01` of any URI, unless the name suggests a secret. Those of
-            object stores are always kept.
+        partitions: keep segments such as `date=2026-01-01` of any URI, unless the name suggests a secret, and random
+            words. Those of object stores are always kept.
     """
-    masked = _URI.sub(lambda found: _masked(found[1] or "", found[2], partitions), text)
+    masked = _URI.sub(lambda uri: _masked(uri[1] or "", uri[2], partitions), text)
     return _NAMED.sub(r"\1***", masked)
 
 
+def mask_address(address: str) -> str:
+    """Replace the secrets of one address by `***`, also where blanks and line ends make it invalid."""
+    return mask(re.sub(r"\s", "%20", address)) if "://" in address else mask(address)
+
+
 def without_addresses(text: str) -> str:
-    """Shorten each URI in a text to its scheme, for readers who must not see the addresses of cameras."""
-    return _URI.sub(lambda found: f"{found[1] or ''}://..." + _TAIL.search(found[2])[0], text)  # type: ignore[index]
+    """Shorten each URI in a text to its scheme, and IP addresses, for readers who must not see where cameras are."""
+    shortened = _URI.sub(lambda uri: f"{uri[1] or ''}://..." + _TAIL.search(uri[2])[0], text)  # type: ignore[index]
+    return _IP.sub("...", shortened)
 
 
 def _masked(word: str, rest: str, partitions: bool) -> str:
@@ -54,15 +74,15 @@ def _masked(word: str, rest: str, partitions: bool) -> str:
     assert tail is not None  # it also matches an empty text
     rest = rest[: tail.start()]
     end = next((at for at, sign in enumerate(rest) if sign in "/?#"), len(rest))
-    authority, behind = _userinfo(rest[:end], rest[end:])
+    authority, behind = _userinfo(word.lower(), rest[:end], rest[end:])
     at = next((at for at, sign in enumerate(behind) if sign in "?#"), len(behind))
     shown = partitions or word.lower() in _STORES
-    path = "/".join(_segment(one, shown) for one in behind[:at].split("/"))
+    path = _path(word.lower(), behind[:at].split("/"), shown)
     return f"{word}://{authority}{path}{_query(behind[at:], shown)}{tail[0]}"
 
 
-def _userinfo(authority: str, behind: str) -> tuple[str, str]:
-    """The host with its password masked, and the rest of the URI.
+def _userinfo(word: str, authority: str, behind: str) -> tuple[str, str]:
+    """The host with its login masked, and the rest of the URI.
 
     A password may contain a slash that is not percent-encoded, so that an apparent host and port is the user and the
     beginning of the password: `user:pass/word@host/stream`.
@@ -76,25 +96,56 @@ def _userinfo(authority: str, behind: str) -> tuple[str, str]:
         behind = behind[at + 1 :]
         end = next((at for at, sign in enumerate(behind) if sign in "/?#"), len(behind))
         return f"{authority.partition(':')[0]}:***@{behind[:end]}", behind[end:]
-    known, _, host = authority.rpartition("@")
-    user, colon, _ = known.partition(":")
-    return f"{user}:***@{host}" if colon else authority, behind
+    login, _, host = authority.rpartition("@")
+    user, colon, _ = login.partition(":")
+    if colon:
+        return f"{user}:***@{host}", behind
+    return (authority if not login or word in _NAMED_LOGINS else f"***@{host}"), behind
+
+
+def _path(word: str, segments: list[str], shown: bool) -> str:
+    """Mask the segments of a path."""
+    masked = [_segment(segment, shown) for segment in segments]
+    if word in _KEYED_PATHS:
+        masked[2:] = ["***" if segment else "" for segment in masked[2:]]
+    return "/".join(masked)
 
 
 def _segment(text: str, shown: bool) -> str:
-    name, equals, value = text.partition("=")
-    return f"{name}=***" if equals and value and not (shown and not _SECRET.search(text)) else text
+    name, equals, content = text.partition("=")
+    if equals and content and not (shown and not _SECRET.search(text)):
+        return f"{name}=***"
+    if shown:
+        return text
+    login, at, _ = text.rpartition("@")
+    if at and ":" in login:  # the end of a login that has a slash
+        return "***" + text[len(login) :]
+    if any(_looks_random(word) for word in _WORD.findall(text)):
+        return "***" + _SUFFIX.search(text)[0]  # type: ignore[index]
+    return text
+
+
+def _looks_random(word: str) -> bool:
+    """Whether a word of a path is a key rather than a name."""
+    if len(word) < _MIN_KEY:
+        return False
+    letters = re.sub(r"[_-]", "", word)
+    alternations = len(_ALTERNATION.findall(letters))
+    return bool(
+        _UUID.fullmatch(word)
+        or alternations > _ALTERNATION_SHARE * len(letters)
+        or (len(letters) == len(word) and len(word) >= _MAX_WORD)
+    )
 
 
 def _query(text: str, shown: bool) -> str:
     """Mask the values of a query and fragment that are not known to be harmless."""
-    made, hidden = [], False
+    parts = list[str]()
     for sign, part in re.findall(r"([?&;#])([^?&;#]*)", text):
-        name, equals, value = part.partition("=")
-        plain = name.lower() in _HARMLESS and _PLAIN.fullmatch(value)
-        if not part or plain or (not equals and (shown or (sign == "#" and not hidden))):
-            made.append(sign + part)
-            continue
-        hidden = True  # the text after a # may be the rest of the secret
-        made.append(f"{sign}{name}=***" if equals else f"{sign}***")
-    return "".join(made)
+        name, equals, content = part.partition("=")
+        plain = name.lower() in _HARMLESS and _PLAIN.fullmatch(content)
+        if not part or plain or (not equals and shown):
+            parts.append(sign + part)
+        else:
+            parts.append(f"{sign}{name}=***" if equals else f"{sign}***")
+    return "".join(parts)

@@ -35,11 +35,11 @@ _WORDS: dict[str, Any] = {
 _LONGEST_NUMBER = 1000
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _LONGEST, _DEEPEST = 1000, 100
-_MOST_ALIASED = 1_000_000
+_FEW_ALIASED, _MANY_ALIASED, _ALIASED_PER_CHARACTER = 10_000, 100_000, 20
 _TOO_DEEP = f"lists and mappings may stand at most {_DEEPEST} deep in each other"
 _TOO_MANY = (
-    f"the aliases of a file may stand for at most {_MOST_ALIASED:,} values together, and *{{}} exceeds that; "
-    "aliases of aliases multiply: write the values out where they are needed"
+    "the aliases of this file may stand for at most {:,} values together, and *{} exceeds that; aliases of aliases "
+    "multiply: write the values out where they are needed"
 )
 
 
@@ -176,16 +176,27 @@ def _expand(text: str, node: YamlNode, environment: Mapping[str, str], problems:
     return _ENV.sub(replace, text)
 
 
-def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> tuple[YamlNode, list[Problem]]:
+def load(
+    text: str, file: str, environment: Mapping[str, str] | None = None, *, max_aliased: int | None = None
+) -> tuple[YamlNode, list[Problem]]:
     """Read a YAML text; return its tree and problems such as duplicate keys and unset variables.
+
+    Args:
+        text: the text.
+        file: the file's name, for messages.
+        environment: the variables that `${NAME}` may name; those of the process by default.
+        max_aliased: how many values all aliases may stand for; by default it depends on the length of the text, so that
+            a short text of aliases of aliases does not take seconds.
 
     Raises:
         ConfigError: the text is not YAML.
     """
     text = text.removeprefix("\ufeff")  # libyaml does not count a byte order mark
-    known = os.environ if environment is None else environment
+    variables_ = os.environ if environment is None else environment
+    if max_aliased is None:
+        max_aliased = min(_MANY_ALIASED, max(_FEW_ALIASED, _ALIASED_PER_CHARACTER * len(text)))
     try:
-        return _parse(text, file, known)
+        return _parse(text, file, variables_, max_aliased)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -195,13 +206,13 @@ def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
         raise ConfigError([Problem(file, 1, 1, f"not valid YAML: {' '.join(str(error).split())}")]) from None
 
 
-def _parse(text: str, file: str, environment: Mapping[str, str]) -> tuple[YamlNode, list[Problem]]:
+def _parse(text: str, file: str, environment: Mapping[str, str], max_aliased: int) -> tuple[YamlNode, list[Problem]]:
     """Parse with libyaml, which is ten times as fast; on an error, parse in Python for its better message."""
     try:
-        builder = _TreeBuilder(file, environment, text)
+        builder = _TreeBuilder(file, environment, text, max_aliased)
         return builder.build(_FastParser(text)), builder.problems
     except (yaml.YAMLError, UnicodeEncodeError):
-        builder = _TreeBuilder(file, environment, text)
+        builder = _TreeBuilder(file, environment, text, max_aliased)
         return builder.build(yaml.SafeLoader(text)), builder.problems
 
 
@@ -296,13 +307,17 @@ class _TreeBuilder:
         file: the file's name, for messages.
         environment: the variables that `${NAME}` may name.
         text: the text.
+        max_aliased: how many values all aliases may stand for.
 
     Attributes:
         problems: problems with the values.
     """
 
-    def __init__(self, file: str, environment: Mapping[str, str], text: str) -> None:
-        self.file, self.environment, self.text = file, environment, text
+    def __init__(self, file: str, environment: Mapping[str, str], text: str, max_aliased: int = _FEW_ALIASED) -> None:
+        self.file = file
+        self.environment = environment
+        self.text = text
+        self.max_aliased = max_aliased
         self.problems: list[Problem] = []
         self._anchors: dict[str, _Anchor | None] = {}  # None while its value is being built
         self._values = self._aliased = self._deepest = 0
@@ -379,8 +394,8 @@ class _TreeBuilder:
             raise ConfigError([*self.problems, node.problem(_TOO_DEEP)])
         self._values += named.values
         self._aliased += named.values
-        if self._aliased > _MOST_ALIASED:
-            raise ConfigError([*self.problems, node.problem(_TOO_MANY.format(event.anchor))])
+        if self._aliased > self.max_aliased:
+            raise ConfigError([*self.problems, node.problem(_TOO_MANY.format(self.max_aliased, event.anchor))])
         self._deepest = max(self._deepest, depth + named.height)
         return _copy(named.node)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from streamkit.core.addresses import ESCAPES, check_characters
 from streamkit.core.text import did_you_mean
 from streamkit.core.units import OptionGroup
 from streamkit.media.uris import mask
@@ -267,31 +268,35 @@ def address(url: str, schemes: Mapping[str, tuple[int, bool]], tls: Tls | None =
     Raises:
         ValueError: the address is invalid. The text contains only its scheme, as the rest may hold a password.
     """
-    known = list(schemes)
-    scheme, found, _ = url.partition("://")
-    if not found or scheme not in schemes:
-        way = did_you_mean(scheme, known) if found else ""
+    names = list(schemes)
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in schemes:
+        way = did_you_mean(scheme, names) if separator else ""
         raise ValueError(
-            f"url must begin with {' or '.join(f'{one}://' for one in known)}, as in {known[0]}://host{way}"
+            f"url must begin with {' or '.join(f'{name}://' for name in names)}, as in {names[0]}://host{way}"
         )
+    try:
+        check_characters(url)  # before `urlsplit`, which drops line ends
+    except ValueError as error:
+        raise ValueError(f"url {error}") from None
     default, encrypted = schemes[scheme]
     try:
         parts = urlsplit(url)
     except ValueError:
         parts = urlsplit(f"{scheme}://")
-    found_port = re.search(r":([^:\]]+)$", parts.netloc.rpartition("@")[2])
-    port = found_port[1] if found_port else str(default)
-    good = re.fullmatch(r"[0-9]{1,5}", port) is not None and 0 < int(port) < 1 << 16
-    behind = parts.path if good else parts.path + parts.query + parts.fragment
+    port_match = re.search(r":([^:\]]+)$", parts.netloc.rpartition("@")[2])
+    port = port_match[1] if port_match else str(default)
+    is_port = re.fullmatch(r"[0-9]{1,5}", port) is not None and 0 < int(port) < 1 << 16
+    behind = parts.path if is_port else parts.path + parts.query + parts.fragment
     if not parts.hostname or "@" in behind:  # an unescaped character of a password ends the host too early
         raise ValueError(
             f"url must be {scheme}:// and a host, as in {scheme}://broker.example:{default}; write user:password@ "
-            "before the host, and in a user or password %2F for /, %40 for @, %3A for :, %23 for #, %3F for ?"
+            f"before the host, and in a user or password {ESCAPES}"
         )
-    if not good:
+    if not is_port:
         raise ValueError(f"the port in url must be a number from 1 to 65535, as in {scheme}://broker.example:{default}")
     if tls and not encrypted:
-        secure = next(one for one, (_, safe) in schemes.items() if safe)
+        secure = next(name for name, (_, safe) in schemes.items() if safe)
         raise ValueError(f"tls needs an encrypted address: write {secure}:// in the url, or leave tls out")
     user, password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
     return Address(scheme, parts.hostname, int(port), parts.path, user, password, encrypted)

@@ -50,14 +50,15 @@ def check_path(path: str, placeholders: Sequence[str] = ("source",)) -> None:
 def fill_path(template: str, source: str) -> str:
     """Return the path of one source's output: `{source}` becomes the source's id.
 
-    An id may contain `/`, which makes subfolders, but it may not lead out of the template's folder.
+    An id may contain `/`, which makes subfolders, but it may not lead out of the template's folder. In a network
+    address its blanks become `%20`.
 
     Raises:
         OutputError: it would.
     """
     if "{source}" in template and (source.startswith("/") or ".." in source.split("/")):
         raise OutputError(f"the source id {source!r} leads out of the folder of {template}; give the source another id")
-    return template.replace("{source}", source)
+    return template.replace("{source}", source.replace(" ", "%20") if "://" in template else source)
 
 
 def existing_outputs(templates: Iterable[str], sources: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Literal
 from urllib.parse import parse_qsl
 
 from streamkit.core.errors import SourceError
-from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, may_be_live, scheme
+from streamkit.media.uris import check_address, device_path, is_device, is_path, local_path, mask, may_be_live, scheme
 
 _SILENCE = {
     "http": "rw_timeout", "https": "rw_timeout", "hls": "rw_timeout", "tcp": "rw_timeout", "rtmp": "rw_timeout",
@@ -27,6 +27,11 @@ _LONGEST_OPENING_S = 60.0
 """A peer that is never silent may take so long to open: a camera of one frame in five seconds takes half as long."""
 _PROBED_FRAMES = "4"
 """Frames that FFmpeg reads to measure the rate; by default 20, for which a slow camera takes too long."""
+_NETWORK_PROTOCOLS = (
+    "crypto,data,ffrtmpcrypt,ffrtmphttp,hls,http,httpproxy,https,mmsh,mmst,rtmp,rtmpe,rtmps,rtmpt,rtmpte,rtmpts,rtp,sctp,srt,"
+    "srtp,tcp,tls,udp,udplite"
+)
+"""What FFmpeg may open for a network address: a playlist that a server sends must not name files of this machine."""
 _DEVICE_OPTIONS = {"size": "video_size", "fps": "framerate", "format": "input_format"}
 
 
@@ -97,14 +102,17 @@ class ConnectionOptions:
         """Address or path, format if required, and options for FFmpeg.
 
         Raises:
-            SourceError: a device address has an unknown option.
+            SourceError: FFmpeg must not get the address, see `check_address`, or a device has no such option.
         """
         if is_path(uri):
             return local_path(uri), None, {}
+        check_address(uri)
         if is_device(uri):
             return device_path(uri), "v4l2", device_options(uri)
         kind = scheme(uri)
-        options = {_SILENCE[kind]: str(int(self.timeout_s * 1e6))} if kind in _SILENCE else {}
+        options = {"protocol_whitelist": _NETWORK_PROTOCOLS}
+        if kind in _SILENCE:
+            options[_SILENCE[kind]] = str(int(self.timeout_s * 1e6))
         if kind in ("rtsp", "rtsps"):
             # connecting takes half a second instead of two if no frames are read to guess the rate
             options["fpsprobesize"] = "0"

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from streamkit.core.addresses import check_characters
 from streamkit.core.data import Surface
 from streamkit.core.errors import OutputError
 from streamkit.media.encode import Encoder
@@ -27,6 +28,11 @@ _PIPE_BYTES = 1 << 18
 def check_target(url: str) -> None:
     """Reject an address that does not support pushing. Raises ValueError."""
     kind, where = scheme(url), url.partition("?")[0]
+    if not is_path(url):
+        try:
+            check_characters(url)
+        except ValueError as error:
+            raise ValueError(f"url {error}") from None
     if kind in FORMATS:
         return
     if kind in ("", "file", "http", "https") and where.endswith(_HLS):

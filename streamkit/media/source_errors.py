@@ -15,7 +15,7 @@ from typing import IO, Generic, TypeVar
 from streamkit.core.errors import SourceError
 from streamkit.media.mp4_boxes import boxes
 from streamkit.media.source_resolver import no_media_reason
-from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
+from streamkit.media.uris import device_path, has_late_login, is_device, is_path, local_path, login_hint, mask, scheme
 
 T = TypeVar("T")
 
@@ -66,6 +66,8 @@ def cannot_open(uri: str, error: Exception, *, late: bool = False) -> SourceErro
         words, cause = _device_cause(device_path(uri), error)
     elif isinstance(error, OSError) and error.errno == errno.EIO:
         words, cause = "the host does not exist, or its name cannot be resolved now", "not_found"
+    if has_late_login(uri):
+        words = f"{words}; {login_hint(uri)}"
     return SourceError(f"{mask(uri)}: {words}", cause=cause)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from streamkit.core.errors import SourceError
 from streamkit.io.image_file import IMAGE_SUFFIXES, natural_key
-from streamkit.media.uris import check_scheme, is_path, local_path, mask, scheme
+from streamkit.media.uris import check_address, is_path, local_path, mask, scheme
 
 VIDEOS = frozenset(
     {
@@ -32,7 +32,7 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     Raises:
         SourceError: a folder or pattern contains both videos and images, or the scheme is unknown.
     """
-    check_scheme(uri)
+    check_address(uri)
     if scheme(uri) == "test":
         return [(source, "test_pattern", uri)]
     if not is_path(uri):

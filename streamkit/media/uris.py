@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from streamkit.core.addresses import ESCAPES, check_characters
 from streamkit.core.errors import SourceError
 from streamkit.core.masking import mask as mask
 
@@ -32,12 +33,47 @@ def scheme(uri: str) -> str:
     return match[1].lower() if match else ""
 
 
-def check_scheme(uri: str) -> None:
-    """Reject an address with an unknown scheme; paths pass.
+def check_address(uri: str) -> None:
+    """Reject an address with an unknown scheme, unsafe characters or a wrong port; paths pass.
 
     Raises:
-        SourceError: the scheme is unknown or not supported.
+        SourceError: the scheme is unknown or not supported, FFmpeg would send a line end or a blank of the address to
+            the server, or its port is not a number.
     """
+    if is_path(uri):
+        return
+    try:
+        check_characters(uri)
+    except ValueError as error:
+        raise SourceError(f"{scheme(uri)}://...: the address {error}") from None
+    _check_scheme(uri)
+    authority = _authority(uri)
+    host = authority.rpartition("@")[2]
+    if host.count("[") != host.count("]"):
+        raise SourceError(f"{mask(uri)}: an IPv6 address stands in brackets, as in {scheme(uri)}://[fd00::7]:554/path")
+    port = re.search(r":([^:\]]+)$", host)
+    if port is not None and not (port[1].isascii() and port[1].isdigit() and 0 < int(port[1]) < 1 << 16):
+        way = f"; {login_hint(uri)}" if has_late_login(uri) else ""
+        raise SourceError(f"{mask(uri)}: the port must be a number from 1 to 65535{way}")
+
+
+def _authority(uri: str) -> str:
+    """The login, host and port of an address, as clients read it: up to the first `/`, `?` or `#`."""
+    return re.split(r"[/?#]", uri.partition("://")[2], maxsplit=1)[0]
+
+
+def has_late_login(uri: str) -> bool:
+    """Whether an `@` stands behind the host: a `#`, `?` or `/` in a password ends the login too early."""
+    behind = uri.partition("://")[2][len(_authority(uri)) :]
+    return not is_path(uri) and "@" in behind and "@" not in _authority(uri)
+
+
+def login_hint(uri: str) -> str:
+    """How to write an address whose password has a sign such as `#`."""
+    return f"in a user name or password, as in {scheme(uri)}://user:password@host/path, write {ESCAPES}"
+
+
+def _check_scheme(uri: str) -> None:
     from streamkit.core.text import did_you_mean
 
     word = scheme(uri)

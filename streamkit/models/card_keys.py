@@ -19,6 +19,7 @@ from typing import Annotated, Any, NamedTuple, Required, get_args, get_origin
 
 from typing_extensions import TypedDict, get_type_hints  # pydantic needs this TypedDict before Python 3.12
 
+from streamkit.core.addresses import check_characters
 from streamkit.core.detections import Skeleton
 from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean, nearest
@@ -90,11 +91,12 @@ def select(value: Any, info: Any) -> str:
     return found
 
 
-def url(value: Any) -> str:
+def url(entry: Any) -> str:
     """Validate an http or https address."""
-    address = text(value)
+    address = text(entry)
     if not address.startswith(("https://", "http://")):
-        raise ValueError(f"must begin with https:// or http://, got {value!r}")
+        raise ValueError(f"must begin with https:// or http://, got {entry!r}")
+    check_characters(address)
     return address
 
 

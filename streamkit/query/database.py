@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.text import nearest
 from streamkit.query.index import duckdb
 from streamkit.query.parsed_query import ParsedQuery
+from streamkit.runtime.execution.future import PeriodicTimer
 
 _SETTINGS = {  # after the folder for temporary files
     "enable_external_access": False,
@@ -26,6 +30,7 @@ _SETTINGS = {  # after the folder for temporary files
     "lock_configuration": True,
 }
 _READS = ("SELECT", "EXPLAIN")
+_CHECK_EVERY_S = 0.1
 _SHOWN = 12
 _WHERE = "SELECT source, frame, pts_s, counts, key FROM frames WHERE (\n{}\n) ORDER BY source, key, frame"
 _TRACKS_LIKE = """
@@ -41,42 +46,103 @@ SELECT count(*) FROM files WHERE status = 'done' AND frames > (SELECT count(*) F
 """
 
 
+class QuestionTimer:
+    """Interrupts a query that takes longer than its limit.
+
+    Args:
+        limit_s: the time that DuckDB may take for the query, in seconds.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = self._left_s = limit_s
+        self._over = False
+
+    @contextmanager
+    def running(self, cursor: Any) -> Iterator[None]:
+        """Count the time of the block, in which a cursor computes.
+
+        Raises:
+            ConfigError: the limit is reached.
+        """
+        if math.isinf(self._limit_s):
+            yield
+            return
+        start_s = time.monotonic()
+
+        def check() -> None:
+            if time.monotonic() - start_s >= self._left_s:
+                self._over = True
+                cursor.interrupt()
+
+        try:
+            with PeriodicTimer(_CHECK_EVERY_S, check):
+                yield
+        except Exception:
+            if self._over:
+                raise ConfigError(
+                    f"the query took longer than {self._limit_s:g} s: select less, or give it more time, such as "
+                    "--timeout 1h"
+                ) from None
+            raise
+        finally:
+            self._left_s -= time.monotonic() - start_s
+
+
 class Rows:
     """The result of a query, read once.
+
+    Args:
+        reader: reads the rows in batches.
+        cursor: computes them.
+        timer: limits the time that this takes.
 
     Attributes:
         columns: the names of the columns.
     """
 
-    def __init__(self, reader: Any, cursor: Any) -> None:
-        self._reader, self._cursor = reader, cursor
+    def __init__(self, reader: Any, cursor: Any, timer: QuestionTimer) -> None:
+        self._reader, self._cursor, self._timer = reader, cursor, timer
         self.schema = reader.schema
         self.columns: list[str] = list(reader.schema.names)
 
     def batches(self) -> Iterator[Any]:
-        """Yield the rows as Arrow record batches. Raises ConfigError if the query fails on a value."""
+        """Yield the rows as Arrow record batches. Raises ConfigError if the query fails on a value, or takes long."""
         while True:
             try:
-                batch = self._reader.read_next_batch()
-            except StopIteration:
+                with self._timer.running(self._cursor):
+                    batch = self._reader.read_next_batch()
+            except (StopIteration, ConfigError) as end:
+                if isinstance(end, ConfigError):
+                    raise
                 return
             except Exception as error:  # DuckDB's errors come through Arrow's stream
                 raise ConfigError(f"the query failed: {_text(error)}") from error
             yield batch
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows as Python values; a map is a dict."""
-        import pyarrow.types
+        """Yield the rows as Python values; a map is a dict.
 
-        maps = [pyarrow.types.is_map(field.type) for field in self.schema]
+        Raises:
+            ConfigError: the query fails, or a date is before the year 1 or after 9999.
+        """
         for batch in self.batches():
-            columns = [
-                [None if value is None else dict(value) for value in column.to_pylist()]
-                if is_map
-                else column.to_pylist()
-                for column, is_map in zip(batch.columns, maps, strict=True)
-            ]
+            columns = [_python_values(name, column) for name, column in zip(self.columns, batch.columns, strict=True)]
             yield from zip(*columns, strict=True)
+
+
+def _python_values(name: str, column: Any) -> list[Any]:
+    """The values of a column; raise ConfigError if Python has no such date."""
+    import pyarrow.types
+
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise ConfigError(
+            f"the column {name} has a date before the year 1 or after 9999 ({error}); select it as text: {name}::TEXT"
+        ) from None
+    if pyarrow.types.is_map(column.type):
+        return [None if pairs is None else dict(pairs) for pairs in values]
+    return values
 
 
 class Database:
@@ -85,9 +151,11 @@ class Database:
     Args:
         index: the path of its index.
         labels: the classes of the pipeline's models.
+        timeout_s: how long one query of a user may take, in seconds.
     """
 
-    def __init__(self, index: Path, labels: Sequence[str]) -> None:
+    def __init__(self, index: Path, labels: Sequence[str], timeout_s: float = math.inf) -> None:
+        self._timeout_s = timeout_s
         self._database = duckdb().connect(str(index), read_only=True)
         self._temporary = tempfile.TemporaryDirectory(prefix="streamkit-")  # what does not fit in memory
         for name, value in {"temp_directory": self._temporary.name, **_SETTINGS}.items():
@@ -102,7 +170,8 @@ class Database:
         """Run one SELECT.
 
         Raises:
-            ConfigError: it is wrong, does more than read, or names a label that the data set does not know.
+            ConfigError: it is wrong, does more than read, takes too long, or names a label that the data set does not
+                know.
         """
         duck = duckdb()
         try:
@@ -115,7 +184,10 @@ class Database:
             cursor = self._database.cursor()  # its result may still be read when other queries run
             if self._vector is not None:
                 cursor.execute(self._tracks_like(self._vector))
-            return Rows(_reader(cursor.sql(parsed.sql)), cursor)
+            timer = QuestionTimer(self._timeout_s)
+            with timer.running(cursor):
+                reader = _reader(cursor.sql(parsed.sql))
+            return Rows(reader, cursor, timer)
         except duck.Error as error:
             raise ConfigError(f"the query is wrong: {_text(error)}{self._hint(str(error))}") from error
 

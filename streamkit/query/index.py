@@ -33,6 +33,8 @@ _ABANDONED_S = 3600.0
 _AT_ONCE = 2000  # files in a step: bounds memory, and how long the progress stands still
 _TRIES = 3
 
+_CLOSED = {"enable_external_access": "false"}  # an index may come with a data set from elsewhere, and name files
+
 _ABOUT = "CREATE TABLE index_about (format INTEGER, pipeline TEXT)"
 _PARTS = "CREATE TABLE index_parts (key TEXT, mark TEXT)"
 _FRAMES = """
@@ -122,7 +124,7 @@ def _marks(path: Path, pipeline: str) -> dict[str, str] | None:
     if not path.is_file():
         return None
     try:
-        with duckdb().connect(str(path), read_only=True) as database:
+        with duckdb().connect(str(path), read_only=True, config=_CLOSED) as database:
             if database.execute("SELECT format, pipeline FROM index_about").fetchall() != [(_FORMAT, pipeline)]:
                 return None
             return dict(database.execute("SELECT key, mark FROM index_parts").fetchall())
@@ -168,14 +170,14 @@ def _update(
     schemas = {table: dataset.schema(table) for table in TABLES}
     parts = {table: dataset.marks(table).keys() for table in TABLES if table != FILES} | {FILES: now.keys()}
     added = sorted(key for key in now if old.get(key) != now[key])
-    gone = [key for key in old if old[key] != now.get(key)]
+    removed = [key for key in old if old[key] != now.get(key)]
     try:
-        with duckdb().connect(str(path)) as database:
+        with duckdb().connect(str(path), config=_CLOSED) as database:
             database.execute("SET enable_progress_bar = false")
             if before is None:
                 _create(database, dataset.pipeline, schemas)
             for table in (*TABLES, *(["tracks"] if _has_tracks(schemas) else []), "index_parts"):
-                database.execute(f"DELETE FROM {table} WHERE key IN (SELECT unnest(?))", [gone])
+                database.execute(f"DELETE FROM {table} WHERE key IN (SELECT unnest(?))", [removed])
             for first in range(0, len(added), _AT_ONCE):
                 on_progress(first, len(added))
                 keys = added[first : first + _AT_ONCE]

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamkit.batch.identity import KEY
 from streamkit.batch.job import GONE, VideoFile
 from streamkit.batch.remote import opened
 from streamkit.core.counters import Counters
 from streamkit.core.data import Detections, Device, Frame, Skeleton
 from streamkit.core.errors import ConfigError, SourceError
+from streamkit.core.text import printable
 from streamkit.io.parquet_file import arrow
 from streamkit.media.frame_sampling import FrameSampler
 from streamkit.media.reader import VideoReader
@@ -89,7 +91,14 @@ class SelectedFrames:
 
     def __iter__(self) -> Iterator[SelectedFrame]:
         """Decode the frames, video by video."""
-        for key, source, path, size, version, frames in self._database.fetch(_FILES):
+        videos = self._database.fetch(_FILES)
+        wrong = [key for key, *_ in videos if not KEY.fullmatch(key)]
+        if wrong:
+            raise ConfigError(
+                f"the data set has the key {printable(wrong[0], one_line=True)!r}, after which images would be named: "
+                "batch makes keys of letters, digits, _ and - only, so that its tables were changed by something else"
+            )
+        for key, source, path, size, version, frames in videos:
             left = dict.fromkeys(frames)
             try:
                 file = VideoFile(_real_path(path), source, size, version or GONE)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP API below `/api/v1`, the probes and metrics, and the web page.
 
-Reading is open to every client that reaches the port; changes, images and the sources' addresses need a token with the
-role for it (see `routes/common.py`).
+Reading is open to this machine only, unless `Readers` says otherwise; changes, images and the sources' addresses need a
+token with the role for it (see `routes/common.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamkit.serve import api_models
 from streamkit.serve.access import Access
 from streamkit.serve.audit import Audited, AuditLog, note_error
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.guard import API, SECURITY_HEADERS, Guard
+from streamkit.serve.guard import API, SECURITY_HEADERS, Guard, Readers
 from streamkit.serve.live import MAX_VIEWERS, Watchers
 from streamkit.serve.request_id import HEADER, RequestIds
 from streamkit.serve.request_spans import RequestSpans
@@ -47,11 +47,14 @@ from streamkit.serve.store.serve_store import StoreUnreadable
 from streamkit.serve.token import Token
 from streamkit.serve.token_store import KnownToken
 
+_LONGEST = 1000
+"""Characters of the message about an invalid request."""
+
 
 def create_app(
     engine: ServeEngine, token: Token, *, data: Path, tokens: Iterable[KnownToken] = (),
     allowed_hosts: Collection[str] = (), viewers: int = MAX_VIEWERS,
-    add_routes: Callable[[FastAPI, APIRouter], None] | None = None,
+    add_routes: Callable[[FastAPI, APIRouter], None] | None = None, readers: Readers = Readers.THIS_MACHINE,
 ) -> FastAPI:  # fmt: skip
     """The application for one running pipeline.
 
@@ -63,6 +66,7 @@ def create_app(
         allowed_hosts: host names that the server answers for, beside IP addresses and localhost.
         viewers: maximum number of live streams watched at once.
         add_routes: adds routes to the application and to its API; they come before those with the same path.
+        readers: who may read states, events and metrics without a token.
 
     Raises:
         ConfigError: two tokens have the same name.
@@ -97,7 +101,14 @@ def create_app(
     add_probes(app, engine)
     add_pages(app)
     app.add_middleware(Audited, log=log, prefix=API)
-    app.add_middleware(Guard, access=access, allowed_hosts=allowed_hosts, refused=engine.refused)
+    app.add_middleware(
+        Guard,
+        access=access,
+        allowed_hosts=allowed_hosts,
+        refused=engine.refused,
+        readers=readers,
+        sockets=2 * viewers,
+    )
     if (telemetry := active()) is not None:
         app.add_middleware(RequestSpans, telemetry=telemetry)
     app.add_middleware(RequestIds)
@@ -122,9 +133,9 @@ def _error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        found = ((".".join(str(step) for step in one["loc"][1:]), str(one["msg"])) for one in error.errors())
-        text = "; ".join(f"{place}: {message}" if place else message for place, message in found)
-        return error_reply(mask(text), 422)
+        problems = [(".".join(map(str, problem["loc"][1:])), str(problem["msg"])) for problem in error.errors()]
+        text = "; ".join(f"{place}: {message}" if place else message for place, message in problems)
+        return error_reply(mask(text[:_LONGEST]), 422)  # a place is a key of the request
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:

@@ -20,7 +20,7 @@ from fastapi import Request
 
 from streamkit.core.errors import OutputError
 from streamkit.core.logs import REQUEST_ID, LogOnce
-from streamkit.core.masking import mask
+from streamkit.core.masking import mask_address
 from streamkit.serve.response_status import StatusWatcher
 from streamkit.serve.token import SAFE
 
@@ -179,15 +179,15 @@ class AuditLog:
             raise OutputError(f"cannot use the audit log {self._path}: {error}; repair or remove the file") from None
 
 
-def without_secrets(value: Any, name: str = "") -> Any:
-    """A value for the log: what a key such as `password` names becomes `***`, and so do secrets in addresses."""
+def without_secrets(detail: Any, name: str = "") -> Any:
+    """A detail for the log: what a key such as `password` names becomes `***`, and so do secrets in addresses."""
     if name and _SECRET.search(name):
         return "***"
-    if isinstance(value, Mapping):
-        return {str(key): without_secrets(one, str(key)) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_secrets(one) for one in value]
-    return _short(mask(value)) if isinstance(value, str) else value
+    if isinstance(detail, Mapping):
+        return {str(key): without_secrets(part, str(key)) for key, part in detail.items()}
+    if isinstance(detail, (list, tuple)):
+        return [without_secrets(part) for part in detail]
+    return _short(mask_address(detail)) if isinstance(detail, str) else detail
 
 
 def _short(text: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import h11
 import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from streamkit.core.counters import Counters
 from streamkit.serve.live import MAX_VIEWERS
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 MAX_CONNECTIONS = 256
 """Maximum number of connections."""
+
+MAX_MESSAGE_BYTES = 65_536
+"""Maximum size of a message that a client sends over a WebSocket: the ids of the sources that it wants."""
 
 _MIN_CONNECTIONS = 8
 _LOG_EVERY_S = 60.0
@@ -169,6 +173,18 @@ class Connection(H11Protocol):
         self._refused.add(why)
         self._aborted = True
         self.transport.abort()
+
+
+class SocketConnection(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket; a refusal with a response completes the handshake, too.
+
+    Otherwise uvicorn logs an error for each refusal, and fails at the end of the server while a client is slow.
+    """
+
+    async def send(self, message: Any) -> None:
+        """Send a message of the application."""
+        await super().send(message)
+        self.handshake_complete = self.handshake_complete or self.close_sent
 
 
 def failed_accepts(refused: Counters) -> Callable[[asyncio.AbstractEventLoop, Any], None]:

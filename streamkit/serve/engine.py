@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamkit.config.alarms import STAGE
-from streamkit.config.checks.hiding import hiding
+from streamkit.config.checks.hiding import ALLOW, hidden_detectors, hidden_places, hiding
 from streamkit.config.diagram import crossings, kind_name
 from streamkit.config.pipeline_config import read_source, source_entry
 from streamkit.config.plan import Graph, Node, SourceConfig
@@ -86,6 +86,7 @@ class ServeEngine:
     def _follow_graph(self) -> None:
         """Take the graph of the pipeline, which an edit of the YAML may have rebuilt."""
         self._seen = self.graph
+        self.store.masked_from(hidden_places(self._seen))
         self.load = LiveLoad(self._seen)
         kinds = (Record, Snapshot)
         nodes = self._seen.nodes.values()
@@ -101,14 +102,15 @@ class ServeEngine:
         """Look at the run once; called by the timer's thread."""
         now_s, running = time.monotonic(), self.running
         try:
+            self.store.masked_from(hidden_places(self.graph))
             if self.graph is not self._seen:
                 self._follow_graph()
                 self.alarm_center.follow(running.alarms, self._seen.config.alarms)
                 self.problems.follow()
             self.problems.sample(now_s)
             if running.ready:
-                going = [one for one in list(running.states.values()) if one.state == "running"]
-                paced = all(one.live or one.latency is not None for one in going)
+                running_sources = [state for state in list(running.states.values()) if state.state == "running"]
+                paced = all(state.live or state.latency is not None for state in running_sources)
                 self.load.sample(now_s, running.meters(), paced)
         except Exception as error:  # a failure must not end the observation
             self._warn(f"the state of the pipeline could not be computed: {describe(error)}")
@@ -230,6 +232,32 @@ class ServeEngine:
     def hides(self) -> list[str]:
         """The stages that hide objects or places at present."""
         return [node.id for node in hiding(self.graph)]
+
+    def check_clip(self) -> None:
+        """Check that clips, which have the cameras' own video, may be shown. Raises RequestRejected."""
+        recorders = [node for node in self._nodes() if issubclass(node.type, Record)]
+        allowed = bool(recorders) and all(node.options.get("hidden") == ALLOW for node in recorders)
+        if not allowed and (hides := self.hides()):
+            way = f"write `hidden: {ALLOW}` under {recorders[0].id} in the YAML" if recorders else "download it there"
+            raise RequestRejected(
+                403, f"the clip shows what {', '.join(hides)} hides; to show clips nevertheless, {way}"
+            )
+
+    def check_image(self, number: int, *, snapshot: bool = False) -> None:
+        """Check that the image of an event hides what images hide now. Raises RequestRejected.
+
+        Args:
+            number: the event's number.
+            snapshot: whether it is the file of a `snapshot` stage.
+        """
+        shooters = [node for node in self._nodes() if issubclass(node.type, Snapshot)]
+        if snapshot and shooters and all(node.options.get("show_hidden") for node in shooters):
+            return
+        masked_from, hides = self.store.masked_from(hidden_places(self.graph)), self.hides()
+        if hides and number < masked_from:
+            raise RequestRejected(
+                403, f"the image of event {number} is older than what {', '.join(hides)} hides now, and may show it"
+            )
 
     def check_video(self, id_: str) -> None:
         """Check that a source's own video may be shown and that it has one. Raises RequestRejected."""
@@ -399,6 +427,21 @@ class ServeEngine:
             raise RequestRejected(422, mask(str(error))) from None
         changed = max(nodes, key=lambda node: len(values.keys() & {*node.type.spec.changeable}))
         return next(stage for stage in self.stages() if stage.id == changed.id)
+
+    def check_settings(self, id_: str) -> None:
+        """Check that the settings of a stage do not change what is hidden: of whom an admin decides only.
+
+        Raises:
+            RequestRejected: there is no such stage, or objects of it are hidden.
+        """
+        hidden = hidden_detectors(self.graph)
+        for node in self._nodes_of(id_):
+            if node.table in hidden:
+                raise RequestRejected(
+                    403,
+                    f"{hidden[node.table]} hides objects of {node.table}, and other settings could leave them visible: "
+                    "this needs the role admin",
+                )
 
     def _nodes_of(self, id_: str) -> list[Node]:
         """The stage with that id, or its parts. Raises RequestRejected."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+import socket
 import time
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from enum import Enum
 from typing import Any
 
 import orjson
@@ -16,6 +18,7 @@ from starlette.requests import HTTPConnection
 from streamkit.core.counters import Counters
 from streamkit.serve.access import Access, Identity
 from streamkit.serve.guesses import Guesses, TooManyGuesses
+from streamkit.serve.live import MAX_VIEWERS
 from streamkit.serve.request_id import error_body
 from streamkit.serve.token import SAFE, bearer, from_this_origin
 
@@ -27,6 +30,13 @@ MAX_BODY_BYTES = 1_000_000
 
 NO_TOKEN = "this request needs a token: send Authorization: Bearer TOKEN, or sign in"
 
+METRICS = "/metrics"
+"""Path of the metrics."""
+
+_PAGE = "/page/"
+_OPEN = frozenset({"/", "/docs", "/openapi.json", "/live", "/ready", f"{API}/session"})
+"""What tells nothing about the pipeline: the page without its data, the probes, and signing in."""
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 _CHECK_EVERY_S = 0.25
 """How often the token of an open WebSocket is checked, at most: the check reads the state of a file."""
 
@@ -49,6 +59,28 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
+class Readers(Enum):
+    """Who may read the state of the pipeline, its events and metrics without a token."""
+
+    EVERYBODY = "everybody"
+    THIS_MACHINE = "this machine"
+    """Requests that come to localhost and were not passed on by a proxy."""
+    SIGNED_IN = "signed in"
+    """Only requests with a token."""
+
+
+def readers_of(listening: socket.socket, *, public: bool) -> Readers:
+    """Who may read without a token from a server that listens on a socket.
+
+    Args:
+        listening: the listening socket.
+        public: whether reading is open to everybody.
+    """
+    if public:
+        return Readers.EVERYBODY
+    return Readers.THIS_MACHINE if is_loopback(listening.getsockname()[0]) else Readers.SIGNED_IN
+
+
 class Guard:
     """ASGI middleware that sets who sent a request: `role`, `name`, `session` and `signed_in` of `request.state`.
 
@@ -61,13 +93,25 @@ class Guard:
         allowed_hosts: host names of this server, beside IP addresses and localhost.
         guesses: counts wrong tokens.
         refused: counts refused requests, by cause.
+        readers: who may read without a token.
+        sockets: maximum number of open WebSockets.
     """
 
     def __init__(
-        self, app: Callable[[Message, Receive, Send], Awaitable[None]], access: Access,
-        allowed_hosts: Collection[str] = (), guesses: Guesses | None = None, refused: Counters | None = None,
-    ) -> None:  # fmt: skip
-        self._app, self._access = app, access
+        self,
+        app: Callable[[Message, Receive, Send], Awaitable[None]],
+        access: Access,
+        allowed_hosts: Collection[str] = (),
+        guesses: Guesses | None = None,
+        refused: Counters | None = None,
+        readers: Readers = Readers.THIS_MACHINE,
+        sockets: int = 2 * MAX_VIEWERS,
+    ) -> None:
+        self._app = app
+        self._access = access
+        self._readers = readers
+        self._open_sockets = 0
+        self._max_sockets = sockets
         self._hosts = {host_of(name) for name in allowed_hosts}
         self._guesses, self._refused = guesses or Guesses(), refused or Counters()
 
@@ -88,6 +132,7 @@ class Guard:
             return
         changes = scope["method"] not in SAFE and scope["path"] != f"{API}/session"
         state = scope.setdefault("state", {})
+        locked = changes or not self._open(scope, request.headers)
         state["guesses"], who = self._guesses, None
         _put(state, None)
         try:
@@ -96,10 +141,10 @@ class Guard:
         except TooManyGuesses as error:
             self._refused.add("too many wrong tokens")
             state["wait_s"] = error.wait_s
-            if changes:
+            if locked:
                 await _refuse(receive, send, 429, str(error), {"retry-after": str(error.wait_s)})
                 return
-        if changes and who is None:
+        if locked and who is None:
             self._refused.add("token")
             await _refuse(receive, send, 401, NO_TOKEN, {"www-authenticate": "Bearer"})
         elif scope["method"] not in SAFE:
@@ -120,14 +165,27 @@ class Guard:
             except TooManyGuesses:
                 cause = "too many wrong tokens"
             else:
-                if who is not None:
+                if who is not None and self._open_sockets < self._max_sockets:
                     _put(scope.setdefault("state", {}), who)
-                    await self._app(scope, receive, self._closing(who, send))
+                    self._open_sockets += 1
+                    try:
+                        await self._app(scope, receive, self._closing(who, send))
+                    finally:
+                        self._open_sockets -= 1
                     return
-                cause = "token"
+                cause = "token" if who is None else "too many WebSockets"
         self._refused.add(cause)
         await receive()
         await send({"type": "websocket.close", "code": 1008})
+
+    def _open(self, scope: Message, headers: Mapping[str, str]) -> bool:
+        """Whether a request that changes nothing needs no token."""
+        path = scope["path"]
+        if path in _OPEN or path.startswith(_PAGE) or scope["state"].get(METRICS_PORT):
+            return True
+        if self._readers is Readers.THIS_MACHINE:
+            return is_loopback(host_of(headers.get("host", ""))) and not any(name in headers for name in _FORWARDED)
+        return self._readers is Readers.EVERYBODY
 
     def _identify(self, method: str, request: HTTPConnection) -> Identity | None:
         """Who sent a request.
@@ -215,6 +273,32 @@ class Guard:
         await self._app(scope, replayed, send)
 
 
+METRICS_PORT = "metrics_port"
+"""Key of a request's state: it came to the port for metrics, which takes no token."""
+
+
+class MetricsOnly:
+    """ASGI application for the port for metrics: the metrics of another application, without a token.
+
+    Args:
+        app: the application, behind a `Guard`.
+    """
+
+    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Handle one request; nothing but the metrics is there."""
+        if scope["type"] == "http" and scope["path"] == METRICS and scope["method"] in SAFE:
+            scope.setdefault("state", {})[METRICS_PORT] = True
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await _refuse(receive, _guarded(send), 404, f"this port has {METRICS} only")
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+
 def _put(state: Message, who: Identity | None) -> None:
     """Set who sent a request."""
     state["signed_in"], state["session"] = who is not None, who.session if who is not None else ""
@@ -258,6 +342,14 @@ def host_of(header: str) -> str:
     text = header.strip().lower()
     found = _HOST.fullmatch(text)
     return text if found is None else (found[1] or found[2]).removesuffix(".")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, as `host_of` returns it, is this machine's own name for itself."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def host_allowed(header: str, allowed: Collection[str] = ()) -> bool:

@@ -11,54 +11,56 @@ from streamkit.serve.api_models import RequestRejected
 
 HIDDEN = "***"
 
-_NAMED = re.compile(r"(^|[/?&;#])([^/?&;#=]*)=([^/?&;#]*)")
+_PART = re.compile(r"[/?&;#][^/?&;#]*")
 
 
-def with_kept_secrets(given: str, stored: str) -> str:
+def with_kept_secrets(address: str, stored: str) -> str:
     """An address with each `***` replaced by what it hides in the stored one.
 
     The scheme, the host and the port must be the same: otherwise a password could be sent to any host.
 
     Args:
-        given: the new address.
+        address: the new address.
         stored: the present one, with its secrets; empty for a new source.
 
     Raises:
         RequestRejected: a hidden part is not known.
     """
-    if HIDDEN not in given:
-        return given
-    if given == mask(stored):
+    if HIDDEN not in address:
+        return address
+    if address == mask(stored):
         return stored
     try:
-        made = _filled(given, stored)
+        filled = _filled(address, stored)
     except ValueError:  # one of them is no address
-        made = given
-    if HIDDEN in made:
+        filled = address
+    if HIDDEN in filled:
         raise RequestRejected(
             422,
             f"{HIDDEN} stands for a hidden part of the address, which is kept for the same scheme, host, port and user "
             "only: write the password",
         )
-    return made
+    return filled
 
 
-def _filled(given: str, stored: str) -> str:
-    new, old = urlsplit(given), urlsplit(stored)
-    known, _, host = new.netloc.rpartition("@")
-    known_before, _, host_before = old.netloc.rpartition("@")
-    if (new.scheme, host) != (old.scheme, host_before):
-        return given
-    user, _, password = known.partition(":")
-    user_before, _, password_before = known_before.partition(":")
-    if password == HIDDEN and user == user_before and password_before:
-        known = known_before
-    rest = given.partition("://")[2][len(new.netloc) :]
-    rest_before = stored.partition("://")[2][len(old.netloc) :]
-    values = {(sign, name): value for sign, name, value in _NAMED.findall(rest_before)}
+def _filled(address: str, stored: str) -> str:
+    new, old = urlsplit(address), urlsplit(stored)
+    login, at, host = new.netloc.rpartition("@")
+    stored_login, _, stored_host = old.netloc.rpartition("@")
+    if (new.scheme, host) != (old.scheme, stored_host):
+        return address
+    if mask(f"{old.scheme}://{old.netloc}") == f"{new.scheme}://{new.netloc}":
+        login = stored_login
+    rest = address.partition("://")[2][len(new.netloc) :]
+    stored_parts = _PART.findall(stored.partition("://")[2][len(old.netloc) :])
+    masked_parts = _PART.findall(mask(stored).partition("://")[2].partition(host)[2])
+    hidden: dict[tuple[bool, str], list[str]] = {}
+    for masked, part in zip(masked_parts, stored_parts, strict=False):
+        hidden.setdefault((masked[0] == "/", masked[1:]), []).append(part[1:])
 
-    def filled(found: re.Match[str]) -> str:
-        value = values.get((found[1], found[2]), HIDDEN) if found[3] == HIDDEN else found[3]
-        return f"{found[1]}{found[2]}={value}"
+    def fill(part: re.Match[str]) -> str:
+        sign, text = part[0][0], part[0][1:]
+        secrets = hidden.get((sign == "/", text)) if HIDDEN in text else None
+        return sign + (secrets.pop(0) if secrets else text)
 
-    return f"{new.scheme}://{known}{'@' if known else ''}{host}{_NAMED.sub(filled, rest)}"
+    return f"{new.scheme}://{login}{at}{host}{_PART.sub(fill, rest)}"

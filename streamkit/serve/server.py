@@ -82,12 +82,12 @@ def serving(
     """
     import uvicorn
 
-    from streamkit.serve.connections import Connection, Limits, failed_accepts
+    from streamkit.serve.connections import MAX_MESSAGE_BYTES, Connection, Limits, SocketConnection, failed_accepts
 
     counts = refused if refused is not None else Counters()
     config = uvicorn.Config(
         app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
-        server_header=False, ws="websockets-sansio", loop="asyncio", backlog=_AT_ONCE,
+        server_header=False, ws=SocketConnection, ws_max_size=MAX_MESSAGE_BYTES, loop="asyncio", backlog=_AT_ONCE,
         ws_per_message_deflate=False,  # video cannot be compressed further, and the attempt costs a core
         http=partial(Connection, limits=limits or Limits(), refused=counts),  # type: ignore[arg-type]
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from streamkit.core.errors import ConfigError
-from streamkit.core.masking import mask
+from streamkit.core.masking import mask, mask_address
 from streamkit.core.yaml_tree import load
 from streamkit.serve.api_models import NewSource, RequestRejected
 from streamkit.serve.engine import ServeEngine
@@ -55,7 +55,7 @@ def _line(
     engine: ServeEngine, number: int, names: list[str], cells: list[str], seen: dict[str, int]
 ) -> tuple[CsvLine, NewSource | None]:  # fmt: skip
     row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
-    line = CsvLine(number, row.get("id", ""), mask(row.get("uri", "")), "")
+    line = CsvLine(number, row.get("id", ""), mask_address(row.get("uri", "")), "")
     try:
         if any(cell.strip() for cell in cells[len(names) :]):
             raise RequestRejected(422, f"there are {len(cells)} values for {len(names)} columns")
@@ -72,18 +72,18 @@ def _line(
 
 def _options(row: Mapping[str, str]) -> dict[str, Any]:
     """The options of a line, each typed as in a YAML; an empty cell keeps the default."""
-    found = {}
+    typed = {}
     for name, text in row.items():
         if name in ("id", "uri") or not text:
             continue
         try:
-            node, problems = load(text, name, {})
+            node, problems = load(text, name, {}, max_aliased=0)
         except ConfigError as error:
             problems = error.problems
         if problems:
             raise RequestRejected(422, f"{name}: {problems[0].text}")
-        found[name] = node.plain()
-    return found
+        typed[name] = node.plain()
+    return typed
 
 
 def written(sources: Iterable[tuple[str, str, Mapping[str, Any]]]) -> str:

@@ -141,8 +141,8 @@ def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_hom
             ray_nodes.lose("b")
             ray_nodes.add("b")
 
-    logged = collect()
     pool = RayWorkerPool(settings, ray_nodes.address)
+    logged = collect()
     counts = run(settings, place / "videos", pool, harm)
     assert len(lost) == 2
     assert (counts.done, counts.failed) == (6, 1)
@@ -233,9 +233,8 @@ def test_a_node_with_another_version_or_another_folder_says_so(place, tmp_path, 
 def pool(ray_nodes, place, tmp_path) -> Iterator[RayWorkerPool]:
     """A pool of one worker at most, that has begun, and whose messages are kept in `logged`."""
     (tmp_path / "out").mkdir()
-    logged = collect()
     pool = RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, workers=1)
-    pool.logged = logged
+    pool.logged = collect()
     pool.start()
     yield pool
     pool.close()

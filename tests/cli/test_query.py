@@ -146,6 +146,12 @@ def moved(part, **values):
         (("query", "SELECT 1", "--format", "parquet"), "--format parquet needs a file: add --out FILE.parquet"),
         (("query", "SELECT 1", "--format", "table", "--out", "a.csv"), "--out a.csv: a table is for the terminal"),
         (("query", "SELECT source, frame FROM frames", "--pictures", "a"), "got source, frame; add key to the SELECT"),
+        (
+            ("query", "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", "--timeout", "300ms"),
+            "the query took longer than 0.3 s: select less, or give it more time",
+        ),
+        (("query", "SELECT 1", "--timeout", "soon"), "--timeout must be a duration such as 10s"),
+        (("query", "SELECT DATE '20000-01-01' AS day"), "the column day has a date before the year 1 or after 9999"),
         (("query", "--where", "count_of('car', 1, 2)"), "count_of takes a label and optionally a minimum score, got 3"),
         (("export", "--format", "coco", "--out", "a"), "give --where or a SELECT: they select the frames"),
         (("export", "--where", "frame < 0", "--format", "yolo", "--out", "a"), "the query selects no frame"),

@@ -188,3 +188,43 @@ def test_files_play_in_real_time_unless_they_say_otherwise(root, tmp_path):
     finally:
         running.terminate()
         running.communicate(timeout=30)
+
+
+def test_others_need_a_token_to_read_and_metrics_have_a_port_of_their_own(root, yaml):
+    running, url, lines = begin(root, yaml, "--host", "0.0.0.0", "--metrics-port", "0", STREAMKIT_TOKEN=TOKEN)
+    try:
+        lines += [running.stdout.readline(), running.stdout.readline()]
+        assert "reading needs a token" in lines[-2]
+        metrics = re.search(r"metrics at (http://\S+), without a token", lines[-1])[1]
+        with httpx.Client(timeout=20) as client:
+            assert client.get(f"{url}api/v1/sources").status_code == 401
+            assert client.get(f"{url}metrics").status_code == 401
+            assert client.get(f"{url}metrics", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+            assert "streamkit_ready" in client.get(metrics).text
+            assert client.get(metrics.replace("/metrics", "/api/v1/sources")).status_code == 404
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=30)
+
+
+def test_a_public_server_says_so_and_is_read_by_everybody(root, yaml):
+    running, url, _ = begin(root, yaml, "--host", "0.0.0.0", "--public", STREAMKIT_TOKEN=TOKEN)
+    try:
+        assert "--public: everybody who reaches this address reads" in running.stdout.readline()
+        assert [one["id"] for one in httpx.get(f"{url}api/v1/sources", timeout=20).json()] == ["cam"]
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=30)
+
+
+def test_the_warnings_of_check_are_printed(root, yaml):
+    """A person who hides faces learns that clips show them."""
+    yaml.write_text(
+        "sources: {cam: {uri: samples/street.mp4, loop: true}}\n"
+        "stages: {draw: {blur: {zone: [[0, 0], [9, 0], [9, 9]]}}, record: {path: '{source}-{time}.mp4'}}\n"
+    )
+    running, _, lines = begin(root, yaml)
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=30)
+    (warning,) = [line for line in lines if "(warning)" in line]
+    assert "record writes the source's own packets: what draw hides is clear in them; the API does not show" in warning

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from streamkit.core.masking import mask, without_addresses
+from streamkit.core.masking import mask, mask_address, without_addresses
 
 
 @pytest.mark.parametrize(
@@ -12,11 +12,34 @@ from streamkit.core.masking import mask, without_addresses
     [
         ("rtsp://user:pa:ss@10.0.0.7/s", "rtsp://user:***@10.0.0.7/s"),
         ("rtsp://:secret@host/s", "rtsp://:***@host/s"),
-        ("http://user@host/s", "http://user@host/s"),
+        ("rtsp://TOKEN@host/s", "rtsp://***@host/s"),
+        ("sftp://user@host/s", "sftp://user@host/s"),
+        ("abfs://container@account.dfs.core.windows.net/a", "abfs://container@account.dfs.core.windows.net/a"),
+        ("udp://@239.0.0.1:1234", "udp://@239.0.0.1:1234"),
         ("http://u:p%40@h/a and rtsp://x:y@z/b", "http://u:***@h/a and rtsp://x:***@z/b"),
         ("https://h/a.m3u8?token=abc&x=1&Signature=q", "https://h/a.m3u8?token=***&x=***&Signature=***"),
         ("https://h/a?api_key=abc#t", "https://h/a?api_key=***#***"),
-        ("https://h/a?channel=1#t", "https://h/a?channel=1#t"),
+        ("https://h/a?channel=1#t", "https://h/a?channel=1#***"),
+        ("rtsp://h/s#KEY", "rtsp://h/s#***"),
+        ("rtsp://us/er:pw@h/s", "rtsp://us/***@h/s"),
+        ("rtmp://h/live/KEY", "rtmp://h/live/***"),
+        ("rtmps://h:443/rtmp/instance/KEY?x", "rtmps://h:443/rtmp/***/***?***"),
+        ("rtmp://h/live/", "rtmp://h/live/"),
+        ("rtsps://10.0.0.7:7441/aBcDeFgH12345678", "rtsps://10.0.0.7:7441/***"),
+        ("rtsp://h/x7k2m9q4z8p1w5t3/0", "rtsp://h/***/0"),
+        ("http://h/3f2504e0-4f89-11d3-9a0c-0305e82c3301/a.m3u8", "http://h/***/a.m3u8"),
+        ("http://h/eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3.m3u8", "http://h/***.m3u8"),
+        ("rtsp://h/abcdefghijklmnopqrstuvwxyzabcdef", "rtsp://h/***"),
+        ("rtsp://h/h264Preview_01_main", "rtsp://h/h264Preview_01_main"),
+        (
+            "rtsp://h/onvif/MediaProfile00101/Camera01Stream02Main",
+            "rtsp://h/onvif/MediaProfile00101/Camera01Stream02Main",
+        ),
+        ("rtsp://h/front-door-camera-of-the-house-2026-01-01", "rtsp://h/front-door-camera-of-the-house-2026-01-01"),
+        (
+            "s3://bucket/3f2504e0-4f89-11d3-9a0c-0305e82c3301.mp4",
+            "s3://bucket/3f2504e0-4f89-11d3-9a0c-0305e82c3301.mp4",
+        ),
         (
             "rtsp://10.0.0.7:554/user=admin_password=X_channel=1?pass=Y&loginpas=Z",
             "rtsp://10.0.0.7:554/user=***?pass=***&loginpas=***",
@@ -84,13 +107,22 @@ def test_a_long_text_takes_time_by_its_length_alone():
         ("https://h/date=2026-01-01/a.mp4", "https://h/date=2026-01-01/a.mp4"),
         ("https://h/login=X/a.mp4?v=3", "https://h/login=***/a.mp4?v=***"),
         ("https://u:p@h/a", "https://u:***@h/a"),
+        ("https://h/3f2504e0-4f89-11d3-9a0c-0305e82c3301.mp4", "https://h/3f2504e0-4f89-11d3-9a0c-0305e82c3301.mp4"),
     ],
 )
 def test_partitions_of_a_data_set_may_be_shown(text, shown):
     assert mask(text, partitions=True) == shown
 
 
+def test_an_address_with_blanks_is_masked_as_a_whole():
+    assert mask_address("rtsp://u:pa ss\r\nword@h/s") == "rtsp://u:***@h/s"
+    assert mask_address("clips/front door.mp4") == "clips/front door.mp4"
+
+
 def test_without_addresses():
     assert without_addresses("rtsp://u:p@10.0.0.7/s?pass=X: refused") == "rtsp://...: refused"
     assert without_addresses("moved to 'http://10.0.0.8/x', RTSP://h") == "moved to 'http://...', RTSP://..."
     assert without_addresses("connection refused: /dev/video0") == "connection refused: /dev/video0"
+    assert without_addresses("Error 111 connecting to 10.0.0.7:6379. Refused") == "Error 111 connecting to .... Refused"
+    assert without_addresses("no route to [fd00::7]:554, 10.0.0.7: lost") == "no route to ..., ...: lost"
+    assert without_addresses("at 12:30:45: version 1.2.3, 1.2.3.4.5") == "at 12:30:45: version 1.2.3, 1.2.3.4.5"

@@ -4,13 +4,18 @@ import time
 
 import av
 import pytest
+from support import coded
 
 from streamkit.core.errors import SourceError
+from streamkit.media.demux import Demuxer
 from streamkit.media.link import ConnectionOptions, Interrupt, device_options
 
 
 def options(uri, **given):
-    return ConnectionOptions(**given).open_arguments(uri)[2]
+    """FFmpeg's options, without the protocols that every network address may lead to."""
+    opened_with = ConnectionOptions(**given).open_arguments(uri)[2]
+    assert "file" not in opened_with.pop("protocol_whitelist").split(",")
+    return opened_with
 
 
 def test_rtsp():
@@ -33,6 +38,32 @@ def test_http():
 def test_how_long_an_opening_may_take(uri, timeout_s, opening_s):
     """Where FFmpeg limits silence, only that counts against the timeout."""
     assert ConnectionOptions(timeout_s).opening_s(uri) == opening_s
+
+
+@pytest.mark.parametrize("name", ["live.m3u8", "live.ffconcat", "?x=live.m3u8"])
+def test_what_a_server_sends_leads_to_no_file_of_this_machine(tmp_path, name):
+    """A playlist in place of a video: an operator of the API may name any server, but no file."""
+    coded.clip(tmp_path / "secret.mp4", 20)
+    playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile://{tmp_path}/secret.ts\n#EXT-X-ENDLIST\n"
+    with av.open(str(tmp_path / "secret.mp4")) as source, av.open(str(tmp_path / "secret.ts"), "w") as copy:
+        stream = copy.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                copy.mux(packet)
+    content = {"live.ffconcat": f"ffconcat version 1.0\nfile 'file:{tmp_path}/secret.ts'\n"}.get(name, playlist)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            peer, _ = server.accept()
+            with peer:
+                peer.sendall(content.encode())
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with pytest.raises(SourceError):
+            Demuxer(f"tcp://127.0.0.1:{server.getsockname()[1]}/{name}", ConnectionOptions(timeout_s=3))
+        thread.join(5)
 
 
 def test_low_latency():

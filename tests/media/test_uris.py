@@ -2,7 +2,7 @@ import pytest
 
 from streamkit.core.errors import SourceError
 from streamkit.media.uris import (
-    check_scheme,
+    check_address,
     device_path,
     is_device,
     is_live,
@@ -30,7 +30,7 @@ def test_kinds():
     + [f"{s}://h/a" for s in ("udp", "tcp", "srt", "rtp")],
 )
 def test_known_schemes(uri):
-    check_scheme(uri)
+    check_address(uri)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,58 @@ def test_known_schemes(uri):
 )
 def test_unknown_schemes(uri, text):
     with pytest.raises(SourceError, match=text):
-        check_scheme(uri)
+        check_address(uri)
+
+
+@pytest.mark.parametrize("sign", ["\r\n", "\n", "\0", "\t", " ", "\x7f", "\x85", "\u2028", "\xa0"])
+@pytest.mark.parametrize(
+    "place", ["rtsp://h{}/a", "http://h/a{}SET", "v4l2:///dev/video0?size={}", "test://?a={}", "zz://{}"]
+)
+def test_addresses_have_no_line_ends_control_characters_and_blanks(place, sign):
+    with pytest.raises(SourceError, match=r"^\w+://\.\.\.: the address must have no (line ends|blanks)"):
+        check_address(place.format(sign))
+
+
+def test_a_message_about_characters_shows_no_part_of_the_address():
+    with pytest.raises(SourceError) as raised:
+        check_address("rtsp://ann:geheim 4711@10.0.0.7/s")
+    assert str(raised.value) == (
+        "rtsp://...: the address must have no blanks, and character 18 is a blank: remove it, or write %20 for it"
+    )
+
+
+@pytest.mark.parametrize("path", ["a\nb.mp4", "front door.mp4", "file:///clips/front door.mp4"])
+def test_paths_may_have_any_characters(path):
+    check_address(path)
+
+
+@pytest.mark.parametrize("uri", ["rtsp://a%0d%0ab:c@h/s", "rtsp://a:b%00c@h/s", "rtsp://a:%7F@h/s"])
+def test_a_login_has_no_escaped_control_characters(uri):
+    with pytest.raises(SourceError, match=r"^rtsp://\.\.\.: the address must have no control characters in its user"):
+        check_address(uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["rtsp://a:b%23c@h/s%0a", "rtsp://h/?text=a%0ab@c", "udp://@239.0.0.1:1234", "srt://:9"]
+)
+def test_other_escapes_and_empty_parts_pass(uri):
+    check_address(uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "text"),
+    [
+        ("rtsp://ann:ge#heim@h/s", r"^rtsp://ann:\*\*\*@h/s: the port must be a number .*; in a user name .*%23 for #"),
+        ("rtsp://ann:ge?heim@h/s", r"^rtsp://ann:\*\*\*@h/s: .*%3F for \?"),
+        ("rtsp://ann:ge/heim@h/s", r"^rtsp://ann:\*\*\*@h/s: .*%2F for /"),
+        ("rtsp://h:port/s", "^rtsp://h:port/s: the port must be a number from 1 to 65535$"),
+        ("rtsp://h:65536/s", "the port must be a number"),
+        ("rtsp://[::1", r"^rtsp://\[::1: an IPv6 address stands in brackets"),
+    ],
+)
+def test_a_port_is_a_number(uri, text):
+    with pytest.raises(SourceError, match=text):
+        check_address(uri)
 
 
 @pytest.mark.parametrize("uri", ["/dev/video0", "v4l2:///dev/video12?fps=5"])

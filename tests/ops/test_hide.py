@@ -272,6 +272,24 @@ def test_no_pixel_of_a_zone_stays_clear(width, height, share):
     assert same[drawn == 1].mean() < 0.02
 
 
+def test_every_cell_that_a_zone_touches_is_hidden():
+    """By exact geometry: also a cell into which a corner or an edge reaches by a part of a pixel."""
+    import cv2
+
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        corners = rng.uniform((0, 0), (640, 360), (3, 2))
+        laid_out = laid(detections(), HideSpec(False, objects=False, zones=(tuple(map(tuple, corners.tolist())),)))
+        (region_row,) = laid_out.table
+        mask = laid_out.masks.reshape(region_row["rows"], region_row["columns"])
+        for row, column in np.argwhere(mask == 0).tolist():
+            x1, y1 = region_row["x1"] + column * region_row["cell"], region_row["y1"] + row * region_row["cell"]
+            x2, y2 = min(x1 + region_row["cell"], 640), min(y1 + region_row["cell"], 360)
+            cell = np.array([(x1, y1), (x2, y1), (x2, y2), (x1, y2)], np.float32)
+            area, _ = cv2.intersectConvexConvex(corners.astype(np.float32), cell)
+            assert area < 1e-3, (corners, row, column)
+
+
 def test_a_zone_out_of_the_picture_hides_nothing():
     zone = ((700.0, 10.0), (800.0, 10.0), (750.0, 90.0))
     assert len(laid(detections(), HideSpec(True, objects=False, zones=(zone,))).table) == 0

@@ -121,6 +121,22 @@ def test_yolo_outlines_are_those_of_masks(tmp_path):
     np.testing.assert_allclose(np.array(box[1:]).reshape(4, 2), corners, atol=1e-6)
 
 
+@pytest.mark.parametrize("large", [(10, 10, 60, 50), (10, 60, 60, 110)], ids=["above", "below"])
+def test_yolo_takes_the_largest_part_of_a_mask(tmp_path, large):
+    """An object behind a pole has several parts; the order in which they are found does not matter."""
+    canvas = np.zeros((120, 200), np.uint8)
+    x1, y1, x2, y2 = large
+    canvas[y1:y2, x1:x2] = 1
+    for top in (2, 54, 114):
+        canvas[top : top + 4, 100:104] = 1
+    column = np.full(2, None)
+    column[0] = rle.encode(canvas.astype(bool), 200, 120)
+    written(YoloAnnotations(tmp_path, LABELS, ["mask"], 0), selected(mask=column))
+    points = np.array(lines(tmp_path)[0][1:]).reshape(-1, 2) * [200, 120]
+    assert points.min(axis=0) == pytest.approx([x1 + 0.5, y1 + 0.5], abs=0.01)
+    assert points.max(axis=0) == pytest.approx([x2 - 0.5, y2 - 0.5], abs=0.01)
+
+
 def test_yolo_rotated_boxes(tmp_path):
     written(YoloAnnotations(tmp_path, LABELS, ["keypoints", "corners"], 0), selected(corners=CORNERS))
     first, other = lines(tmp_path)

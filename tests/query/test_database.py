@@ -1,4 +1,5 @@
 import json
+import time
 from collections import Counter, defaultdict
 
 import pyarrow.parquet as pq
@@ -6,6 +7,10 @@ import pytest
 from support.archives import opened
 
 from streamkit.core.errors import ConfigError
+from streamkit.query.database import Database
+from streamkit.query.dataset_location import DatasetLocation
+from streamkit.query.index import index_of
+from streamkit.query.selected_frames import labels_of
 
 COLUMNS = ["source", "frame", "pts_s", "counts", "key"]
 
@@ -46,6 +51,13 @@ def test_a_minimum_score_counts_surer_objects_only(archive, database):
 def test_frames_have_another_name_in_a_query_and_join_with_other_tables(database):
     sql = "SELECT f.frame, o.label FROM frames f JOIN objects o USING (key, frame) WHERE count_of('car', 0) > 0 LIMIT 1"
     assert len(list(database.query(sql))) == 1
+
+
+def test_a_name_that_a_query_gives_to_a_number_of_objects_is_kept(database):
+    rows = database.query("SELECT count_of('car') AS cars, count_of('car', 0.5) sure, frame AS number FROM frames")
+    assert rows.columns == ["cars", "sure", "number"]
+    ordered = database.query("SELECT frame, count_of('car') AS cars FROM frames ORDER BY cars DESC, frame LIMIT 1")
+    assert ordered.columns == ["frame", "cars"]
 
 
 def test_every_processed_frame_has_a_row(archive, database):
@@ -149,3 +161,41 @@ def test_values_are_those_of_python(database):
     assert row[0].utcoffset().total_seconds() == 0
     assert isinstance(row[1], dict)
     assert json.dumps(row[2])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "DATE '20000-01-01'",
+        "DATE 'infinity'",
+        "TIMESTAMP '-0044-03-15 00:00:00'",
+        "TIMESTAMPTZ 'infinity'",
+        "[DATE '20000-01-01']",
+        "MAP {DATE '20000-01-01': 1}",
+    ],
+)
+def test_a_date_that_python_does_not_have_is_named_with_the_way_out(database, value):
+    with pytest.raises(ConfigError, match=r"^the column day has a date before .* select it as text: day::TEXT$"):
+        list(database.query(f"SELECT {value} AS day"))
+    assert len(list(database.query(f"SELECT ({value})::TEXT AS day"))) == 1
+
+
+ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c WHERE a.range + b.range = c.range"
+
+
+@pytest.mark.parametrize("sql", [ENDLESS, f"SELECT 1 WHERE ({ENDLESS}) > 0"])
+def test_a_question_has_a_time_limit(archive, sql):
+    location = DatasetLocation(str(archive))
+    with Database(index_of(location), labels_of(location), timeout_s=0.3) as database:
+        with pytest.raises(ConfigError, match=r"^the query took longer than 0\.3 s: select less, or .* --timeout 1h$"):
+            list(database.query(sql))
+        assert list(database.query("SELECT 1")) == [(1,)]  # the next question has its own time
+
+
+def test_the_time_between_the_rows_does_not_count(archive):
+    location = DatasetLocation(str(archive))
+    with Database(index_of(location), labels_of(location), timeout_s=0.5) as database:
+        rows = iter(database.query("SELECT * FROM range(10000)"))
+        next(rows)
+        time.sleep(0.7)
+        assert sum(1 for _ in rows) == 9999

@@ -99,6 +99,19 @@ def test_an_index_of_another_pipeline_or_one_that_is_damaged_is_made_again(small
     assert keys(small)["files"] == [name(9)]
 
 
+@pytest.mark.parametrize("changed", ["pipeline", "format", "nothing"])
+def test_an_index_of_another_pipeline_or_format_is_not_used(small, changed):
+    """The parts are the same; what the index has is not what they have."""
+    path = index_of(DatasetLocation(str(small)))
+    with index_module.duckdb().connect(str(path)) as database:
+        database.execute("UPDATE files SET source = 'stale'")
+        if changed != "nothing":
+            setting = "pipeline = 'another'" if changed == "pipeline" else "format = 1"
+            database.execute(f"UPDATE index_about SET {setting}")
+    sources = count(small, "SELECT list(DISTINCT source) FROM files")
+    assert (sources == ["stale"]) == (changed == "nothing")
+
+
 def test_a_query_that_was_killed_leaves_the_old_index_and_its_rest_is_swept(small, monkeypatch):
     index_of(DatasetLocation(str(small)))
     make(small, 1, 10, 30, first=5)

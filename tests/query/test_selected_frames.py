@@ -10,6 +10,7 @@ from streamkit.batch.inputs import find
 from streamkit.core.data import Skeleton
 from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Context
+from streamkit.query.export import EXPORT_FORMATS, export, write_images
 from streamkit.query.selected_frames import SelectedFrames, detections, frame_columns
 from streamkit.stages.sources.source import VideoSource
 from streamkit.testing.kit import detections as table_of
@@ -67,6 +68,26 @@ def test_missing_videos_are_counted_and_named(archive, made_archive, tmp_path):
         assert list(frames) == []
         assert frames.missing.causes == {"street.mp4": f"{moved} has changed since it was processed"}
         assert frames.missing.frames == 3
+
+
+@pytest.mark.parametrize("key", ["{folder}/pwned", "../pwned", "..", "a/b", "a\\b", "", "a\nb", "a.b"])
+def test_no_image_is_named_after_a_key_that_leads_elsewhere(archive, tmp_path, key):
+    """The tables of a data set from elsewhere may say anything."""
+    key = key.format(folder=tmp_path)
+    for path in archive.glob("*/street-*.parquet"):
+        table = pq.read_table(path)
+        place = table.schema.get_field_index("key")
+        pq.write_table(table.set_column(place, table.schema.field(place), [[key] * table.num_rows]), path)
+    before = set(tmp_path.rglob("*"))
+    with opened(archive) as database:
+        index = {archive / "index.duckdb"}
+        frames = SelectedFrames(database, database.labels, None, [(key, 3)])
+        with pytest.raises(ConfigError, match="batch makes keys of letters, digits, _ and - only"):
+            write_images(frames, tmp_path / "out" / "pictures", "jpg")
+        for form in EXPORT_FORMATS:
+            with pytest.raises(ConfigError, match="batch makes keys of letters, digits, _ and - only"):
+                export(frames, database, tmp_path / "out" / form, form, "jpg")
+    assert set(tmp_path.rglob("*")) - before <= {*index, tmp_path / "out"}
 
 
 def test_a_frame_that_the_video_does_not_have(database):

@@ -262,3 +262,9 @@ def test_a_port_that_is_taken_is_said():
         port = taken.getsockname()[1]
         with pytest.raises(OutputError, match=rf"cannot listen on 127.0.0.1 port {port}: .*give another --port"):
             listen("127.0.0.1", port)
+
+
+def test_an_answer_about_an_invalid_request_does_not_repeat_all_of_it(server):
+    answer = server.open.post("/api/v1/session", json={"k" * 500_000: 1})
+    assert answer.status_code == 422
+    assert len(answer.content) < 2000

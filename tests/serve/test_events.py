@@ -13,6 +13,7 @@ import cv2
 import httpx
 import numpy as np
 import pytest
+from support import coded
 from support.servers import TOKEN, served
 
 from streamkit.core.data import Event
@@ -30,6 +31,25 @@ class Evil(FrameStage):
             frame.emit("recorded", clip="/etc/passwd", start_s=0.0, duration_s=1e6, bytes=1)
             frame.emit("saved", path="/etc/passwd", of={"stage": "line", "kind": "crossed", "frame": 3})
 '''
+
+KEEPERS = """
+from streamkit import stage
+from streamkit.stages.video.record import Record
+from streamkit.stages.video.snapshot import Snapshot
+
+@stage("clip_keeper", wants_packets=True, emits=("manual", "recorded", "tick"), on_demand=True)
+class ClipKeeper(Record):
+    def write(self, frame):
+        frame.emit("tick")
+        frame.emit("recorded", clip="secret.txt", start_s=0.0, duration_s=1e6, bytes=1)
+
+@stage("shot_keeper", reads="pixels", emits=("saved",))
+class ShotKeeper(Snapshot):
+    def write(self, frame):
+        frame.emit("tick")
+        of = {"stage": self.context.id, "kind": "tick", "frame": frame.index}
+        frame.emit("saved", path="secret.mp4.txt", of=of)
+"""
 
 TEXT = """
 {head}
@@ -224,6 +244,32 @@ def test_no_file_of_others_is_ever_sent(server):
         answer = httpx.get(f"{server.url}api/v1/events/{attack}", headers={"authorization": f"Bearer {TOKEN}"})
         assert b"root:" not in answer.content
         assert answer.status_code in (200, 404, 422)
+
+
+def test_only_clips_and_jpegs_are_sent_whatever_a_stage_that_writes_them_names(root, tmp_path, monkeypatch):
+    """A plugin may be a kind of `record`; its events name a file that is no clip."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("secret.txt", "secret.mp4.txt", "secret"):
+        (tmp_path / name).write_text("password")
+    (tmp_path / "keeper.py").write_text(KEEPERS)
+    coded.clip(tmp_path / "gate.mp4", 50)
+    text = (
+        "plugins: [keeper.py]\nsources: {cam: {uri: gate.mp4, loop: true}}\n"
+        "stages: {clips: {stage: clip_keeper}, shots: {stage: shot_keeper, when: clips.tick}}\n"
+    )
+    with served(text, tmp_path) as server:
+        server.running("cam")
+        server_events = server.until(
+            lambda: [
+                event
+                for event in server.client.get("/api/v1/events?limit=500").json()
+                if event["kind"] in ("recorded", "tick") and (event["clip"] or event["snapshot"])
+            ]
+        )
+        for event in server_events[:8]:
+            for name in ("clip.mp4", "snapshot.jpg"):
+                answer = server.client.get(f"/api/v1/events/{event['number']}/{name}")
+                assert (answer.status_code, b"password" in answer.content) == (404, False), answer.text
 
 
 def test_a_clip_that_was_removed_is_not_offered(server):

@@ -339,8 +339,8 @@ def test_a_right_cookie_that_another_origin_sends_is_no_wrong_guess():
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8000", "[::1]:8000", "localhost", "cameras.example:80"])
-def test_the_server_answers_for_its_own_names(open_, host):
-    assert open_.get("/kept", headers={"host": host}).status_code == 200
+def test_the_server_answers_for_its_own_names(client, host):
+    assert client.get("/kept", headers={"host": host}).status_code == 200
     assert not REFUSED.values
 
 

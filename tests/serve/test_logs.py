@@ -72,6 +72,24 @@ def test_the_stream_follows_them_and_continues_after_a_message(server):
     assert again["number"] == two["number"]
 
 
+def test_a_viewer_reads_no_addresses(server):
+    last = server.client.get("/api/v1/logs").json()[-1]["number"]
+    logger.warning("no answer from rtsp://ann:secret@10.0.0.7:554/live, nor from mqtts://broker.example:8883")
+    token = server.client.post("/api/v1/tokens", json={"name": "vera", "role": "viewer"}).json()["token"]
+    viewer = {"authorization": f"Bearer {token}"}
+    shown = "no answer from rtsp://..., nor from mqtts://..."
+    try:
+        messages = server.open.get(f"/api/v1/logs?after={last}", headers=viewer).json()
+        assert [message["text"] for message in messages] == [shown]
+        with server.open.stream("GET", f"/api/v1/logs/stream?after={last}", headers=viewer) as answer:
+            line = next(line for line in answer.iter_lines() if line.startswith("data: "))
+        assert json.loads(line[6:])["text"] == shown
+    finally:
+        server.client.delete("/api/v1/tokens/vera")
+    (operator,) = server.client.get(f"/api/v1/logs?after={last}").json()
+    assert operator["text"] == "no answer from rtsp://ann:***@10.0.0.7:554/live, nor from mqtts://broker.example:8883"
+
+
 def test_followers_are_limited_and_those_who_leave_make_room(server):
     import contextlib
 

@@ -1,6 +1,7 @@
 """What a user can do on the page in a real browser, also with a keyboard alone."""
 
 import re
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from support.pages import (  # noqa: F401  fixtures
@@ -102,6 +103,45 @@ def test_pause_and_change(open_page, server):
     expect(yard.locator(".address")).to_have_text("rtsp://u:***@127.0.0.1:9/y")
     (config,) = [one for one in server.engine.graph.sources if one.id == "yard"]
     assert config.options["uri"] == f"rtsp://u:{SECRET}@127.0.0.1:9/y"
+
+
+def test_a_login_in_its_own_fields_may_have_any_signs(open_page, server):
+    password = "p#a?s/s@w:o%r d"
+    page = open_page()
+    box, yard = page.locator("#camera"), tile(page, "yard")
+
+    def stored():
+        (config,) = [one for one in server.engine.graph.sources if one.id == "yard"]
+        parts = urlsplit(config.options["uri"])
+        return unquote(parts.username), unquote(parts.password), parts.hostname, parts.path
+
+    page.get_by_role("button", name="Add a camera").click()
+    box.get_by_label("Name").fill("yard")
+    box.get_by_label("Address").fill("rtsp://127.0.0.1:9/x")
+    box.get_by_label("User").fill("ann@home")
+    box.get_by_label("Password").fill(password)
+    shoot(page, "login")
+    page.locator("#camera-save").click()
+    expect(yard.locator(".address")).to_have_text("rtsp://ann%40home:***@127.0.0.1:9/x")
+    assert stored() == ("ann@home", password, "127.0.0.1", "/x")
+
+    yard.get_by_role("button", name="Change yard").click()
+    box.get_by_label("Address").fill("rtsp://ann%40home:***@127.0.0.1:9/y")
+    page.locator("#camera-save").click()
+    expect(yard.locator(".address")).to_have_text("rtsp://ann%40home:***@127.0.0.1:9/y")
+    assert stored() == ("ann@home", password, "127.0.0.1", "/y")
+
+    yard.get_by_role("button", name="Change yard").click()
+    box.get_by_label("Password").fill("an#other")
+    page.locator("#camera-save").click()
+    expect(box).to_have_count(0)
+    assert stored() == ("ann@home", "an#other", "127.0.0.1", "/y")
+
+    yard.get_by_role("button", name="Change yard").click()
+    box.get_by_label("Address").fill("rtsp://ann:ge#heim@127.0.0.1:9/y")
+    page.locator("#camera-save").click()
+    expect(page.locator("#camera-error")).to_contain_text("%23 for #")
+    expect(page.locator("#camera-error")).not_to_contain_text("heim")
 
 
 def test_a_change_sends_only_what_the_user_has_changed(open_page, server):

@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 from support.servers import served
 
+from streamkit.serve.api_models import RequestRejected
+from streamkit.serve.kept_secrets import with_kept_secrets
+
 SECRET = "geheim-0815"
 
 
@@ -164,12 +167,36 @@ def test_a_client_that_goes_away_ends_its_test(server, silent):
         ({}, 422, "uri"),
         ({"id": "nobody"}, 422, "uri"),
         ({"uri": "rtsp://u:***@h/x"}, 422, "write the password"),
+        ({"uri": "rtsp://h:6379/a\r\nSET pwned yes"}, 422, "the address must have no line ends"),
     ],
 )
 def test_what_may_not_be_added_may_not_be_tested(server, body, status, words):
     answer = server.client.post("/api/v1/sources/test", json=body)
     assert answer.status_code == status
     assert words in answer.json()["error"]
+
+
+def test_no_way_of_the_api_takes_an_address_with_line_ends(server):
+    """A server such as Redis would read the second line as a command."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        uri = f"rtsp://ann:{SECRET} x@127.0.0.1:{listener.getsockname()[1]}/a\r\nSET pwned yes"
+        csv = f'id,uri\nnew,"{uri}"\n'
+        answers = [
+            server.client.post("/api/v1/sources/test", json={"uri": uri}),
+            server.client.post("/api/v1/sources", json={"id": "new", "uri": uri}),
+            server.client.put("/api/v1/sources/gate", json={"uri": uri}),
+            server.client.post("/api/v1/sources.csv", json={"csv": csv, "mode": "valid"}),
+        ]
+        assert [answer.status_code for answer in answers] == [422, 422, 422, 200]
+        assert all("the address must have no line ends" in answer.text for answer in answers)
+        assert not any(SECRET in answer.text for answer in answers)
+        assert answers[-1].json()["added"] == []
+        with pytest.raises(BlockingIOError):  # no connection was made
+            listener.accept()
+    audit = server.client.get("/api/v1/audit").text
+    assert "SET%20pwned%20yes" in audit
+    assert SECRET not in audit
 
 
 def test_a_source_that_is_there_is_tested_with_its_hidden_password(server, camera):
@@ -199,6 +226,30 @@ def test_a_hidden_password_is_sent_to_its_own_host_only(server):
     assert server.client.put("/api/v1/sources/cam", json={"uri": "rtsp://ann:***@127.0.0.1:9/y"}).status_code == 200
     (config,) = [one for one in server.engine.graph.sources if one.id == "cam"]
     assert config.options["uri"] == f"rtsp://ann:{SECRET}@127.0.0.1:9/y"
+
+
+@pytest.mark.parametrize(
+    ("stored", "edited", "kept"),
+    [
+        ("rtsp://TOKEN@h/a", "rtsp://***@h/b", "rtsp://TOKEN@h/b"),
+        ("rtsp://TOKEN@h/a", "rtsp://***@other/b", None),
+        ("rtsp://ann:pw@h/a", "rtsp://***@h/a", None),
+        ("rtsps://h/aBcDeFgH12345678?enableSrtp", "rtsps://h/***?TCP", "rtsps://h/aBcDeFgH12345678?TCP"),
+        ("rtsps://h/aBcDeFgH12345678?enableSrtp", "rtsps://h/sub/***?***", "rtsps://h/sub/aBcDeFgH12345678?enableSrtp"),
+        ("rtmp://h/live/KEY", "rtmp://h/app/***", "rtmp://h/app/KEY"),
+        ("rtmp://h/a/ONE/TWO", "rtmp://h/b/***/***", "rtmp://h/b/ONE/TWO"),
+        ("rtmp://h/a/ONE", "rtmp://h/b/***/***", None),
+        ("rtsp://h/s#KEY", "rtsp://h/t#***", "rtsp://h/t#KEY"),
+        ("rtsp://h/s?a=1&b=2", "rtsp://h/s?b=***&a=***", "rtsp://h/s?b=2&a=1"),
+        ("rtsp://h/s?a=1", "rtsp://h/s?b=***", None),
+    ],
+)
+def test_hidden_parts_are_kept_where_they_are_known(stored, edited, kept):
+    if kept is not None:
+        assert with_kept_secrets(edited, stored) == kept
+        return
+    with pytest.raises(RequestRejected, match="write the password"):
+        with_kept_secrets(edited, stored)
 
 
 PLUGIN = """
@@ -394,3 +445,10 @@ def test_the_export_has_no_password_and_is_read_again(server):
     assert "write the password" in found["cam"]
     assert found["bars"] == ""
     assert server.source("bars")["options"] == {"pace": 5, "every": 2}
+
+
+def test_a_cell_of_a_csv_has_no_aliases(server):
+    """Each of ten thousand cells could stand for thousands of values."""
+    text = 'id,uri,reconnect\nnew,test://,"[&a [x], *a]"\n'
+    (line,) = server.client.post("/api/v1/sources.csv", json={"csv": text, "mode": "check"}).json()["lines"]
+    assert "the aliases of this file may stand for at most 0 values" in line["problem"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,9 @@ from streamkit.config.plan import Graph, Node
 from streamkit.core.errors import Problem
 from streamkit.core.units import Of
 
+ALLOW = "allow"
+"""The value of `hidden` that lets the API show clips although a stage hides something."""
+
 
 def check_hidden(graph: Graph, problems: list[Problem]) -> None:
     """Refuse to hide classes that are not detected on every frame; warn of outputs that bypass the hiding stage."""
@@ -18,21 +22,25 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
     for node in hides:
         if node.id in graph.uncertain:
             continue
-        found = detectors(graph, node)
+        above = detectors(graph, node)
         for option, labels, path in _asked(node):
             if labels is None:
                 continue
-            texts = [f"{node.id}.{option}: {text}" for label in labels if (text := missing(found, label))]
-            if not found:
+            texts = [f"{node.id}.{option}: {text}" for label in labels if (text := missing(above, label))]
+            if not above:
                 texts = [f"{node.id}.{option} hides objects, and no stage above it finds any; put a detector above it"]
             problems.extend(node.problem(text, option, *path) for text in texts)
             _check_every(graph, node, option, labels, problems)
     for node in graph.certain if hides else ():
+        if node.type.spec.wants_packets and node.options.get("hidden") == ALLOW:
+            continue
         if node.type.spec.wants_packets or node.options.get("encoder") == "copy":
             text = f"{node.id} writes the source's own packets: what {hides[0].id} hides is clear in them"
+            if node.type.spec.wants_packets:
+                text += f"; the API does not show its clips, unless you allow that: hidden: {ALLOW}"
             graph.config.warnings.append(node.problem(text))
         clear = _cleared(node)
-        shown = [one.id for one in hides if one.id not in frame_ancestors(graph, node)] if clear else []
+        shown = [stage.id for stage in hides if stage.id not in frame_ancestors(graph, node)] if clear else []
         if shown:
             way = f"write from: {shown[0]}, first where there are several, or {clear} where that is meant"
             problems.append(node.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
@@ -41,6 +49,27 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
 def hiding(graph: Graph) -> list[Node]:
     """Stages that blur or pixelate."""
     return [node for node in graph.nodes.values() if any(_asked(node))]
+
+
+def hidden_detectors(graph: Graph) -> dict[str, str]:
+    """The detectors, by table, whose objects a stage hides, and the id of that stage."""
+    hides_objects = [node for node in hiding(graph) if any(labels is not None for _, labels, _ in _asked(node))]
+    return {detector.table: node.id for node in hides_objects for detector in detectors(graph, node)}
+
+
+def hidden_places(graph: Graph) -> str:
+    """What a pipeline hides in images, as text to compare; empty if nothing."""
+    hidden = {
+        f"{node.id}.{option}": _without_look(node.options[option])
+        for node in hiding(graph)
+        for option, *_ in _asked(node)
+    }
+    return json.dumps(hidden, sort_keys=True, default=str) if hidden else ""
+
+
+def _without_look(option: Any) -> Any:
+    """An option that hides, without what changes only how it looks."""
+    return {key: part for key, part in option.items() if key != "cells"} if isinstance(option, dict) else option
 
 
 def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...], problems: list[Problem]) -> None:

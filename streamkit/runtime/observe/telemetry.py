@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamkit.config.plan import Graph
+from streamkit.core.addresses import check_characters
 from streamkit.core.counters import Counters
 from streamkit.core.errors import ConfigError, describe, needs
 from streamkit.core.masking import mask
@@ -95,10 +96,16 @@ def open_telemetry() -> Telemetry | None:
         import opentelemetry.sdk.trace  # noqa: F401
     with needs("prometheus-client", "otel", f"{name} is set: the export of telemetry"):
         import prometheus_client  # noqa: F401
-    for one in ENDPOINTS:
-        text = os.environ.get(one, "")
+    for variable in ENDPOINTS:
+        text = os.environ.get(variable, "")
         if text and not text.startswith(("http://", "https://")):
-            raise ConfigError(f"{one} must begin with http:// or https://, such as http://localhost:4318, got {text}")
+            raise ConfigError(
+                f"{variable} must begin with http:// or https://, such as http://localhost:4318, got {text}"
+            )
+        try:
+            check_characters(text)
+        except ValueError as error:
+            raise ConfigError(f"{variable} {error}") from None
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     if protocol != "http/protobuf":
         raise ConfigError(

@@ -4,7 +4,7 @@ import { Trouble, get } from "./api.js";
 import { $, ago, number, say, text, why } from "./dom.js";
 import { showEvents } from "./events.js";
 import { begin as beginRouting, everyMs, update } from "./router.js";
-import { begin } from "./session.js";
+import { askToken, begin, lost, onSession } from "./session.js";
 import { fill, t } from "./strings.js";
 import { showSources } from "./wall.js";
 
@@ -19,11 +19,12 @@ let started = null; // when the server ceased to respond
 async function look() {
   if (!known) {
     await begin();
-    if (!routed) await beginRouting();
-    known = routed = true;
+    known = true;
   }
   const status = await get("/api/v1/status");
   const sources = await get("/api/v1/sources");
+  if (!routed) await beginRouting(); // once the page may read: a view loads its own data
+  routed = true;
   showSources(sources, status.records.length > 0);
   if (status.last_event !== last) {
     showEvents(await get("/api/v1/events?limit=20"), status.emits);
@@ -77,6 +78,17 @@ function away(trouble) {
   document.body.classList.add("gone");
 }
 
+// The server answers only requests with a token: nothing that was read before stays on the page.
+function lock() {
+  lost();
+  if (last !== -1) return location.reload();
+  if (!document.body.classList.contains("locked")) askToken();
+  document.body.classList.add("locked");
+  show("", t("status.locked"), t("status.lockedWhy"));
+}
+
+onSession((value) => { if (value && document.body.classList.contains("locked")) location.reload(); });
+
 async function tick() {
   if (!document.hidden) {
     try {
@@ -90,7 +102,8 @@ async function tick() {
       }
       wait = everyMs();
     } catch (trouble) {
-      away(trouble);
+      if (trouble instanceof Trouble && trouble.status === 401) lock();
+      else away(trouble);
       wait = Math.min(SLOWEST_MS, wait * 1.5);
     }
   }

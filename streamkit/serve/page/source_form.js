@@ -36,6 +36,22 @@ export async function openSource(source) {
 }
 
 /**
+ * An address with the login of the fields, in which signs such as # are escaped; an empty field keeps the address's own.
+ * @param {string} address
+ * @param {string} user
+ * @param {string} password
+ */
+function withLogin(address, user, password) {
+  const parts = /^([a-z][a-z0-9+.-]*:\/\/)(?:([^/?#]*)@)?(.*)$/is.exec(address);
+  if (!parts || !(user || password)) return address;
+  const [, scheme, login = "", rest] = parts;
+  const end = login.includes(":") ? login.indexOf(":") : login.length;
+  const name = user ? encodeURIComponent(user) : login.slice(0, end);
+  const secret = password ? `:${encodeURIComponent(password)}` : login.slice(end);
+  return `${scheme}${name}${secret}@${rest}`;
+}
+
+/**
  * @param {any} source
  * @param {Record<string, import("./option_field.js").SourceOption[]>} known options by kind
  */
@@ -45,6 +61,11 @@ function show(source, known) {
     spellcheck: "false", pattern: "[A-Za-z0-9_][A-Za-z0-9_.\\-]*", "aria-describedby": "camera-id-help", readonly: Boolean(source) }));
   const uri = /** @type {HTMLInputElement} */ (make("input", { id: "camera-uri", name: "uri", required: true, maxlength: 2048, autocomplete: "off",
     spellcheck: "false", inputmode: "url", "aria-describedby": "camera-uri-help" }));
+  const user = /** @type {HTMLInputElement} */ (make("input", { id: "camera-user", maxlength: 200, autocomplete: "off", spellcheck: "false",
+    "aria-describedby": "camera-login-help" }));
+  const password = /** @type {HTMLInputElement} */ (make("input", { id: "camera-password", type: "password", maxlength: 200,
+    autocomplete: "new-password", "aria-describedby": "camera-login-help" }));
+  const full = () => withLogin(uri.value.trim(), user.value, password.value);
   id.value = source ? source.id : "";
   uri.value = address;
   const common = make("div", { class: "options" }), more = make("div", { class: "options" });
@@ -74,14 +95,14 @@ function show(source, known) {
     /** @type {{ uri?: string, options?: Record<string, any> }} */
     const found = {};
     const given = options();
-    if (!source || uri.value.trim() !== address) found.uri = uri.value.trim();
+    if (!source || full() !== address) found.uri = full();
     if (JSON.stringify(given) !== before || (!source && Object.keys(given).length)) found.options = given;
     return found;
   }
 
   uri.addEventListener("input", build);
   build();
-  const test = tester(() => ({ id: source ? source.id : "", ...changes() }), uri);
+  const test = tester(() => ({ id: source ? source.id : "", ...changes() }), uri, [user, password]);
   modal({
     id: "camera", wide: true, cancel: t("sources.cancel"),
     title: source ? t("source.changeTitle", { id: source.id }) : t("source.add"),
@@ -90,6 +111,10 @@ function show(source, known) {
       make("label", { for: id.id }, t("source.name")), id, make("p", { class: "help", id: "camera-id-help" }, t("source.nameHelp")),
       make("label", { for: uri.id }, t("source.address")), uri,
       make("p", { class: "help", id: "camera-uri-help" }, t(address.includes("***") ? "source.addressKept" : "source.addressHelp")),
+      make("div", { class: "login" },
+        make("p", {}, make("label", { for: user.id }, t("source.user")), user),
+        make("p", {}, make("label", { for: password.id }, t("source.password")), password)),
+      make("p", { class: "help", id: "camera-login-help" }, t("source.loginHelp")),
       test, common, make("details", {}, make("summary", {}, t("source.more")), more),
     ],
     async submit() {
@@ -105,10 +130,11 @@ function show(source, known) {
  * The button that tests the connection, and its result.
  * @param {() => any} body of the request
  * @param {HTMLInputElement} uri
+ * @param {HTMLInputElement[]} login the fields of the user and the password
  */
-function tester(body, uri) {
+function tester(body, uri, login) {
   const result = make("div", { class: "tested", role: "status" });
-  uri.addEventListener("input", () => result.replaceChildren());
+  for (const input of [uri, ...login]) input.addEventListener("input", () => result.replaceChildren());
   const button = /** @type {HTMLButtonElement} */ (make("button", { type: "button", onclick: run }, t("source.test")));
   async function run() {
     button.disabled = true;

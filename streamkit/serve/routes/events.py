@@ -178,11 +178,12 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
     @api.get("/events/{number}/image.jpg", responses={**JPEG, **missing}, **file)
     def image(number: EventNumber) -> Response:
         """The small image of an event."""
-        found = engine.store.image(number) if 0 < number < 2**53 else None
-        if found is None:
+        jpeg = engine.store.image(number) if 0 < number < 2**53 else None
+        if jpeg is None:
             text = f"there is no image of event {number}; images of old events are discarded"
             raise api_models.RequestRejected(404, text)
-        return Response(found, media_type="image/jpeg", headers=_KEEP)
+        engine.check_image(number)
+        return Response(jpeg, media_type="image/jpeg", headers=_KEEP)
 
     @api.get("/events/{number}/snapshot.jpg", responses={**JPEG, **missing}, **file)
     def snapshot(number: EventNumber) -> Response:
@@ -190,6 +191,7 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
         path = _path(stored(number).snapshot, (".jpg", ".jpeg"))
         if path is None:
             raise api_models.RequestRejected(404, f"there is no snapshot of event {number}, or it was removed")
+        engine.check_image(number, snapshot=True)
         return FileResponse(path, media_type="image/jpeg", headers=_KEEP)
 
     ranges: dict[int | str, dict[str, Any]] = {
@@ -201,11 +203,12 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
     @api.get("/events/{number}/clip.mp4", responses={**ranges, **missing}, **file)
     def clip(number: EventNumber) -> Response:
         """The clip that `record` wrote around an event, whole or in parts (`Range`); `clip_s` is the event in it."""
-        found = stored(number)
-        path = _path(found.clip, tuple(FORMATS))
+        event_with_clip = stored(number)
+        path = _path(event_with_clip.clip, tuple(FORMATS))
         if path is None:
             raise api_models.RequestRejected(404, f"there is no clip of event {number}, or it was removed")
-        words = f"{found.event.source}-{found.event.kind}-{number}{path.suffix}"
+        engine.check_clip()
+        words = f"{event_with_clip.event.source}-{event_with_clip.event.kind}-{number}{path.suffix}"
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", words)
         return FileResponse(
             path, media_type=_VIDEO[path.suffix.lower()], filename=name, content_disposition_type="inline"

@@ -17,8 +17,6 @@ from streamkit.serve.live import Watchers
 from streamkit.serve.live_sockets import VideoChoice, send_records, send_videos
 from streamkit.serve.routes.common import error_reply
 
-_CLOSES_S = 0.1
-
 
 def add_live(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
     """Add the WebSockets of live video and records; OpenAPI does not describe WebSockets, docs/serving-live.md does."""
@@ -91,4 +89,3 @@ async def serve(
 async def refuse(socket: WebSocket, error: RequestRejected) -> None:
     """Reject a WebSocket before it is accepted."""
     await socket.send_denial_response(error_reply(error.text, error.status))
-    await anyio.sleep(_CLOSES_S)  # uvicorn logs an error if this returns before the connection is closed

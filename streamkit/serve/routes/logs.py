@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -13,10 +14,12 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from streamkit.core.logs import StoredMessage
+from streamkit.core.masking import without_addresses
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.live import EventStream
 from streamkit.serve.routes.common import LOCKED_ERRORS, VIEWER, errors, reply
+from streamkit.serve.token import covers
 
 Level = Literal["info", "warning", "error"]
 _FromLevel = Annotated[Level, Query(description="this level and above")]
@@ -33,12 +36,16 @@ def add_logs(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.get("/logs", response_model=list[api_models.LogMessage], responses=errors(*LOCKED_ERRORS, 422), **locked)
     def logs(
+        request: Request,
         level: _FromLevel = "info",
         after: _After = 0,
         limit: Annotated[int, Query(ge=1, le=2000, description="maximum number of messages, the latest")] = 2000,
     ) -> Response:
-        """The latest messages, oldest first, of this level and above, with a number above `after`; 2,000 are kept."""
-        return reply(engine.messages.messages(after, _LEVELS[level])[-limit:])
+        """The latest messages, oldest first, of this level and above, with a number above `after`; 2,000 are kept.
+
+        For a viewer, their addresses are shortened to the scheme.
+        """
+        return reply(_readable(engine, request, after, _LEVELS[level])[-limit:])
 
     @api.get(
         "/logs/stream",
@@ -62,21 +69,27 @@ def add_logs(api: APIRouter, engine: ServeEngine) -> None:
             nonlocal followers
             followers -= 1
 
-        given = request.headers.get("last-event-id", "")
-        begin = max(after, int(given)) if given.isdecimal() and len(given) < 17 else after
-        return EventStream(_events(engine, begin, _LEVELS[level], request.is_disconnected), left)
+        last_id = request.headers.get("last-event-id", "")
+        begin = max(after, int(last_id)) if last_id.isdecimal() and len(last_id) < 17 else after
+        return EventStream(_events(engine, request, begin, _LEVELS[level]), left)
 
 
-async def _events(
-    engine: ServeEngine, after: int, level: int, gone: Callable[[], Awaitable[bool]]
-) -> AsyncIterator[bytes]:
+def _readable(engine: ServeEngine, request: Request, after: int, level: int) -> list[StoredMessage]:
+    """Messages as the role of a request may read them: only operators see the addresses of cameras and brokers."""
+    messages = engine.messages.messages(after, level)
+    if covers(request.state.role, "operator"):
+        return messages
+    return [replace(message, text=without_addresses(message.text)) for message in messages]
+
+
+async def _events(engine: ServeEngine, request: Request, after: int, level: int) -> AsyncIterator[bytes]:
     """Server-sent events of the messages after one, until the client leaves or the run ends."""
     silent_s = _ALIVE_S  # a comment at once tells the client that it is connected
-    while not engine.running.stopping and not await gone():
-        found = engine.messages.messages(after, level)
-        if found:
-            after, silent_s = found[-1].number, 0.0
-            yield b"".join(_event(one) for one in found)
+    while not engine.running.stopping and not await request.is_disconnected():
+        messages = _readable(engine, request, after, level)
+        if messages:
+            after, silent_s = messages[-1].number, 0.0
+            yield b"".join(_event(message) for message in messages)
         elif silent_s >= _ALIVE_S:
             silent_s = 0.0
             yield b": alive\n\n"
@@ -84,6 +97,6 @@ async def _events(
         silent_s += _POLL_S
 
 
-def _event(one: StoredMessage) -> bytes:
-    data = orjson.dumps(one, option=orjson.OPT_SERIALIZE_DATACLASS)
-    return b"id: %d\ndata: %b\n\n" % (one.number, data)
+def _event(message: StoredMessage) -> bytes:
+    payload = orjson.dumps(message, option=orjson.OPT_SERIALIZE_DATACLASS)
+    return b"id: %d\ndata: %b\n\n" % (message.number, payload)

@@ -12,6 +12,7 @@ from streamkit.serve import api_models
 from streamkit.serve.audit import note
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.routes.common import CHANGE_ERRORS, LOCKED_ERRORS, OPERATOR, SourceId, StageId, errors, reply
+from streamkit.serve.token import covers
 
 
 def add_changes(api: APIRouter, engine: ServeEngine) -> None:
@@ -58,6 +59,11 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
         responses=errors(*LOCKED_ERRORS, 404, 422),
     )  # fmt: skip
     def set_(id: StageId, values: dict[str, Any], request: Request) -> Response:  # noqa: A002
-        """Change settings of a running stage, or of the parts of one: all of them, or none if one is invalid."""
+        """Change settings of a running stage, or of the parts of one: all of them, or none if one is invalid.
+
+        Those of a detector whose objects are blurred or pixelated need the role admin.
+        """
         note(request, values=values)
+        if not covers(request.state.role, "admin"):
+            engine.check_settings(id)
         return reply(engine.set(id, values))

@@ -36,6 +36,7 @@ END;
 CREATE TRIGGER IF NOT EXISTS event_removed AFTER DELETE ON events BEGIN
     INSERT INTO event_words (event_words, rowid, words) VALUES ('delete', old.number, old.words);
 END;
+CREATE TABLE IF NOT EXISTS masks (number INTEGER PRIMARY KEY, hidden TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS series (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, source TEXT NOT NULL, label TEXT NOT NULL, UNIQUE (name, source, label)
 );

@@ -215,6 +215,18 @@ def event_names(connection: sqlite3.Connection) -> dict[str, list[str]]:
     return {"sources": sorted(sources), "stages": sorted(stages), "kinds": sorted(kinds), "labels": sorted(labels)}
 
 
+def last_mask(connection: sqlite3.Connection) -> tuple[int, str]:
+    """The number from which images hide what they hid last, and what that was."""
+    row = connection.execute("SELECT number, hidden FROM masks ORDER BY number DESC LIMIT 1").fetchone()
+    return (0, "") if row is None else (int(row[0]), str(row[1]))
+
+
+def add_mask(connection: sqlite3.Connection, number: int, hidden: str) -> None:
+    """Note what images hide from a number on; only the latest entry counts."""
+    connection.execute("DELETE FROM masks")
+    connection.execute("INSERT INTO masks VALUES (?, ?)", (number, hidden))
+
+
 def last_of_node(connection: sqlite3.Connection, node: str) -> int:
     """The highest `node_event` in the data of the events with this `node`; 0 if there is none."""
     wanted = "MAX(json_extract(data, '$.node_event'))"

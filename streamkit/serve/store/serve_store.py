@@ -67,6 +67,8 @@ class ServeStore:
         self._database = ServeDatabase(folder)
         with self._database.reading() as connection:
             self._first = event_table.last_number(connection) + 1
+            self._masked_from, self._hidden = event_table.last_mask(connection)
+        self._mask_unwritten = False
         self._events: deque[GalleryEvent] = deque()
         self._samples: deque[tuple[float, Sequence[MetricSample]]] = deque()
         self._gallery: Gallery | None = None
@@ -96,6 +98,18 @@ class ServeStore:
     def set_stages(self, recorders: Collection[str], snapshooters: Collection[str]) -> None:
         """Set the ids of the stages that write clips, and of those that write snapshots."""
         self._links = MediaLinks(recorders, snapshooters)
+
+    def masked_from(self, hidden: str) -> int:
+        """The number of the first event whose image hides what images are to hide now.
+
+        Args:
+            hidden: what that is; images of earlier events may show it.
+        """
+        if hidden != self._hidden:
+            self._masked_from = self.last_number + 1
+            self._hidden = hidden
+            self._mask_unwritten = True
+        return self._masked_from
 
     def _take(self, events: Sequence[GalleryEvent]) -> None:
         """Queue events; called on the pipeline's threads."""
@@ -138,7 +152,7 @@ class ServeStore:
         if now_s < self._retry_s:
             return
         try:
-            while self._events or self._samples:
+            while self._events or self._samples or self._mask_unwritten:
                 self._write()
             if now_s >= self._tidy_s:
                 self._tidy_s = now_s + _TIDY_EVERY_S
@@ -175,6 +189,7 @@ class ServeStore:
         """Write what waits in one transaction; it leaves the queues only when it is written."""
         events = [self._events[place] for place in range(min(len(self._events), _BATCH))]
         samples = list(self._samples)
+        mask = (self._masked_from, self._hidden) if self._mask_unwritten else None
         with self._open() as connection:
             for one in events:
                 try:
@@ -186,6 +201,10 @@ class ServeStore:
                     self._warn(f"an event of {one.event.stage} cannot be stored: {describe(error)}")
             for time_s, some in samples:
                 sample_table.add_samples(connection, time_s, some)
+            if mask is not None:
+                event_table.add_mask(connection, *mask)
+        if mask == (self._masked_from, self._hidden):
+            self._mask_unwritten = False
         for queue, written in ((self._events, events), (self._samples, samples)):
             for _ in written:
                 queue.popleft()

@@ -6,7 +6,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, ClassVar
 
+from streamkit.core.addresses import UNSAFE
 from streamkit.core.stage import Count, stage
+from streamkit.core.text import printable
 from streamkit.emit.amqp import SCHEMES as AMQP_SCHEMES
 from streamkit.emit.amqp import AmqpClient
 from streamkit.emit.client import Client, Tls, address
@@ -17,6 +19,8 @@ from streamkit.emit.redis import SCHEMES as REDIS_SCHEMES
 from streamkit.emit.redis import RedisClient
 from streamkit.emit.webhook import SCHEMES as WEBHOOK_SCHEMES
 from streamkit.emit.webhook import WebhookClient, secret_bytes
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @stage("amqp")
@@ -78,8 +82,8 @@ class NatsSink(Emitter):
     def check(self) -> None:
         """See `Emitter.check`."""
         self._at = address(self.url, NATS_SCHEMES, self.tls)
-        for one in self.servers or ():
-            if not re.fullmatch(r"[^\s/@]+:\d+", one):
+        for server in self.servers or ():
+            if UNSAFE.search(server) or not re.fullmatch(r"[^\s/@]+:\d+", server):
                 raise ValueError("servers must be a list of host:port; credentials of all servers are in url")
         if re.search(r"[\s*>]|^\.|\.\.|\.$", self.subject):
             raise ValueError(f"subject must be words joined by dots, without spaces, * and >, got {self.subject!r}")
@@ -133,6 +137,12 @@ class WebhookSink(Emitter):
         self._at = address(self.url, WEBHOOK_SCHEMES, self.tls)
         if self.secret is not None:
             secret_bytes(self.secret)
+        for name, text in (self.headers or {}).items():
+            if not _HEADER.fullmatch(name) or UNSAFE.search(text.replace("\t", " ")):
+                raise ValueError(
+                    f"headers: {printable(name, one_line=True)} must be a header's name, and its value have no line "
+                    "ends and control characters"
+                )
 
     def client(self) -> Client:
         """See `Emitter.client`."""

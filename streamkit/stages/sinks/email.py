@@ -9,6 +9,7 @@ import re
 from dataclasses import field
 from typing import Annotated, Literal
 
+from streamkit.core.addresses import UNSAFE
 from streamkit.core.stage import Count, Seconds, stage
 from streamkit.emit.client import Client, Tls, address
 from streamkit.emit.email import SCHEMES, SEPARATOR, EmailClient
@@ -61,12 +62,12 @@ class EmailSink(Emitter):
         recipients = [self.to] if isinstance(self.to, str) else self.to
         if not recipients:
             raise ValueError("to must contain at least one address")
-        for option, one in (("mail_from", self.mail_from), *(("to", one) for one in recipients)):
-            if one.count("@") > 1:
+        for option, mail_address in [("mail_from", self.mail_from), *(("to", recipient) for recipient in recipients)]:
+            if mail_address.count("@") > 1:
                 raise ValueError(f"{option} must be one address such as ops@example.com; write several as a list")
-            if not _is_address(one):
-                raise ValueError(f"{option} must be an address such as ops@example.com, got {one!r}")
-        if self.link is not None and not re.fullmatch(r"https?://\S+", self.link):
+            if not _is_address(mail_address):
+                raise ValueError(f"{option} must be an address such as ops@example.com, got {mail_address!r}")
+        if self.link is not None and (UNSAFE.search(self.link) or not re.fullmatch(r"https?://\S+", self.link)):
             raise ValueError(f"link must be an address such as https://10.0.0.2:8000/, got {self.link!r}")
         if self.max_images < 0:
             raise ValueError(f"max_images must be 0 or more, got {self.max_images}")

@@ -25,7 +25,7 @@ from streamkit.media.reader import VideoReader
 from streamkit.media.source_errors import check_file
 from streamkit.media.source_resolver import resolve
 from streamkit.media.surfaces import shared_pool
-from streamkit.media.uris import check_scheme, is_http, is_live, is_path, local_path, mask, may_be_live
+from streamkit.media.uris import check_address, is_http, is_live, is_path, local_path, mask, may_be_live
 
 __all__ = ["Pace", "Rate", "VideoSource", "resolve"]
 
@@ -159,7 +159,7 @@ class VideoSource(PacedSource):
         self._live_clock: LiveClock | None = None
         super().__post_init__()
         try:
-            check_scheme(self.uri)
+            check_address(self.uri)
         except SourceError as error:
             raise ValueError(str(error)) from None
         if self.poll is not None and not is_http(self.uri):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from streamkit.core.data import Event, Frame
 from streamkit.core.errors import OutputError
@@ -71,6 +71,10 @@ class Record(EventFileSink):
         "the name is taken, -2 is appended.",
     ] = "clips/{source}/{time}-{kind}.mp4"
     max_length: Annotated[Seconds, "a longer recording continues in another file."] = 300.0
+    hidden: Annotated[
+        Literal["refuse", "allow"],
+        "while a stage blurs or pixelates, the API does not show clips, which are clear; allow shows them.",
+    ] = "refuse"
     buffer: Annotated[Bytes, "memory that a source's buffered packets may take."] = 128_000_000
     orders: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 

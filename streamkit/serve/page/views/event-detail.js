@@ -29,7 +29,9 @@ export function openDetail(box, event, on) {
     }
     if (event.image) {
       /** @type {HTMLImageElement} */
-      const image = make("img", { src: `${base}/image.jpg`, alt: t("events.picture", { text: event.text }), onerror: () => image.remove() });
+      const image = make("img", { src: `${base}/image.jpg`, alt: t("events.picture", { text: event.text }), onerror: async () => {
+        image.replaceWith(make("p", { class: "message" }, await refusal(`${base}/image.jpg`) ?? t("events.noimage")));
+      } });
       media.append(image);
       links.append(make("a", { href: `${base}/image.jpg`, download: `${event.source}-${event.number}.jpg` }, t("events.download.picture")));
     }
@@ -49,6 +51,20 @@ export function openDetail(box, event, on) {
 }
 
 /**
+ * Why the server does not send a file; null if it does.
+ * @param {string} path
+ * @returns {Promise<string | null>}
+ */
+async function refusal(path) {
+  try {
+    const answer = await fetch(path, { headers: { range: "bytes=0-0" } });
+    return answer.ok ? null : (await answer.json()).error;
+  } catch {
+    return null;
+  }
+}
+
+/**
  * @param {import("./events.js").EventView} event
  * @param {string} source
  * @param {HTMLElement} media
@@ -61,10 +77,12 @@ function clip(event, source, media) {
     video.currentTime = event.clip_s ?? 0;
     video.play().catch(() => null); // the user starts it
   }, { once: true });
-  video.addEventListener("error", () => {
+  video.addEventListener("error", async () => {
     if (!video.getAttribute("src")) return;
     failed.hidden = false;
     video.hidden = true;
+    const reason = await refusal(source);
+    if (reason) failed.textContent = reason;
   });
   video.src = source;
   media.append(video, failed);

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from streamkit.core.addresses import check_characters
 from streamkit.core.errors import needs
 from streamkit.core.masking import mask
 
@@ -52,11 +53,15 @@ class Reply:
 def check_url(url: str) -> None:
     """Raise ValueError if `url` is not the address of an endpoint. The text contains no part of it."""
     try:
+        check_characters(url)
+    except ValueError as error:
+        raise ValueError(f"url {error}") from None
+    try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
         parts, host = urlsplit(""), None
-    if parts.scheme not in ("http", "https") or not host or any(sign.isspace() for sign in url):
+    if parts.scheme not in ("http", "https") or not host:
         raise ValueError("url must be the address of the endpoint, as in http://127.0.0.1:8000/v1")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ValueError(

@@ -26,6 +26,8 @@ export default {
   "status.running": "running",
   "status.stopping": "stopping",
   "status.away": "no response",
+  "status.locked": "signed out",
+  "status.lockedWhy": "Sign in to see the cameras and events.",
   "status.one": "1 problem",
   "status.many": "{n} problems",
   "status.more": "{text} (+{n})",
@@ -37,7 +39,7 @@ export default {
   "session.in": "You are signed in.",
   "session.out": "You are signed out.",
   "session.token": "Token",
-  "session.about": "Images, addresses and changes need a token. An admin creates it for you. The server prints the admin's own when it starts, or reads it from `STREAMKIT_TOKEN`.",
+  "session.about": "Images, addresses and changes need a token, and on other machines everything does. An admin creates it for you. The server prints the admin's own when it starts, or reads it from `STREAMKIT_TOKEN`.",
 
   "state.connecting": "connecting",
   "state.running": "running",
