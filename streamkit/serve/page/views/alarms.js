@@ -1,7 +1,7 @@
 // What is wrong now, the alarms that are raised, their history, and their rules in words.
 
 import { Trouble, call, get } from "../api.js";
-import { ago, make, say, text, useStyle, why } from "../dom.js";
+import { ago, make, say, text, why } from "../dom.js";
 import { askToken, lost, signedIn } from "../session.js";
 import { t } from "../strings.js";
 
@@ -47,7 +47,6 @@ const find = (element, name) => /** @type {HTMLElement} */ (element.querySelecto
 
 /** @param {HTMLElement} root */
 export function open(root) {
-  useStyle("/page/views/alarms.css");
   const error = make("p", { class: "error", role: "alert" });
   const wrong = make("ul", { class: "rowlist" }), fine = make("p", { class: "empty" });
   const raised = make("ul", { class: "rowlist" }), quiet = make("p", { class: "empty" });

@@ -5,7 +5,6 @@ import { make, text } from "../dom.js";
 import { address } from "../router.js";
 import { t } from "../strings.js";
 import { Chart } from "./chart.js";
-import { styled } from "./shared.js";
 
 const NAMES = ["frames", "dropped", "latency", "counts", "gpu", "decoder", "disk", "spool"];
 const WHOLE = new Set(["gpu", "decoder", "disk", "spool"]); // not of a camera
@@ -24,8 +23,6 @@ const TOGETHER = " together";
  * @param {URLSearchParams} params
  */
 export function open(root, params) {
-  styled("events");
-  styled("charts");
   let closed = false, turn = 0;
   const wanted = params.get("period") ?? "";
   let chosen = params.get("source") ?? "", span = wanted in PERIODS ? wanted : "hour";

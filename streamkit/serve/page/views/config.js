@@ -1,7 +1,7 @@
 // Edits the YAML as text: problems at their lines while typing, completion from its schema, changes before they are saved.
 
 import { call, get } from "../api.js";
-import { confirmChanges, follow, show, style, told } from "../changes.js";
+import { confirmChanges, follow, show, told } from "../changes.js";
 import { make, text } from "../dom.js";
 import { askToken, lost, onSession, signedIn } from "../session.js";
 import { t } from "../strings.js";
@@ -14,7 +14,6 @@ const QUIET_MS = 400; // after the last key, before the text is checked
 
 /** @param {HTMLElement} root */
 export function open(root) {
-  style("config");
   const view = new Config();
   root.append(view.element);
   onSession(() => view.session());

@@ -6,7 +6,7 @@ import { address } from "../router.js";
 import { signedIn } from "../session.js";
 import { t } from "../strings.js";
 import { openDetail } from "./event-detail.js";
-import { moment, styled } from "./shared.js";
+import { moment } from "./shared.js";
 import { drawTimeline } from "./timeline.js";
 
 /** @typedef {import("../types").EventView} EventView */
@@ -23,7 +23,6 @@ const PERIODS = { hour: 3600, day: 86400, week: 7 * 86400, month: 30 * 86400 };
  * @param {URLSearchParams} params
  */
 export function open(root, params) {
-  styled("events");
   const view = new EventsPage(root, params);
   view.begin();
   return view;

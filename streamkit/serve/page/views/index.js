@@ -1,5 +1,8 @@
 // The views of the page by name, in the order of the navigation. `home` is the part of index.html that is there at first.
 //
+// The style sheet of a view is views/NAME.css, each of whose rules begins with main[data-view="NAME"]; it is loaded before
+// the view is shown. Styles that several views share are in style.css.
+//
 // A view's module exports `open(root, params)`, which fills `root` and returns { update?(state), close?(), everyMs? }:
 // `update` is called with each new state of the pipeline, `close` when the user leaves the view; `everyMs` is how often it
 // needs the state, unless once a second. `params` are those after `?` in the address, as in #/events?source=gate.

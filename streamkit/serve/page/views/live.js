@@ -295,7 +295,6 @@ class LiveView {
 
 /** @param {HTMLElement} root */
 export function open(root) {
-  if (!document.getElementById("live-style")) document.head.append(make("link", { id: "live-style", rel: "stylesheet", href: "/page/views/live.css" }));
   const view = new LiveView(root);
   return {
     update: (/** @type {import("./index.js").State} */ state) => view.update(state), close: () => view.close(), everyMs: 2000,

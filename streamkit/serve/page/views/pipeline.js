@@ -2,7 +2,7 @@
 
 import { Trouble, call, get } from "../api.js";
 import { control, shown } from "../controls.js";
-import { make, number, say, svg, text, useStyle, why } from "../dom.js";
+import { make, number, say, svg, text, why } from "../dom.js";
 import { address } from "../router.js";
 import { askToken, lost, signedIn } from "../session.js";
 import { t } from "../strings.js";
@@ -265,7 +265,6 @@ class Details {
  * @param {URLSearchParams} params
  */
 export function open(root, params) {
-  useStyle("/page/views/pipeline.css");
   let chosen = params.get("stage") ?? "";
   /** @type {State | null} */
   let last = null;

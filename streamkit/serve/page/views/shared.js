@@ -1,16 +1,4 @@
-// What views share: their style sheets and times in words.
-
-/**
- * Loads the style sheet of a view, once.
- * @param {string} name
- */
-export function styled(name) {
-  const href = `/page/views/${name}.css`;
-  if (document.querySelector(`link[href="${href}"]`)) return;
-  const link = document.createElement("link");
-  Object.assign(link, { rel: "stylesheet", href });
-  document.head.append(link);
-}
+// What views share: times in words.
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const dated = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });

@@ -2,7 +2,7 @@
 
 import { call, get, path } from "../api.js";
 import { Board } from "../board.js";
-import { confirmChanges, follow, show, style } from "../changes.js";
+import { confirmChanges, follow, show } from "../changes.js";
 import { make, text } from "../dom.js";
 import { askToken, lost, onSession, signedIn } from "../session.js";
 import { Shapes, fromApi, toApi, usedOn } from "../shapes.js";
@@ -15,7 +15,6 @@ const EVERY_MS = 400, SLOW_MS = 1500;
  * @param {URLSearchParams} params `source` and `stage` may name what is shown first
  */
 export function open(root, params) {
-  style("zones");
   const view = new Zones(params);
   root.append(view.element);
   onSession(() => view.session());
