@@ -4,6 +4,7 @@ export default {
   "page.skip": "Skip to the content",
   "page.nav": "Views",
   "page.more": "More",
+  "page.unsaved": "unsaved changes",
   "page.notLoaded": "This view could not be loaded.",
   "page.reload": "Load the page again",
   "page.cancel": "Cancel",
@@ -37,6 +38,9 @@ export default {
   "session.in": "You are signed in.",
   "session.out": "You are signed out.",
   "session.token": "Token",
+  "session.unsavedTitle": "Discard unsaved changes?",
+  "session.unsaved": "Signing out discards the unsaved changes in: {views}.",
+  "session.discard": "Discard and sign out",
   "session.about": "Images, addresses and changes need a token. An admin creates it for you. The server prints the admin's own when it starts, or reads it from `STREAMKIT_TOKEN`.",
 
   "state.connecting": "connecting",
