@@ -215,8 +215,8 @@ class PipelineRun(Controls):
 
     @property
     def opening(self) -> list[str]:
-        """The ids of the stages that are being opened."""
-        return list(dict.fromkeys(one.node.table for one in self._runners if one.opening))
+        """The ids of the stages that are being opened, each with what takes long, if it says so."""
+        return list(dict.fromkeys(text for runner in self._runners if (text := runner.opening_text)))
 
     def stop(self) -> None:
         """Stop the sources; decoded frames may drain for a few seconds, and every file is closed.

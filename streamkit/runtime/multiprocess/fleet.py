@@ -319,7 +319,6 @@ class WorkerFleet(MergedCounts, Controls):
         self.stopping = self.ready = False
         self.seconds = 0.0
         self.restarted = 0
-        self.opening: list[str] = []
         self.hung_threads: list[threading.Thread] = []
         self._shares, self._realtime, self._keep_running = shares, realtime, keep_running
         self._workers = [WorkerHandle(device=device, number=number) for number, (device, _) in enumerate(shares)]
@@ -956,6 +955,12 @@ class WorkerFleet(MergedCounts, Controls):
 
     def _ending(self) -> bool:
         return self.stopping or self.fatal is not None or self.sources.over
+
+    @property
+    def opening(self) -> list[str]:
+        """See `PipelineRun.opening`; of all processes."""
+        workers = [worker for worker in self._workers if not worker.spare and not worker.over]
+        return list(dict.fromkeys(text for worker in workers for text in worker.latest.opening))
 
     def health(self) -> HealthSnapshot:
         """See `PipelineRun.health`.

@@ -29,6 +29,7 @@ class WorkerReport:
         removed: totals of its removed sources.
         queues: frames and batches that wait, by the stage they wait for; see `PipelineRun.queues`.
         facts: facts for alarms and the page; None before the first report.
+        opening: the stages that it is opening; see `PipelineRun.opening`.
         at_s: time of the counts on the monotonic clock, which all processes of a machine share.
     """
 
@@ -40,6 +41,7 @@ class WorkerReport:
     removed: RemovedSources = field(default_factory=RemovedSources)
     queues: dict[str, int] = field(default_factory=dict)
     facts: HealthSnapshot | None = None
+    opening: list[str] = field(default_factory=list)
     at_s: float = field(default_factory=time.monotonic)
 
 
