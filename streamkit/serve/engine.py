@@ -79,7 +79,8 @@ class ServeEngine:
         self._begun_s = time.monotonic()
         self.messages = MessageStore()
         self.alarm_center = AlarmCenter(running.alarms, self.graph.config.alarms)
-        self.problems = Problems(running, self.alarm_center.raised, lambda: self.store.problem)
+        center = self.alarm_center
+        self.problems = Problems(running, center.raised, lambda: self.store.problem, center.facts)
         self._follow_graph()
         self._warn = LogOnce(logger.warning)
 
@@ -308,6 +309,7 @@ class ServeEngine:
         config = self._configured(id_)
         uri = str(config.options.get("uri", "")) if config is not None else ""
         counts = dict(state.counters.values)
+        quiet_s = self.problems.quiet_s(id_)
         message = mask(state.error or state.message).removeprefix(mask(uri)).lstrip(": ")
         return SourceView(
             id=id_,
@@ -318,6 +320,7 @@ class ServeEngine:
             cause=state.cause,
             message=message,
             since_s=round(max(0.0, time.time() - state.since_s), 1),
+            quiet_s=None if quiet_s is None else round(quiet_s, 1),
             frames=state.frames,
             fps=round(state.fps_out, 2),
             dropped=short(state.drops.values),
@@ -411,6 +414,14 @@ class ServeEngine:
 
     # ------------------------------------------------------------------------------------------------------ whole
 
+    def acknowledge(self, id_: str) -> api_models.PipelineProblem:
+        """Note that a person knows of a problem, and of the alarms that it has raised. Raises RequestRejected."""
+        problem, alarms = self.problems.acknowledge(id_)
+        for alarm in alarms:
+            with contextlib.suppress(RequestRejected):  # it was cleared meanwhile
+                self.alarm_center.acknowledge(alarm.alarm, alarm.source)
+        return problem
+
     def status(self) -> api_models.Status:
         """The pipeline as a whole."""
         from streamkit import __version__
@@ -418,8 +429,10 @@ class ServeEngine:
         running = self.running
         return api_models.Status(
             version=__version__,
+            time_s=round(time.time(), 3),
             device=self.device,
             ready=self.ready,
+            opening=[] if self.ready else list(running.opening),
             stopping=running.stopping,
             uptime_s=round(time.monotonic() - self._begun_s, 1),
             frames=running.frames,

@@ -3,7 +3,7 @@
 import { call, get, path } from "../api.js";
 import { Board } from "../board.js";
 import { confirmChanges, follow, show } from "../changes.js";
-import { make, text } from "../dom.js";
+import { ago, make, text } from "../dom.js";
 import { draftOf, keepDraft } from "../drafts.js";
 import { askToken, lost, onSession, signedIn, who } from "../session.js";
 import { Shapes, fromApi, toApi, usedOn } from "../shapes.js";
@@ -158,9 +158,19 @@ class Zones {
   update({ sources }) {
     this.sources = sources;
     this.cameras();
+    this.age();
     if (this.listed) return;
     this.listed = true;
     if (this.loaded?.options.length) this.nothing("");
+  }
+
+  // Dims the picture and says how old it is while no new one comes.
+  age() {
+    const source = this.sources.find(({ id }) => id === this.camera.value), { hint, image, element } = this.board;
+    const still_s = source?.state === "running" ? source.quiet_s ?? 0 : 0;
+    element.classList.toggle("stale", still_s > 0);
+    hint.hidden = !image.hidden && !still_s;
+    text(hint, still_s ? t("live.still", { time: ago(still_s) }) : t("zones.waiting", { source: this.camera.value }));
   }
 
   cameras() {
@@ -207,9 +217,8 @@ class Zones {
     board.resize(this.size);
     text(this.error, current.fixed ? t("zones.read_only", { why: current.fixed }) : "");
     text(this.add, t(`zones.add_${current.hides ? "mask" : current.kind}`));
-    text(board.hint, t("zones.waiting", { source: this.camera.value }));
-    board.hint.hidden = false;
     board.image.hidden = true;
+    this.age();
     this.changed();
   }
 
@@ -230,7 +239,7 @@ class Zones {
             if (old) URL.revokeObjectURL(old);
             if (image.hidden) await this.seen();
             image.hidden = false;
-            this.board.hint.hidden = true;
+            this.age();
           }
         } catch (/** @type {any} */ trouble) {
           if (trouble.status === 401) lost();

@@ -30,6 +30,7 @@ export default {
   "status.one": "1 problem",
   "status.many": "{n} problems",
   "status.more": "{text} (+{n})",
+  "status.opening": "opening {stages}",
   "status.since": "since {time}",
   "status.whole": "{device} · {frames} frames · up {time}",
 
@@ -78,6 +79,7 @@ export default {
   "tile.since": "for {time}",
   "tile.signIn": "Sign in to see images",
   "tile.signInFor": "Sign in to see {id}",
+  "tile.still": "no picture for {time}",
   "tile.waiting": "waiting for an image",
   "tile.enlarge": "Enlarge {id}",
   "tile.newest": "The newest frame of {id}",
