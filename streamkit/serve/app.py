@@ -7,8 +7,9 @@ role for it (see `routes/common.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -41,7 +42,7 @@ from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
 from streamkit.serve.routes.session import add_session
 from streamkit.serve.routes.source_forms import add_source_forms
-from streamkit.serve.routes.sources import add_changes
+from streamkit.serve.routes.sources import add_changes, add_source
 from streamkit.serve.sessions import Sessions
 from streamkit.serve.store.serve_store import StoreUnreadable
 from streamkit.serve.token import Token
@@ -86,6 +87,7 @@ def create_app(
     add_changes(api, engine)
     watchers = Watchers(engine, viewers)
     add_images(api, engine, watchers)
+    add_source(api, engine)  # after the images: ids may contain slashes
     add_live(api, engine, watchers)
     add_alarms(api, engine)
     add_logs(api, engine)
@@ -102,6 +104,14 @@ def create_app(
         app.add_middleware(RequestSpans, telemetry=telemetry)
     app.add_middleware(RequestIds)
     return app
+
+
+def _validation_text(problem: Mapping[str, Any]) -> str:
+    """A problem of a request, with its place: `options.fps: ...`."""
+    part, *steps = problem["loc"]
+    if problem["type"] == "json_invalid":
+        return f"the body is not valid JSON: {problem['ctx']['error']}, at character {steps[-1] + 1}"
+    return f"{'.'.join(map(str, steps)) or part}: {problem['msg']}"
 
 
 def _error_handlers(app: FastAPI) -> None:
@@ -122,9 +132,7 @@ def _error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        found = ((".".join(str(step) for step in one["loc"][1:]), str(one["msg"])) for one in error.errors())
-        text = "; ".join(f"{place}: {message}" if place else message for place, message in found)
-        return error_reply(mask(text), 422)
+        return error_reply(mask("; ".join(_validation_text(problem) for problem in error.errors())), 422)
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:

@@ -11,7 +11,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from streamkit.config.alarms import STAGE
@@ -133,14 +132,12 @@ class ServeEngine:
 
     def sources(self, *, addresses: bool = False) -> list[SourceView]:
         """All sources, in the order they were added; with their masked addresses if `addresses` is set."""
-        found = [self._source(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
-        if not addresses:
-            found = [replace(one, address="", options={}, message=without_addresses(one.message)) for one in found]
-        return found
+        present = [(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
+        return [self._source(id_, state, addresses=addresses) for id_, state in present]
 
-    def source(self, id_: str) -> SourceView:
-        """One source. Raises RequestRejected if there is none."""
-        return self._source(id_, self.state(id_))
+    def source(self, id_: str, *, addresses: bool = True) -> SourceView:
+        """One source, with its masked address if `addresses` is set. Raises RequestRejected if there is none."""
+        return self._source(id_, self.state(id_), addresses=addresses)
 
     def state(self, id_: str) -> SourceState:
         """A source's state. Raises RequestRejected if there is none."""
@@ -290,7 +287,7 @@ class ServeEngine:
         return found[0]
 
     def _check_address(self, uri: str) -> None:
-        if not self.allow_files and not (uri == "test://" or scheme(uri) in _NETWORK):
+        if not self.allow_files and scheme(uri) not in _NETWORK | {"test"}:
             kind = "a path" if is_path(uri) else f"{scheme(uri)}://"
             raise RequestRejected(
                 403,
@@ -305,7 +302,7 @@ class ServeEngine:
         except StreamkitError as error:
             raise RequestRejected(409, mask(str(error))) from None
 
-    def _source(self, id_: str, state: SourceState) -> SourceView:
+    def _source(self, id_: str, state: SourceState, *, addresses: bool) -> SourceView:
         config = self._configured(id_)
         uri = str(config.options.get("uri", "")) if config is not None else ""
         counts = dict(state.counters.values)
@@ -313,12 +310,12 @@ class ServeEngine:
         message = mask(state.error or state.message).removeprefix(mask(uri)).lstrip(": ")
         return SourceView(
             id=id_,
-            address=mask(uri),
-            options=_options(config) if config is not None else {},
+            address=mask(uri) if addresses else "",
+            options=_options(config) if addresses and config is not None else {},
             kind=config.type.name if config is not None else "",
             state=state.state,
             cause=state.cause,
-            message=message,
+            message=message if addresses else without_addresses(message),
             since_s=round(max(0.0, time.time() - state.since_s), 1),
             quiet_s=None if quiet_s is None else round(quiet_s, 1),
             frames=state.frames,

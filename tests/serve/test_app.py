@@ -43,6 +43,37 @@ def test_the_sources_and_how_they_are(server):
     assert gate["address"] == "rtsp://operator:***@127.0.0.1:9/stream1?token=***"
 
 
+def test_a_source_is_read_by_its_id(server):
+    changing = {"since_s", "frames", "fps", "latency", "dropped", "counts", "quiet_s"}
+
+    def fixed(source):
+        return {name: value for name, value in source.items() if name not in changing}
+
+    for client in (server.client, server.open):
+        listed = client.get("/api/v1/sources").json()
+        for source in listed:
+            answer = client.get(f"/api/v1/sources/{source['id']}")
+            assert answer.status_code == 200
+            assert answer.json().keys() == source.keys()
+            if source["id"] == "street":  # the other one reconnects
+                assert fixed(answer.json()) == fixed(source)
+    hidden = server.open.get("/api/v1/sources/gate").json()
+    assert (hidden["address"], hidden["options"]) == ("", {})
+    assert "127.0.0.1" not in hidden["message"]
+    picture(server.client.get("/api/v1/sources/street/snapshot.jpg"))
+
+
+def test_a_test_pattern_takes_its_parameters(server, camera):
+    answer = server.client.put(f"/api/v1/sources/{camera}", json={"uri": "test://?width=64&height=48"})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["address"] == "test://?width=64&height=48"
+    server.until(lambda: server.client.get("/api/v1/sources/cam/snapshot.jpg").status_code == 200)
+    assert picture(server.client.get("/api/v1/sources/cam/snapshot.jpg")).shape == (48, 64, 3)
+    answer = server.client.put(f"/api/v1/sources/{camera}", json={"uri": "test://?width=1e6"})
+    assert answer.status_code == 422
+    assert "width must be a number from 2 to 16384, got '1e6'" in answer.json()["error"]
+
+
 def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
     server.until(lambda: server.source("gate")["message"])
     shown, hidden = (one.get("/api/v1/sources").json() for one in (server.client, server.open))

@@ -1,6 +1,8 @@
 // Polls the server and updates the page; reports when the server does not respond, and recovers when it does.
 
 import { Trouble, get } from "./api.js";
+import { setClock } from "./clock.js";
+import { assignColors } from "./colors.js";
 import { $, ago, make, number, say, text, why } from "./dom.js";
 import { showEvents } from "./events.js";
 import { begin as beginRouting, everyMs, update } from "./router.js";
@@ -12,18 +14,18 @@ import { showSources } from "./wall.js";
 
 const SLOWEST_MS = 5000;
 
-let wait = everyMs(), last = -1, known = false, routed = false;
+let wait = everyMs(), last = -1, sessionKnown = false, routed = false;
 /** @type {number | null} */
 let started = null; // when the server ceased to respond
 
 async function look() {
-  if (!known) {
-    await begin();
-    if (!routed) await beginRouting();
-    known = routed = true;
-  }
+  if (!sessionKnown) await begin();
   const status = await get("/api/v1/status");
   const sources = await get("/api/v1/sources");
+  setClock(status.time_s);
+  assignColors(sources.map((/** @type {import("./types").SourceView} */ { id }) => id));
+  if (!routed) await beginRouting();
+  sessionKnown = routed = true;
   showSources(sources, status.records.length > 0);
   if (status.last_event !== last) {
     showEvents(await get("/api/v1/events?limit=20"), status.emits);
@@ -106,7 +108,7 @@ async function tick() {
       await look();
       if (started !== null) { // this may be another server, with other events and another token
         started = null;
-        known = false;
+        sessionKnown = false;
         last = -1;
         $("away").hidden = true;
         document.body.classList.remove("gone");

@@ -1,6 +1,7 @@
 // Tokens, signed-in browsers and the audit log, for admins.
 
 import { call, get } from "../api.js";
+import { now_s } from "../clock.js";
 import { ago, make, say, text } from "../dom.js";
 import { modal } from "../modal.js";
 import { askToken, may, onSession, signedIn, who } from "../session.js";
@@ -109,7 +110,7 @@ function sessions() {
     }
     found.forEach((/** @type {any} */ one, /** @type {number} */ place) => {
       const cell = body.children[place]?.querySelector(".used");
-      if (cell) text(cell, ago(Math.max(0, Date.now() / 1000 - one.used_s)));
+      if (cell) text(cell, ago(Math.max(0, now_s() - one.used_s)));
     });
   }
   /** @param {any} one */

@@ -1,5 +1,7 @@
 // What views share: times in words.
 
+import { now_s } from "../clock.js";
+
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const dated = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const short = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
@@ -11,7 +13,7 @@ const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" 
  */
 export function moment(seconds) {
   const when = new Date(Number(seconds) * 1000);
-  return (when.toDateString() === new Date().toDateString() ? clock : dated).format(when);
+  return (when.toDateString() === new Date(now_s() * 1000).toDateString() ? clock : dated).format(when);
 }
 
 /**
