@@ -80,7 +80,7 @@ def test_the_page_shows_it_and_lets_go_of_it(alarmed):
         page.goto(alarmed.url)
         expect = playwright.expect
         expect(page.locator("#status")).to_have_class("status bad", timeout=20_000)
-        expect(page.locator("#status-text")).to_have_text("2 problems")
+        expect(page.locator("#status-text")).to_have_text("1 problem")  # the camera and its alarm
         expect(page.locator("#reason")).to_have_text(re.compile('^camera "gate" has been down'))
         expect(page.locator(".event strong").first).to_have_text(re.compile('Camera "gate" has been down for'))
         assert alarmed.client.delete("/api/v1/sources/gate").status_code == 204

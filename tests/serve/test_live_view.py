@@ -286,6 +286,32 @@ def test_the_size_of_the_grid_and_what_is_drawn_are_kept(open_page, server):
     page.wait_for_function(drawn)
 
 
+def test_a_grid_of_25_on_a_phone_scrolls_and_fetches_what_is_seen(open_page, root, tmp_path):
+    pattern = "uri: 'test://?width=64&height=36&frames=0', pace: 1"
+    with served(
+        text(tmp_path, {f"cam{n:02d}": pattern for n in range(25)}).replace("white: {}", "draw: {}"), root
+    ) as one:
+        one.running("cam24")
+        page = live(open_page, url=one.url, viewport=PHONE)
+        expect(page.locator(".cell")).to_have_count(25)
+        expect(page.get_by_role("button", name="25 at once")).to_have_attribute("aria-pressed", "true")
+        expect(cell(page, "cam00").locator("img")).to_be_visible()
+        boxes = [cell(page, f"cam{n:02d}").bounding_box() for n in range(25)]
+        assert min(box["width"] for box in boxes) >= 150
+        assert all(box["width"] / box["height"] == pytest.approx(16 / 9, rel=0.05) for box in boxes)
+        assert wide(page) <= 0
+        fetched = []
+        page.on("request", lambda request: fetched.append(request.url) if "snapshot" in request.url else None)
+        page.wait_for_timeout(1500)
+        grid = page.locator(".cells").bounding_box()
+        below = [f"cam{n:02d}" for n, box in enumerate(boxes) if box["y"] > grid["y"] + grid["height"] + 110]
+        assert below
+        assert fetched
+        assert not [url for url in fetched if any(id_ in url for id_ in below)]
+        cell(page, "cam24").scroll_into_view_if_needed()
+        expect(cell(page, "cam24").locator("img")).to_be_visible()
+
+
 def test_a_camera_is_shown_on_the_full_screen(open_page, server):
     page = live(open_page)
     playing(page, "cam0")

@@ -86,7 +86,7 @@ export class Player {
     this.buffer = null;
     const media = this.media = new MediaSource();
     media.addEventListener("sourceopen", () => {
-      if (this.media !== media) return;
+      if (this.media !== media || media.readyState !== "open") return;
       URL.revokeObjectURL(this.video.src);
       const buffer = this.buffer = media.addSourceBuffer(mime);
       buffer.addEventListener("updateend", () => this.append());
@@ -176,6 +176,7 @@ export class Player {
 
   close() {
     this.closed = true;
+    this.media = undefined;
     clearInterval(this.timer);
     clearTimeout(this.again);
     this.videos.drop(this.id);

@@ -72,7 +72,7 @@ class Cell {
     this.full = make("button", { type: "button", class: "full", "aria-label": t("live.enlarge", { id }), onclick: () => this.enlarge() });
     this.element = make("li", { class: "cell", "data-source": id, ondblclick: () => this.enlarge() },
       this.image, this.video, this.canvas, this.hint,
-      make("div", { class: "bar" }, make("h3", {}, id), this.badge, this.late, this.mode, this.full));
+      make("div", { class: "bar" }, make("h3", {}, id), this.badge, this.mode, this.full), this.late);
     this.hint.addEventListener("click", () => signedIn || askToken());
     this.next();
   }
@@ -358,6 +358,7 @@ class LiveView {
     const scrolls = largest < NARROWEST;
     if (scrolls) best = Math.max(1, Math.floor(width / NARROWEST));
     this.grid.classList.toggle("scrolls", scrolls);
+    this.grid.style.setProperty("--row", `${Math.floor(width / best / SHAPE)}px`);
     this.grid.style.setProperty("--columns", String(best));
     this.grid.style.setProperty("--rows", String(Math.ceil(n / best)));
   }
