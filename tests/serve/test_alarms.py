@@ -63,7 +63,7 @@ def test_prometheus_sees_an_alarm_as_long_as_it_is_raised(alarmed):
     assert 'streamkit_alarms_raised_total{alarm="camera_down"} 1.0' in text
     assert 'streamkit_alarms_raised_total{alarm="never"} 0.0' in text
     assert 'streamkit_alarm{alarm="never"' not in text
-    assert 'streamkit_events_total{kind="raised"} 1.0' in text
+    assert 'streamkit_events_total{kind="raised",source="gate",stage="alarms"} 1.0' in text
 
 
 def test_the_page_shows_it_and_lets_go_of_it(alarmed):

@@ -1,11 +1,13 @@
 """The API of a running pipeline, over a real server: what it tells, its pictures, and what it does."""
 
 import time
+from collections import Counter
 
 import cv2
 import httpx
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from support.roles import NEEDS
 from support.servers import SECRET, TOKEN
 
@@ -126,6 +128,24 @@ def test_metrics_are_what_prometheus_reads(server):
     assert values[-1] > 0
     assert {"streamkit_frames_dropped", "streamkit_reconnects", "streamkit_stage_queue_batches"} <= set(found)
     assert "process_resident_memory_bytes" in found
+
+
+def test_crossings_of_a_line_are_counted_by_camera_line_direction_and_class(server):
+    server.until(lambda: server.open.get("/api/v1/events?stage=line").json())
+    crossed = Counter(
+        (event["source"], event["stage"], event["data"]["direction"], event["label"])
+        for event in server.open.get("/api/v1/events?stage=line&limit=500").json()
+    )
+    names = ("source", "stage", "direction", "class", "line")
+    counted = {
+        tuple(sample.labels[name] for name in names): sample.value
+        for family in text_string_to_metric_families(server.open.get("/metrics").text)
+        for sample in family.samples if sample.name == "streamkit_line_crossings_total"
+    }  # fmt: skip
+    assert {labels[:4] for labels in counted} >= crossed.keys()
+    for labels, count in crossed.items():
+        assert counted[*labels, ""] >= count  # more may have come meanwhile
+    assert "crossing" not in server.open.get("/metrics").text.replace("streamkit_line_crossings", "")
 
 
 def test_openapi_describes_every_call(server):

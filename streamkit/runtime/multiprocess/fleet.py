@@ -62,6 +62,7 @@ from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
+from streamkit.runtime.observe.event_counts import EventCounter, sum_event_counts
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
 from streamkit.runtime.observe.report_merge import (
     MergedCounts,
@@ -370,6 +371,8 @@ class WorkerFleet(MergedCounts, Controls):
         self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
         self._watchdog = Watchdog(graph.config.watchdog_s, runners)
         self.alarms = Alarms(alarms, self.health, runners, self.addresses, self.fail, self._ending)
+        self._run_events = EventCounter(self.graph)
+        self.alarms.listen(lambda time_s, event: self._run_events.add(event))
 
     # --------------------------------------------------------------------------------------------------- the run
 
@@ -926,8 +929,11 @@ class WorkerFleet(MergedCounts, Controls):
     def _reports(self) -> list[WorkerReport]:
         report = self._stages.report()
         report["events"] = dict(Counter(report["events"]) + self.alarms.events)
-        mine = WorkerReport(report, dict(self._stages.finished), dict(self._stages.latency))
-        return [*(worker.latest for worker in self._workers), mine]
+        parent = WorkerReport(
+            report, dict(self._stages.finished), dict(self._stages.latency),
+            event_counts=sum_event_counts([self._stages.outputs.event_counter.counts(), self._run_events.counts()]),
+        )  # fmt: skip
+        return [*(worker.latest for worker in self._workers), parent]
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report of the run: sums over all processes, and each process's own values under `devices`."""
