@@ -122,12 +122,16 @@ class PipelineCollector(Collector):
             kinds[series.source, series.stage, series.kind] += n
         yield counter("events", "Events", "source stage kind", ((*labels, n) for labels, n in kinds.items()))
         shaped = shaped_stages(self._running.graph)
-        own = {series: n for series, n in counts.items() if series.stage in shaped}
-        crossed = ((s.source, s.stage, s.shape, s.direction, s.label, n) for s, n in own.items() if s.kind == "crossed")
+        objects = {series: n for series, n in counts.items() if series.stage in shaped}
+        crossed = (
+            (of.source, of.stage, of.shape, of.direction, of.label, n)
+            for of, n in objects.items() if of.kind == "crossed"
+        )  # fmt: skip
         yield counter("line_crossings", "Objects that crossed a line", "source stage line direction class", crossed)
-        for kind, name, text in (("entered", "entries", "entered"), ("left", "exits", "left")):
-            rows = ((s.source, s.stage, s.shape, s.label, n) for s, n in own.items() if s.kind == kind)
-            yield counter(f"zone_{name}", f"Objects that {text} a zone", "source stage zone class", rows)
+        entered = ((of.source, of.stage, of.shape, of.label, n) for of, n in objects.items() if of.kind == "entered")
+        yield counter("zone_entries", "Objects that entered a zone", "source stage zone class", entered)
+        left = ((of.source, of.stage, of.shape, of.label, n) for of, n in objects.items() if of.kind == "left")
+        yield counter("zone_exits", "Objects that left a zone", "source stage zone class", left)
 
     def _load(self) -> Iterator[Metric]:
         used = {device: nvml.use() for device, nvml in self._nvml.items()}
