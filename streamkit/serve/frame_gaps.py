@@ -35,10 +35,11 @@ class FrameGaps:
         for id_, state in states.items():
             if state.removed or state.state != "running" or not state.frames:
                 continue
-            known = arrivals[id_] = self._arrivals.get(id_) or _Arrivals(state.frames, now_s)
-            if state.frames != known.frames:
-                known.gaps_s.append(now_s - known.arrived_s)
-                known.frames, known.arrived_s = state.frames, now_s
+            arrival = arrivals[id_] = self._arrivals.get(id_) or _Arrivals(state.frames, now_s)
+            if state.frames != arrival.frames:
+                arrival.gaps_s.append(now_s - arrival.arrived_s)
+                arrival.frames = state.frames
+                arrival.arrived_s = now_s
         self._arrivals = arrivals
 
     def quiet_s(self, id_: str, now_s: float) -> float | None:
@@ -46,8 +47,8 @@ class FrameGaps:
 
         None until two frames have come at different samples: before, the rate of the source is not known.
         """
-        known = self._arrivals.get(id_)
-        if known is None or not known.gaps_s:
+        arrival = self._arrivals.get(id_)
+        if arrival is None or not arrival.gaps_s:
             return None
-        quiet_s = now_s - known.arrived_s
-        return quiet_s if quiet_s > _DUE_GAPS * median(tuple(known.gaps_s)) else None
+        quiet_s = now_s - arrival.arrived_s
+        return quiet_s if quiet_s > _DUE_GAPS * median(tuple(arrival.gaps_s)) else None

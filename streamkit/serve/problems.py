@@ -14,6 +14,7 @@ from urllib.parse import quote
 from streamkit.core.errors import describe
 from streamkit.core.masking import mask, without_addresses
 from streamkit.media.uris import may_be_live
+from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.observe.alarms import AlarmSubject, alarm_text, duration_text
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, folders
 from streamkit.serve.api_models import PipelineProblem, RaisedAlarm, RequestRejected, Severity
@@ -107,7 +108,7 @@ class Problems:
         """Look at the run at a monotonic time in seconds."""
         health = self._running.health()
         counts = self._counts(now_s, health)
-        self._frame_gaps.sample(now_s, dict(self._running.states))
+        self._frame_gaps.sample(now_s, self._regular_states())
         self._history.append(counts)
         while len(self._history) > 2 and now_s - self._history[1].at_s >= _MINUTE_S:
             self._history.popleft()
@@ -129,6 +130,11 @@ class Problems:
                 self._acknowledged[key] = now_s
             elif now_s - seen_s >= _MINUTE_S:
                 del self._acknowledged[key]
+
+    def _regular_states(self) -> dict[str, SourceState]:
+        """The states of the sources whose frames come at a rate; those of a plugin may come when something happens."""
+        irregular = {source.id for source in list(self._running.graph.sources) if not source.type.spec.has_pace}
+        return {id_: state for id_, state in list(self._running.states.items()) if id_ not in irregular}
 
     def _group(self) -> None:
         problems = grouped(self._faults, self._acknowledged)

@@ -43,10 +43,10 @@ def test_periods_end_now_by_the_clock_of_the_server(open_page, server):
     [(0, [0, 0.5, 1]), (1, [0, 0.5, 1]), (4, [0, 1, 2, 3, 4]), (7, [0, 2, 4, 6, 8]), (0.03, [0, 0.01, 0.02, 0.03])],
 )
 def test_the_axis_has_round_numbers_also_without_a_value_above_zero(open_page, server, largest, ticks):
-    found = open_page().evaluate(
+    axis = open_page().evaluate(
         "async (largest) => (await import('/page/views/chart.js')).valueTicks(largest)", largest
     )  # fmt: skip
-    assert found == pytest.approx(ticks)
+    assert axis == pytest.approx(ticks)
 
 
 # -------------------------------------------------------------------------------------------------------------- colors
@@ -134,9 +134,9 @@ def test_a_camera_has_one_color_in_all_charts_and_its_lines_differ_by_dashes(ope
           return [entry.textContent.trim(), line.style.getPropertyValue("--own"), dashes];
         })"""
     )
-    color = {name: own for name, own, _ in lines[:2]}
+    color = {name: stroke for name, stroke, _ in lines[:2]}
     assert color["street"] != color["gate"]
-    assert [own for _, own, _ in lines] == [color[name.split()[0]] for name, _, _ in lines]
+    assert [stroke for _, stroke, _ in lines] == [color[name.split()[0]] for name, _, _ in lines]
     dashes = {name: dash for name, _, dash in lines[3:]}
     assert dashes["street path in"] == dashes["gate path in"] == ""
     assert dashes["street path out"] != ""

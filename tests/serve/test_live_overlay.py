@@ -32,10 +32,10 @@ def track(number, left, **more):
 def shown(page, records, times):
     """What is drawn at each time: the left edges of the boxes by track or label, and the number of shapes."""
     return page.evaluate(
-        """async ([given, times]) => {
+        """async ([list, times]) => {
           const { Records } = await import("/page/live/records.js");
           const records = new Records(() => {});
-          for (const record of given) records.keep(record);
+          for (const record of list) records.keep(record);
           return times.map((time) => {
             const record = records.at("a", time);
             const left = (object) => [object.label ?? object.track_id, Math.round(object.box[0] * 100) / 100];
@@ -61,25 +61,25 @@ def test_a_track_moves_from_one_record_to_the_next(page):
 
 def test_points_and_masks_move_with_their_track(page):
     moving = [record(n / 5, [track(1, 10 * n, corners=[[10 * n, 0]], keypoints=[[10 * n, 4, 0.5]])]) for n in range(3)]
-    found = page.evaluate(
-        """async (given) => {
+    measured = page.evaluate(
+        """async (list) => {
           const { Records } = await import("/page/live/records.js");
           const records = new Records(() => {});
-          for (const record of given) records.keep(record);
+          for (const record of list) records.keep(record);
           const [{ corners, keypoints, shift }] = records.at("a", 0.3).objects;
           const rounded = (points) => points.flat().map((value) => Math.round(value * 100) / 100);
           return [corners, keypoints, shift].map(rounded);
         }""",
         moving,
     )
-    assert found == [[15, 0], [15, 4, 0.5], [5, 0]]
+    assert measured == [[15, 0], [15, 4, 0.5], [5, 0]]
 
 
 def test_an_object_stays_for_one_and_a_half_intervals_after_the_last_record(page):
     records = [record(n / 5, [track(1, 10)]) for n in range(4)]
     assert boxes(page, records, [0.6, 0.75, 0.9, 0.91]) == [{"1": 10}, {"1": 10}, {"1": 10}, {}]
-    one = [record(0, [track(1, 10)])]  # the interval is not known yet
-    assert boxes(page, one, [0.49, 0.51]) == [{"1": 10}, {}]
+    single = [record(0, [track(1, 10)])]  # the interval is not known yet
+    assert boxes(page, single, [0.49, 0.51]) == [{"1": 10}, {}]
 
 
 def test_a_track_that_is_not_in_the_next_record_stays_until_then(page):
@@ -127,9 +127,9 @@ def test_objects_stay_on_frames_that_their_detector_did_not_search(page):
         record(0.2, [car], ["x"]),  # its tracker predicts one
         record(0.3, []),
     ]
-    found = [sorted(entry) for entry in boxes(page, records, [0, 0.09, 0.1, 0.2, 0.3, 0.34])]
+    measured = [sorted(entry) for entry in boxes(page, records, [0, 0.09, 0.1, 0.2, 0.3, 0.34])]
     first = ["car", "face", "person"]
-    assert found == [first, first, first, ["car"], [], []]
+    assert measured == [first, first, first, ["car"], [], []]
 
 
 def test_a_track_moves_over_frames_that_its_detector_did_not_search(page):
@@ -152,16 +152,16 @@ def test_a_track_moves_over_frames_that_its_detector_did_not_search(page):
     ],
 )
 def test_the_interval_is_the_usual_time_between_two_records(page, times, interval_s):
-    found = page.evaluate(
-        """async (given) => {
+    measured = page.evaluate(
+        """async (list) => {
           const { Records } = await import("/page/live/records.js");
           const records = new Records(() => {});
-          for (const record of given) records.keep(record);
+          for (const record of list) records.keep(record);
           return records.interval_s("a");
         }""",
         [record(time) for time in times],
     )
-    assert found == (interval_s if interval_s is None else pytest.approx(interval_s))
+    assert measured == (interval_s if interval_s is None else pytest.approx(interval_s))
 
 
 # -------------------------------------------------------------------------------------------------------------- labels
@@ -202,12 +202,12 @@ def test_labels_of_a_crowd_do_not_hide_each_other(page):
     labels = place(page, crowd, taken=[{"left": 100, "top": 130, "wide": 60, "high": 16}])
     assert len(labels) >= 8
     areas = [*labels, {"left": 100, "top": 130, "wide": 60, "high": 16}]
-    for one, other in itertools.combinations(areas, 2):
+    for label, other in itertools.combinations(areas, 2):
         apart = (
-            one["left"] + one["wide"] <= other["left"] or other["left"] + other["wide"] <= one["left"]
-            or one["top"] + one["high"] <= other["top"] or other["top"] + other["high"] <= one["top"]
+            label["left"] + label["wide"] <= other["left"] or other["left"] + other["wide"] <= label["left"]
+            or label["top"] + label["high"] <= other["top"] or other["top"] + other["high"] <= label["top"]
         )  # fmt: skip
-        assert apart, (one, other)
+        assert apart, (label, other)
 
 
 def test_a_long_label_does_not_hide_another_object(page):

@@ -190,22 +190,22 @@ def test_boxes_stay_on_their_frame_over_loops_and_with_two_processes(open_page, 
 
 @pytest.mark.alone
 def test_boxes_are_on_their_object_where_only_some_frames_have_results(open_page, root, tmp_path):
-    with served(text(tmp_path, {"cam": f"{loop(tmp_path)}, fps: 5"}), root) as one:
-        one.running("cam")
-        page = live(open_page, url=one.url)
+    with served(text(tmp_path, {"cam": f"{loop(tmp_path)}, fps: 5"}), root) as server:
+        server.running("cam")
+        page = live(open_page, url=server.url)
         playing(page, "cam")
         only_boxes(page)
         page.wait_for_timeout(2000)
         for _ in range(4):  # other work on the machine may delay pictures, but not all the time
-            found = page.evaluate(MEASURE, ["cam", 60])
-            drawn = [entry for entry in found if entry["drawn"][0] is not None]
-            far = [max(abs(a - b) for a, b in zip(one["picture"], one["drawn"], strict=True)) for one in drawn]
+            measured = page.evaluate(MEASURE, ["cam", 60])
+            drawn = [entry for entry in measured if entry["drawn"][0] is not None]
+            far = [max(abs(a - b) for a, b in zip(entry["picture"], entry["drawn"], strict=True)) for entry in drawn]
             near = sum(distance <= 4 for distance in far)  # a box moves 15 pixels from one result to the next
-            if near >= 0.8 * len(found):
+            if near >= 0.8 * len(measured):
                 break
-        apart = [(entry["number"] - entry["frame"]) % 200 for entry in found if entry["frame"] is not None]
-        assert sum(frames > 0 for frames in apart) > 0.5 * len(found)
-        assert near >= 0.8 * len(found), far
+        apart = [(entry["number"] - entry["frame"]) % 200 for entry in measured if entry["frame"] is not None]
+        assert sum(frames > 0 for frames in apart) > 0.5 * len(measured)
+        assert near >= 0.8 * len(measured), far
 
 
 @pytest.mark.alone
@@ -290,9 +290,9 @@ def test_a_grid_of_25_on_a_phone_scrolls_and_fetches_what_is_seen(open_page, roo
     pattern = "uri: 'test://?width=64&height=36&frames=0', pace: 1"
     with served(
         text(tmp_path, {f"cam{n:02d}": pattern for n in range(25)}).replace("white: {}", "draw: {}"), root
-    ) as one:
-        one.running("cam24")
-        page = live(open_page, url=one.url, viewport=PHONE)
+    ) as server:
+        server.running("cam24")
+        page = live(open_page, url=server.url, viewport=PHONE)
         expect(page.locator(".cell")).to_have_count(25)
         expect(page.get_by_role("button", name="25 at once")).to_have_attribute("aria-pressed", "true")
         expect(cell(page, "cam00").locator("img")).to_be_visible()
@@ -385,9 +385,9 @@ def test_results_that_are_late_are_named_so_and_lines_stay(open_page, root, tmp_
     more = "  line: {stage: line_counter, line: [[20, 20], [300, 220]]}\n  slow: {}"
     yaml = text(tmp_path, {"cam": f"{loop(tmp_path)}, fps: 1"}, more)
     yaml = yaml.replace("white.py]", f"white.py, {tmp_path}/slow.py]")
-    with served(yaml, root) as one:
-        one.running("cam")
-        page = live(open_page, url=one.url)
+    with served(yaml, root) as server:
+        server.running("cam")
+        page = live(open_page, url=server.url)
         expect(cell(page, "cam").locator("video")).to_be_visible()
         expect(cell(page, "cam").locator(".late")).to_have_text(re.compile(r"^results \d(\.\d)? s late$"))
         page.wait_for_timeout(1000)
@@ -398,9 +398,9 @@ def test_results_that_are_late_are_named_so_and_lines_stay(open_page, root, tmp_
 def test_a_camera_that_sends_nothing_is_dimmed_with_the_age_of_its_picture(open_page, root, rtsp, tmp_path):
     coded.clip(tmp_path / "gate.mp4", 300)
     camera = rtsp({"gate": tmp_path / "gate.mp4"})
-    with served(text(tmp_path, {"gate": f"uri: '{camera.url('gate')}', timeout: 30s"}), root) as one:
-        one.running("gate")
-        page = live(open_page, url=one.url)
+    with served(text(tmp_path, {"gate": f"uri: '{camera.url('gate')}', timeout: 30s"}), root) as server:
+        server.running("gate")
+        page = live(open_page, url=server.url)
         playing(page, "gate")
         camera.freeze()
         expect(cell(page, "gate").locator(".hint")).to_have_text(re.compile(r"^no picture for [345] s$"))
@@ -408,7 +408,7 @@ def test_a_camera_that_sends_nothing_is_dimmed_with_the_age_of_its_picture(open_
         expect(cell(page, "gate").locator("video")).to_be_visible()  # the last frame
         expect(page.locator("#reason")).to_have_text(re.compile(r'^camera "gate" has sent no frame for [5678] s$'))
         expect(page.locator("#status")).to_have_class("status bad")
-        assert one.source("gate")["state"] == "running"
+        assert server.source("gate")["state"] == "running"
         shoot(page, "live-still")
         page.evaluate("location.hash = '#/home'")
         expect(page.locator(".tile .view")).to_have_class(re.compile("stale"))

@@ -11,6 +11,7 @@ from support.servers import SECRET, served
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core.errors import OutputError
+from streamkit.core.stage import Source
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.observe.health import HealthSnapshot
 from streamkit.serve.api_models import RaisedAlarm, RequestRejected
@@ -211,6 +212,16 @@ def test_a_camera_that_sends_nothing_is_a_problem_after_five_seconds(run):
     gate.state, gate.cause, gate.since_s = "reconnecting", "timeout", time.time()
     run.source("street", "running")
     assert run.look() == [("warning", "source_down", 'camera "gate" has been down for 0 s (timeout)')]
+
+
+def test_a_source_of_a_plugin_may_send_frames_when_something_happens(run):
+    (camera,) = run.graph.sources
+    run.graph = replace(run.graph, sources=[replace(camera, type=Source)])
+    gate = run.source("gate", "running", frames=1)
+    for _ in range(4):
+        gate.frames += 25
+        run.look()
+    assert run.look(60) == []
 
 
 def test_cameras_that_send_nothing_together_are_one_problem(run):

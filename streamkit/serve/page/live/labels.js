@@ -54,10 +54,10 @@ export class Labels {
     for (const object of [...objects].sort((a, b) => size(b) - size(a))) {
       const others = objects.filter((other) => other !== object)
         .map(({ box: [x1, y1, x2, y2] }) => ({ left: x1, top: y1, wide: x2 - x1, high: y2 - y1 }));
-      const found = this.find(object, before.get(object.key), [...taken, ...labels], others, canvas, high, widthOf);
-      if (!found) continue;
-      labels.push({ ...found.area, text: object.forms[found.form], ground: object.ground });
-      if (object.key) this.shown.set(object.key, { form: found.form, place: found.place });
+      const choice = this.choose(object, before.get(object.key), [...taken, ...labels], others, canvas, high, widthOf);
+      if (!choice) continue;
+      labels.push({ ...choice.area, text: object.forms[choice.form], ground: object.ground });
+      if (object.key) this.shown.set(object.key, { form: choice.form, place: choice.place });
     }
     return labels;
   }
@@ -71,7 +71,7 @@ export class Labels {
    * @param {number} high
    * @param {(text: string) => number} widthOf
    */
-  find({ box, forms }, before, taken, others, canvas, high, widthOf) {
+  choose({ box, forms }, before, taken, others, canvas, high, widthOf) {
     const [x1, y1, x2, y2] = box, shortest = forms.length - 1;
     if (high > (y2 - y1) * TALL) return null;
     for (let form = 0; form <= shortest; form += 1) {
@@ -79,10 +79,10 @@ export class Labels {
       const slack = before === undefined ? 1 : form < before.form ? UPGRADE : form === before.form ? KEEP : 1;
       if (wide > limit * slack) continue;
       const all = places(box, wide, high, canvas).map((area, place) => ({ area, place, form }));
-      const free = all.filter(({ area }) => !taken.some((one) => meet(area, one)));
-      const clear = form === shortest ? free : free.filter(({ area }) => !others.some((one) => meet(area, one)));
-      const chosen = clear.find(({ place }) => form === before?.form && place === before.place) ?? clear[0];
-      if (chosen) return chosen;
+      const free = all.filter(({ area }) => !taken.some((other) => meet(area, other)));
+      const clear = form === shortest ? free : free.filter(({ area }) => !others.some((other) => meet(area, other)));
+      const best = clear.find(({ place }) => form === before?.form && place === before.place) ?? clear[0];
+      if (best) return best;
     }
     return null;
   }

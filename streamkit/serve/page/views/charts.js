@@ -53,12 +53,12 @@ export function open(root, params) {
   }
 
   async function load() {
-    const mine = turn += 1, to = Math.floor(now_s()), from = to - PERIODS[span];
+    const thisTurn = turn += 1, to = Math.floor(now_s()), from = to - PERIODS[span];
     for (const name of NAMES) {
       const query = new URLSearchParams({ name, from: String(from), to: String(to), ...(chosen && chosen !== TOGETHER && !WHOLE.has(name) ? { source: chosen } : {}) });
       try {
         const found = await get(`/api/v1/series?${query}`);
-        if (closed || mine !== turn) return;
+        if (closed || thisTurn !== turn) return;
         show(/** @type {Chart} */ (charts.get(name)), name, found);
       } catch (/** @type {any} */ trouble) {
         if (!closed && !trouble.away) text(problem, trouble.message);

@@ -40,7 +40,7 @@ class Zones {
     /** @type {import("../types").ShapesView | null} */
     this.loaded = null; // the answer of /shapes
     /** @type {any} */
-    this.draftToRestore = null; // what `keep` kept
+    this.draftToRestore = null; // from `keep`
     this.name = ""; // the file's
     /** @type {Map<string, { shapes: Shapes, size: import("../shapes.js").Point }>} */
     this.drafts = new Map(); // the shapes of each option and the size that they are for, by stage and option
@@ -110,8 +110,8 @@ class Zones {
     this.board.element.hidden = this.panel.hidden = Boolean(words);
   }
 
-  /** @param {(key: string) => boolean} [kept] tells which unsaved shapes stay, by stage and option; by default all */
-  async load(kept = () => true) {
+  /** @param {(key: string) => boolean} [stays] tells which unsaved shapes stay, by stage and option; by default all */
+  async load(stays = () => true) {
     /** @type {import("../types").ShapesView} */
     let loaded;
     try {
@@ -122,7 +122,7 @@ class Zones {
       return this.nothing(trouble.message, make("p", {}, make("a", { href: "#/config" }, t("zones.edit_config"))));
     }
     if (this.closed) return;
-    for (const key of this.drafts.keys()) if (!kept(key)) this.drafts.delete(key);
+    for (const key of this.drafts.keys()) if (!stays(key)) this.drafts.delete(key);
     this.again.hidden = true;
     text(this.error, "");
     const { options } = loaded;
@@ -147,7 +147,7 @@ class Zones {
     this.changed();
   }
 
-  /** @param {any} draft what `keep` kept */
+  /** @param {any} draft from `keep` */
   restore({ drafts, camera, option }) {
     this.drafts = drafts;
     this.wanted.source ??= camera;
