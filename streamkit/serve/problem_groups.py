@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups faults by their cause: a camera that is down and its alarm are one problem; so are cameras that fail alike."""
+"""Groups incidents by cause: a camera that is down and its alarm are one problem; so are cameras that fail alike."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from streamkit.runtime.observe.alarms import WHOLE, duration_text
 from streamkit.serve.api_models import PipelineProblem, RaisedAlarm, Severity
 
-FaultKey = tuple[str, str | None, str | None]
-"""Kind, source and stage of a fault, by which it is recognized from sample to sample."""
+IncidentKey = tuple[str, str, str | None, str | None]
+"""Kind, name, source and stage of an incident, by which it is recognized from sample to sample."""
 
 _NAMED = 3  # sources that a text names; the others are counted
 
@@ -32,11 +32,11 @@ _REASONS = {
     "undelivered_s": "undelivered",
     "stage_call_s": "stage_hangs",
 }
-"""The kind of fault that is the cause of an alarm, by a fact of the alarm's rule."""
+"""The kind of incident that is the cause of an alarm, by a fact of the alarm's rule."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Incident:
     """Something that is wrong with one source, with one stage, or with the pipeline.
 
     Attributes:
@@ -47,7 +47,7 @@ class Fault:
         source: the source that it is about.
         stage: the stage that it is about.
         link: the view that says more.
-        cause: what faults of one kind share if they are one problem.
+        cause: what incidents of one kind share if they are one problem.
         word: what the source is: `camera` or `source`.
         frames: number of lost frames.
         alarms: the alarms that it has raised.
@@ -66,62 +66,63 @@ class Fault:
     alarms: tuple[RaisedAlarm, ...] = ()
 
     @property
-    def key(self) -> FaultKey:
-        """What the fault is recognized by. A source that sends nothing is the same when its connection is lost."""
-        return "source_down" if self.kind in ("all_down", "no_frames") else self.kind, self.source, self.stage
+    def key(self) -> IncidentKey:
+        """What the incident is recognized by. A source that sends nothing is the same when its connection is lost."""
+        kind = "source_down" if self.kind in ("all_down", "no_frames") else self.kind
+        return kind, self.cause if kind in ("alarm", "node_lost") else "", self.source, self.stage
 
 
 def with_alarms(
-    faults: Sequence[Fault], alarms: Iterable[RaisedAlarm], facts: Callable[[str], Collection[str]]
-) -> list[Fault]:
-    """Attach each raised alarm to the faults that raised it; an alarm with another reason is a fault of its own.
+    incidents: Sequence[Incident], alarms: Iterable[RaisedAlarm], facts: Callable[[str], Collection[str]]
+) -> list[Incident]:
+    """Attach each raised alarm to the incidents that raised it; an alarm with another reason is an incident of its own.
 
     Args:
-        faults: the other faults.
+        incidents: the other incidents.
         alarms: the raised alarms.
         facts: the facts of an alarm's rule, by the alarm's name.
     """
-    merged = list(faults)
+    merged = list(incidents)
     for alarm in alarms:
         kinds = {_REASONS[fact] for fact in facts(alarm.alarm) if fact in _REASONS}
-        places = [place for place, fault in enumerate(faults) if _raises(fault, alarm, kinds)]
+        places = [place for place, incident in enumerate(incidents) if _raises(incident, alarm, kinds)]
         for place in places:
             merged[place] = replace(merged[place], alarms=(*merged[place].alarms, alarm))
         if not places:
             source = None if alarm.source == WHOLE else alarm.source
             text = f"alarm {alarm.alarm}: {alarm.text}"
             merged.append(
-                Fault(
+                Incident(
                     "error", "alarm", text, alarm.since_s, source, link="#/alarms", cause=alarm.alarm, alarms=(alarm,)
                 )
             )
     return merged
 
 
-def _raises(fault: Fault, alarm: RaisedAlarm, kinds: Collection[str]) -> bool:
-    if fault.kind not in kinds and fault.key[0] not in kinds:
+def _raises(incident: Incident, alarm: RaisedAlarm, kinds: Collection[str]) -> bool:
+    if incident.kind not in kinds and incident.key[0] not in kinds:
         return False
-    return alarm.source == WHOLE or fault.source in (alarm.source, None)
+    return alarm.source == WHOLE or incident.source in (alarm.source, None)
 
 
 def grouped(
-    faults: Iterable[Fault], acknowledged: Collection[FaultKey]
-) -> Iterator[tuple[PipelineProblem, list[Fault]]]:
-    """Yield a problem for each cause, with its faults, in the order of the faults.
+    incidents: Iterable[Incident], acknowledged: Collection[IncidentKey]
+) -> Iterator[tuple[PipelineProblem, list[Incident]]]:
+    """Yield a problem for each cause, with its incidents, in the order of the incidents.
 
     Args:
-        faults: all faults.
-        acknowledged: the faults that a person has acknowledged, beside those whose alarms are.
+        incidents: all incidents.
+        acknowledged: the incidents that a person has acknowledged, beside those whose alarms are.
     """
-    groups: dict[tuple[str, str, str | None], list[Fault]] = {}
-    for fault in faults:
-        groups.setdefault((fault.kind, fault.cause, fault.stage), []).append(fault)
+    groups: dict[tuple[str, str, str | None], list[Incident]] = {}
+    for incident in incidents:
+        groups.setdefault((incident.kind, incident.cause, incident.stage), []).append(incident)
     for (kind, cause, stage), members in groups.items():
-        noted = all(_is_acknowledged(fault, acknowledged) for fault in members)
-        severity: Severity = "error" if any(fault.severity == "error" for fault in members) else "warning"
-        sources = [fault.source for fault in members if fault.source is not None]
+        noted = all(_is_acknowledged(incident, acknowledged) for incident in members)
+        severity: Severity = "error" if any(incident.severity == "error" for incident in members) else "warning"
+        sources = [incident.source for incident in members if incident.source is not None]
         single = len(members) == 1 and kind != "all_down"
-        durations = [fault.since_s for fault in members]
+        durations = [incident.since_s for incident in members]
         problem = PipelineProblem(
             id=":".join(part for part in (kind, cause, stage) if part),
             severity="warning" if noted else severity,
@@ -131,57 +132,59 @@ def grouped(
             source=sources[0] if single and sources else None,
             sources=sources,
             stage=stage,
-            alarms=sorted({alarm.alarm for fault in members for alarm in fault.alarms}),
+            alarms=sorted({alarm.alarm for incident in members for alarm in incident.alarms}),
             link=members[0].link if single else members[0].link.partition("?")[0],
             acknowledged=noted,
         )
         yield problem, members
 
 
-def _is_acknowledged(fault: Fault, acknowledged: Collection[FaultKey]) -> bool:
-    return fault.key in acknowledged or (bool(fault.alarms) and all(alarm.acknowledged for alarm in fault.alarms))
+def _is_acknowledged(incident: Incident, acknowledged: Collection[IncidentKey]) -> bool:
+    return incident.key in acknowledged or (
+        bool(incident.alarms) and all(alarm.acknowledged for alarm in incident.alarms)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- texts
 
 
-def _names(faults: Sequence[Fault]) -> str:
+def _names(incidents: Sequence[Incident]) -> str:
     """The sources, such as `"a", "b" and 2 more`."""
-    names = [f'"{fault.source}"' for fault in faults]
+    names = [f'"{incident.source}"' for incident in incidents]
     if len(names) > _NAMED + 1:
         return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _sources(faults: Sequence[Fault]) -> str:
-    words = {fault.word for fault in faults}
-    return f"{len(faults)} {words.pop() if len(words) == 1 else 'source'}s"
+def _sources(incidents: Sequence[Incident]) -> str:
+    words = {incident.word for incident in incidents}
+    return f"{len(incidents)} {words.pop() if len(words) == 1 else 'source'}s"
 
 
-def _down(faults: Sequence[Fault]) -> str:
-    why = f" ({faults[0].cause})" if faults[0].cause else ""
-    return f"{_sources(faults)} are down{why}: {_names(faults)}"
+def _down(incidents: Sequence[Incident]) -> str:
+    why = f" ({incidents[0].cause})" if incidents[0].cause else ""
+    return f"{_sources(incidents)} are down{why}: {_names(incidents)}"
 
 
-def _all_down(faults: Sequence[Fault]) -> str:
-    return f"no source is running: all {len(faults)} are down"
+def _all_down(incidents: Sequence[Incident]) -> str:
+    return f"no source is running: all {len(incidents)} are down"
 
 
-def _no_frames(faults: Sequence[Fault]) -> str:
-    longest_s = max(fault.since_s for fault in faults)
-    return f"{_sources(faults)} have sent no frame for up to {duration_text(longest_s)}: {_names(faults)}"
+def _no_frames(incidents: Sequence[Incident]) -> str:
+    longest_s = max(incident.since_s for incident in incidents)
+    return f"{_sources(incidents)} have sent no frame for up to {duration_text(longest_s)}: {_names(incidents)}"
 
 
-def _drops(faults: Sequence[Fault]) -> str:
-    frames = sum(fault.frames for fault in faults)
-    return f"{frames:,} frames of {_sources(faults)} were dropped in the last minute: {_names(faults)}"
+def _drops(incidents: Sequence[Incident]) -> str:
+    frames = sum(incident.frames for incident in incidents)
+    return f"{frames:,} frames of {_sources(incidents)} were dropped in the last minute: {_names(incidents)}"
 
 
-def _alarm(faults: Sequence[Fault]) -> str:
-    return f"alarm {faults[0].cause} is raised for {_sources(faults)}: {_names(faults)}"
+def _alarm(incidents: Sequence[Incident]) -> str:
+    return f"alarm {incidents[0].cause} is raised for {_sources(incidents)}: {_names(incidents)}"
 
 
-_TOGETHER: dict[str, Callable[[Sequence[Fault]], str]] = {
+_TOGETHER: dict[str, Callable[[Sequence[Incident]], str]] = {
     "source_down": _down, "all_down": _all_down, "no_frames": _no_frames, "drops": _drops, "alarm": _alarm,
 }  # fmt: skip
-"""The text of several faults of a kind that have the same cause."""
+"""The text of several incidents of a kind that have the same cause."""

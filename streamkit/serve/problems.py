@@ -19,7 +19,7 @@ from streamkit.runtime.observe.alarms import AlarmSubject, alarm_text, duration_
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, folders
 from streamkit.serve.api_models import PipelineProblem, RaisedAlarm, RequestRejected, Severity
 from streamkit.serve.frame_gaps import FrameGaps
-from streamkit.serve.problem_groups import Fault, FaultKey, grouped, with_alarms
+from streamkit.serve.problem_groups import Incident, IncidentKey, grouped, with_alarms
 from streamkit.stages.inference.infer import UNTUNED
 
 _MINUTE_S = 60.0
@@ -73,10 +73,10 @@ class Problems:
         self.follow()
         self._history: deque[_Counts] = deque()
         self._frame_gaps = FrameGaps()
-        self._since: dict[FaultKey, float] = {}
-        self._acknowledged: dict[FaultKey, float] = {}  # with the time at which the fault was last there
-        self._faults: list[Fault] = []
-        self._problems: tuple[tuple[PipelineProblem, list[Fault]], ...] = ()
+        self._since: dict[IncidentKey, float] = {}
+        self._acknowledged: dict[IncidentKey, float] = {}  # with the time at which the incident was last there
+        self._incidents: list[Incident] = []
+        self._problems: tuple[tuple[PipelineProblem, list[Incident]], ...] = ()
 
     def follow(self) -> None:
         """Take the folders of the graph, which an edit of the YAML may have rebuilt."""
@@ -96,13 +96,13 @@ class Problems:
         Raises:
             RequestRejected: there is no such problem; it may be over.
         """
-        faults = next((faults for problem, faults in self._problems if problem.id == id_), None)
-        if faults is None:
+        incidents = next((incidents for problem, incidents in self._problems if problem.id == id_), None)
+        if incidents is None:
             raise RequestRejected(404, f"there is no problem {id_!r}; it may be over")
-        self._acknowledged.update({fault.key: self._history[-1].at_s for fault in faults})
+        self._acknowledged.update({incident.key: self._history[-1].at_s for incident in incidents})
         self._group()
-        problem = next(problem for problem, members in self._problems if members[0].key == faults[0].key)
-        return problem, [alarm for fault in faults for alarm in fault.alarms]
+        problem = next(problem for problem, members in self._problems if members[0].key == incidents[0].key)
+        return problem, [alarm for incident in incidents for alarm in incident.alarms]
 
     def sample(self, now_s: float) -> None:
         """Look at the run at a monotonic time in seconds."""
@@ -114,17 +114,17 @@ class Problems:
             self._history.popleft()
         causes = [*self._run(), *self._sources(health), *self._quiet(now_s), *self._drops(now_s), *self._stages(health),
                   *self._outputs(health), *self._slow(now_s)]  # fmt: skip
-        faults, since = [], {}
-        for fault in with_alarms(causes, self._raised(), self._alarm_facts):
-            since[fault.key] = first_s = self._since.get(fault.key, now_s - fault.since_s)
-            faults.append(replace(fault, since_s=max(fault.since_s, now_s - first_s)))
-        self._since, self._faults = since, faults
+        incidents, since = [], {}
+        for incident in with_alarms(causes, self._raised(), self._alarm_facts):
+            since[incident.key] = first_s = self._since.get(incident.key, now_s - incident.since_s)
+            incidents.append(replace(incident, since_s=max(incident.since_s, now_s - first_s)))
+        self._since, self._incidents = since, incidents
         self._forget_acknowledged(now_s)
         self._group()
 
     def _forget_acknowledged(self, now_s: float) -> None:
-        """Forget the acknowledged faults that have been over for a minute: a camera may come back for a moment."""
-        present = {fault.key for fault in self._faults}
+        """Forget the acknowledged incidents that have been over for a minute: a camera may come back for a moment."""
+        present = {incident.key for incident in self._incidents}
         for key, seen_s in list(self._acknowledged.items()):
             if key in present:
                 self._acknowledged[key] = now_s
@@ -137,7 +137,7 @@ class Problems:
         return {id_: state for id_, state in list(self._running.states.items()) if id_ not in irregular}
 
     def _group(self) -> None:
-        problems = grouped(self._faults, self._acknowledged)
+        problems = grouped(self._incidents, self._acknowledged)
         self._problems = tuple(sorted(problems, key=lambda entry: entry[0].severity))
 
     def _counts(self, now_s: float, health: HealthSnapshot) -> _Counts:
@@ -154,19 +154,19 @@ class Problems:
 
     # ------------------------------------------------------------------------------------------------- the causes
 
-    def _run(self) -> Iterator[Fault]:
+    def _run(self) -> Iterator[Incident]:
         if (fatal := self._running.fatal) is not None:
             text = without_addresses(mask(describe(fatal)))
-            yield Fault("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
+            yield Incident("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
         if getattr(self._running, "rejected", ""):  # the reason may contain an address: signed-in clients see it there
-            yield Fault("warning", "edit_rejected", "the last edit of the YAML is not applied", link="#/config")
+            yield Incident("warning", "edit_rejected", "the last edit of the YAML is not applied", link="#/config")
         for text in getattr(self._running, "lost_nodes", list)():
-            yield Fault("error", "node_lost", text, link="#/logs", cause=text)
+            yield Incident("error", "node_lost", text, link="#/logs", cause=text)
         if why := self._store_problem():
-            yield Fault("error", "store", why, link="#/events")
+            yield Incident("error", "store", why, link="#/events")
 
-    def _sources(self, health: HealthSnapshot) -> Iterator[Fault]:
-        """The sources that are down; if all are, that is the fault of each."""
+    def _sources(self, health: HealthSnapshot) -> Iterator[Incident]:
+        """The sources that are down; if all are, that is the incident of each."""
         expected, down = 0, []
         for id_, state in list(self._running.states.items()):
             if state.removed or not state.begun or state.state in ("paused", "ended"):
@@ -182,16 +182,18 @@ class Problems:
                     cause = _first_line(state.error)
                     text += f": {cause}"
                 link = f"#/home?source={quote(id_)}"
-                down.append(Fault("error", "source_down", text, away_s, id_, link=link, cause=cause, word=subject.word))
+                down.append(
+                    Incident("error", "source_down", text, away_s, id_, link=link, cause=cause, word=subject.word)
+                )
         if len(down) == expected > 1:
-            down = [replace(fault, kind="all_down", cause="") for fault in down]
+            down = [replace(incident, kind="all_down", cause="") for incident in down]
         yield from down
 
     def _subject(self, id_: str) -> AlarmSubject:
         live = may_be_live(self._running.addresses.get(id_, ""))
         return AlarmSubject(id_, "camera" if live else "source", {})
 
-    def _quiet(self, now_s: float) -> Iterator[Fault]:
+    def _quiet(self, now_s: float) -> Iterator[Incident]:
         """The sources that are connected and send nothing."""
         for id_ in list(self._running.states):
             quiet_s = self._frame_gaps.quiet_s(id_, now_s)
@@ -199,9 +201,9 @@ class Problems:
                 word = self._subject(id_).word
                 text = f'{word} "{id_}" has sent no frame for {duration_text(quiet_s)}'
                 link = f"#/home?source={quote(id_)}"
-                yield Fault("error", "no_frames", text, quiet_s, id_, link=link, word=word)
+                yield Incident("error", "no_frames", text, quiet_s, id_, link=link, word=word)
 
-    def _drops(self, now_s: float) -> Iterator[Fault]:
+    def _drops(self, now_s: float) -> Iterator[Incident]:
         """The sources of which frames were dropped: an error if many are, for longer than a burst."""
         first, last = self._history[0], self._history[-1]
         burst = [counts for counts in self._history if now_s - counts.at_s >= _BURST_S]
@@ -219,36 +221,36 @@ class Problems:
             lasting = bool(burst) and last.dropped(id_) > earlier > first.dropped(id_)
             many = lost > _FEW_DROPS * max(frames, lost)
             severity: Severity = "error" if many and lasting and not self._tuning(now_s) else "warning"
-            yield Fault(
+            yield Incident(
                 severity, "drops", text, source=id_, link="#/pipeline", word=self._subject(id_).word, frames=lost
             )
 
-    def _stages(self, health: HealthSnapshot) -> Iterator[Fault]:
+    def _stages(self, health: HealthSnapshot) -> Iterator[Incident]:
         first, last = self._history[0], self._history[-1]
         for id_, failed in last.failed.items():
             if (grown := failed - first.failed.get(id_, 0)) > 0:
                 text = f"stage {id_} failed on {_counted(grown)} in the last minute"
-                yield Fault("error", "failed_frames", text, stage=id_, link=_stage(id_))
+                yield Incident("error", "failed_frames", text, stage=id_, link=_stage(id_))
         if (call_s := health.pipeline.get("stage_call_s", 0.0)) > _HANGS_S:
             id_ = health.about.get("stage_call_s", "")
-            yield Fault("error", "stage_hangs", _text("stage_call_s", health), call_s, stage=id_, link=_stage(id_))
+            yield Incident("error", "stage_hangs", _text("stage_call_s", health), call_s, stage=id_, link=_stage(id_))
 
-    def _outputs(self, health: HealthSnapshot) -> Iterator[Fault]:
+    def _outputs(self, health: HealthSnapshot) -> Iterator[Incident]:
         facts, about = health.pipeline, health.about
         if (late_s := facts.get("undelivered_s", 0.0)) > _UNDELIVERED_S:
             id_ = about.get("undelivered_s", "")
-            yield Fault("error", "undelivered", _text("undelivered_s", health), late_s, stage=id_, link=_stage(id_))
+            yield Incident("error", "undelivered", _text("undelivered_s", health), late_s, stage=id_, link=_stage(id_))
         id_ = about.get("spool_records", "")
         if facts.get("spool_share", 0.0) > _FULL_SPOOL:
             id_ = about.get("spool_share", "")
-            yield Fault("error", "spool", _text("spool_share", health), stage=id_, link=_stage(id_))
+            yield Incident("error", "spool", _text("spool_share", health), stage=id_, link=_stage(id_))
         elif self._spool_grows():
             text = f"the spool of {id_} grows: {facts['spool_records']:,.0f} records wait"
-            yield Fault("warning", "spool", text, stage=id_, link=_stage(id_))
+            yield Incident("warning", "spool", text, stage=id_, link=_stage(id_))
         disk = self._disk.snapshot()
         if (free_gb := disk.pipeline.get("disk_free_gb", math.inf)) < _LOW_GB:
             severity: Severity = "error" if free_gb < _FULL_GB else "warning"
-            yield Fault(severity, "disk", _text("disk_free_gb", disk))
+            yield Incident(severity, "disk", _text("disk_free_gb", disk))
 
     def _spool_grows(self) -> bool:
         """Whether every third of the last seconds had more waiting records than the one before."""
@@ -263,12 +265,12 @@ class Problems:
         lately = next(counts for counts in self._history if now_s - counts.at_s <= _TUNED_S)
         return self._history[-1].untuned > lately.untuned
 
-    def _slow(self, now_s: float) -> Iterator[Fault]:
+    def _slow(self, now_s: float) -> Iterator[Incident]:
         if self._tuning(now_s):
-            yield Fault("warning", "untuned", "a network is still being tuned, and is slow until then",
+            yield Incident("warning", "untuned", "a network is still being tuned, and is slow until then",
                         link="#/pipeline")  # fmt: skip
         if self._history[-1].restarted > self._history[0].restarted:
-            yield Fault("warning", "restarted", "a process died within the last minute; its sources were restarted",
+            yield Incident("warning", "restarted", "a process died within the last minute; its sources were restarted",
                         link="#/logs")  # fmt: skip
 
 

@@ -185,6 +185,30 @@ def test_a_problem_is_a_warning_once_it_is_acknowledged_until_another_source_joi
         run.problems.acknowledge("drops")
 
 
+def test_two_alarms_about_one_source_are_acknowledged_apart(run):
+    run.source("gate", "running")
+    run.raised = [RaisedAlarm(name, "gate", 5.0, "it is so", False) for name in ("slow", "hot")]
+    run.look()
+    run.problems.acknowledge("alarm:slow")
+    assert {problem.id: problem.severity for problem in run.problems.current()} == {
+        "alarm:slow": "warning",
+        "alarm:hot": "error",
+    }
+
+
+def test_each_lost_node_is_a_problem_with_its_own_time(run):
+    run.lost_nodes = lambda: ["node a is lost"]
+    run.look()
+    run.lost_nodes = lambda: ["node a is lost", "node b is lost"]
+    assert run.look(9) == [("error", "node_lost", "node a is lost"), ("error", "node_lost", "node b is lost")]
+    assert [problem.since_s for problem in run.problems.current()] == [9, 0]
+    run.problems.acknowledge("node_lost:node b is lost")
+    assert [(problem.text, problem.severity) for problem in run.problems.current()] == [
+        ("node a is lost", "error"),
+        ("node b is lost", "warning"),
+    ]
+
+
 @pytest.mark.parametrize(("away_s", "severity"), [(30.0, "warning"), (90.0, "error")])
 def test_a_camera_that_comes_back_for_a_moment_stays_acknowledged(run, away_s, severity):
     run.source("street", "running")
