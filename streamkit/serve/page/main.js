@@ -59,7 +59,6 @@ function showStatus(status) {
   const kind = wrong ? "bad" : problems.length ? "warn" : ready ? "ok" : "";
   show(kind, word(status), reasons.length > 1 ? t("status.more", { text: first, n: reasons.length - 1 }) : first);
   $("status").title = reasons.join("\n");
-  $("status").dataset.acknowledged = String(problems.length > 0 && problems.every(({ acknowledged }) => acknowledged));
   // texts change every second: only new problems are announced
   const open = problems.filter(({ acknowledged }) => !acknowledged);
   const fresh = open.filter(({ id }) => !announced.has(id));

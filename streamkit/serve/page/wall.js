@@ -265,7 +265,9 @@ function showAge(tile) {
 
 /** @param {string} id */
 function enlarge(id) {
+  const tile = tiles.get(id);
   enlarged = id;
+  if (tile) showAge(tile);
   text($("large-title"), id);
   picture.alt = t("tile.stream", { id });
   picture.src = path(id, "/live.mjpg");

@@ -141,9 +141,10 @@ class Cell {
   get still_s() {
     if (this.source?.state !== "running") return 0;
     const now = performance.now(), { player } = this, { quiet_s } = this.source;
-    const here_ms = player?.state === "playing" ? now - player.shownAt : 0;
-    const here_s = here_ms > Math.max(STILL_MS, STILL_GAPS * (player?.gap_ms ?? 0)) ? here_ms / 1000 : 0;
-    return Math.max(here_s, quiet_s === null ? 0 : quiet_s + (now - this.updatedAt) / 1000);
+    const quietNow_s = quiet_s === null ? 0 : quiet_s + (now - this.updatedAt) / 1000;
+    if (player?.state !== "playing") return quietNow_s;
+    const shown_ms = now - player.shownAt;
+    return shown_ms > Math.max(STILL_MS, STILL_GAPS * player.gap_ms) ? Math.max(shown_ms / 1000, quietNow_s) : 0;
   }
 
   // Whether the video shows a picture: a new one, or the last one while no other comes.
