@@ -71,6 +71,8 @@ def _asked(server: Any) -> dict[str, dict[str, Any]]:
     for path in ("problems", "alarms", "alarms/history", "logs", "events/names", "events/store", "audit"):
         ask("GET", f"{API}/{path}")
     ask("POST", f"{API}/alarms/{{name}}/acknowledge", {"source": "pipeline"}, name="up")
+    ask("POST", f"{API}/problems/acknowledge", {"id": "alarm:up"})
+    ask("GET", f"{API}/sources/{{id}}", id="street")
     events = ask("GET", f"{API}/events", query="?kind=crossed&limit=2")
     ask("GET", f"{API}/events/timeline", query="?bins=4")
     ask("GET", f"{API}/events/{{number}}", number=events[0]["number"])

@@ -17,7 +17,11 @@ scrape_configs:
 """
 _GROUPS = (("streamkit_", "Pipeline"), ("process_", "Process of the server"))
 _LABELS = {
-    "source": "id of the source",
+    "source": "id of the source; `pipeline` for events of the pipeline itself",
+    "line": "name of the line; empty if it has none",
+    "zone": "name of the zone; empty if it has none",
+    "direction": "`in` or `out`",
+    "class": "class of the object",
     "stage": "id of the stage",
     "cause": "why, in one word such as `timeout`",
     "state": "one of the states of a source",

@@ -241,7 +241,7 @@ class ClusterNode:
         states = {id_: replace(one, raised=None) for id_, one in list(running.states.items()) if not one.removed}
         return WorkerReport(
             report, dict(running.finished), dict(running.latency), states, numbers, RemovedSources(), running.queues(),
-            running.health(),
+            running.health(), event_counts=running.event_counts,
         )  # fmt: skip
 
     def _events(self, store: Any, after: int) -> tuple[list[NodeEvent], int]:

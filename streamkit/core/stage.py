@@ -89,6 +89,7 @@ class RuntimeContext:
         addresses: the sources' addresses by id, for a sink that reads a source's own packets.
         streams: the number of the video stream by source id, for sources with the option `stream`.
         stage_state: what the stage keeps over restarts; None unless the pipeline has `state`.
+        opening_note: what takes long while the stage is opened, for people; set by the stage.
     """
 
     spans: Spans = field(default_factory=Spans)
@@ -104,6 +105,7 @@ class RuntimeContext:
     addresses: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, int] = field(default_factory=dict)
     stage_state: StageState | None = None
+    opening_note: str = ""
 
 
 @dataclass(slots=True)

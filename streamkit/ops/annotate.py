@@ -10,6 +10,7 @@ zones, lines and trails. Labels avoid each other where there is room (`ops/annot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ _OUTWARD = np.array([[-0.5], [0.5]])  # half a line lies outside the box
 _REGION, _SHAPE, _FILL, _MASK, _OUTLINE, _LINE, _DOT, _LABEL = range(8)  # from the bottom up
 _MAX_ANSWER = 32  # characters of an answer that is shown, with its name
 _ZONES = 5  # the palette's yellow: of lines and zones
+_FITS_WIDE, _SHORTEST_WIDE = 1.3, 2.0  # how much wider than its object a label may be, and its shortest form
+_FITS_HIGH = 0.5  # how high a label may be, as a share of its object's height
 
 
 def annotate(
@@ -92,6 +95,8 @@ def annotate(
         if style.labels or style.scores or style.tracks:
             labels += _labels(table, style, _label_boxes(table, boxes, turned), ink)
     if labels:
+        if style.fit_labels:
+            labels = [_fitted(label, int(layout.text[label.frame]), atlas) for label in labels]
         add(_LABEL, *_label_marks(labels, layout, atlas))
     if not any(layers):
         return np.zeros(0, MARK), [0] * len(surfaces)
@@ -148,13 +153,17 @@ def _box_marks(table: Detections, layout: figures.FrameLayout, color: np.ndarray
 
 
 class _Label(NamedTuple):
-    """A label to place: its frame, the even box it belongs to, its colours, and its text in pieces."""
+    """A label to place: its frame, the even box it belongs to, its colours, and its text in pieces.
+
+    `shorter` has the forms of the text that may replace it, from the longest to the shortest.
+    """
 
     frame: int
     box: tuple[int, int, int, int]
     color: int
     ink: int
     pieces: list[str]
+    shorter: Sequence[list[str]] = ()
 
 
 def _analytics(
@@ -197,8 +206,34 @@ def _label_boxes(table: Detections, boxes: np.ndarray, turned: np.ndarray) -> np
 def _labels(table: Detections, style: Style, boxes: np.ndarray, ink: np.ndarray) -> list[_Label]:
     """Return the labels of a table's objects."""
     corners = np.stack([boxes[name] for name in ("x1", "y1", "x2", "y2")], axis=1).tolist()
-    columns = table.batch_row.tolist(), map(tuple, corners), boxes["color"].tolist(), ink.tolist(), _texts(table, style)
+    texts = _texts(table, style)
+    columns = [table.batch_row.tolist(), map(tuple, corners), boxes["color"].tolist(), ink.tolist(), texts]
+    if style.fit_labels:
+        short = replace(style, scores=False)
+        numbers = replace(short, labels=False)
+        forms = zip(_texts(table, short), _texts(table, numbers), strict=True)
+        columns.append([[form for form in pair if form] for pair in forms])
     return [_Label(*one) for one in zip(*columns, strict=True)]
+
+
+def _fitted(label: _Label, height: int, atlas: Atlas) -> _Label:
+    """Return a label in the longest form that is not much larger than its object; without a text if none is.
+
+    Args:
+        label: the label of an object; those of lines and zones, which have no shorter forms, stay.
+        height: the height of labels in pixels.
+        atlas: measures texts.
+    """
+    if not label.shorter:
+        return label
+    x1, y1, x2, y2 = label.box
+    if height <= _FITS_HIGH * (y2 - y1):
+        forms = [label.pieces, *label.shorter]
+        for form in forms:
+            limit = _SHORTEST_WIDE if form is forms[-1] else _FITS_WIDE
+            if sum(atlas.text(piece, height)[1] for piece in form) <= limit * (x2 - x1):
+                return label._replace(pieces=form)
+    return label._replace(pieces=[])
 
 
 def _label_marks(labels: Sequence[_Label], layout: figures.FrameLayout, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:

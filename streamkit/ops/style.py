@@ -30,6 +30,7 @@ class Style:
         min_keypoint_score: minimum score of a keypoint to draw it.
         analytics: draw lines and zones with their counts.
         untracked: draw objects without a track, in tables that have tracks.
+        fit_labels: shorten labels that are much larger than their object, or leave them out.
     """
 
     labels: bool = True
@@ -44,6 +45,7 @@ class Style:
     min_keypoint_score: float = 0.3
     analytics: bool = True
     untracked: bool = False
+    fit_labels: bool = False
 
     def line_width(self, short_side: int) -> int:
         """The thickness of lines, even, by the frame's shorter side in pixels: 2 at 360, 4 at 1080."""

@@ -63,7 +63,9 @@ def draw_small(
     atlas: Atlas,
     shown: Mapping[str, Shown] | None = None,
 ) -> np.ndarray:
-    """Return a small image of a frame, (h, w, 3) uint8, with objects drawn; masks are not drawn.
+    """Return a small image of a frame, (h, w, 3) uint8, with objects drawn; labels are no larger than their objects.
+
+    Masks are not drawn.
 
     Args:
         rgb: the small image on the host.
@@ -80,7 +82,7 @@ def draw_small(
         return rgb
     surface = Surface(from_rgb(rgb, _COLOR), _COLOR)
     atlas.begin()
-    marks, ends = annotate([surface], own, Style(), atlas, shown=[(lines, width, height)])
+    marks, ends = annotate([surface], own, Style(fit_labels=True), atlas, shown=[(lines, width, height)])
     return to_rgb(draw([surface], marks, ends, atlas, in_place=True)[0], width, height)
 
 

@@ -54,6 +54,7 @@ from streamkit.runtime.multiprocess.child_generator import ChildGenerator
 from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.alarms import Alarms
 from streamkit.runtime.observe.batch_traces import spans_with
+from streamkit.runtime.observe.event_counts import EventSeries
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders
 from streamkit.runtime.observe.report_merge import headline
 from streamkit.runtime.observe.trace import Recorder
@@ -150,6 +151,7 @@ class PipelineRun(Controls):
             parallel_files=parallel_files or files_at_once(device), read=self._source_read, fail=self.fail,
             spans=self._spans, keep_running=keep_running, realtime=realtime, live_may_come=live_may_come,
             wait_for_results=self._wait_for_results if has_late_results(graph) else None, refused=refused,
+            source_removed=lambda id_: self.outputs.event_counter.forget(id_),
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
@@ -218,8 +220,8 @@ class PipelineRun(Controls):
 
     @property
     def opening(self) -> list[str]:
-        """The ids of the stages that are being opened."""
-        return list(dict.fromkeys(one.node.table for one in self._runners if one.opening))
+        """The ids of the stages that are being opened, each with what takes long, if it says so."""
+        return list(dict.fromkeys(text for runner in self._runners if (text := runner.opening_text)))
 
     def stop(self) -> None:
         """Stop the sources; decoded frames may drain for a few seconds, and every file is closed.
@@ -445,6 +447,11 @@ class PipelineRun(Controls):
     def pids(self) -> tuple[int, ...]:
         """The process ids of the run: this process only."""
         return (os.getpid(),)
+
+    @property
+    def event_counts(self) -> dict[EventSeries, int]:
+        """Events by source, stage, kind, shape, direction and class."""
+        return self.outputs.event_counter.counts()
 
     def health(self) -> HealthSnapshot:
         """The facts of `config/alarms.py`; those that no alarm names may be missing."""

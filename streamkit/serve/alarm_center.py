@@ -62,6 +62,7 @@ class AlarmCenter:
         """Take the alarms of a pipeline that was rebuilt."""
         self._alarms = alarms
         self._words = {config.name: in_words(config) for config in configs}
+        self._facts = {config.name: config.facts for config in configs}
         alarms.listen(self._add)
 
     def _add(self, time_s: float, event: Event) -> None:
@@ -72,6 +73,10 @@ class AlarmCenter:
     def changes(self, limit: int) -> list[AlarmChange]:
         """The latest raised and cleared alarms, newest first."""
         return list(self._changes)[::-1][:limit]
+
+    def facts(self, name: str) -> list[str]:
+        """The facts that the rule of an alarm names."""
+        return self._facts.get(name, [])
 
     def raised(self) -> list[RaisedAlarm]:
         """The alarms that are raised, oldest first."""

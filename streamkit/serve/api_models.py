@@ -75,7 +75,8 @@ class SourceView:
     `state` is one of connecting, running, reconnecting, paused, ended, failed; `cause` one of auth, not_found,
     refused, timeout, codec, lost, frozen, or null; `message` describes it in a sentence. `address` and `options` are
     its configured ones, with secrets masked; both are empty unless the request has the token.
-    `since_s` is the duration of the state, `fps` the rate over the last seconds, `latency` p50, p95 and p99 in
+    `since_s` is the duration of the state, `quiet_s` the seconds since the last frame of a running source if another
+    one is due at its usual rate, or null. `fps` is the rate over the last seconds, `latency` p50, p95 and p99 in
     milliseconds for frames with a due time. `packets` is true if clips can be recorded: test patterns and
     folders of images have no packets.
     """
@@ -88,6 +89,7 @@ class SourceView:
     cause: str | None
     message: str
     since_s: float
+    quiet_s: float | None
     frames: int
     fps: float
     dropped: dict[str, int]
@@ -178,22 +180,37 @@ class Acknowledgement:
     source: Annotated[str, Len(1, 512)]
 
 
+@dataclass
+class AcknowledgedProblem:
+    """The `id` of a problem that a person knows of."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
+
+    id: Annotated[str, Len(1, 512)]
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineProblem:
     """Something that is wrong with the pipeline.
 
-    `kind` is one of all_down, source_down, alarm, run_failed, node_lost, drops, failed_frames, stage_hangs,
-    undelivered, spool, disk, untuned, restarted. `since_s` is its duration in seconds, `source` and `stage` what it is
-    about, or null. `link` is the address of the page's view that has more about it. `acknowledged` is true for an alarm
-    that a person knows of.
+    There is one for each cause: sources that are down for the same reason are one problem, and so are a source that is
+    down and the alarms about it. `id` names the problem as long as it lasts. `kind` is one of all_down, source_down,
+    no_frames, alarm, run_failed, node_lost, drops, failed_frames, stage_hangs, undelivered, spool, disk, store,
+    edit_rejected, untuned, restarted. `since_s` is its duration in seconds. `sources` are the sources that it is about,
+    and `source` is the only one or null; `stage` is the stage that it is about, or null. `alarms` names the alarms that
+    it has raised. `link` is the address of the page's view that has more about it. `acknowledged` is true if a person
+    knows of it; it is a warning then.
     """
 
+    id: str
     severity: Severity
     kind: str
     text: str
     since_s: float
     source: str | None
+    sources: list[str]
     stage: str | None
+    alarms: list[str]
     link: str
     acknowledged: bool
 
@@ -225,7 +242,9 @@ class BottleneckView:
 class Status:
     """The pipeline as a whole.
 
-    `ready` says whether it accepts frames; `emits` lists the stages that emit events, `records` those that can record
+    `ready` says whether it accepts frames, `opening` the stages that are being opened before it does, with what takes
+    long, such as the compilation of the tracker on its first run; `time_s` is the server's clock in seconds since 1970;
+    `emits` lists the stages that emit events, `records` those that can record
     a clip on request, `alarms` the alarms that are currently raised, `problems` everything that is wrong, `hides` the
     stages that hide objects or places: while there is one, cameras are shown as images only. `edit_rejected` is true
     while the YAML on the disk differs from the pipeline because it is invalid or could not be applied: `/config` says
@@ -233,8 +252,10 @@ class Status:
     """
 
     version: str
+    time_s: float
     device: str
     ready: bool
+    opening: list[str]
     stopping: bool
     uptime_s: float
     frames: int

@@ -7,8 +7,9 @@ token with the role for it (see `routes/common.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -41,7 +42,7 @@ from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
 from streamkit.serve.routes.session import add_session
 from streamkit.serve.routes.source_forms import add_source_forms
-from streamkit.serve.routes.sources import add_changes
+from streamkit.serve.routes.sources import add_changes, add_source
 from streamkit.serve.sessions import Sessions
 from streamkit.serve.store.serve_store import StoreUnreadable
 from streamkit.serve.token import Token
@@ -90,6 +91,7 @@ def create_app(
     add_changes(api, engine)
     watchers = Watchers(engine, viewers)
     add_images(api, engine, watchers)
+    add_source(api, engine)  # after the images: ids may contain slashes
     add_live(api, engine, watchers)
     add_alarms(api, engine)
     add_logs(api, engine)
@@ -115,6 +117,14 @@ def create_app(
     return app
 
 
+def _validation_text(problem: Mapping[str, Any]) -> str:
+    """A problem of a request, with its place: `options.fps: ...`."""
+    part, *steps = problem["loc"]
+    if problem["type"] == "json_invalid":
+        return f"the body is not valid JSON: {problem['ctx']['error']}, at character {steps[-1] + 1}"
+    return f"{'.'.join(map(str, steps)) or part}: {problem['msg']}"
+
+
 def _error_handlers(app: FastAPI) -> None:
     """Return every error as an `ErrorResponse`; the text never repeats request data, which may contain an address."""
 
@@ -133,8 +143,7 @@ def _error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        problems = [(".".join(map(str, problem["loc"][1:])), str(problem["msg"])) for problem in error.errors()]
-        text = "; ".join(f"{place}: {message}" if place else message for place, message in problems)
+        text = "; ".join(_validation_text(problem) for problem in error.errors())
         return error_reply(mask(text[:_LONGEST]), 422)  # a place is a key of the request
 
     @app.exception_handler(HTTPException)

@@ -11,7 +11,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from streamkit.config.alarms import STAGE
@@ -79,7 +78,8 @@ class ServeEngine:
         self._begun_s = time.monotonic()
         self.messages = MessageStore()
         self.alarm_center = AlarmCenter(running.alarms, self.graph.config.alarms)
-        self.problems = Problems(running, self.alarm_center.raised, lambda: self.store.problem)
+        center = self.alarm_center
+        self.problems = Problems(running, center.raised, lambda: self.store.problem, center.facts)
         self._follow_graph()
         self._warn = LogOnce(logger.warning)
 
@@ -134,14 +134,12 @@ class ServeEngine:
 
     def sources(self, *, addresses: bool = False) -> list[SourceView]:
         """All sources, in the order they were added; with their masked addresses if `addresses` is set."""
-        found = [self._source(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
-        if not addresses:
-            found = [replace(one, address="", options={}, message=without_addresses(one.message)) for one in found]
-        return found
+        present = [(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
+        return [self._source(id_, state, addresses=addresses) for id_, state in present]
 
-    def source(self, id_: str) -> SourceView:
-        """One source. Raises RequestRejected if there is none."""
-        return self._source(id_, self.state(id_))
+    def source(self, id_: str, *, addresses: bool = True) -> SourceView:
+        """One source, with its masked address if `addresses` is set. Raises RequestRejected if there is none."""
+        return self._source(id_, self.state(id_), addresses=addresses)
 
     def state(self, id_: str) -> SourceState:
         """A source's state. Raises RequestRejected if there is none."""
@@ -317,7 +315,7 @@ class ServeEngine:
         return found[0]
 
     def _check_address(self, uri: str) -> None:
-        if not self.allow_files and not (uri == "test://" or scheme(uri) in _NETWORK):
+        if not self.allow_files and scheme(uri) not in _NETWORK | {"test"}:
             kind = "a path" if is_path(uri) else f"{scheme(uri)}://"
             raise RequestRejected(
                 403,
@@ -332,20 +330,22 @@ class ServeEngine:
         except StreamkitError as error:
             raise RequestRejected(409, mask(str(error))) from None
 
-    def _source(self, id_: str, state: SourceState) -> SourceView:
+    def _source(self, id_: str, state: SourceState, *, addresses: bool) -> SourceView:
         config = self._configured(id_)
         uri = str(config.options.get("uri", "")) if config is not None else ""
         counts = dict(state.counters.values)
+        quiet_s = self.problems.quiet_s(id_)
         message = mask(state.error or state.message).removeprefix(mask(uri)).lstrip(": ")
         return SourceView(
             id=id_,
-            address=mask(uri),
-            options=_options(config) if config is not None else {},
+            address=mask(uri) if addresses else "",
+            options=_options(config) if addresses and config is not None else {},
             kind=config.type.name if config is not None else "",
             state=state.state,
             cause=state.cause,
-            message=message,
+            message=message if addresses else without_addresses(message),
             since_s=round(max(0.0, time.time() - state.since_s), 1),
+            quiet_s=None if quiet_s is None else round(quiet_s, 1),
             frames=state.frames,
             fps=round(state.fps_out, 2),
             dropped=short(state.drops.values),
@@ -454,6 +454,14 @@ class ServeEngine:
 
     # ------------------------------------------------------------------------------------------------------ whole
 
+    def acknowledge(self, id_: str) -> api_models.PipelineProblem:
+        """Note that a person knows of a problem, and of the alarms that it has raised. Raises RequestRejected."""
+        problem, alarms = self.problems.acknowledge(id_)
+        for alarm in alarms:
+            with contextlib.suppress(RequestRejected):  # it was cleared meanwhile
+                self.alarm_center.acknowledge(alarm.alarm, alarm.source)
+        return problem
+
     def status(self) -> api_models.Status:
         """The pipeline as a whole."""
         from streamkit import __version__
@@ -461,8 +469,10 @@ class ServeEngine:
         running = self.running
         return api_models.Status(
             version=__version__,
+            time_s=round(time.time(), 3),
             device=self.device,
             ready=self.ready,
+            opening=[] if self.ready else list(running.opening),
             stopping=running.stopping,
             uptime_s=round(time.monotonic() - self._begun_s, 1),
             frames=running.frames,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
@@ -14,19 +14,24 @@ from urllib.parse import quote
 from streamkit.core.errors import describe
 from streamkit.core.masking import mask, without_addresses
 from streamkit.media.uris import may_be_live
-from streamkit.runtime.observe.alarms import AlarmSubject, alarm_text
+from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.observe.alarms import AlarmSubject, alarm_text, duration_text
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, folders
-from streamkit.serve.api_models import PipelineProblem, RaisedAlarm, Severity
+from streamkit.serve.api_models import PipelineProblem, RaisedAlarm, RequestRejected, Severity
+from streamkit.serve.frame_gaps import FrameGaps
+from streamkit.serve.problem_groups import Incident, IncidentKey, grouped, with_alarms
 from streamkit.stages.inference.infer import UNTUNED
 
 _MINUTE_S = 60.0
 _TUNED_S = 5.0  # without a batch of an untuned network, it counts as tuned
 _CONNECTS_S = 5.0  # a source that is new may take so long to connect
+_QUIET_S = 5.0  # without a frame, after which a running source is a problem
 _HANGS_S = 10.0
 _UNDELIVERED_S = 10.0
 _FULL_GB, _LOW_GB = 1.0, 5.0
 _FULL_SPOOL = 0.9
 _FEW_DROPS = 0.01  # share of frames up to which drops are a warning only
+_BURST_S = 10.0  # drops within such a time only, as at the start, are a warning only
 _FEW_RECORDS = 100
 _GROWS_S = 20.0
 _AWAY = ("connecting", "reconnecting", "failed")
@@ -44,12 +49,9 @@ class _Counts:
     restarted: int = 0
     spooled: float = 0.0
 
-
-def _problem(
-    severity: Severity, kind: str, text: str, since_s: float = 0.0, *, source: str | None = None,
-    stage: str | None = None, link: str = "#/home", acknowledged: bool = False,
-) -> PipelineProblem:  # fmt: skip
-    return PipelineProblem(severity, kind, text, since_s, source, stage, link, acknowledged)
+    def dropped(self, source: str) -> int:
+        """Number of dropped frames of a source."""
+        return sum(self.drops.get(source, {}).values())
 
 
 class Problems:
@@ -59,40 +61,84 @@ class Problems:
         running: the run.
         raised: returns the alarms that are raised.
         store_problem: returns why events cannot be stored at present; empty if they can.
+        alarm_facts: returns the facts that the rule of an alarm names, by the alarm's name.
     """
 
     def __init__(
-        self, running: Any, raised: Callable[[], list[RaisedAlarm]], store_problem: Callable[[], str] = str
-    ) -> None:
+        self, running: Any, raised: Callable[[], list[RaisedAlarm]], store_problem: Callable[[], str] = str,
+        alarm_facts: Callable[[str], Collection[str]] = lambda name: (),
+    ) -> None:  # fmt: skip
         self._running, self._raised, self._store_problem = running, raised, store_problem
+        self._alarm_facts = alarm_facts
         self.follow()
         self._history: deque[_Counts] = deque()
-        self._since: dict[tuple[str, str | None, str | None], float] = {}
-        self._found: tuple[PipelineProblem, ...] = ()
+        self._frame_gaps = FrameGaps()
+        self._since: dict[IncidentKey, float] = {}
+        self._acknowledged: dict[IncidentKey, float] = {}  # with the time at which the incident was last there
+        self._incidents: list[Incident] = []
+        self._problems: tuple[tuple[PipelineProblem, list[Incident]], ...] = ()
 
     def follow(self) -> None:
         """Take the folders of the graph, which an edit of the YAML may have rebuilt."""
         self._disk = Observer({"disk_free_gb"}, dict, (), folders(self._running.graph))
 
     def current(self) -> list[PipelineProblem]:
-        """The problems now: errors first, and of these what concerns most first."""
-        return list(self._found)
+        """The problems now, one for each cause: errors first, and of these what concerns most first."""
+        return [problem for problem, _ in self._problems]
+
+    def quiet_s(self, source: str) -> float | None:
+        """Seconds since the last frame of a running source if another one is due, else None."""
+        return self._frame_gaps.quiet_s(source, time.monotonic())
+
+    def acknowledge(self, id_: str) -> tuple[PipelineProblem, list[RaisedAlarm]]:
+        """Note that a person knows of a problem, until it is over; return it, and the alarms that it has raised.
+
+        Raises:
+            RequestRejected: there is no such problem; it may be over.
+        """
+        incidents = next((incidents for problem, incidents in self._problems if problem.id == id_), None)
+        if incidents is None:
+            raise RequestRejected(404, f"there is no problem {id_!r}; it may be over")
+        self._acknowledged.update({incident.key: self._history[-1].at_s for incident in incidents})
+        self._group()
+        problem = next(problem for problem, members in self._problems if members[0].key == incidents[0].key)
+        return problem, [alarm for incident in incidents for alarm in incident.alarms]
 
     def sample(self, now_s: float) -> None:
         """Look at the run at a monotonic time in seconds."""
         health = self._running.health()
         counts = self._counts(now_s, health)
+        self._frame_gaps.sample(now_s, self._regular_states())
         self._history.append(counts)
         while len(self._history) > 2 and now_s - self._history[1].at_s >= _MINUTE_S:
             self._history.popleft()
-        found, known = [], {}
-        for one in [*self._run(), *self._sources(health), *self._alarms(), *self._frames(), *self._stages(health),
-                    *self._outputs(health), *self._slow(now_s)]:  # fmt: skip
-            key = one.kind, one.source, one.stage
-            known[key] = begun_s = self._since.get(key, now_s - one.since_s)
-            found.append(replace(one, since_s=round(max(one.since_s, now_s - begun_s), 1)))
-        self._since = known
-        self._found = tuple(sorted(found, key=lambda one: one.severity))
+        causes = [*self._run(), *self._sources(health), *self._quiet(now_s), *self._drops(now_s), *self._stages(health),
+                  *self._outputs(health), *self._slow(now_s)]  # fmt: skip
+        incidents, since = [], {}
+        for incident in with_alarms(causes, self._raised(), self._alarm_facts):
+            since[incident.key] = first_s = self._since.get(incident.key, now_s - incident.since_s)
+            incidents.append(replace(incident, since_s=max(incident.since_s, now_s - first_s)))
+        self._since, self._incidents = since, incidents
+        self._forget_acknowledged(now_s)
+        self._group()
+
+    def _forget_acknowledged(self, now_s: float) -> None:
+        """Forget the acknowledged incidents that have been over for a minute: a camera may come back for a moment."""
+        present = {incident.key for incident in self._incidents}
+        for key, seen_s in list(self._acknowledged.items()):
+            if key in present:
+                self._acknowledged[key] = now_s
+            elif now_s - seen_s >= _MINUTE_S:
+                del self._acknowledged[key]
+
+    def _regular_states(self) -> dict[str, SourceState]:
+        """The states of the sources whose frames come at a rate; those of a plugin may come when something happens."""
+        irregular = {source.id for source in list(self._running.graph.sources) if not source.type.spec.has_pace}
+        return {id_: state for id_, state in list(self._running.states.items()) if id_ not in irregular}
+
+    def _group(self) -> None:
+        problems = grouped(self._incidents, self._acknowledged)
+        self._problems = tuple(sorted(problems, key=lambda entry: entry[0].severity))
 
     def _counts(self, now_s: float, health: HealthSnapshot) -> _Counts:
         states = {id_: state for id_, state in list(self._running.states.items()) if not state.removed}
@@ -108,18 +154,19 @@ class Problems:
 
     # ------------------------------------------------------------------------------------------------- the causes
 
-    def _run(self) -> Iterator[PipelineProblem]:
+    def _run(self) -> Iterator[Incident]:
         if (fatal := self._running.fatal) is not None:
             text = without_addresses(mask(describe(fatal)))
-            yield _problem("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
+            yield Incident("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
         if getattr(self._running, "rejected", ""):  # the reason may contain an address: signed-in clients see it there
-            yield _problem("warning", "edit_rejected", "the last edit of the YAML is not applied", link="#/config")
+            yield Incident("warning", "edit_rejected", "the last edit of the YAML is not applied", link="#/config")
         for text in getattr(self._running, "lost_nodes", list)():
-            yield _problem("error", "node_lost", text, link="#/logs")
+            yield Incident("error", "node_lost", text, link="#/logs", cause=text)
         if why := self._store_problem():
-            yield _problem("error", "store", f"events are not stored: {why}", link="#/events")
+            yield Incident("error", "store", why, link="#/events")
 
-    def _sources(self, health: HealthSnapshot) -> Iterator[PipelineProblem]:
+    def _sources(self, health: HealthSnapshot) -> Iterator[Incident]:
+        """The sources that are down; if all are, that is the incident of each."""
         expected, down = 0, []
         for id_, state in list(self._running.states.items()):
             if state.removed or not state.begun or state.state in ("paused", "ended"):
@@ -127,89 +174,104 @@ class Problems:
             expected += 1
             away_s = max(0.0, time.time() - state.since_s)
             if state.state in _AWAY and (state.state != "connecting" or away_s > _CONNECTS_S):
-                facts = {"down_s": away_s, "cause": (state.cause or "").replace("_", " "), "state": state.state}
-                text = alarm_text(["down_s"], {**health.sources.get(id_, {}), **facts}, self._subject(id_))
+                cause = (state.cause or "").replace("_", " ")
+                facts = {"down_s": away_s, "cause": cause, "state": state.state}
+                subject = self._subject(id_)
+                text = alarm_text(["down_s"], {**health.sources.get(id_, {}), **facts}, subject)
                 if state.state == "failed" and state.error and not state.cause:
-                    text += f": {_first_line(state.error)}"
+                    cause = _first_line(state.error)
+                    text += f": {cause}"
+                link = f"#/home?source={quote(id_)}"
                 down.append(
-                    _problem("error", "source_down", text, away_s, source=id_, link=f"#/home?source={quote(id_)}")
+                    Incident("error", "source_down", text, away_s, id_, link=link, cause=cause, word=subject.word)
                 )
         if len(down) == expected > 1:
-            text = f"no source is running: all {expected} are down"
-            yield _problem("error", "all_down", text, min(one.since_s for one in down))
+            down = [replace(incident, kind="all_down", cause="") for incident in down]
         yield from down
 
     def _subject(self, id_: str) -> AlarmSubject:
         live = may_be_live(self._running.addresses.get(id_, ""))
         return AlarmSubject(id_, "camera" if live else "source", {})
 
-    def _alarms(self) -> Iterator[PipelineProblem]:
-        for one in self._raised():
-            severity: Severity = "warning" if one.acknowledged else "error"
-            text = f"alarm {one.alarm}: {one.text}"
-            source = None if one.source == "pipeline" else one.source
-            yield _problem(
-                severity, "alarm", text, one.since_s, source=source, link="#/alarms", acknowledged=one.acknowledged
-            )
+    def _quiet(self, now_s: float) -> Iterator[Incident]:
+        """The sources that are connected and send nothing."""
+        for id_ in list(self._running.states):
+            quiet_s = self._frame_gaps.quiet_s(id_, now_s)
+            if quiet_s is not None and quiet_s > _QUIET_S:
+                word = self._subject(id_).word
+                text = f'{word} "{id_}" has sent no frame for {duration_text(quiet_s)}'
+                link = f"#/home?source={quote(id_)}"
+                yield Incident("error", "no_frames", text, quiet_s, id_, link=link, word=word)
 
-    def _frames(self) -> Iterator[PipelineProblem]:
+    def _drops(self, now_s: float) -> Iterator[Incident]:
+        """The sources of which frames were dropped: an error if many are, for longer than a burst."""
         first, last = self._history[0], self._history[-1]
+        burst = [counts for counts in self._history if now_s - counts.at_s >= _BURST_S]
         for id_, drops in last.drops.items():
             before = first.drops.get(id_, {})
-            grown = {cause: n - before.get(cause, 0) for cause, n in drops.items() if n > before.get(cause, 0)}
-            if lost := sum(grown.values()):
-                frames = last.frames[id_] - first.frames.get(id_, 0)
-                causes = ", ".join(sorted(cause.removeprefix("frames dropped: ") for cause in grown))
-                text = f'{_counted(lost)} of "{id_}" {"was" if lost == 1 else "were"} dropped'
-                text += f" in the last minute ({causes})"
-                severity: Severity = "error" if lost > _FEW_DROPS * max(frames, lost) else "warning"
-                yield _problem(severity, "drops", text, source=id_, link="#/pipeline")
+            causes = {cause: n - before.get(cause, 0) for cause, n in drops.items() if n > before.get(cause, 0)}
+            lost = sum(causes.values())
+            if not lost:
+                continue
+            frames = last.frames[id_] - first.frames.get(id_, 0)
+            words = ", ".join(sorted(cause.removeprefix("frames dropped: ") for cause in causes))
+            text = f'{_counted(lost)} of "{id_}" {"was" if lost == 1 else "were"} dropped'
+            text += f" in the last minute ({words})"
+            earlier = burst[-1].dropped(id_) if burst else 0
+            lasting = bool(burst) and last.dropped(id_) > earlier > first.dropped(id_)
+            many = lost > _FEW_DROPS * max(frames, lost)
+            severity: Severity = "error" if many and lasting and not self._tuning(now_s) else "warning"
+            yield Incident(
+                severity, "drops", text, source=id_, link="#/pipeline", word=self._subject(id_).word, frames=lost
+            )
 
-    def _stages(self, health: HealthSnapshot) -> Iterator[PipelineProblem]:
+    def _stages(self, health: HealthSnapshot) -> Iterator[Incident]:
         first, last = self._history[0], self._history[-1]
         for id_, failed in last.failed.items():
             if (grown := failed - first.failed.get(id_, 0)) > 0:
                 text = f"stage {id_} failed on {_counted(grown)} in the last minute"
-                yield _problem("error", "failed_frames", text, stage=id_, link=_stage(id_))
+                yield Incident("error", "failed_frames", text, stage=id_, link=_stage(id_))
         if (call_s := health.pipeline.get("stage_call_s", 0.0)) > _HANGS_S:
             id_ = health.about.get("stage_call_s", "")
-            yield _problem("error", "stage_hangs", _text("stage_call_s", health), call_s, stage=id_, link=_stage(id_))
+            yield Incident("error", "stage_hangs", _text("stage_call_s", health), call_s, stage=id_, link=_stage(id_))
 
-    def _outputs(self, health: HealthSnapshot) -> Iterator[PipelineProblem]:
+    def _outputs(self, health: HealthSnapshot) -> Iterator[Incident]:
         facts, about = health.pipeline, health.about
         if (late_s := facts.get("undelivered_s", 0.0)) > _UNDELIVERED_S:
             id_ = about.get("undelivered_s", "")
-            yield _problem("error", "undelivered", _text("undelivered_s", health), late_s, stage=id_, link=_stage(id_))
+            yield Incident("error", "undelivered", _text("undelivered_s", health), late_s, stage=id_, link=_stage(id_))
         id_ = about.get("spool_records", "")
         if facts.get("spool_share", 0.0) > _FULL_SPOOL:
             id_ = about.get("spool_share", "")
-            yield _problem("error", "spool", _text("spool_share", health), stage=id_, link=_stage(id_))
+            yield Incident("error", "spool", _text("spool_share", health), stage=id_, link=_stage(id_))
         elif self._spool_grows():
             text = f"the spool of {id_} grows: {facts['spool_records']:,.0f} records wait"
-            yield _problem("warning", "spool", text, stage=id_, link=_stage(id_))
+            yield Incident("warning", "spool", text, stage=id_, link=_stage(id_))
         disk = self._disk.snapshot()
         if (free_gb := disk.pipeline.get("disk_free_gb", math.inf)) < _LOW_GB:
             severity: Severity = "error" if free_gb < _FULL_GB else "warning"
-            yield _problem(severity, "disk", _text("disk_free_gb", disk))
+            yield Incident(severity, "disk", _text("disk_free_gb", disk))
 
     def _spool_grows(self) -> bool:
         """Whether every third of the last seconds had more waiting records than the one before."""
-        waiting = [one.spooled for one in self._history if self._history[-1].at_s - one.at_s <= _GROWS_S]
+        waiting = [counts.spooled for counts in self._history if self._history[-1].at_s - counts.at_s <= _GROWS_S]
         third = len(waiting) // 3
         if third < 2 or waiting[-1] < _FEW_RECORDS:
             return False
         return max(waiting[:third]) < min(waiting[third:-third]) and max(waiting[third:-third]) < min(waiting[-third:])
 
-    def _slow(self, now_s: float) -> Iterator[PipelineProblem]:
-        first, last = self._history[0], self._history[-1]
-        lately = next(one for one in self._history if now_s - one.at_s <= _TUNED_S)
-        if last.untuned > lately.untuned:
-            yield _problem(
-                "warning", "untuned", "a network is still being tuned, and is slow until then", link="#/pipeline"
-            )
-        if last.restarted > first.restarted:
-            yield _problem("warning", "restarted", "a process died within the last minute; its sources were restarted",
-                          link="#/logs")  # fmt: skip
+    def _tuning(self, now_s: float) -> bool:
+        """Whether a network was run untuned in the last seconds."""
+        lately = next(counts for counts in self._history if now_s - counts.at_s <= _TUNED_S)
+        return self._history[-1].untuned > lately.untuned
+
+    def _slow(self, now_s: float) -> Iterator[Incident]:
+        if self._tuning(now_s):
+            yield Incident("warning", "untuned", "a network is still being tuned, and is slow until then",
+                        link="#/pipeline")  # fmt: skip
+        if self._history[-1].restarted > self._history[0].restarted:
+            yield Incident("warning", "restarted", "a process died within the last minute; its sources were restarted",
+                        link="#/logs")  # fmt: skip
 
 
 def _text(fact: str, health: HealthSnapshot) -> str:

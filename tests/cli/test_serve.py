@@ -73,6 +73,21 @@ def test_a_token_that_is_given_is_not_printed(root, yaml):
     assert TOKEN not in "".join(lines) + rest
 
 
+def test_the_server_says_that_the_tracker_is_compiled(root, yaml, tmp_path):
+    yaml.write_text("sources: {cam: {uri: 'test://', pace: 10}}\nstages: {detect: {model: demo}, track: {}}")
+    running, url, _ = begin(root, yaml, STREAMKIT_TOKEN=TOKEN, NUMBA_CACHE_DIR=str(tmp_path / "empty"))
+    try:
+        with httpx.Client(base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}) as client:
+            note = "track (compiling, 20 to 30 s, only once on this machine)"
+            end_s = time.monotonic() + 30
+            while note not in client.get("/api/v1/status").json()["opening"]:
+                assert time.monotonic() < end_s
+                time.sleep(0.05)
+    finally:
+        running.kill()  # compiling is not waited for
+        running.communicate(timeout=30)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -353,3 +353,34 @@ def test_labels_stay_even_and_in_the_frame_and_cover_no_more_than_before(found):
     assert (corner >= 0).all()
     assert (corner + sizes <= SIZE).all()
     assert covered(corner, sizes).sum() <= covered(wanted, sizes).sum()
+
+
+# ----------------------------------------------------------------------------------------------- labels that fit
+
+
+FITTING = Style(fit_labels=True)
+
+
+@pytest.mark.parametrize(
+    ("box", "columns", "text"),
+    [
+        ((10, 100, 300, 300), {"track_id": [7]}, ["car", "#7", "0.88"]),
+        ((10, 100, 58, 160), {"track_id": [7]}, ["car", "#7"]),
+        ((10, 100, 30, 160), {"track_id": [7]}, ["#7"]),
+        ((10, 100, 16, 160), {"track_id": [7]}, []),  # narrower than half of the number
+        ((10, 100, 300, 124), {"track_id": [7]}, []),  # lower than twice the label
+        ((10, 100, 30, 160), {}, ["car"]),
+    ],
+)
+def test_a_label_is_as_long_as_its_object_is_wide(box, columns, text):
+    table = objects(box, labels=("car",), **{name: np.array(column) for name, column in columns.items()})
+    atlas = Atlas()
+    marks, _ = lay(table, FITTING, atlas=atlas)
+    sprites = [int(mark["sprite"]) for mark in marks if mark["sprite"] >= 0]
+    height = Style().text_height(360)
+    assert sprites == [atlas.text(piece, height)[0] for piece in text]
+
+
+def test_without_fit_labels_every_label_is_whole():
+    marks, _ = lay(objects((10, 100, 16, 110), labels=("car",), track_id=np.array([7])), Style())
+    assert len([mark for mark in marks if mark["sprite"] >= 0]) == 3

@@ -1,11 +1,13 @@
 """The API of a running pipeline, over a real server: what it tells, its pictures, and what it does."""
 
 import time
+from collections import Counter
 
 import cv2
 import httpx
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from support.roles import NEEDS
 from support.servers import SECRET, TOKEN
 
@@ -41,6 +43,37 @@ def test_the_sources_and_how_they_are(server):
     assert gate["cause"] == "refused"
     assert gate["message"]
     assert gate["address"] == "rtsp://operator:***@127.0.0.1:9/stream1?token=***"
+
+
+def test_a_source_is_read_by_its_id(server):
+    changing = {"since_s", "frames", "fps", "latency", "dropped", "counts", "quiet_s"}
+
+    def fixed(source):
+        return {name: value for name, value in source.items() if name not in changing}
+
+    for client in (server.client, server.open):
+        listed = client.get("/api/v1/sources").json()
+        for source in listed:
+            answer = client.get(f"/api/v1/sources/{source['id']}")
+            assert answer.status_code == 200
+            assert answer.json().keys() == source.keys()
+            if source["id"] == "street":  # the other one reconnects
+                assert fixed(answer.json()) == fixed(source)
+    hidden = server.open.get("/api/v1/sources/gate").json()
+    assert (hidden["address"], hidden["options"]) == ("", {})
+    assert "127.0.0.1" not in hidden["message"]
+    picture(server.client.get("/api/v1/sources/street/snapshot.jpg"))
+
+
+def test_a_test_pattern_takes_its_parameters(server, camera):
+    answer = server.client.put(f"/api/v1/sources/{camera}", json={"uri": "test://?width=64&height=48"})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["address"] == "test://?width=64&height=48"
+    server.until(lambda: server.client.get("/api/v1/sources/cam/snapshot.jpg").status_code == 200)
+    assert picture(server.client.get("/api/v1/sources/cam/snapshot.jpg")).shape == (48, 64, 3)
+    answer = server.client.put(f"/api/v1/sources/{camera}", json={"uri": "test://?width=1e6"})
+    assert answer.status_code == 422
+    assert "width must be a number from 2 to 16384, got '1e6'" in answer.json()["error"]
 
 
 def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
@@ -95,6 +128,24 @@ def test_metrics_are_what_prometheus_reads(server):
     assert values[-1] > 0
     assert {"streamkit_frames_dropped", "streamkit_reconnects", "streamkit_stage_queue_batches"} <= set(found)
     assert "process_resident_memory_bytes" in found
+
+
+def test_crossings_of_a_line_are_counted_by_camera_line_direction_and_class(server):
+    server.until(lambda: server.open.get("/api/v1/events?stage=line").json())
+    crossed = Counter(
+        (event["source"], event["stage"], event["data"]["direction"], event["label"])
+        for event in server.open.get("/api/v1/events?stage=line&limit=500").json()
+    )
+    names = ("source", "stage", "direction", "class", "line")
+    counted = {
+        tuple(sample.labels[name] for name in names): sample.value
+        for family in text_string_to_metric_families(server.open.get("/metrics").text)
+        for sample in family.samples if sample.name == "streamkit_line_crossings_total"
+    }  # fmt: skip
+    assert {labels[:4] for labels in counted} >= crossed.keys()
+    for labels, count in crossed.items():
+        assert counted[*labels, ""] >= count  # more may have come meanwhile
+    assert "crossing" not in server.open.get("/metrics").text.replace("streamkit_line_crossings", "")
 
 
 def test_openapi_describes_every_call(server):

@@ -13,9 +13,13 @@ from streamkit.core.data import Device
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState, reconnects
 from streamkit.runtime.observe import nvml
+from streamkit.runtime.observe.event_counts import EventSeries
 from streamkit.runtime.observe.metrics import BOUNDS_S, PipelineCollector
 from streamkit.runtime.observe.nvml import GpuUtilization
 from streamkit.serve.metrics import ServerCollector, registry
+from streamkit.stages.analytics.line_counter import LineCounter
+from streamkit.stages.analytics.zone import Zone
+from streamkit.stages.inference.infer import Infer
 
 
 def test_reconnects_by_cause_are_counted_once():
@@ -90,9 +94,11 @@ def standing_still():
         fatal=None,
         graph=SimpleNamespace(
             nodes={
-                "detect": SimpleNamespace(options={}),
-                "new": SimpleNamespace(options={}),
-                "preview": SimpleNamespace(options={"gallery": object()}),
+                "detect": SimpleNamespace(options={}, type=Infer),
+                "new": SimpleNamespace(options={}, type=Infer),
+                "crossing": SimpleNamespace(options={}, type=LineCounter),
+                "till": SimpleNamespace(options={}, type=Zone),
+                "preview": SimpleNamespace(options={"gallery": object()}, type=Infer),
             }
         ),
         devices=(Device("cpu"),),
@@ -102,8 +108,26 @@ def standing_still():
         meters=lambda: {"detect": {"frames": 31, "failed": 4, "seconds": 1.5}, "preview": {"frames": 1}},
         queues=lambda: {"detect": 6},
         detections={"detect": 41},
-        events={"crossed": 42},
-        counts=lambda: {"pixels to host": 43, "records dropped: spool full": 45, "records dropped: Spool-full": 1},
+        event_counts={
+            EventSeries("gate", "crossing", "crossed", "path", "in", "person"): 42,
+            EventSeries("gate", "crossing", "crossed", "path", "in", "car"): 3,
+            EventSeries("gate", "crossing", "crossed", "path", "out", "person"): 5,
+            EventSeries("yard", "crossing", "crossed", "", "in", "person"): 7,
+            EventSeries("gate", "till", "entered", "queue", "", "person"): 8,
+            EventSeries("gate", "till", "left", "queue", "", "person"): 9,
+            EventSeries("gate", "till", "overcrowded", "queue"): 2,
+            EventSeries("pipeline", "alarms", "raised"): 6,
+            EventSeries("removed", "crossing", "crossed", "path", "in", "person"): 1000,
+            EventSeries("gate", "collect", "entered"): 12,
+        },
+        counts=lambda: {
+            "pixels to host": 43,
+            "records dropped: spool full": 45,
+            "records dropped: Spool-full": 1,
+            "crossing path in: person": 42,
+            "till queue entered: person": 8,
+            "tillage: rows": 11,
+        },
         alarms=SimpleNamespace(
             raised=[SimpleNamespace(alarm="slow", source="gate")], rules=lambda: {"slow": ("fps < 5", 44)}
         ),
@@ -151,15 +175,34 @@ def test_each_count_is_given_under_its_name():
         ("streamkit_sources",): 2,
         ("streamkit_stage_frames_total", "detect"): 31,
         ("streamkit_stage_frames_total", "new"): 0,
+        ("streamkit_stage_frames_total", "crossing"): 0,
+        ("streamkit_stage_frames_total", "till"): 0,
         ("streamkit_stage_frames_failed_total", "detect"): 4,
         ("streamkit_stage_frames_failed_total", "new"): 0,
+        ("streamkit_stage_frames_failed_total", "crossing"): 0,
+        ("streamkit_stage_frames_failed_total", "till"): 0,
         ("streamkit_stage_seconds_total", "detect"): 1.5,
         ("streamkit_stage_seconds_total", "new"): 0.0,
+        ("streamkit_stage_seconds_total", "crossing"): 0.0,
+        ("streamkit_stage_seconds_total", "till"): 0.0,
         ("streamkit_stage_queue_batches", "detect"): 6,
         ("streamkit_detections_total", "detect"): 41,
-        ("streamkit_events_total", "crossed"): 42,
+        ("streamkit_events_total", "gate", "crossing", "crossed"): 50,
+        ("streamkit_events_total", "yard", "crossing", "crossed"): 7,
+        ("streamkit_events_total", "gate", "till", "entered"): 8,
+        ("streamkit_events_total", "gate", "till", "left"): 9,
+        ("streamkit_events_total", "gate", "till", "overcrowded"): 2,
+        ("streamkit_events_total", "pipeline", "alarms", "raised"): 6,
+        ("streamkit_events_total", "gate", "collect", "entered"): 12,
+        ("streamkit_line_crossings_total", "gate", "crossing", "path", "in", "person"): 42,
+        ("streamkit_line_crossings_total", "gate", "crossing", "path", "in", "car"): 3,
+        ("streamkit_line_crossings_total", "gate", "crossing", "path", "out", "person"): 5,
+        ("streamkit_line_crossings_total", "yard", "crossing", "", "in", "person"): 7,
+        ("streamkit_zone_entries_total", "gate", "till", "queue", "person"): 8,
+        ("streamkit_zone_exits_total", "gate", "till", "queue", "person"): 9,
         ("streamkit_counts_total", "pixels_to_host", ""): 43,
         ("streamkit_counts_total", "records_dropped", "spool_full"): 46,
+        ("streamkit_counts_total", "tillage", "rows"): 11,
         ("streamkit_store_total", "images_removed_size"): 47,
         ("streamkit_http_refused_total", "too_many_wrong_tokens"): 21,
         ("streamkit_alarm", "slow", "gate"): 1.0,
@@ -176,6 +219,9 @@ def test_files_that_come_and_go_are_counted_together():
     }
     assert found["streamkit_frames_total", "files"] == 1011
     assert found["streamkit_frames_dropped_total", "files", "over_age"] == 9
+    assert found["streamkit_events_total", "files", "crossing", "crossed"] == 1057
+    assert found["streamkit_line_crossings_total", "files", "crossing", "path", "in", "person"] == 1042
+    assert found["streamkit_zone_exits_total", "files", "till", "queue", "person"] == 9
     assert found["streamkit_sources",] == 2
     assert not [key for key in found if "gate" in key and key[0] != "streamkit_alarm"]
 

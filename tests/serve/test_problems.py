@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,9 +11,10 @@ from support.servers import SECRET, served
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core.errors import OutputError
+from streamkit.core.stage import Source
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.observe.health import HealthSnapshot
-from streamkit.serve.api_models import RaisedAlarm
+from streamkit.serve.api_models import RaisedAlarm, RequestRejected
 from streamkit.serve.problems import Problems
 
 
@@ -26,7 +28,10 @@ class Run:
         self.events, self.fatal, self.facts = Counter(), None, HealthSnapshot()
         self.stages, self.counters, self.raised = {}, Counter(), []
         self.rejected = self.not_stored = ""
-        self.problems = Problems(self, lambda: self.raised, lambda: self.not_stored)
+        self.alarm_facts = {}
+        self.problems = Problems(
+            self, lambda: self.raised, lambda: self.not_stored, lambda name: self.alarm_facts.get(name, [])
+        )
         self.problems._disk = SimpleNamespace(snapshot=HealthSnapshot)
         self.now_s = 1000.0
         self.look()
@@ -84,10 +89,171 @@ def test_all_sources_are_down(run):
     run.source("a", "failed", since_s=10, cause="auth")
     run.source("b", "reconnecting", since_s=20, cause="lost")
     run.source("c", "paused")
-    found = run.look()
-    assert found[0] == ("error", "all_down", "no source is running: all 2 are down")
-    assert [kind for _, kind, _ in found] == ["all_down", "source_down", "source_down"]
-    assert run.problems.current()[0].since_s == pytest.approx(10, abs=0.5)
+    assert run.look() == [("error", "all_down", "no source is running: all 2 are down")]
+    (problem,) = run.problems.current()
+    assert problem.since_s == pytest.approx(10, abs=0.5)
+    assert (problem.id, problem.source, problem.sources) == ("all_down", None, ["a", "b"])
+
+
+def test_sources_that_are_down_for_the_same_reason_are_one_problem(run):
+    run.addresses |= {"yard": "rtsp://127.0.0.1:9/y", "hall": "rtsp://127.0.0.1:9/z"}
+    run.source("street", "running")
+    run.source("gate", "reconnecting", since_s=31, cause="timeout")
+    run.source("yard", "reconnecting", since_s=40, cause="timeout")
+    run.source("hall", "failed", since_s=3, cause="auth")
+    assert run.look() == [
+        ("error", "source_down", '2 cameras are down (timeout): "gate" and "yard"'),
+        ("error", "source_down", 'camera "hall" has been down for 3 s (auth)'),
+    ]
+    together, alone = run.problems.current()
+    assert (together.id, together.source, together.sources) == ("source_down:timeout", None, ["gate", "yard"])
+    assert (alone.id, alone.source, alone.sources) == ("source_down:auth", "hall", ["hall"])
+    assert (together.since_s, together.link, alone.link) == (pytest.approx(40, abs=0.5), "#/home", "#/home?source=hall")
+
+
+def test_a_text_names_some_of_many_sources(run):
+    run.source("street", "running")
+    for n in range(6):
+        run.source(f"gate{n}", "failed", since_s=3, cause="refused")
+    assert run.look() == [
+        ("error", "source_down", '6 sources are down (refused): "gate0", "gate1", "gate2" and 3 more')
+    ]
+
+
+def test_a_source_that_is_down_and_the_alarm_about_it_are_one_problem(run):
+    run.alarm_facts = {"camera_down": ["down_s"], "slow": ["latency_p95_s"]}
+    run.source("street", "running")
+    run.source("gate", "failed", since_s=31, cause="auth")
+    down = RaisedAlarm("camera_down", "gate", 21.0, "it has been down", False)
+    run.raised = [down, RaisedAlarm("slow", "street", 5.0, "frames are late", False)]
+    assert run.look() == [
+        ("error", "source_down", 'camera "gate" has been down for 31 s (auth)'),
+        ("error", "alarm", "alarm slow: frames are late"),
+    ]
+    assert [problem.alarms for problem in run.problems.current()] == [["camera_down"], ["slow"]]
+    run.raised = [replace(down, acknowledged=True)]
+    assert run.look() == [("warning", "source_down", 'camera "gate" has been down for 31 s (auth)')]
+    (problem,) = run.problems.current()
+    assert problem.acknowledged
+
+
+@pytest.mark.parametrize(
+    ("fact", "source", "kind"),
+    [
+        ("drop_rate", "gate", "drops"),
+        ("drop_rate", "street", "alarm"),
+        ("sources_down", "pipeline", "source_down"),
+        ("total_fps", "pipeline", "alarm"),  # one camera does not explain why no frame comes
+        ("fps_out", "yard", "source_down"),
+        ("memory_gb", "pipeline", "alarm"),
+    ],
+)
+def test_an_alarm_belongs_to_the_problem_that_raised_it(run, fact, source, kind):
+    run.alarm_facts = {"it": [fact]}
+    gate = run.source("gate", "running", frames=100)
+    run.source("street", "running")
+    run.source("yard", "failed", since_s=31, cause="auth")
+    run.look()
+    gate.drops.values["frames dropped: too old"] = 1
+    run.raised = [RaisedAlarm("it", source, 1.0, "it is so", False)]
+    run.look()
+    assert [problem.kind for problem in run.problems.current() if problem.alarms] == [kind]
+
+
+def test_a_pipeline_alarm_about_no_frames_belongs_to_all_sources_that_are_down(run):
+    run.alarm_facts = {"no_frames": ["total_fps"]}
+    run.source("gate", "failed", since_s=31, cause="auth")
+    run.source("yard", "failed", since_s=31, cause="lost")
+    run.raised = [RaisedAlarm("no_frames", "pipeline", 1.0, "nothing comes", False)]
+    assert [kind for _, kind, _ in run.look()] == ["all_down"]
+
+
+def test_a_problem_is_a_warning_once_it_is_acknowledged_until_another_source_joins_it(run):
+    run.source("street", "running")
+    run.source("gate", "failed", since_s=31, cause="auth")
+    run.look()
+    (problem,) = run.problems.current()
+    noted, alarms = run.problems.acknowledge(problem.id)
+    assert (noted.id, noted.severity, noted.acknowledged, alarms) == ("source_down:auth", "warning", True, [])
+    assert run.problems.current() == [noted]
+    assert run.look()[0][0] == "warning"
+    yard = run.source("yard", "failed", since_s=2, cause="auth")
+    assert run.look()[0][0] == "error"
+    yard.state = "running"
+    assert run.look()[0][0] == "warning"
+    with pytest.raises(RequestRejected, match="there is no problem 'drops'; it may be over"):
+        run.problems.acknowledge("drops")
+
+
+def test_two_alarms_about_one_source_are_acknowledged_apart(run):
+    run.source("gate", "running")
+    run.raised = [RaisedAlarm(name, "gate", 5.0, "it is so", False) for name in ("slow", "hot")]
+    run.look()
+    run.problems.acknowledge("alarm:slow")
+    assert {problem.id: problem.severity for problem in run.problems.current()} == {
+        "alarm:slow": "warning",
+        "alarm:hot": "error",
+    }
+
+
+def test_each_lost_node_is_a_problem_with_its_own_time(run):
+    run.lost_nodes = lambda: ["node a is lost"]
+    run.look()
+    run.lost_nodes = lambda: ["node a is lost", "node b is lost"]
+    assert run.look(9) == [("error", "node_lost", "node a is lost"), ("error", "node_lost", "node b is lost")]
+    assert [problem.since_s for problem in run.problems.current()] == [9, 0]
+    run.problems.acknowledge("node_lost:node b is lost")
+    assert [(problem.text, problem.severity) for problem in run.problems.current()] == [
+        ("node a is lost", "error"),
+        ("node b is lost", "warning"),
+    ]
+
+
+@pytest.mark.parametrize(("away_s", "severity"), [(30.0, "warning"), (90.0, "error")])
+def test_a_camera_that_comes_back_for_a_moment_stays_acknowledged(run, away_s, severity):
+    run.source("street", "running")
+    gate = run.source("gate", "failed", since_s=31, cause="auth")
+    run.look()
+    run.problems.acknowledge("source_down:auth")
+    gate.state = "running"
+    assert run.look() == []
+    run.look(away_s)
+    gate.state = "failed"
+    assert run.look()[0][0] == severity
+
+
+def test_a_camera_that_sends_nothing_is_a_problem_after_five_seconds(run):
+    gate = run.source("gate", "running", frames=1)
+    for _ in range(4):
+        gate.frames += 25
+        assert run.look() == []
+    for _ in range(5):
+        assert run.look() == []
+    assert run.look() == [("error", "no_frames", 'camera "gate" has sent no frame for 6 s')]
+    (problem,) = run.problems.current()
+    assert (problem.source, problem.link) == ("gate", "#/home?source=gate")
+    run.problems.acknowledge(problem.id)
+    gate.state, gate.cause, gate.since_s = "reconnecting", "timeout", time.time()
+    run.source("street", "running")
+    assert run.look() == [("warning", "source_down", 'camera "gate" has been down for 0 s (timeout)')]
+
+
+def test_a_source_of_a_plugin_may_send_frames_when_something_happens(run):
+    (camera,) = run.graph.sources
+    run.graph = replace(run.graph, sources=[replace(camera, type=Source)])
+    gate = run.source("gate", "running", frames=1)
+    for _ in range(4):
+        gate.frames += 25
+        run.look()
+    assert run.look(60) == []
+
+
+def test_cameras_that_send_nothing_together_are_one_problem(run):
+    cameras = [run.source(id_, "running", frames=1) for id_ in ("gate", "yard")]
+    for camera in cameras * 2:
+        camera.frames += 25
+        run.look()
+    assert run.look(9) == [("error", "no_frames", '2 sources have sent no frame for up to 10 s: "gate" and "yard"')]
 
 
 def test_an_alarm_is_raised_and_acknowledged(run):
@@ -99,18 +265,77 @@ def test_an_alarm_is_raised_and_acknowledged(run):
     assert (one.acknowledged, one.source, one.link, one.since_s) == (True, "gate", "#/alarms", 12.0)
 
 
+def drop(run, source, count, after_s=1.0, cause="too old"):
+    source.drops.values[f"frames dropped: {cause}"] += count
+    return run.look(after_s)
+
+
 def test_frames_are_dropped_within_the_last_minute(run):
     gate = run.source("gate", "running", frames=1000)
     run.look()
-    gate.frames, gate.drops.values["frames dropped: too old"] = 1100, 12
+    gate.frames = 1100
     text = '12 frames of "gate" were dropped in the last minute (too old)'
-    assert run.look() == [("error", "drops", text)]
-    assert run.look(30) == [("error", "drops", text)]
+    assert drop(run, gate, 12) == [("warning", "drops", text)]
+    gate.frames = 1850
+    assert run.look(30) == [("warning", "drops", text)]
     assert run.problems.current()[0].since_s == 30
+    gate.frames = 2600
     assert run.look(31) == []
-    gate.frames, gate.drops.values["frames dropped: too many"] = 3000, 1
+    gate.frames = 3000
     text = '1 frame of "gate" was dropped in the last minute (too many)'
-    assert run.look() == [("warning", "drops", text)]  # one in a thousand
+    assert drop(run, gate, 1, cause="too many") == [("warning", "drops", text)]
+
+
+def test_drops_are_an_error_while_they_go_on(run):
+    gate = run.source("gate", "running", frames=1000)
+    run.look()
+    severities = []
+    for _ in range(14):
+        gate.frames += 25
+        severities.append(drop(run, gate, 5)[0][0])
+    assert severities == ["warning"] * 10 + ["error"] * 4
+    quiet = []
+    for _ in range(12):
+        gate.frames += 25
+        quiet.append(run.look()[0][0])
+    assert quiet == ["error"] * 9 + ["warning"] * 3
+
+
+def test_a_few_frames_that_are_dropped_at_the_start_are_a_warning(run):
+    gate = run.source("gate", "running", frames=5)
+    run.look()
+    gate.frames = 30
+    assert drop(run, gate, 3)[0][0] == "warning"
+    for _ in range(20):
+        gate.frames += 25
+        assert run.look()[0][0] == "warning"
+
+
+def test_drops_of_up_to_one_in_a_hundred_are_a_warning(run):
+    gate = run.source("gate", "running", frames=1000)
+    run.look()
+    for _ in range(20):
+        gate.frames += 100
+        assert drop(run, gate, 1)[0][0] == "warning"
+
+
+def test_drops_while_a_network_is_tuned_are_a_warning(run):
+    gate = run.source("gate", "running", frames=1000)
+    run.look()
+    for _ in range(20):
+        gate.frames += 25
+        run.counters["batches before tuning"] += 1
+        assert {severity for severity, *_ in drop(run, gate, 5)} == {"warning"}
+
+
+def test_dropped_frames_of_several_cameras_are_one_problem(run):
+    cameras = [run.source(id_, "running", frames=1000) for id_ in ("a", "b", "c", "d")]
+    run.look()
+    for camera in cameras:
+        camera.drops.values["frames dropped: too old"] = 2
+    assert run.look() == [
+        ("warning", "drops", '8 frames of 4 sources were dropped in the last minute: "a", "b", "c" and "d"')
+    ]
 
 
 def test_a_stage_fails_and_hangs(run):
@@ -151,8 +376,8 @@ def test_a_disk_fills(run, free_gb, severity):
 
 
 def test_events_cannot_be_stored(run):
-    run.not_stored = "the disk is full"
-    assert run.look() == [("error", "store", "events are not stored: the disk is full")]
+    run.not_stored = "events are not stored: out/serve/events.db cannot be written: the disk is full"
+    assert run.look() == [("error", "store", run.not_stored)]  # once, as the store says it
     run.not_stored = ""
     assert run.look() == []
 
@@ -217,6 +442,11 @@ def test_the_server_tells_what_is_wrong_with_a_run(root, tmp_path, device):
         status = server.open.get("/api/v1/status").json()
         assert {one["kind"] for one in status["problems"]} >= kinds
         assert [one["severity"] for one in answer.json()] == sorted(one["severity"] for one in answer.json())
+        answer = server.client.post("/api/v1/problems/acknowledge", json={"id": "alarm:slow"})
+        assert (answer.status_code, answer.json()["severity"]) == (200, "warning")
+        assert server.open.get("/api/v1/alarms").json()[0]["raised"][0]["acknowledged"]
+        assert server.open.post("/api/v1/problems/acknowledge", json={"id": "alarm:slow"}).status_code == 401
+        assert server.client.post("/api/v1/problems/acknowledge", json={"id": "alarm:fast"}).status_code == 404
         server.client.delete("/api/v1/sources/bars")
         server.client.post("/api/v1/sources/gate/pause")
         server.until(lambda: "source_down" not in {one["kind"] for one in server.open.get("/api/v1/problems").json()})

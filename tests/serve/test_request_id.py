@@ -37,7 +37,7 @@ def test_only_a_safe_id_of_a_caller_is_taken(given, taken):
     ("method", "path", "status"),
     [
         ("GET", "/live", 200), ("GET", "/", 200), ("GET", "/metrics", 200), ("GET", "/api/v1/sources", 200),
-        ("GET", "/nowhere", 404), ("GET", "/api/v1/sources/none", 405), ("GET", "/api/v1/logs", 401),
+        ("GET", "/nowhere", 404), ("GET", "/api/v1/stages/none", 405), ("GET", "/api/v1/logs", 401),
         ("POST", "/api/v1/sources", 401), ("GET", "/api/v1/series?name=1", 422), ("PUT", "/api/v1/status", 401),
     ],
 )  # fmt: skip
@@ -157,7 +157,7 @@ def test_requests_are_spans_below_their_callers(root, monkeypatch, tmp_path):
             "url.scheme": "http", "streamkit.request_id": "r-1",
         }  # fmt: skip
         assert (source.parent, source.name) == (b"", "GET /api/v1/sources/{id:path}")
-        assert source.about["http.response.status_code"] == 405
+        assert source.about["http.response.status_code"] == 404
         assert not source.failed
         pushed = twins(found.exports[-1][1])
         assert pushed.keys() == scraped.keys()

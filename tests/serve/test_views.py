@@ -7,6 +7,7 @@ The tests loop over the page's own list of views, so that a new view is covered.
 import io
 import itertools
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,15 @@ def test_the_navigation_reaches_every_view(open_page, size):
             assert box["y"] + box["height"] == pytest.approx(SIZES[size]["height"], abs=1)
         else:
             assert (box["x"], box["width"] < 240) == (0, True)
+
+
+def test_a_phone_has_the_alarms_in_its_bar_with_the_number_of_problems(open_page):
+    page = open_page(viewport=SIZES["phone"])
+    link = page.locator('#views a[data-view="alarms"]')
+    expect(link).to_be_visible()
+    expect(link.locator(".problem-count")).to_have_text(re.compile(r"^\d$"))
+    box = link.locator(".problem-count").bounding_box()
+    assert box["x"] + box["width"] <= SIZES["phone"]["width"]
 
 
 def test_a_phone_shows_one_camera_below_the_other(open_page):

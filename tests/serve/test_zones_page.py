@@ -433,3 +433,119 @@ def test_two_browsers_do_not_overwrite_each_other(open_page, server, path):
         time.sleep(0.3)
     expect(second.locator("dialog.changes .error")).to_contain_text("has changed since it was read")
     assert lines(path.read_text())[0] == "# the shop one"
+
+
+# --------------------------------------------------------------------------------------------------------------- drafts
+
+
+def visit(page, view):
+    page.evaluate("view => { location.hash = `#/${view}`; }", view)
+    expect(page.locator(f'main[data-view="{view}"]:visible').get_by_role("heading").first).to_be_visible()
+
+
+def marked(page):
+    """The views that the navigation marks as having unsaved changes."""
+    return page.locator("#views a:has(.unsaved)").evaluate_all("links => links.map((link) => link.dataset.view)")
+
+
+def test_unsaved_text_is_there_again_after_a_look_at_another_view(open_page, server, path):
+    page = config(open_page, server)
+    put_cursor(page, "# the shop")
+    page.keyboard.type(" around the corner")
+    page.keyboard.press("Escape")
+    visit(page, "live")
+    assert marked(page) == ["config"]
+    visit(page, "config")
+    draft = TEXT.replace("# the shop", "# the shop around the corner")
+    expect(page.locator("#config-text")).to_have_value(draft)
+    expect(page.locator(".config .state").filter(has_text="Your unsaved changes are here.")).to_be_visible()
+    shoot(page, "config-draft")
+    press(page, "Show changes and save")
+    page.locator("dialog.changes").get_by_role("button", name="Save and apply").click()
+    expect(page.locator("#config-state")).to_have_text("shop.yaml is saved and applied.", timeout=60_000)
+    assert path.read_text() == draft
+    assert marked(page) == []
+
+
+def test_an_unsaved_text_never_replaces_what_was_saved_meanwhile(open_page, server, path):
+    page = config(open_page, server)
+    put_cursor(page, "# the shop")
+    page.keyboard.type(" here")
+    page.keyboard.press("Escape")
+    visit(page, "live")
+    path.write_text(other := TEXT.replace("# the shop", "# by another editor"))
+    visit(page, "config")
+    expect(page.locator(".config .error")).to_contain_text("The file has changed on the disk.")
+    expect(page.locator("#config-text")).to_have_value(TEXT.replace("# the shop", "# the shop here"))
+    press(page, "Show changes and save")
+    page.locator("dialog.changes").get_by_role("button", name="Save and apply").click()
+    expect(page.locator("dialog.changes .error")).to_contain_text("has changed since it was read")
+    page.locator("dialog.changes").get_by_role("button", name="Cancel").click()
+    assert path.read_text() == other
+    press(page, "Revert")
+    expect(page.locator("#config-text")).to_have_value(other)
+    assert marked(page) == []
+
+
+def test_unsaved_shapes_are_there_again_also_one_that_is_being_drawn(open_page, server, path):
+    page = zones(open_page, server, "door")
+    press(page, "Swap in and out of without a name")
+    page.get_by_label("Draw", exact=True).select_option(label="till: areas (polygon)")
+    press(page, "Add an area")
+    for x, y in ((0.2, 0.2), (0.8, 0.2), (0.8, 0.8)):
+        page.mouse.click(*at(page, x, y))
+    visit(page, "events")
+    assert marked(page) == ["zones"]
+    visit(page, "zones")
+    expect(page.get_by_label("Draw", exact=True)).to_have_value("1")
+    expect(page.locator(".board circle.way")).to_have_count(3)
+    press(page, "Finish")
+    apply(page)
+    expect(page.locator(".shapes input")).to_have_count(2)
+    assert gone(path) == []
+    assert marked(page) == ["zones"]  # the line of the other stage is not saved yet
+    page.get_by_label("Draw", exact=True).select_option(label="door: lines (line)")
+    apply(page)
+    assert gone(path) == ["  door: {stage: line_counter, line: [[320, 60], [320, 340]]}"]
+    assert marked(page) == []
+
+
+def test_a_setting_that_is_not_applied_stays_in_its_form(open_page, server):
+    page = open_page(view="pipeline")
+    page.locator('[data-stage="detect.postprocess"]').click()
+    field = page.get_by_label("top_k", exact=True)
+    field.fill("7")
+    page.locator('[data-stage="door"]').click()
+    page.locator('[data-stage="detect.postprocess"]').click()
+    expect(field).to_have_value("7")
+    visit(page, "events")
+    assert marked(page) == ["pipeline"]
+    visit(page, "pipeline")
+    page.locator('[data-stage="detect.postprocess"]').click()
+    expect(field).to_have_value("7")
+    press(page, "Apply")
+    expect(page.locator(".setting-history")).to_contain_text("7")
+    assert marked(page) == []
+    field.fill("8")
+    field.fill("7")  # as it is applied
+    assert marked(page) == []
+
+
+def test_the_page_asks_before_it_closes_or_signs_out_with_unsaved_changes(open_page, server):
+    page = config(open_page, server)
+    put_cursor(page, "# the shop")
+    page.keyboard.type("!")
+    page.keyboard.press("Escape")
+    dialogs = []
+    page.once("dialog", lambda dialog: (dialogs.append(dialog.type), dialog.dismiss()))
+    page.evaluate("location.reload()")
+    page.wait_for_timeout(300)
+    assert dialogs == ["beforeunload"]
+    press(page, "Sign out")
+    expect(page.locator("dialog:visible")).to_contain_text("Configuration")
+    press(page, "Cancel")
+    expect(page.locator("#config-text")).to_have_value(TEXT.replace("# the shop", "# the shop!"))
+    press(page, "Sign out")
+    press(page, "Discard and sign out")
+    expect(page.locator(".config .empty")).to_contain_text("Sign in to read and edit")
+    assert marked(page) == []

@@ -21,6 +21,7 @@ from streamkit.core.stage import Sink
 from streamkit.runtime.execution.lane import Lane
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.execution.tables import split
+from streamkit.runtime.observe.event_counts import EventCounter
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class GraphOutputs:
         finished: frames by end.
         detections: objects by table.
         events: events by kind.
+        event_counter: the same events by source, stage and more.
         latency: by end, from a frame's arrival or due time; live and paced sources only.
         lock: guards all of these.
         by_source: whether to count objects for each source as well.
@@ -60,6 +62,7 @@ class GraphOutputs:
         self._count_sources, self._batch_done = count_sources, batch_done
         self._source_complete, self._passed = source_complete, Counter[str]()
         self.finished, self.detections, self.events = Counter[str](), Counter[str](), Counter[str]()
+        self.event_counter = EventCounter(graph)
         self.latency: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.lock = threading.Lock()
         self.by_source = False
@@ -108,6 +111,7 @@ class GraphOutputs:
                 for event in frame.events:
                     if event.stage in own:
                         self.events[event.kind] += 1
+                        self.event_counter.add(event)
                 if frame.due_s is not None:
                     self.latency[name].add(now_s - frame.due_s)
             if id(lane) == self._first:
@@ -132,6 +136,7 @@ class GraphOutputs:
         """Count an event that belongs to no frame in the graph."""
         with self.lock:
             self.events[event.kind] += 1
+        self.event_counter.add(event)
 
     def _notify(self, batch: Batch, own: set[str], every: bool) -> None:
         shown: list[tuple[Frame, list[Event]]] = []

@@ -21,7 +21,7 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Frame
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.core.logs import STAGE, LogOnce
-from streamkit.core.stage import Context, Stage
+from streamkit.core.stage import Context, RuntimeContext, Stage
 from streamkit.runtime.execution.device import lost_device
 from streamkit.runtime.execution.isolation import COPIED, line_of
 from streamkit.runtime.execution.meters import StageMeter
@@ -65,6 +65,7 @@ class Runner:
         self.counters = Counters()
         self.call: tuple[float, int] | None = None
         self.dead = self.opening = False
+        self._runtime: RuntimeContext | None = None  # of the instance that was made last
         self.isolated = not node.type.spec.built_in
         self.log = LogOnce(logger.warning)
         self._instances: dict[Any, Any] = {}
@@ -78,7 +79,16 @@ class Runner:
             stage.in_place = True  # type: ignore[attr-defined]
         stage.context = self._context(self.node.id)
         stage.context.counters = self.counters
+        self._runtime = stage.context.runtime
         return stage
+
+    @property
+    def opening_text(self) -> str:
+        """The id of the stage that is being opened, with what takes long; empty unless it is."""
+        if not self.opening:
+            return ""
+        note = self._runtime.opening_note if self._runtime is not None else ""
+        return f"{self.node.table} ({note})" if note else self.node.table
 
     def opened(self, key: Any, **replaced: Any) -> Stage:
         """Create and open an instance; one that fails to open is not retried for every frame.

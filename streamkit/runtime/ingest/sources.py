@@ -80,6 +80,7 @@ class Sources:
             run keeps running without sources.
         wait_for_results: see `SourceReader`.
         refused: sources that fail without being read, with the reason.
+        source_removed: called with each removed source whose last frame is accounted for.
 
     Attributes:
         states: state of each source; replaced, never mutated, when sources come and go.
@@ -92,8 +93,10 @@ class Sources:
         read: Callable[[str, SourceState], None], fail: Callable[[BaseException], None], spans: Callable[[], Spans],
         keep_running: bool = False, realtime: bool = False, live_may_come: bool | None = None,
         wait_for_results: WaitForResults | None = None, refused: Mapping[str, str] = MappingProxyType({}),
+        source_removed: Callable[[str], None] = lambda id_: None,
     ) -> None:  # fmt: skip
         self._realtime, self._wait_for_results = realtime, wait_for_results
+        self._source_removed = source_removed
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
         self._parallel_files, self._read, self._fail, self._keep_running = parallel_files, read, fail, keep_running
         self._lock = threading.Lock()
@@ -330,6 +333,7 @@ class Sources:
             for state in self._open.pop(id_, ()):
                 if state.removed and state.complete:
                     self.removed.add(state)
+                    self._source_removed(id_)
                 else:
                     left.append(state)
             if left:

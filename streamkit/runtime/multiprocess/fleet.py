@@ -63,6 +63,7 @@ from streamkit.runtime.multiprocess.session_limit import session_limits, sources
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
+from streamkit.runtime.observe.event_counts import EventCounter, sum_event_counts
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
 from streamkit.runtime.observe.report_merge import (
     MergedCounts,
@@ -327,7 +328,6 @@ class WorkerFleet(MergedCounts, Controls):
         self.stopping = self.ready = False
         self.seconds = 0.0
         self.restarted = 0
-        self.opening: list[str] = []
         self.hung_threads: list[threading.Thread] = []
         self._shares, self._realtime, self._keep_running = shares, realtime, keep_running
         self._workers = [WorkerHandle(device=device, number=number) for number, (device, _) in enumerate(shares)]
@@ -376,6 +376,8 @@ class WorkerFleet(MergedCounts, Controls):
         self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
         self._watchdog = Watchdog(graph.config.watchdog_s, runners)
         self.alarms = Alarms(alarms, self.health, runners, self.addresses, self.fail, self._ending)
+        self._run_events = EventCounter(self.graph)
+        self.alarms.listen(lambda time_s, event: self._run_events.add(event))
 
     def _assign_sources(self, refused: Mapping[str, str]) -> None:
         """Give the processes their sources; those that are `refused`, with the reason, fail."""
@@ -942,8 +944,11 @@ class WorkerFleet(MergedCounts, Controls):
     def _reports(self) -> list[WorkerReport]:
         report = self._stages.report()
         report["events"] = dict(Counter(report["events"]) + self.alarms.events)
-        mine = WorkerReport(report, dict(self._stages.finished), dict(self._stages.latency))
-        return [*(worker.latest for worker in self._workers), mine]
+        parent = WorkerReport(
+            report, dict(self._stages.finished), dict(self._stages.latency),
+            event_counts=sum_event_counts([self._stages.outputs.event_counter.counts(), self._run_events.counts()]),
+        )  # fmt: skip
+        return [*(worker.latest for worker in self._workers), parent]
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report of the run: sums over all processes, and each process's own values under `devices`."""
@@ -971,6 +976,12 @@ class WorkerFleet(MergedCounts, Controls):
 
     def _ending(self) -> bool:
         return self.stopping or self.fatal is not None or self.sources.over
+
+    @property
+    def opening(self) -> list[str]:
+        """See `PipelineRun.opening`; of all processes."""
+        workers = [worker for worker in self._workers if not worker.spare and not worker.over]
+        return list(dict.fromkeys(text for worker in workers for text in worker.latest.opening))
 
     def health(self) -> HealthSnapshot:
         """See `PipelineRun.health`.

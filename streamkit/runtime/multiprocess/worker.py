@@ -299,7 +299,10 @@ class WorkerPipeline(PipelineRun):
         facts = self._observer.snapshot()
         numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
         states = {id_: replace(state, raised=None) for id_, state in self.states.items()}
-        return WorkerReport(report, finished, latency, states, numbers, self.sources.removed, self.queues(), facts)
+        return WorkerReport(
+            report, finished, latency, states, numbers, self.sources.removed, self.queues(), facts, self.opening,
+            self.event_counts,
+        )  # fmt: skip
 
     def send_report(self) -> None:
         """Send the counts so far to the parent, which kills a process without reports, and whether its GPU hangs."""

@@ -20,12 +20,11 @@ from streamkit.core.counters import slug
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.source_status import STATES, reconnects, short
 from streamkit.runtime.observe import nvml
+from streamkit.runtime.observe.alarms import WHOLE
+from streamkit.runtime.observe.event_counts import ALL_FILES, EventSeries, shaped_stages
 
 BOUNDS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
 """Upper bounds of the latency histograms' buckets, in seconds."""
-
-ALL_FILES = "files"
-"""The value of the label `source` where the sources are files that come and go."""
 
 
 class PipelineCollector(Collector):
@@ -92,9 +91,12 @@ class PipelineCollector(Collector):
     def _whole(self) -> Iterator[Metric]:
         running = self._running
         yield counter("detections", "Objects found", "stage", dict(running.detections).items())
-        yield counter("events", "Events", "kind", dict(running.events).items())
+        yield from self._events()
+        shaped = tuple(f"{id_} " for id_ in shaped_stages(running.graph))  # their counts are metrics of their own
         counted: Counter[tuple[str, str]] = Counter()  # several phrases may have one slug
         for phrase, n in running.counts().items():
+            if phrase.startswith(shaped):
+                continue
             what, _, cause = phrase.partition(": ")
             counted[slug(what), slug(cause)] += n
         counts = ((*labels, n) for labels, n in counted.items())
@@ -105,6 +107,31 @@ class PipelineCollector(Collector):
         yield counter("alarms_raised", "Number of times an alarm was raised", "alarm", raises)
         ready = running.ready and not running.stopping and running.fatal is None
         yield gauge("ready", "1 if frames are accepted", "", [(float(ready),)])
+
+    def _events(self) -> Iterator[Metric]:
+        """Events of the sources that are there, or of all files together; and what crossed lines and was in zones."""
+        present = {id_ for id_, state in list(self._running.states.items()) if not state.removed} | {WHOLE}
+        counts: Counter[EventSeries] = Counter()
+        for series, n in self._running.event_counts.items():
+            if not self._by_source:
+                counts[series._replace(source=ALL_FILES)] += n
+            elif series.source in present:
+                counts[series] += n
+        kinds: Counter[tuple[str, str, str]] = Counter()
+        for series, n in counts.items():
+            kinds[series.source, series.stage, series.kind] += n
+        yield counter("events", "Events", "source stage kind", ((*labels, n) for labels, n in kinds.items()))
+        shaped = shaped_stages(self._running.graph)
+        objects = {series: n for series, n in counts.items() if series.stage in shaped}
+        crossed = (
+            (of.source, of.stage, of.shape, of.direction, of.label, n)
+            for of, n in objects.items() if of.kind == "crossed"
+        )  # fmt: skip
+        yield counter("line_crossings", "Objects that crossed a line", "source stage line direction class", crossed)
+        entered = ((of.source, of.stage, of.shape, of.label, n) for of, n in objects.items() if of.kind == "entered")
+        yield counter("zone_entries", "Objects that entered a zone", "source stage zone class", entered)
+        left = ((of.source, of.stage, of.shape, of.label, n) for of, n in objects.items() if of.kind == "left")
+        yield counter("zone_exits", "Objects that left a zone", "source stage zone class", left)
 
     def _load(self) -> Iterator[Metric]:
         used = {device: nvml.use() for device, nvml in self._nvml.items()}

@@ -11,6 +11,7 @@ from typing import Any
 
 from streamkit.runtime.execution.meters import Histogram, stage_total
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
+from streamkit.runtime.observe.event_counts import EventCounts, EventSeries, sum_event_counts
 from streamkit.runtime.observe.health import HealthSnapshot
 
 _KNOWN = {"exit_code", "frames", "seconds", "frames_per_s", "detections", "events", "counts", "stages"}
@@ -29,6 +30,8 @@ class WorkerReport:
         removed: totals of its removed sources.
         queues: frames and batches that wait, by the stage they wait for; see `PipelineRun.queues`.
         facts: facts for alarms and the page; None before the first report.
+        opening: the stages that it is opening; see `PipelineRun.opening`.
+        event_counts: events by source, stage and more; see `PipelineRun.event_counts`.
         at_s: time of the counts on the monotonic clock, which all processes of a machine share.
     """
 
@@ -40,6 +43,8 @@ class WorkerReport:
     removed: RemovedSources = field(default_factory=RemovedSources)
     queues: dict[str, int] = field(default_factory=dict)
     facts: HealthSnapshot | None = None
+    opening: list[str] = field(default_factory=list)
+    event_counts: EventCounts = field(default_factory=dict)
     at_s: float = field(default_factory=time.monotonic)
 
 
@@ -69,6 +74,11 @@ class MergedCounts:
     def events(self) -> dict[str, int]:
         """Events by kind."""
         return dict(add_up(self._reports())["events"])
+
+    @property
+    def event_counts(self) -> dict[EventSeries, int]:
+        """See `PipelineRun.event_counts`; summed over all processes."""
+        return sum_event_counts(report.event_counts for report in self._reports())
 
     @property
     def latency(self) -> dict[str, Histogram]:

@@ -89,8 +89,9 @@ export class Board {
 
   // ------------------------------------------------------------------------------------------------- drawing a shape
 
-  begin() {
-    this.drawing = [];
+  /** @param {Point[]} [points] those of a drawing that goes on */
+  begin(points = []) {
+    this.drawing = points;
     this.selected = -1;
     this.cursor = [this.size[0] / 2, this.size[1] / 2];
     this.draw();

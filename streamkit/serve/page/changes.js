@@ -6,20 +6,6 @@ import { t } from "./strings.js";
 
 const EVERY_MS = 500, PATIENCE_MS = 60_000;
 
-const styles = new Set();
-
-/**
- * Loads the style of a view once.
- * @param {string} name of the file in views/, without its ending
- */
-export function style(name) {
-  if (styles.has(name)) return;
-  styles.add(name);
-  document.head.append(make("link", { rel: "stylesheet", href: `/page/views/${name}.css` }));
-}
-
-style("changes");
-
 /** @typedef {{ line: number, column: number, text: string, warning: boolean }} Problem */
 /** @typedef {{ problems: Problem[], diff: string, hash: string, saved: boolean }} Edit */
 

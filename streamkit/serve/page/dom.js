@@ -62,14 +62,6 @@ export function say(words) {
   text($("said"), words);
 }
 
-/**
- * Loads a view's style sheet, once.
- * @param {string} href
- */
-export function useStyle(href) {
-  if (!document.querySelector(`link[href="${href}"]`)) document.head.append(make("link", { rel: "stylesheet", href }));
-}
-
 const whole = new Intl.NumberFormat();
 
 /** @param {number} n */

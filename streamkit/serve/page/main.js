@@ -1,7 +1,9 @@
 // Polls the server and updates the page; reports when the server does not respond, and recovers when it does.
 
 import { Trouble, get } from "./api.js";
-import { $, ago, number, say, text, why } from "./dom.js";
+import { setClock } from "./clock.js";
+import { assignColors } from "./colors.js";
+import { $, ago, make, number, say, text, why } from "./dom.js";
 import { showEvents } from "./events.js";
 import { begin as beginRouting, everyMs, update } from "./router.js";
 import { askToken, begin, lost, onSession } from "./session.js";
@@ -12,17 +14,17 @@ import { showSources } from "./wall.js";
 
 const SLOWEST_MS = 5000;
 
-let wait = everyMs(), last = -1, known = false, routed = false;
+let wait = everyMs(), last = -1, sessionKnown = false, routed = false;
 /** @type {number | null} */
 let started = null; // when the server ceased to respond
 
 async function look() {
-  if (!known) {
-    await begin();
-    known = true;
-  }
+  if (!sessionKnown) await begin();
+  sessionKnown = true;
   const status = await get("/api/v1/status");
   const sources = await get("/api/v1/sources");
+  setClock(status.time_s);
+  assignColors(sources.map((/** @type {import("./types").SourceView} */ { id }) => id));
   if (!routed) await beginRouting(); // once the page may read: a view loads its own data
   routed = true;
   showSources(sources, status.records.length > 0);
@@ -36,23 +38,45 @@ async function look() {
 }
 
 /** @type {Set<string>} */
-let told = new Set();
+let announced = new Set(); // the ids of problems
+
+/**
+ * The word for the state of the pipeline.
+ * @param {Status} status
+ */
+function word({ stopping, ready, problems }) {
+  if (stopping) return t("status.stopping");
+  if (!ready) return t("status.starting");
+  if (problems.length > 1) return t("status.many", { n: problems.length });
+  return t(problems.length ? "status.one" : "status.running");
+}
 
 // Whether all is well, at the top of every view: red with the reason in words where something is wrong.
 /** @param {Status} status */
 function showStatus(status) {
-  const { problems } = status;
-  const wrong = problems.some((one) => one.severity === "error");
-  const word = t(status.stopping ? "status.stopping" : !status.ready ? "status.starting" : problems.length > 1 ? "status.many"
-    : problems.length ? "status.one" : "status.running", { n: problems.length });
-  show(wrong ? "bad" : problems.length ? "warn" : status.ready ? "ok" : "", word,
-    problems.length > 1 ? t("status.more", { text: problems[0].text, n: problems.length - 1 }) : problems[0]?.text ?? "");
-  $("status").title = problems.map((one) => one.text).join("\n");
+  const { problems, ready } = status, wrong = problems.some(({ severity }) => severity === "error");
+  const opening = ready || !status.opening.length ? "" : t("status.opening", { stages: status.opening.join(", ") });
+  const reasons = [...problems.map((problem) => problem.text), opening].filter(Boolean), [first = ""] = reasons;
+  const kind = wrong ? "bad" : problems.length ? "warn" : ready ? "ok" : "";
+  show(kind, word(status), reasons.length > 1 ? t("status.more", { text: first, n: reasons.length - 1 }) : first);
+  $("status").title = reasons.join("\n");
   // texts change every second: only new problems are announced
-  const keys = problems.filter((one) => !one.acknowledged).map((one) => [`${one.kind} ${one.source} ${one.stage}`, one.text]);
-  const fresh = keys.filter(([key]) => !told.has(key));
-  if (fresh.length) say(fresh.map(([, words]) => words).join(". "));
-  told = new Set(keys.map(([key]) => key));
+  const open = problems.filter(({ acknowledged }) => !acknowledged);
+  const fresh = open.filter(({ id }) => !announced.has(id));
+  if (fresh.length) say(fresh.map((problem) => problem.text).join(". "));
+  announced = new Set(open.map(({ id }) => id));
+  count(problems);
+}
+
+// The number of problems beside the view that lists them.
+/** @param {Status["problems"]} problems */
+function count(problems) {
+  const link = document.querySelector('#views a[data-view="alarms"]');
+  if (!link) return;
+  let badge = link.querySelector(".problem-count");
+  if (!badge) link.append(badge = make("span", { class: "problem-count" }));
+  text(badge, problems.length ? String(problems.length) : "");
+  badge.classList.toggle("bad", problems.some(({ severity }) => severity === "error"));
 }
 
 /**
@@ -95,7 +119,7 @@ async function tick() {
       await look();
       if (started !== null) { // this may be another server, with other events and another token
         started = null;
-        known = false;
+        sessionKnown = false;
         last = -1;
         $("away").hidden = true;
         document.body.classList.remove("gone");

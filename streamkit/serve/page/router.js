@@ -3,6 +3,7 @@
 import { $, make } from "./dom.js";
 import { icon } from "./icons.js";
 import { t } from "./strings.js";
+import { stylesheet } from "./stylesheet.js";
 import { VIEWS } from "./views/index.js";
 
 /** @type {import("./views/index.js").Opened | null} */
@@ -23,8 +24,8 @@ export function address(name, params = {}) {
 
 async function show() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const view = VIEWS.find((one) => one.name === path) ?? VIEWS[0];
-  const mine = turn += 1;
+  const view = VIEWS.find(({ name }) => name === path) ?? VIEWS[0];
+  const thisTurn = turn += 1;
   opened?.close?.();
   opened = null;
   for (const link of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#views a"))) {
@@ -42,16 +43,16 @@ async function show() {
   if (view.load === null) return;
   let module;
   try {
-    module = await view.load();
+    [module] = await Promise.all([view.load(), stylesheet(view.name)]);
   } catch (trouble) { // the connection broke; the browser retries only after a reload
     console.warn(trouble);
-    if (mine === turn) {
+    if (thisTurn === turn) {
       root.replaceChildren(make("p", { class: "empty" }, t("page.notLoaded"), " ",
         make("button", { type: "button", onclick: () => location.reload() }, t("page.reload"))));
     }
     return;
   }
-  if (mine !== turn) return; // the user went on meanwhile
+  if (thisTurn !== turn) return; // the user went on meanwhile
   opened = module.open(root, new URLSearchParams(query));
   if (state) opened.update?.(state);
 }

@@ -3,7 +3,9 @@
 // An element with data-needs="operator" or "admin" is hidden from a role that may not use it; see roles.css.
 
 import { call, get } from "./api.js";
-import { $, dialog, field, say, text } from "./dom.js";
+import { $, dialog, field, make, say, text } from "./dom.js";
+import { forgetDrafts, unsaved } from "./drafts.js";
+import { modal } from "./modal.js";
 import { t } from "./strings.js";
 
 const ROLES = ["viewer", "operator", "admin"];
@@ -83,8 +85,16 @@ export async function begin() {
 }
 
 $("sign-in").addEventListener("click", askToken);
-$("sign-out").addEventListener("click", async () => {
+async function signOut() {
+  forgetDrafts();
   await call("DELETE", "/api/v1/session").catch(() => null);
   set(false);
   say(t("session.out"));
+}
+
+$("sign-out").addEventListener("click", () => {
+  if (!unsaved().length) return void signOut();
+  const views = unsaved().map((view) => t(`${view}.title`)).join(", ");
+  modal({ title: t("session.unsavedTitle"), body: [make("p", {}, t("session.unsaved", { views }))], danger: true,
+    save: t("session.discard"), cancel: t("page.cancel"), submit: signOut });
 });

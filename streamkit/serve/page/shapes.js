@@ -104,6 +104,20 @@ export class Shapes {
     return JSON.stringify(this.list) !== this.first;
   }
 
+  /**
+   * Scales shares of a frame to the size of another camera's.
+   * @param {Point} from the size that the points are for
+   * @param {Point} to
+   */
+  scale(from, to) {
+    const scaled = (/** @type {string} */ shapes) => JSON.stringify(JSON.parse(shapes).map((/** @type {Shape} */ shape) => (
+      { ...shape, points: shape.points.map(([x, y]) => [(x / from[0]) * to[0], (y / from[1]) * to[1]]) })));
+    this.list = JSON.parse(scaled(JSON.stringify(this.list)));
+    this.first = scaled(this.first);
+    this.past = this.past.map(scaled);
+    this.future = this.future.map(scaled);
+  }
+
   /** Remember the shapes as they are, before a change. */
   begin() {
     this.past.push(JSON.stringify(this.list));

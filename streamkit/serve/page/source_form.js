@@ -6,7 +6,6 @@ import { modal } from "./modal.js";
 import { optionField } from "./option_field.js";
 import { askToken, may, signedIn } from "./session.js";
 import { t } from "./strings.js";
-import { stylesheet } from "./stylesheet.js";
 
 const TEST_MS = 25000; // a test takes up to 15 s
 
@@ -22,7 +21,6 @@ export async function openSource(source) {
     askToken();
     return;
   }
-  stylesheet("source_form");
   kinds ??= get("/api/v1/source-options");
   let known;
   try {

@@ -1,6 +1,10 @@
 // The answers of the API, made from its OpenAPI document by tests/serve/test_page_types.py. To write it:
 // STREAMKIT_WRITE=1 python -m pytest tests/serve/test_page_types.py
 
+export interface AcknowledgedProblem {
+  id: string;
+}
+
 export interface Acknowledgement {
   source: string;
 }
@@ -142,12 +146,15 @@ export interface NewToken {
 }
 
 export interface PipelineProblem {
+  id: string;
   severity: "error" | "warning";
   kind: string;
   text: string;
   since_s: number;
   source: string | null;
+  sources: string[];
   stage: string | null;
+  alarms: string[];
   link: string;
   acknowledged: boolean;
 }
@@ -261,6 +268,7 @@ export interface SourceView {
   cause: string | null;
   message: string;
   since_s: number;
+  quiet_s: number | null;
   frames: number;
   fps: number;
   dropped: Record<string, number>;
@@ -294,8 +302,10 @@ export interface StageView {
 
 export interface Status {
   version: string;
+  time_s: number;
   device: string;
   ready: boolean;
+  opening: string[];
   stopping: boolean;
   uptime_s: number;
   frames: number;

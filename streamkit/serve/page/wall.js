@@ -72,7 +72,7 @@ class Tile {
     if (before && before !== source.state) say(t("tile.now", { id: this.id, state: named("state", source.state), message: source.message }));
     const cause = source.cause ? `: ${named("cause", source.cause)}` : "";
     text(this.badge, `${named("state", source.state)}${cause}`);
-    this.badge.className = `badge ${source.state}`;
+    this.badge.className = `badge ${this.still_s ? "reconnecting" : source.state}`;
     this.badge.title = t("tile.since", { time: ago(source.since_s) });
     text(this.address, source.address || source.kind);
     this.address.title = source.address;
@@ -95,14 +95,26 @@ class Tile {
     this.record.disabled = source.state !== "running";
     this.buttons.classList.toggle("four", !this.record.hidden);
     this.show();
+    if (large.box.open && enlarged === this.id) showAge(this);
+  }
+
+  // For how long no frame has come although one was due, in seconds; 0 while frames come.
+  get still_s() {
+    return this.source?.quiet_s ?? 0;
+  }
+
+  get hintText() {
+    if (!signedIn) return t("tile.signIn");
+    if (this.state !== "running") return named("state", this.state);
+    if (this.still_s) return t("tile.still", { time: ago(this.still_s) });
+    return this.image.hidden ? t("tile.waiting") : "";
   }
 
   show() {
-    const live = this.state === "running";
+    const live = this.state === "running", hint = this.hintText;
     this.view.disabled = signedIn && !live;
-    this.view.classList.toggle("stale", !live);
+    this.view.classList.toggle("stale", !live || this.still_s > 0);
     if (!signedIn) this.image.hidden = true;
-    const hint = !signedIn ? t("tile.signIn") : !live ? named("state", this.state) : this.image.hidden ? t("tile.waiting") : "";
     text(this.hint, hint);
     this.hint.hidden = !hint;
     this.view.setAttribute("aria-label", t(signedIn ? "tile.enlarge" : "tile.signInFor", { id: this.id }));
@@ -239,8 +251,23 @@ function remove(tile) {
 const large = dialog("large");
 const picture = /** @type {HTMLImageElement} */ ($("large-image"));
 
+let enlarged = ""; // the id of the camera that is shown large
+
+/**
+ * Says how old the large picture is where no new one comes.
+ * @param {Tile} tile
+ */
+function showAge(tile) {
+  const stale = tile.state !== "running" || tile.still_s > 0;
+  picture.classList.toggle("stale", stale);
+  text($("large-age"), stale ? tile.hintText : "");
+}
+
 /** @param {string} id */
 function enlarge(id) {
+  const tile = tiles.get(id);
+  enlarged = id;
+  if (tile) showAge(tile);
   text($("large-title"), id);
   picture.alt = t("tile.stream", { id });
   picture.src = path(id, "/live.mjpg");

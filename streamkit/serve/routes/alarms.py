@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from streamkit.serve import api_models
+from streamkit.serve.audit import note
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.routes.common import CHANGE_ERRORS, OPERATOR, errors, reply
+from streamkit.serve.routes.common import CHANGE_ERRORS, LOCKED_ERRORS, OPERATOR, errors, reply
 
 
 def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
@@ -18,8 +19,17 @@ def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.get("/problems", tags=["pipeline"], response_model=list[api_models.PipelineProblem])
     def problems() -> Response:
-        """What is wrong with the pipeline, errors first; empty if nothing is."""
+        """What is wrong with the pipeline, one for each cause, errors first; empty if nothing is."""
         return reply(engine.problems.current())
+
+    @api.post(
+        "/problems/acknowledge", tags=["pipeline"], dependencies=OPERATOR, response_model=api_models.PipelineProblem,
+        responses=errors(*LOCKED_ERRORS, 404, 422),
+    )  # fmt: skip
+    def acknowledge_problem(problem: api_models.AcknowledgedProblem, request: Request) -> Response:
+        """Note that a person knows of a problem and its alarms; the note lasts until the problem is over."""
+        note(request, problem.id)
+        return reply(engine.acknowledge(problem.id))
 
     @api.get("/alarms", tags=["events"], response_model=list[api_models.AlarmView])
     def alarms() -> Response:

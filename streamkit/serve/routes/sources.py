@@ -15,6 +15,15 @@ from streamkit.serve.routes.common import CHANGE_ERRORS, LOCKED_ERRORS, OPERATOR
 from streamkit.serve.token import covers
 
 
+def add_source(api: APIRouter, engine: ServeEngine) -> None:
+    """Add the route that reads one source."""
+
+    @api.get("/sources/{id:path}", tags=["sources"], response_model=api_models.SourceView, responses=errors(404))
+    def source(id: SourceId, request: Request) -> Response:  # noqa: A002
+        """One source and its state; its address and options only for operators."""
+        return reply(engine.source(id, addresses=covers(request.state.role, "operator")))
+
+
 def add_changes(api: APIRouter, engine: ServeEngine) -> None:
     """Add the routes that change sources and stages."""
     change: dict[str, Any] = {"tags": ["sources"], "dependencies": OPERATOR, "response_model": api_models.SourceView}

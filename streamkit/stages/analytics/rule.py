@@ -106,6 +106,7 @@ class RuleStage(SlotStage):
         if compiled is advance:
             logger.warning(f"numba is not installed, so rules are slow; install it with: {install_command('track')}")
         elif not is_kept(compiled):
+            self.context.runtime.opening_note = "compiling, some seconds, only once on this machine"
             logger.info("compiling the evaluation of rules, which takes some seconds; only once on this machine")
         from streamkit.rules.engine import RuleEngine
 

@@ -116,6 +116,7 @@ class Track(StreamStage):
         flags |= {name: float(number) for name, number in numbers.items()}  # an int would compile everything again
         self._settings = TrackerSettings(**flags)
         if not is_kept(advance):
+            self.context.runtime.opening_note = "compiling, 20 to 30 s, only once on this machine"
             logger.info("compiling the tracker, which takes 20 to 30 s; only once on this machine")
         self._pool = TrackPool()
         self._known: dict[str, object] = {}

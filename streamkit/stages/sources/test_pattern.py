@@ -18,6 +18,9 @@ from streamkit.ops.planes import nv12_shape
 from streamkit.stages.sources.source import PacedSource
 
 _DEFAULTS = {"width": 640, "height": 360, "fps": 25.0, "frames": 250}
+_LARGEST = 16_384  # pixels of a side; a frame of that size takes 400 MB
+_ENDLESS = 10**9
+_BOUNDS = {"width": (2, _LARGEST), "height": (2, _LARGEST), "fps": (0.001, _ENDLESS), "frames": (0, _ENDLESS)}
 _BLACK, _WHITE, _STEP = 16, 235, 4
 _COLOR = Color("bt601")
 
@@ -100,9 +103,10 @@ def pattern_options(uri: str) -> dict[str, float]:
             value = float(text)
         except ValueError:
             value = -1.0
-        low = {"width": 2, "height": 2, "fps": 0.001, "frames": 0}[name]
-        if not low <= value <= 1e9 or (name != "fps" and value != int(value)):
-            raise SourceError(f"{mask(uri)}: {name} must be a number from {low} up, got {text!r}")
+        low, high = _BOUNDS[name]
+        if not low <= value <= high or (name != "fps" and value != int(value)):
+            span = f"from {low} up" if high == _ENDLESS else f"from {low} to {high}"
+            raise SourceError(f"{mask(uri)}: {name} must be a number {span}, got {text!r}")
         found[name] = value
     return found
 

@@ -186,7 +186,7 @@ def test_an_endless_pattern_with_an_end():
         ("test://pattrn", r"test://pattrn: after test:// come only parameters, as in test://\?width=640&height=360$"),
         ("test://widht=3", "only parameters, .*did you mean 'width'"),
         ("clip.mp4", "only parameters"),
-        ("test://?width=x", "width must be a number from 2 up, got 'x'"),
+        ("test://?width=x", "width must be a number from 2 to 16384, got 'x'"),
         ("test://?frames=1.5", "frames must be"),
         ("test://?fps=0", "fps must be"),
     ],

@@ -1,5 +1,6 @@
 // Draws a frame's objects, trails, zones, lines, masks and key points over its picture.
 
+import { Labels } from "./labels.js";
 import { maskImage } from "./mask.js";
 
 const TRAIL_S = 2;
@@ -33,11 +34,19 @@ function ink(ground) {
 
 /**
  * The label of an object, as streamkit/ops/annotate.py writes it on drawn videos: class, identity or track, attributes, score.
- * @param {Found} one
+ * @param {Found} object
  */
-export function words(one) {
-  const number = one.identity !== undefined ? `id ${one.identity}` : one.track_id === undefined ? "" : `#${one.track_id}`;
-  return [one.label ?? String(one.class_id), number, attributes(one.attributes ?? {}), one.score?.toFixed(2)].filter(Boolean).join(" ");
+export const words = (object) => forms(object)[0];
+
+/**
+ * The label of an object, from the whole one to the shortest: without the score, without the class, and the number alone.
+ * @param {Found} object
+ */
+export function forms(object) {
+  const number = object.identity !== undefined ? `id ${object.identity}` : object.track_id === undefined ? "" : `#${object.track_id}`;
+  const name = object.label ?? String(object.class_id), facts = attributes(object.attributes ?? {});
+  const lists = [[name, number, facts, object.score?.toFixed(2)], [name, number, facts], [number, facts], [number || name]];
+  return [...new Set(lists.map((parts) => parts.filter(Boolean).join(" ")).filter(Boolean))];
 }
 
 /**
@@ -60,6 +69,9 @@ export class Overlay {
     this.records = records;
     this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     this.size = 0; // of texts, in pixels of the canvas; 0 for none
+    this.labels = new Labels();
+    /** @type {import("./labels.js").Area[]} */
+    this.texts = []; // the areas of texts of shapes
   }
 
   clear() {
@@ -90,7 +102,8 @@ export class Overlay {
     context.lineWidth = Math.max(1.5 * ratio, shown.height / 300);
     context.lineJoin = "round";
     this.size = shown.height < SMALL * ratio ? 0 : Math.min(12 * ratio, Math.max(8 * ratio, shown.height / 34));
-    if (show.masks) for (const one of record.objects) if (one.mask) this.mask(one, left, top, shown);
+    if (show.masks) for (const one of record.objects) if (one.mask) this.mask(one, at, shown);
+    this.texts = [];
     if (show.shapes) for (const shape of record.shapes) this.shape(shape, record, at);
     if (show.trails) this.trails(record, at);
     for (const one of record.objects) {
@@ -98,7 +111,7 @@ export class Overlay {
       if (show.boxes) this.box(one, at);
       if (show.masks) for (const [px, py, score] of one.keypoints ?? []) if (!(score < SURE)) this.dot(at([px, py]), ratio);
     }
-    if (show.labels && this.size) for (const one of record.objects) this.label(one, at);
+    if (show.labels && this.size) this.label(record.objects, at);
   }
 
   /**
@@ -134,30 +147,39 @@ export class Overlay {
   }
 
   /**
-   * @param {Found} one
+   * @param {Found[]} objects
    * @param {(point: number[]) => [number, number]} at
    */
-  label(one, at) {
-    const [x, y] = at(one.box);
-    this.text(words(one), x, y, colour(one.class_id));
+  label(objects, at) {
+    const labeled = objects.map((object) => ({ key: object.track_id === undefined ? "" : `${object.stage} ${object.track_id}`,
+      box: [...at(object.box), ...at(object.box.slice(2))], forms: forms(object), ground: colour(object.class_id) }));
+    const labels = this.labels.place(labeled, this.texts, this.canvas, this.high, (text) => this.widthOf(text));
+    for (const label of labels) this.text(label.text, label, label.ground);
+  }
+
+  get high() {
+    return this.size * 1.35;
+  }
+
+  /** @param {string} words */
+  widthOf(words) {
+    this.context.font = `600 ${this.size}px system-ui, "DejaVu Sans", sans-serif`;
+    return this.context.measureText(words).width + this.size * 0.6;
   }
 
   /**
    * @param {string} words
-   * @param {number} x
-   * @param {number} y
+   * @param {import("./labels.js").Area} area
    * @param {string} ground
    */
-  text(words, x, y, ground) {
-    const { context, size } = this, height = size * 1.35;
+  text(words, { left, top, wide, high }, ground) {
+    const { context, size } = this;
     context.font = `600 ${size}px system-ui, "DejaVu Sans", sans-serif`;
     context.textBaseline = "middle";
-    const wide = context.measureText(words).width + size * 0.6;
-    const left = Math.max(0, Math.min(x, this.canvas.width - wide)), top = y < height ? y : y - height;
     context.fillStyle = ground;
-    context.fillRect(left, top, wide, height);
+    context.fillRect(left, top, wide, high);
     context.fillStyle = ink(ground);
-    context.fillText(words, left + size * 0.3, top + height / 2);
+    context.fillText(words, left + size * 0.3, top + high / 2);
   }
 
   /**
@@ -175,7 +197,11 @@ export class Overlay {
       context.fillStyle = "rgb(255 216 77 / .12)";
       context.fill();
     }
-    if (shape.text && this.size) this.text(shape.text, ...at(points[0]), "#ffd84d");
+    if (!shape.text || !this.size) return;
+    const [x, y] = at(points[0]), wide = this.widthOf(shape.text), { high } = this;
+    const area = { left: Math.max(0, Math.min(x, this.canvas.width - wide)), top: y < high ? y : y - high, wide, high };
+    this.texts.push(area);
+    this.text(shape.text, area, "#ffd84d");
   }
 
   /**
@@ -192,6 +218,9 @@ export class Overlay {
         if (track_id !== undefined) trails.get(track_id)?.points.push([(box[0] + box[2]) / 2, box[3]]);
       }
     }
+    for (const { track_id, box } of record.objects) { // which may be on the way to the next record
+      if (track_id !== undefined) trails.get(track_id)?.points.push([(box[0] + box[2]) / 2, box[3]]);
+    }
     for (const { class_id, points } of trails.values()) {
       this.context.strokeStyle = colour(class_id);
       this.line(points, at, false);
@@ -199,16 +228,15 @@ export class Overlay {
   }
 
   /**
-   * @param {Found} one
-   * @param {number} left
-   * @param {number} top
+   * @param {Found} object
+   * @param {(point: number[]) => [number, number]} at
    * @param {{ width: number, height: number }} shown
    */
-  mask(one, left, top, shown) {
-    const image = one.mask && maskImage(one.mask, colour(one.class_id));
+  mask(object, at, shown) {
+    const image = object.mask && maskImage(object.mask, colour(object.class_id));
     if (!image) return;
     this.context.globalAlpha = 0.45;
-    this.context.drawImage(image, left, top, shown.width, shown.height);
+    this.context.drawImage(image, ...at(object.shift ?? [0, 0]), shown.width, shown.height);
     this.context.globalAlpha = 1;
   }
 }

@@ -1,10 +1,11 @@
 // Plays a source's own video, a little behind the newest frame, and recovers from what may happen.
 
 const LEAST_S = 0.12; // how far the picture is behind the newest fragment; less stalls at each late packet
-const MOST_S = 1.0; // how far it may be behind so that the records of slow pipelines come first
+export const MOST_S = 1.0; // how far it may be behind so that the records of slow pipelines come first
 const SLACK_S = 0.12;
 const KEPT_S = 8; // of what was shown; the browser has little memory for video
 const AGAIN_MS = 1000, REFUSED_MS = 15000;
+const EVERY_MS = 100, STALLED_MS = 6000; // without a new frame, after which images are shown in place of the video
 
 /** @typedef {"waiting" | "playing" | "refused"} PlayerState */
 
@@ -23,6 +24,9 @@ export class Player {
     /** @type {PlayerState} */
     this.state = "waiting";
     this.lag_s = 0; // by how much records come after their frames
+    this.ahead_s = 0; // how far records must be ahead of the picture, so that boxes move from one to the next
+    this.shownAt = performance.now(); // when the picture last changed
+    this.gap_ms = 0; // the longest of the last times between two frames
     /** @type {import("./videos.js").Offset[]} */
     this.offsets = [];
     /** @type {SourceBuffer | null} */
@@ -31,7 +35,7 @@ export class Player {
     this.queue = [];
     this.closed = false;
     this.stalled = 0;
-    this.timer = setInterval(() => this.keepUp(), 100);
+    this.timer = setInterval(() => this.keepUp(), EVERY_MS);
     videos.want(id, this);
   }
 
@@ -82,7 +86,7 @@ export class Player {
     this.buffer = null;
     const media = this.media = new MediaSource();
     media.addEventListener("sourceopen", () => {
-      if (this.media !== media) return;
+      if (this.media !== media || media.readyState !== "open") return;
       URL.revokeObjectURL(this.video.src);
       const buffer = this.buffer = media.addSourceBuffer(mime);
       buffer.addEventListener("updateend", () => this.append());
@@ -129,21 +133,23 @@ export class Player {
     if (video.error) this.restart();
     else if (!buffer.updating && video.currentTime - ranges.start(0) > 2 * KEPT_S) buffer.remove(0, video.currentTime - KEPT_S);
     this.stalled += 1;
-    if (this.stalled > 30) this.set("waiting");
+    if (this.stalled * EVERY_MS > Math.max(STALLED_MS, 3 * this.gap_ms)) this.set("waiting");
   }
 
   get wanted_s() {
-    return Math.min(MOST_S, Math.max(LEAST_S, this.lag_s + 0.05));
+    return Math.min(MOST_S, Math.max(LEAST_S, this.lag_s + this.ahead_s + 0.05));
   }
 
   // A frame is on the screen; returns its time in records, or null while that is not known.
   /** @param {number} media_s */
   shown(media_s) {
+    const now = performance.now();
     this.stalled = 0;
+    this.gap_ms = Math.max(now - this.shownAt, 0.9 * this.gap_ms);
+    this.shownAt = now;
     this.set("playing");
-    let found = null;
-    for (const one of this.offsets) if (one.from_s <= media_s + 0.002) found = one.offset_s;
-    return found === null ? null : media_s + found;
+    const offset = this.offsets.filter(({ from_s }) => from_s <= media_s + 0.002).at(-1);
+    return offset ? media_s + offset.offset_s : null;
   }
 
   // The time in records of the newest frame that has arrived, or null.
@@ -170,6 +176,7 @@ export class Player {
 
   close() {
     this.closed = true;
+    this.media = undefined;
     clearInterval(this.timer);
     clearTimeout(this.again);
     this.videos.drop(this.id);

@@ -1,11 +1,11 @@
 // Tokens, signed-in browsers and the audit log, for admins.
 
 import { call, get } from "../api.js";
+import { now_s } from "../clock.js";
 import { ago, make, say, text } from "../dom.js";
 import { modal } from "../modal.js";
 import { askToken, may, onSession, signedIn, who } from "../session.js";
 import { t } from "../strings.js";
-import { stylesheet } from "../stylesheet.js";
 import { auditLog } from "./audit.js";
 import { listing, when } from "./listing.js";
 
@@ -110,7 +110,7 @@ function sessions() {
     }
     found.forEach((/** @type {any} */ one, /** @type {number} */ place) => {
       const cell = body.children[place]?.querySelector(".used");
-      if (cell) text(cell, ago(Math.max(0, Date.now() / 1000 - one.used_s)));
+      if (cell) text(cell, ago(Math.max(0, now_s() - one.used_s)));
     });
   }
   /** @param {any} one */
@@ -129,23 +129,20 @@ function sessions() {
  * @returns {import("./index.js").Opened}
  */
 export function open(root) {
-  stylesheet("source_form");
-  stylesheet("sources");
-  stylesheet("access");
   /** @type {(() => Promise<void>)[]} */
   let parts = [];
   const refresh = () => { if (!document.hidden) for (const show of parts) show().catch(() => null); };
   function fill() {
     parts = [];
     if (!may("admin")) {
-      root.replaceChildren(make("div", { class: "empty whole-width" },
+      root.replaceChildren(make("div", { class: "empty" },
         make("p", {}, signedIn ? t("access.needsYours", { name: who.name, role: t(`role.${who.role}`) }) : t("access.needs")),
         make("p", {}, make("button", { type: "button", class: "primary", onclick: askToken }, t("access.signIn")))));
       return;
     }
     const [first, second, third] = [tokens(), sessions(), auditLog()];
     parts = [first.show, second.show, third.show];
-    root.replaceChildren(make("div", { class: "access whole-width" }, first.section, second.section, third.section));
+    root.replaceChildren(make("div", { class: "access" }, first.section, second.section, third.section));
     refresh();
   }
   const forget = onSession(fill);

@@ -1,7 +1,7 @@
-// What is wrong now, the alarms that are raised, their history, and their rules in words.
+// What is wrong now, what of it somebody knows of, the history of alarms, and their rules in words.
 
 import { Trouble, call, get } from "../api.js";
-import { ago, make, say, text, useStyle, why } from "../dom.js";
+import { ago, make, say, text, why } from "../dom.js";
 import { askToken, lost, signedIn } from "../session.js";
 import { t } from "../strings.js";
 
@@ -47,30 +47,26 @@ const find = (element, name) => /** @type {HTMLElement} */ (element.querySelecto
 
 /** @param {HTMLElement} root */
 export function open(root) {
-  useStyle("/page/views/alarms.css");
   const error = make("p", { class: "error", role: "alert" });
-  const wrong = make("ul", { class: "rowlist" }), fine = make("p", { class: "empty" });
-  const raised = make("ul", { class: "rowlist" }), quiet = make("p", { class: "empty" });
+  const wrong = make("ul", { class: "rowlist" }), fine = make("p", { class: "empty" }, t("alarms.fine"));
   const history = make("ol", { class: "rowlist", tabindex: 0, "aria-labelledby": "history-title" }), never = make("p", { class: "empty" }, t("alarms.never"));
   const rules = make("dl", { class: "alarm-rules" });
   /** @param {string} id @param {string} title @param {...Node} content */
   const section = (id, title, ...content) => make("section", { "aria-labelledby": id }, make("h3", { id }, title), ...content);
   const none = make("p", { class: "empty" }, t("alarms.noRules"));
   root.append(make("div", { class: "title" }, make("h2", {}, t("alarms.title"))), error, make("div", { class: "alarm-columns" },
-    make("div", {}, section("raised-title", t("alarms.raised"), raised, quiet), section("wrong-title", t("alarms.wrong"), wrong, fine)),
+    make("div", {}, section("wrong-title", t("alarms.wrong"), wrong, fine)),
     make("div", {}, section("history-title", t("alarms.history"), history, never), section("rules-title", t("alarms.rules"), rules, none))));
   let next = 0, open = true;
 
-  /**
-   * @param {string} alarm
-   * @param {string} source
-   */
-  async function acknowledge(alarm, source) {
+  /** @param {PipelineProblem} problem */
+  async function acknowledge(problem) {
     if (!signedIn) return askToken();
     text(error, "");
     try {
-      await call("POST", `/api/v1/alarms/${encodeURIComponent(alarm)}/acknowledge`, { source });
-      say(t("alarms.noted", { alarm }));
+      renew(/** @type {HTMLElement} */ (wrong.querySelector(`[data-key="${CSS.escape(problem.id)}"]`)),
+        await call("POST", "/api/v1/problems/acknowledge", { id: problem.id }));
+      say(t("alarms.noted", { text: problem.text }));
       await load();
     } catch (trouble) {
       if (trouble instanceof Trouble && trouble.status === 401) lost();
@@ -78,32 +74,46 @@ export function open(root) {
     }
   }
 
+  /** @param {PipelineProblem} problem */
+  function row(problem) {
+    return make("li", {}, make("a", { class: "text" }), part("alarm-names"), part("since"),
+      make("button", { type: "button", class: "small acknowledge", "data-needs": "operator", onclick: () => acknowledge(problem) }, t("alarms.acknowledge")));
+  }
+
+  /**
+   * @param {HTMLElement} element
+   * @param {PipelineProblem} problem
+   */
+  function renew(element, problem) {
+    const link = /** @type {HTMLAnchorElement} */ (find(element, "text")), button = find(element, "acknowledge");
+    link.href = problem.link;
+    text(link, problem.text);
+    text(find(element, "alarm-names"), problem.kind !== "alarm" && problem.alarms.length ? t("alarms.of", { names: problem.alarms.join(", ") }) : "");
+    text(find(element, "since"), t(problem.acknowledged ? "alarms.acknowledged" : "alarms.since", { time: ago(problem.since_s) }));
+    button.hidden = problem.acknowledged;
+    button.setAttribute("aria-label", t("alarms.acknowledgeOf", { text: problem.text }));
+    element.classList.toggle("bad", problem.severity === "error");
+    element.classList.toggle("warn", problem.severity === "warning");
+  }
+
   /** @param {AlarmView[]} alarms */
-  function showRaised(alarms) {
-    const found = alarms.flatMap((one) => one.raised);
-    keep(raised, found, (one) => `${one.alarm} ${one.source}`, (one) => make("li", {}, make("strong", {}, one.alarm), part("text"), part("since"),
-      make("button", { type: "button", class: "small acknowledge", "aria-label": t("alarms.acknowledgeOf", { alarm: one.alarm, source: one.source }),
-        onclick: () => acknowledge(one.alarm, one.source) }, t("alarms.acknowledge"))),
-    (element, one) => {
-      text(find(element, "text"), one.text);
-      text(find(element, "since"), t(one.acknowledged ? "alarms.acknowledged" : "alarms.since", { time: ago(one.since_s) }));
-      find(element, "acknowledge").hidden = one.acknowledged;
-      element.classList.toggle("bad", !one.acknowledged);
-    });
-    quiet.hidden = found.length > 0;
-    text(quiet, t(alarms.length ? "alarms.none" : "alarms.noRules"));
+  function showRules(alarms) {
     none.hidden = alarms.length > 0;
-    keep(rules, alarms, (one) => one.name, (one) => make("div", {}, make("dt", {}, one.name),
-      make("dd", {}, one.words), make("dd", {}, make("code", {}, one.rule)), make("dd", { class: "count" })),
-    (element, one) => text(find(element, "count"), t("alarms.count", { n: one.count })));
+    keep(rules, alarms, (alarm) => alarm.name, (alarm) => make("div", {}, make("dt", {}, alarm.name),
+      make("dd", {}, alarm.words), make("dd", {}, make("code", {}, alarm.rule)), make("dd", { class: "count" })),
+    (element, alarm) => {
+      const sources = alarm.raised.map(({ source }) => source).join(", ");
+      const count = t("alarms.count", { n: alarm.count });
+      text(find(element, "count"), sources ? t("alarms.raisedFor", { sources, count }) : count);
+    });
   }
 
   /** @param {AlarmChange[]} changes */
   function showHistory(changes) {
-    keep(history, changes, (one) => String(one.number), (one) => {
-      const when = new Date(one.time_s * 1000);
-      return make("li", { class: one.kind === "raised" ? "bad" : "" }, make("time", { datetime: when.toISOString() }, when.toLocaleString()),
-        make("strong", {}, t(one.kind === "raised" ? "alarms.wasRaised" : "alarms.wasCleared", { alarm: one.alarm })), make("span", {}, one.text));
+    keep(history, changes, (change) => String(change.number), (change) => {
+      const when = new Date(change.time_s * 1000);
+      return make("li", { class: change.kind === "raised" ? "bad" : "" }, make("time", { datetime: when.toISOString() }, when.toLocaleString()),
+        make("strong", {}, t(change.kind === "raised" ? "alarms.wasRaised" : "alarms.wasCleared", { alarm: change.alarm })), make("span", {}, change.text));
     });
     never.hidden = changes.length > 0;
   }
@@ -111,24 +121,15 @@ export function open(root) {
   async function load() {
     const [alarms, changes] = await Promise.all([get("/api/v1/alarms"), get("/api/v1/alarms/history")]);
     if (!open) return;
-    showRaised(alarms);
+    showRules(alarms);
     showHistory(changes);
   }
 
   return {
     /** @param {import("./index.js").State} state */
-    update({ status }) {
-      const others = status.problems.filter((one) => one.kind !== "alarm");
-      keep(wrong, others, (one) => `${one.kind} ${one.source} ${one.stage}`,
-        (one) => make("li", {}, make("a", { class: "text", href: one.link }), part("since")),
-        (element, one) => {
-          text(find(element, "text"), one.text);
-          text(find(element, "since"), t("alarms.since", { time: ago(one.since_s) }));
-          element.classList.toggle("bad", one.severity === "error");
-          element.classList.toggle("warn", one.severity === "warning");
-        });
-      fine.hidden = others.length > 0;
-      text(fine, t(status.problems.length ? "alarms.nothingElse" : "alarms.fine"));
+    update({ status: { problems } }) {
+      keep(wrong, problems, (problem) => problem.id, row, renew);
+      fine.hidden = problems.length > 0;
       if (performance.now() < next) return;
       next = performance.now() + EVERY_MS;
       load().catch(() => null); // the frame says that the server does not respond

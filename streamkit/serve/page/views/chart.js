@@ -4,9 +4,11 @@ import { make, svg, text } from "../dom.js";
 import { t } from "../strings.js";
 import { moment, tick, timeTicks } from "./shared.js";
 
-/** @typedef {{ name: string, values: [number, number][] }} Line */
+/** @typedef {{ name: string, color: string, dash: number, values: [number, number][] }} Line `color` is one of CSS, `dash` a number from 0 */
 
 const HIGH = 190, LEFT = 52, RIGHT = 10, TOP = 10, BOTTOM = 24, MAX_ROWS = 400;
+
+const DASHES = ["", "7 3", "2 3", "9 3 2 3", "5 5", "12 4"]; // the first is a solid line
 
 /** @type {Record<string, number>} */
 const STEPS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
@@ -15,13 +17,25 @@ const rounded = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 4 }
 
 /**
  * The numbers of an axis that begins at zero: 1, 2 or 5 times a power of ten apart.
- * @param {number} most
+ * @param {number} largest
  * @param {number} count
  */
-export function valueTicks(most, count = 4) {
-  const raw = most / count, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw * 0.999) ?? raw;
-  return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, place) => place * step);
+export function valueTicks(largest, count = 4) {
+  const end = largest > 0 ? largest : 1, raw = end / count, power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= raw * 0.999) ?? raw;
+  return Array.from({ length: Math.ceil(end / step - 1e-9) + 1 }, (_, place) => place * step);
+}
+
+/**
+ * Gives an element of the drawing the color and the dashes of a line.
+ * @param {SVGElement} element
+ * @param {Line} line
+ */
+function styled(element, { color, dash }) {
+  element.style.setProperty("--own", color);
+  const dashes = DASHES[dash % DASHES.length];
+  if (dashes) element.setAttribute("stroke-dasharray", dashes);
+  return element;
 }
 
 export class Chart {
@@ -74,7 +88,8 @@ export class Chart {
     const none = this.times.length === 0;
     this.empty.hidden = !none;
     this.area.hidden = this.table.hidden = none;
-    this.legend.replaceChildren(...lines.map((one, place) => make("li", { class: `line-${place % 8}` }, one.name)));
+    this.legend.replaceChildren(...lines.map((line) => make("li", {},
+      svg("svg", { viewBox: "0 0 24 10", "aria-hidden": "true" }, styled(svg("path", { class: "line", d: "M0 5H24" }), line)), line.name)));
     this.area.setAttribute("aria-label", t("charts.help", { title, lines: lines.map((one) => one.name).join(", ") }));
     this.draw();
     this.fillTable();
@@ -94,7 +109,7 @@ export class Chart {
     this.wide = this.area.clientWidth;
     if (!this.wide || !this.times.length) return;
     const { from_s, to_s, step_s } = this.period, span = to_s - from_s;
-    const ticks = valueTicks(Math.max(1e-6, ...this.lines.flatMap((one) => one.values.map(([, value]) => value))) || 1);
+    const ticks = valueTicks(Math.max(0, ...this.lines.flatMap((line) => line.values.map(([, value]) => value))));
     this.most = ticks[ticks.length - 1];
     const drawing = svg("svg", { width: this.wide, height: HIGH, viewBox: `0 0 ${this.wide} ${HIGH}`, "aria-hidden": "true" });
     /** @type {(x: number, y: number, words: string, anchor: string) => void} */
@@ -117,10 +132,10 @@ export class Chart {
         path += `${at - before > step_s * 1.5 ? "M" : "L"}${this.x(at).toFixed(1)} ${this.y(value).toFixed(1)}`;
         before = at;
       }
-      drawing.append(svg("path", { class: `line line-${place % 8}`, d: path }));
+      drawing.append(styled(svg("path", { class: "line", d: path }), one));
       for (const [at, value] of one.values) { // a value without neighbours is a dot
         if (!this.maps[place].has(at - step_s) && !this.maps[place].has(at + step_s)) {
-          drawing.append(svg("circle", { class: `line-${place % 8}`, cx: this.x(at), cy: this.y(value), r: 2.5 }));
+          drawing.append(styled(svg("circle", { cx: this.x(at), cy: this.y(value), r: 2.5 }), one));
         }
       }
     });

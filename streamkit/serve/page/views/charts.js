@@ -1,11 +1,12 @@
 // The view `charts`: values of the last hour, day or month, of each camera, of all together, and of the pipeline.
 
 import { get } from "../api.js";
+import { now_s } from "../clock.js";
+import { colorOf, colorOfSlot } from "../colors.js";
 import { make, text } from "../dom.js";
 import { address } from "../router.js";
 import { t } from "../strings.js";
 import { Chart } from "./chart.js";
-import { styled } from "./shared.js";
 
 const NAMES = ["frames", "dropped", "latency", "counts", "gpu", "decoder", "disk", "spool"];
 const WHOLE = new Set(["gpu", "decoder", "disk", "spool"]); // not of a camera
@@ -24,8 +25,6 @@ const TOGETHER = " together";
  * @param {URLSearchParams} params
  */
 export function open(root, params) {
-  styled("events");
-  styled("charts");
   let closed = false, turn = 0;
   const wanted = params.get("period") ?? "";
   let chosen = params.get("source") ?? "", span = wanted in PERIODS ? wanted : "hour";
@@ -54,12 +53,12 @@ export function open(root, params) {
   }
 
   async function load() {
-    const mine = turn += 1, to = Math.floor(Date.now() / 1000), from = to - PERIODS[span];
+    const thisTurn = turn += 1, to = Math.floor(now_s()), from = to - PERIODS[span];
     for (const name of NAMES) {
       const query = new URLSearchParams({ name, from: String(from), to: String(to), ...(chosen && chosen !== TOGETHER && !WHOLE.has(name) ? { source: chosen } : {}) });
       try {
         const found = await get(`/api/v1/series?${query}`);
-        if (closed || mine !== turn) return;
+        if (closed || thisTurn !== turn) return;
         show(/** @type {Chart} */ (charts.get(name)), name, found);
       } catch (/** @type {any} */ trouble) {
         if (!closed && !trouble.away) text(problem, trouble.message);
@@ -79,8 +78,10 @@ export function open(root, params) {
    */
   function show(chart, name, found) {
     const whole = (/** @type {number} */ at) => at + found.step_s <= found.to_s; // the current step is not complete
-    let lines = found.series.map((one) => ({ name: lineName(name, one), values: filled(found, one.values.filter(([at]) => whole(at))) }))
-      .filter((one) => one.values.length);
+    const labels = [...new Set(found.series.map(({ label }) => label))].sort();
+    let lines = found.series.map((series, place) => ({ name: lineName(name, series), dash: WHOLE.has(name) ? 0 : labels.indexOf(series.label),
+      color: WHOLE.has(name) ? colorOfSlot(place) : colorOf(series.source), values: filled(found, series.values.filter(([at]) => whole(at))) }))
+      .filter(({ values }) => values.length);
     if (chosen === TOGETHER && !WHOLE.has(name)) lines = together(name, lines);
     chart.element.hidden = !lines.length && OPTIONAL.has(name);
     const step = found.step_s < 60 ? t("charts.step.seconds", { n: found.step_s }) : t("charts.step.minutes", { n: found.step_s / 60 });
@@ -109,7 +110,7 @@ export function open(root, params) {
   return {
     /** @param {import("./index.js").State} state */
     update(state) {
-      listCameras(state.sources.map((one) => one.id));
+      listCameras(state.sources.map(({ id }) => id));
     },
     close() {
       closed = true;
@@ -146,5 +147,5 @@ function together(name, lines) {
     const before = sums.get(at);
     sums.set(at, before === undefined ? value : name === "latency" ? Math.max(before, value) : before + value);
   }
-  return sums.size ? [{ name: t("charts.whole"), values: [...sums].sort((a, b) => a[0] - b[0]) }] : [];
+  return sums.size ? [{ name: t("charts.whole"), color: colorOfSlot(0), dash: 0, values: [...sums].sort((a, b) => a[0] - b[0]) }] : [];
 }

@@ -1,9 +1,10 @@
 // Edits the YAML as text: problems at their lines while typing, completion from its schema, changes before they are saved.
 
 import { call, get } from "../api.js";
-import { confirmChanges, follow, show, style, told } from "../changes.js";
+import { confirmChanges, follow, show, told } from "../changes.js";
 import { make, text } from "../dom.js";
-import { askToken, lost, onSession, signedIn } from "../session.js";
+import { draftOf, keepDraft } from "../drafts.js";
+import { askToken, lost, onSession, signedIn, who } from "../session.js";
 import { t } from "../strings.js";
 import { complete } from "../yaml_complete.js";
 
@@ -14,12 +15,15 @@ const QUIET_MS = 400; // after the last key, before the text is checked
 
 /** @param {HTMLElement} root */
 export function open(root) {
-  style("config");
   const view = new Config();
   root.append(view.element);
-  onSession(() => view.session());
+  const forget = onSession(() => view.session());
   view.session();
-  return { update: (/** @type {import("./index.js").State} */ state) => view.update(state), close: () => view.close() };
+  return { update: (/** @type {import("./index.js").State} */ state) => view.update(state),
+    close() {
+      forget();
+      view.close();
+    } };
 }
 
 class Config {
@@ -51,13 +55,14 @@ class Config {
     this.popup = make("ul", { class: "completions", id: "config-completions", role: "listbox", "aria-label": t("config.completions"), hidden: true });
     this.code = make("div", { class: "code" }, this.gutter, make("div", { class: "area" }, this.marks, this.text, this.popup));
     this.save = make("button", { type: "button", class: "primary", onclick: () => this.store() }, t("config.save"));
-    this.revert = make("button", { type: "button", onclick: () => this.load() }, t("config.revert"));
+    this.revert = make("button", { type: "button", onclick: () => this.discard() }, t("config.revert"));
     this.state = make("p", { class: "state", id: "config-state" });
+    this.note = make("p", { class: "state", role: "status" });
     this.disk = make("p", { class: "state bad", role: "alert" });
     this.error = make("p", { class: "error", role: "alert" });
     this.problems = make("ul", { class: "problems", "aria-label": t("config.problems_title") });
     this.empty = make("div", { class: "empty", hidden: true });
-    this.body = make("div", {}, this.disk, this.code,
+    this.body = make("div", {}, this.disk, this.note, this.code,
       make("div", { class: "foot" }, make("p", { class: "help", id: "config-help" }, t("config.help")), make("div", { class: "buttons" }, this.revert, this.save)),
       this.state, this.error, this.problems);
     this.element = make("section", { class: "config", "aria-label": t("config.title") },
@@ -67,10 +72,21 @@ class Config {
   close() {
     this.closed = true;
     clearTimeout(this.timer);
+    this.keep();
+  }
+
+  get changed() {
+    return this.loaded !== null && !this.body.hidden && this.text.value !== this.loaded.text;
+  }
+
+  // Keeps the text, where the cursor is, and the file that it was made from.
+  keep() {
+    if (!this.loaded || this.body.hidden) return;
+    const { selectionStart: cursor, scrollTop: top, value } = this.text;
+    keepDraft("config", who.name, this.changed ? { text: value, cursor, top, file: this.loaded } : null);
   }
 
   session() {
-    if (this.closed) return;
     if (signedIn) this.load();
     else this.nothing(t("config.sign_in"), make("button", { type: "button", class: "primary", onclick: askToken }, t("config.sign_in_button")));
   }
@@ -97,12 +113,32 @@ class Config {
       if (trouble.status === 401) lost();
       return this.nothing(trouble.message);
     }
+    if (this.closed) return;
     this.nothing("");
-    this.text.value = loaded.text;
+    const draft = draftOf("config", who.name);
+    this.text.value = draft?.text ?? loaded.text;
     text(this.error, loaded.read_only);
     this.told();
-    show(this.state, again ? t("config.reverted", { name: loaded.name }) : "");
+    text(this.note, draft ? t("config.kept") : "");
+    if (draft) this.restore(draft);
+    else show(this.state, again ? t("config.reverted", { name: loaded.name }) : "");
     this.typed(0);
+  }
+
+  /** @param {{ text: string, cursor: number, top: number, file: import("../types").ConfigView }} draft */
+  restore({ cursor, top, file }) {
+    const now = /** @type {import("../types").ConfigView} */ (this.loaded);
+    if (file.hash !== now.hash) { // saving it would undo what another person has saved
+      this.loaded = { ...now, text: file.text, hash: file.hash };
+      text(this.error, t("config.changed_on_disk"));
+    }
+    this.text.setSelectionRange(cursor, cursor);
+    this.text.scrollTop = top;
+  }
+
+  discard() {
+    keepDraft("config", who.name, null);
+    return this.load();
   }
 
   told() {
@@ -136,6 +172,7 @@ class Config {
 
   typed(wait = QUIET_MS) {
     this.number();
+    this.keep();
     this.save.disabled = !this.loaded || this.text.value === this.loaded.text || Boolean(this.loaded.read_only);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.check(), wait);
@@ -287,6 +324,7 @@ class Config {
     if (!saved) return;
     this.loaded = { ...loaded, text: given, hash: saved.hash, rejected: "" };
     this.told();
+    text(this.note, "");
     this.typed();
     await follow(loaded.name, saved.hash, this.state);
   }

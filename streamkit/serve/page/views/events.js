@@ -1,12 +1,13 @@
 // The view `events`: filters, a timeline of each camera, an endless list, and one event with its picture and its clip.
 
 import { get } from "../api.js";
+import { now_s } from "../clock.js";
 import { make, say, text } from "../dom.js";
 import { address } from "../router.js";
 import { signedIn } from "../session.js";
 import { t } from "../strings.js";
 import { openDetail } from "./event-detail.js";
-import { moment, styled } from "./shared.js";
+import { moment } from "./shared.js";
 import { drawTimeline } from "./timeline.js";
 
 /** @typedef {import("../types").EventView} EventView */
@@ -23,7 +24,6 @@ const PERIODS = { hour: 3600, day: 86400, week: 7 * 86400, month: 30 * 86400 };
  * @param {URLSearchParams} params
  */
 export function open(root, params) {
-  styled("events");
   const view = new EventsPage(root, params);
   view.begin();
   return view;
@@ -207,7 +207,7 @@ class EventsPage {
     const wanted = new URLSearchParams();
     for (const name of [...CHOICES, "text", "from", "to"]) if (this.filters[name]) wanted.set(name, this.filters[name]);
     const span = PERIODS[this.filters.period];
-    if (span) wanted.set("from", String(Math.floor(Date.now() / 1000 - span)));
+    if (span) wanted.set("from", String(Math.floor(now_s() - span)));
     for (const [name, value] of Object.entries(more)) wanted.set(name, String(value));
     return wanted;
   }
@@ -387,7 +387,7 @@ class EventsPage {
   async drawTimeline() {
     const turn = this.turn, bins = innerWidth < 600 ? 48 : 96, query = this.query({ bins });
     if (!this.filters.from && !this.filters.to) { // parts that begin at the same times in each request: bars do not move
-      const span = PERIODS[this.filters.period] ?? PERIODS.day, to = Math.ceil(Date.now() / 1000 / (span / bins)) * (span / bins);
+      const span = PERIODS[this.filters.period] ?? PERIODS.day, to = Math.ceil(now_s() / (span / bins)) * (span / bins);
       query.set("from", String(to - span));
       query.set("to", String(to));
     }

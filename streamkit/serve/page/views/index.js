@@ -1,4 +1,7 @@
-// The views of the page by name, in the order of the navigation. `home` is the part of index.html that is there at first.
+// The views of the page by name, in the order of the navigation; a phone shows the first four in its bar. `home` is the part of index.html that is there at first.
+//
+// The style sheet of a view is views/NAME.css, each of whose rules begins with main[data-view="NAME"]; it is loaded before
+// the view is shown. Styles that several views share are in style.css.
 //
 // A view's module exports `open(root, params)`, which fills `root` and returns { update?(state), close?(), everyMs? }:
 // `update` is called with each new state of the pipeline, `close` when the user leaves the view; `everyMs` is how often it
@@ -16,8 +19,8 @@ export const VIEWS = [
   { name: "live", title: t("live.title"), load: () => import("./live.js") },
   { name: "home", title: t("home.title"), load: null },
   { name: "events", title: t("events.title"), load: () => import("./events.js") },
-  { name: "charts", title: t("charts.title"), load: () => import("./charts.js") },
   { name: "alarms", title: t("alarms.title"), load: () => import("./alarms.js") },
+  { name: "charts", title: t("charts.title"), load: () => import("./charts.js") },
   { name: "sources", title: t("sources.title"), load: () => import("./sources.js") },
   { name: "zones", title: t("zones.title"), load: () => import("./zones.js") },
   { name: "pipeline", title: t("pipeline.title"), load: () => import("./pipeline.js") },

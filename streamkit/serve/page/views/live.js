@@ -1,8 +1,8 @@
 // The live view: a grid of cameras that fills the screen, with what was found drawn over their video.
 
-import { make, text } from "../dom.js";
+import { ago, make, text } from "../dom.js";
 import { Overlay } from "../live/overlay.js";
-import { Player } from "../live/player.js";
+import { MOST_S, Player } from "../live/player.js";
 import { Records } from "../live/records.js";
 import { Stills } from "../live/stills.js";
 import { Videos } from "../live/videos.js";
@@ -15,6 +15,13 @@ const LAYERS = ["boxes", "labels", "trails", "shapes", "masks"];
 const STORE = "streamkit.live";
 const SHAPE = 16 / 9;
 const LAG_DECAY = 0.98;
+const NARROWEST = 150; // width of a picture below which the grid scrolls, as nothing on it could be recognized
+const SAME_S = 0.004; // two times of one frame
+const SPARSE = 0.2; // share of frames without a record of their own from which the picture waits for the next record
+const STILL_MS = 3000; // without a new frame, after which a picture is not live any more
+const STILL_GAPS = 3; // the same in usual times between two frames, for slow cameras
+const LATE_FOR_MS = 3000; // for which all records must be late before the picture says so
+const TICK_MS = 500;
 
 /** @typedef {{ size: number | null, page: number, show: Record<string, boolean> }} Choice */
 
@@ -48,6 +55,11 @@ class Cell {
     this.player = null;
     this.reason = ""; // why images are shown
     this.pts_s = /** @type {number | null} */ (null);
+    this.seen = false; // whether it is in the visible part of the grid
+    this.updatedAt = 0;
+    this.sparse = 0; // share of frames that have no record of their own
+    /** @type {{ at: number, lag_s: number }[]} */
+    this.lags = []; // of the latest records
     this.video = make("video", { playsinline: true, disablepictureinpicture: true });
     this.video.muted = true; // without it, a browser plays nothing by itself
     this.image = make("img", { alt: t("live.picture", { id }), hidden: true });
@@ -56,10 +68,11 @@ class Cell {
     this.hint = make("p", { class: "hint" });
     this.badge = make("span", { class: "badge" });
     this.mode = make("span", { class: "mode", hidden: true }, t("live.images"));
+    this.late = make("span", { class: "late", hidden: true });
     this.full = make("button", { type: "button", class: "full", "aria-label": t("live.enlarge", { id }), onclick: () => this.enlarge() });
     this.element = make("li", { class: "cell", "data-source": id, ondblclick: () => this.enlarge() },
       this.image, this.video, this.canvas, this.hint,
-      make("div", { class: "bar" }, make("h3", {}, id), this.badge, this.mode, this.full));
+      make("div", { class: "bar" }, make("h3", {}, id), this.badge, this.mode, this.full), this.late);
     this.hint.addEventListener("click", () => signedIn || askToken());
     this.next();
   }
@@ -85,15 +98,18 @@ class Cell {
   frame(media_s) {
     if (!this.player) return;
     this.pts_s = this.player.shown(media_s);
-    this.draw();
+    const record = this.draw();
+    const apart = record && this.pts_s !== null && Math.abs(record.pts_s - this.pts_s) > SAME_S;
+    this.sparse = 0.9 * this.sparse + (apart ? 0.1 : 0);
   }
 
   draw() {
-    const { player, video } = this;
-    const playing = player?.state === "playing" && this.source?.state === "running";
-    const record = playing && this.pts_s !== null ? this.view.records.find(this.id, this.pts_s) : null;
-    this.canvas.dataset.frame = record ? String(record.frame) : "";
+    const { video } = this;
+    const record = this.pictured && this.pts_s !== null ? this.view.records.at(this.id, this.pts_s) : null;
+    if (record && (this.source?.state !== "running" || this.still_s)) record.objects = []; // they are not there any more
+    this.canvas.dataset.frame = record?.fresh ? String(record.frame) : "";
     this.overlay.draw(record, { width: video.videoWidth, height: video.videoHeight }, this.view.choice.show);
+    return record;
   }
 
   // A record has come: of the frame on the screen if records are late. The video is delayed as long as they need.
@@ -102,8 +118,47 @@ class Cell {
     const { player } = this;
     if (!player) return;
     const newest = player.newest_s;
-    if (newest !== null) player.lag_s = Math.max(newest - record.pts_s, player.lag_s * LAG_DECAY);
-    if (this.pts_s !== null && Math.abs(record.pts_s - this.pts_s) < 0.004) this.draw();
+    if (newest !== null) {
+      const at = performance.now(), lag_s = newest - record.pts_s;
+      player.lag_s = Math.max(lag_s, player.lag_s * LAG_DECAY);
+      this.lags = [...this.lags.filter((lag) => lag.at > at - LATE_FOR_MS), { at, lag_s }];
+    }
+    player.ahead_s = this.sparse > SPARSE ? this.view.records.interval_s(this.id) ?? 0 : 0;
+    if (this.pts_s !== null && Math.abs(record.pts_s - this.pts_s) < SAME_S) this.draw();
+  }
+
+  // By how much results come after their frames, in seconds; 0 where the picture can wait for them.
+  get late_s() {
+    const newest = this.view.records.newest(this.id);
+    if (this.player?.state !== "playing" || this.pts_s === null || !newest) return 0;
+    const missing_s = this.pts_s - newest.pts_s - (this.view.records.interval_s(this.id) ?? 0);
+    const lag_s = this.lags.length > 1 ? Math.min(...this.lags.map((lag) => lag.lag_s)) : 0;
+    const late_s = Math.max(lag_s, missing_s);
+    return late_s > MOST_S ? late_s : 0;
+  }
+
+  // For how long there has been no new frame although one was due, in seconds; 0 while the picture moves.
+  get still_s() {
+    if (this.source?.state !== "running") return 0;
+    const now = performance.now(), { player } = this, { quiet_s } = this.source;
+    const quietNow_s = quiet_s === null ? 0 : quiet_s + (now - this.updatedAt) / 1000;
+    if (player?.state !== "playing") return quietNow_s;
+    const shown_ms = now - player.shownAt;
+    return shown_ms > Math.max(STILL_MS, STILL_GAPS * player.gap_ms) ? Math.max(shown_ms / 1000, quietNow_s) : 0;
+  }
+
+  // Whether the video shows a picture: a new one, or the last one while no other comes.
+  get pictured() {
+    const { player } = this;
+    return player !== null && (player.state === "playing" || (this.still_s > 0 && this.video.readyState >= 2));
+  }
+
+  // Says how old the picture and its results are.
+  tick() {
+    const { late_s } = this;
+    if (late_s) text(this.late, t("live.late", { n: late_s < 10 ? late_s.toFixed(1) : Math.round(late_s) }));
+    this.late.hidden = !late_s;
+    this.show();
   }
 
   /**
@@ -112,8 +167,8 @@ class Cell {
    */
   update(source, hides) {
     this.source = source;
-    const live = source.state === "running";
-    if (signedIn && source.packets && hides.length === 0) this.player ??= new Player(this.id, this.view.videos, this.video, (state, why) => this.changed(state, why));
+    this.updatedAt = performance.now();
+    if (signedIn && this.seen && source.packets && hides.length === 0) this.player ??= new Player(this.id, this.view.videos, this.video, (state, why) => this.changed(state, why));
     else this.stop();
     if (hides.length) this.reason = t("live.imagesHidden", { stages: hides.join(", ") });
     else if (!source.packets) this.reason = t("live.imagesOnly", { reason: t("live.noPackets") });
@@ -121,7 +176,6 @@ class Cell {
     const cause = source.cause ? `: ${source.cause.replace("_", " ")}` : "";
     text(this.badge, `${source.state}${cause}`);
     this.badge.className = `badge ${source.state}`;
-    this.element.classList.toggle("stale", !live);
     this.show();
   }
 
@@ -136,18 +190,30 @@ class Cell {
   }
 
   show() {
-    const playing = this.player?.state === "playing", live = this.source?.state === "running";
-    this.video.hidden = !playing;
-    if (playing || !signedIn) this.image.hidden = true;
-    if (signedIn && live && !playing) this.view.stills.want(this.id, this.image);
+    const { pictured, still_s } = this, live = this.source?.state === "running";
+    this.element.classList.toggle("stale", !live || still_s > 0);
+    this.video.hidden = !pictured;
+    if (pictured || !signedIn) this.image.hidden = true;
+    if (signedIn && live && this.seen && !pictured) this.view.stills.want(this.id, this.image);
     else this.view.stills.drop(this.id);
-    this.mode.hidden = !this.reason || playing;
+    this.mode.hidden = !this.reason || pictured;
     this.mode.title = this.reason;
-    const message = this.source?.message ? `${this.source.state}. ${this.source.message}` : this.source?.state ?? "";
-    const hint = !signedIn ? t("live.signIn") : !live ? message : playing || !this.image.hidden ? "" : t("live.waiting");
+    const hint = this.hintText(live, still_s, pictured || !this.image.hidden);
     text(this.hint, hint);
     this.hint.hidden = !hint;
-    if (!playing || !live) this.draw();
+    if (!pictured || !live || still_s) this.draw();
+  }
+
+  /**
+   * @param {boolean} live
+   * @param {number} still_s
+   * @param {boolean} pictured whether there is a picture
+   */
+  hintText(live, still_s, pictured) {
+    if (!signedIn) return t("live.signIn");
+    if (!live) return this.source?.message ? `${this.source.state}. ${this.source.message}` : this.source?.state ?? "";
+    if (still_s) return t("live.still", { time: ago(still_s) });
+    return pictured ? "" : t("live.waiting");
   }
 
   enlarge() {
@@ -188,8 +254,16 @@ class LiveView {
     /** @type {HTMLElement} */
     this.root = make("div", { class: "live" }, make("h2", { class: "unseen" }, t("live.title")), this.bar(), this.none, this.grid);
     root.append(this.root);
-    this.sight = new ResizeObserver(() => this.place());
-    this.sight.observe(this.grid);
+    this.resizing = new ResizeObserver(() => this.place());
+    this.resizing.observe(this.grid);
+    this.sight = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) {
+        const cell = this.cells.get(/** @type {HTMLElement} */ (target).dataset.source ?? "");
+        if (cell?.element === target) cell.seen = isIntersecting || document.fullscreenElement === target;
+      }
+      this.arrange();
+    }, { root: this.grid, rootMargin: "100px" });
+    this.ticks = setInterval(() => this.cells.forEach((cell) => cell.tick()), TICK_MS);
     this.hidden = () => this.arrange();
     document.addEventListener("visibilitychange", this.hidden);
   }
@@ -247,12 +321,16 @@ class LiveView {
     const ids = shown.map((source) => source.id);
     for (const [id, cell] of this.cells) {
       if (ids.includes(id)) continue;
+      this.sight.unobserve(cell.element);
       cell.close();
       this.cells.delete(id);
     }
     shown.forEach((source, place) => {
       let cell = this.cells.get(source.id);
-      if (!cell) this.cells.set(source.id, cell = new Cell(source.id, this));
+      if (!cell) {
+        this.cells.set(source.id, cell = new Cell(source.id, this));
+        this.sight.observe(cell.element);
+      }
       if (this.grid.children[place] !== cell.element) this.grid.insertBefore(cell.element, this.grid.children[place] ?? null);
       cell.update(source, this.hides);
     });
@@ -269,7 +347,7 @@ class LiveView {
     this.place();
   }
 
-  // As many columns as make the pictures largest.
+  // As many columns as make the pictures largest; where they would be too small, the grid scrolls.
   place() {
     this.root.style.setProperty("--header", `${this.root.offsetTop}px`);
     const { clientWidth: width, clientHeight: height } = this.grid, n = Math.max(1, this.cells.size);
@@ -278,12 +356,18 @@ class LiveView {
       const wide = Math.min(width / columns, (height / Math.ceil(n / columns)) * SHAPE);
       if (wide > largest + 0.5) [best, largest] = [columns, wide];
     }
+    const scrolls = largest < NARROWEST;
+    if (scrolls) best = Math.max(1, Math.floor(width / NARROWEST));
+    this.grid.classList.toggle("scrolls", scrolls);
+    this.grid.style.setProperty("--row", `${Math.floor(width / best / SHAPE)}px`);
     this.grid.style.setProperty("--columns", String(best));
     this.grid.style.setProperty("--rows", String(Math.ceil(n / best)));
   }
 
   close() {
     document.removeEventListener("visibilitychange", this.hidden);
+    clearInterval(this.ticks);
+    this.resizing.disconnect();
     this.sight.disconnect();
     for (const cell of this.cells.values()) cell.close();
     this.cells.clear();
@@ -295,7 +379,6 @@ class LiveView {
 
 /** @param {HTMLElement} root */
 export function open(root) {
-  if (!document.getElementById("live-style")) document.head.append(make("link", { id: "live-style", rel: "stylesheet", href: "/page/views/live.css" }));
   const view = new LiveView(root);
   return {
     update: (/** @type {import("./index.js").State} */ state) => view.update(state), close: () => view.close(), everyMs: 2000,

@@ -1,7 +1,7 @@
 // The messages of the run: filtered by level and text, and followed as they come.
 
 import { Trouble, get } from "../api.js";
-import { make, number, text, useStyle, why } from "../dom.js";
+import { make, number, text, why } from "../dom.js";
 import { askToken, lost, onSession, signedIn } from "../session.js";
 import { t } from "../strings.js";
 
@@ -12,7 +12,6 @@ const LEVELS = ["info", "warning", "error"];
 
 /** @param {HTMLElement} root */
 export function open(root) {
-  useStyle("/page/views/logs.css");
   /** @type {LogMessage[]} */
   let messages = [];
   /** @type {EventSource | null} */

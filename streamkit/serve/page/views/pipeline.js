@@ -2,9 +2,10 @@
 
 import { Trouble, call, get } from "../api.js";
 import { control, shown } from "../controls.js";
-import { make, number, say, svg, text, useStyle, why } from "../dom.js";
+import { make, number, say, svg, text, why } from "../dom.js";
+import { draftOf, keepDraft } from "../drafts.js";
 import { address } from "../router.js";
-import { askToken, lost, signedIn } from "../session.js";
+import { askToken, lost, signedIn, who } from "../session.js";
 import { t } from "../strings.js";
 
 /** @typedef {import("../types").StageView} StageView */
@@ -16,6 +17,11 @@ const ROOT = "decode";
 
 /** @type {Change[]} */
 const changes = []; // while the page is open, so that a value can be restored after a look at another view
+/**
+ * The forms with values that are not applied yet, by stage.
+ * @returns {Map<string, Settings>}
+ */
+const editedForms = () => draftOf("pipeline", who.name) ?? new Map();
 
 /**
  * The stages by their distance from the sources.
@@ -132,6 +138,7 @@ class Settings {
     this.error = make("p", { class: "error", role: "alert" });
     this.history = make("ul", { class: "setting-history", "aria-label": t("pipeline.changes") });
     this.element = make("form", { "aria-label": t("pipeline.settingsOf", { id: stage.id }), novalidate: true,
+      oninput: () => this.keep(), onclick: () => this.keep(), // a click adds or removes a row
       onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); this.save(); } },
       make("div", { class: "fields" }, ...this.controls.map((one) => one.element)), this.error,
       make("div", { class: "buttons" }, make("button", { type: "submit", class: "primary", "data-needs": "operator" }, t("pipeline.apply"))), this.history);
@@ -149,13 +156,27 @@ class Settings {
     }
   }
 
-  /** @param {import("../controls.js").Control} one */
-  touched(one) {
+  /** @param {import("../controls.js").Control} control */
+  touched(control) {
     try {
-      return JSON.stringify(one.read()) !== this.known[one.name];
+      return JSON.stringify(control.read()) !== this.known[control.name];
     } catch {
       return true;
     }
+  }
+
+  // The stage was removed.
+  discard() {
+    this.controls = [];
+    this.keep();
+  }
+
+  // Keeps the form while it has values that are not applied yet.
+  keep() {
+    const forms = editedForms();
+    if (this.controls.some((control) => this.touched(control))) forms.set(this.stage, this);
+    else forms.delete(this.stage);
+    keepDraft("pipeline", who.name, forms.size ? forms : null);
   }
 
   async save() {
@@ -188,6 +209,7 @@ class Settings {
     } else {
       changes.push({ stage: this.stage, before, now: values });
     }
+    this.keep();
     this.list();
     say(t(undone ? "pipeline.restored" : "pipeline.changed", { id: this.stage }));
   }
@@ -225,7 +247,8 @@ class Details {
       this.settings = null;
       this.form.replaceChildren();
     } else if (this.settings?.stage !== stage.id) {
-      this.settings = stage.settings.length ? new Settings(stage) : null;
+      this.settings = stage.settings.length ? editedForms().get(stage.id) ?? new Settings(stage) : null;
+      this.settings?.update(stage);
       this.form.replaceChildren(make("h4", {}, t("pipeline.settings")), this.settings?.element ?? make("p", { class: "faint" }, t("pipeline.noSettings")));
     } else {
       this.settings.update(stage);
@@ -265,7 +288,6 @@ class Details {
  * @param {URLSearchParams} params
  */
 export function open(root, params) {
-  useStyle("/page/views/pipeline.css");
   let chosen = params.get("stage") ?? "";
   /** @type {State | null} */
   let last = null;
@@ -287,6 +309,7 @@ export function open(root, params) {
     limit.classList.toggle("hot", state.status.bottleneck.stage !== null);
     graph.update(state, chosen);
     details.update(state, chosen);
+    for (const [id, form] of editedForms()) if (!state.stages.some((stage) => stage.id === id)) form.discard();
   };
   const turned = () => { if (last) show(last); };
   graph.narrow.addEventListener("change", turned);

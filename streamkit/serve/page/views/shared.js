@@ -1,16 +1,6 @@
-// What views share: their style sheets and times in words.
+// What views share: times in words.
 
-/**
- * Loads the style sheet of a view, once.
- * @param {string} name
- */
-export function styled(name) {
-  const href = `/page/views/${name}.css`;
-  if (document.querySelector(`link[href="${href}"]`)) return;
-  const link = document.createElement("link");
-  Object.assign(link, { rel: "stylesheet", href });
-  document.head.append(link);
-}
+import { now_s } from "../clock.js";
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const dated = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -23,7 +13,7 @@ const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" 
  */
 export function moment(seconds) {
   const when = new Date(Number(seconds) * 1000);
-  return (when.toDateString() === new Date().toDateString() ? clock : dated).format(when);
+  return (when.toDateString() === new Date(now_s() * 1000).toDateString() ? clock : dated).format(when);
 }
 
 /**

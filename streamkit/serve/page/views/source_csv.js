@@ -4,13 +4,11 @@ import { call } from "../api.js";
 import { make, say, text } from "../dom.js";
 import { modal } from "../modal.js";
 import { t } from "../strings.js";
-import { stylesheet } from "../stylesheet.js";
 
 const EXAMPLE = "id,uri,timeout\ngate,rtsp://user:password@10.0.0.7/stream1,10s\nyard,rtsp://user:password@10.0.0.8/stream1,";
 const ADD_MS = 60000;
 
 export function importCsv() {
-  stylesheet("source_form");
   const area = /** @type {HTMLTextAreaElement} */ (make("textarea", { id: "csv-text", rows: 7, spellcheck: "false", placeholder: EXAMPLE, oninput: () => result.replaceChildren() }));
   const file = /** @type {HTMLInputElement} */ (make("input", { id: "csv-file", type: "file", accept: ".csv,text/csv,text/plain", onchange: read }));
   const result = make("div", { class: "checked" });

@@ -6,7 +6,6 @@ import { modal } from "../modal.js";
 import { askToken, lost, may, signedIn } from "../session.js";
 import { openSource } from "../source_form.js";
 import { t } from "../strings.js";
-import { stylesheet } from "../stylesheet.js";
 import { importCsv } from "./source_csv.js";
 
 const COLUMNS = ["name", "state", "fps", "latency", "dropped", "reconnects", "address", "actions"];
@@ -88,7 +87,6 @@ function remove(id) {
  * @returns {import("./index.js").Opened}
  */
 export function open(root) {
-  stylesheet("sources");
   /** @type {Map<string, Row>} */
   const rows = new Map();
   const body = make("tbody");
@@ -98,7 +96,7 @@ export function open(root) {
     make("table", { class: "list sources" },
       make("thead", {}, make("tr", {}, ...COLUMNS.map((name) => make("th", { scope: "col", class: name }, t(`sources.${name}`))))), body));
   const operator = (/** @type {() => void} */ work) => () => { if (signedIn && may("operator")) work(); else askToken(); };
-  root.append(make("section", { class: "whole-width" },
+  root.append(make("section", {},
     make("div", { class: "title" }, make("h2", { id: "sources-title" }, `${t("sources.title")} `, count),
       make("div", { class: "tools", "data-needs": "operator" },
         make("a", { class: "button", href: "/api/v1/sources.csv", download: "sources.csv", "data-signed-in": true }, t("sources.export")),

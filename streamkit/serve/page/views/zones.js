@@ -2,9 +2,10 @@
 
 import { call, get, path } from "../api.js";
 import { Board } from "../board.js";
-import { confirmChanges, follow, show, style } from "../changes.js";
-import { make, text } from "../dom.js";
-import { askToken, lost, onSession, signedIn } from "../session.js";
+import { confirmChanges, follow, show } from "../changes.js";
+import { ago, make, text } from "../dom.js";
+import { draftOf, keepDraft } from "../drafts.js";
+import { askToken, lost, onSession, signedIn, who } from "../session.js";
 import { Shapes, fromApi, toApi, usedOn } from "../shapes.js";
 import { t } from "../strings.js";
 
@@ -15,13 +16,19 @@ const EVERY_MS = 400, SLOW_MS = 1500;
  * @param {URLSearchParams} params `source` and `stage` may name what is shown first
  */
 export function open(root, params) {
-  style("zones");
   const view = new Zones(params);
   root.append(view.element);
-  onSession(() => view.session());
+  const forget = onSession(() => view.session());
   view.session();
-  return { update: (/** @type {import("./index.js").State} */ state) => view.update(state), close: () => view.close() };
+  return { update: (/** @type {import("./index.js").State} */ state) => view.update(state),
+    close() {
+      forget();
+      view.close();
+    } };
 }
+
+/** @param {import("../types").ShapeOptionView} option */
+const keyOf = ({ stage, option }) => `${stage} ${option}`;
 
 class Zones {
   /** @param {URLSearchParams} params */
@@ -32,9 +39,11 @@ class Zones {
     this.listed = false; // whether the cameras are known
     /** @type {import("../types").ShapesView | null} */
     this.loaded = null; // the answer of /shapes
+    /** @type {any} */
+    this.draftToRestore = null; // from `keep`
     this.name = ""; // the file's
-    /** @type {Map<string, Shapes>} */
-    this.drafts = new Map(); // the shapes of each option, by stage and option
+    /** @type {Map<string, { shapes: Shapes, size: import("../shapes.js").Point }>} */
+    this.drafts = new Map(); // the shapes of each option and the size that they are for, by stage and option
     /** @type {import("../types").SourceView[]} */
     this.sources = [];
     this.camera = make("select", { id: "zones-camera", onchange: () => this.show() });
@@ -43,7 +52,7 @@ class Zones {
     this.error = make("p", { class: "error", role: "alert" });
     this.state = make("p", { class: "state" });
     this.help = make("p", { class: "help" });
-    this.again = make("button", { type: "button", hidden: true, onclick: () => this.load(true) }, t("zones.reload"));
+    this.again = make("button", { type: "button", hidden: true, onclick: () => this.load() }, t("zones.reload"));
     /** @type {(name: string, call: () => void, options?: Record<string, string>) => HTMLButtonElement} */
     const button = (name, call, options = {}) => make("button", { type: "button", onclick: call, ...options }, t(`zones.${name}`));
     this.add = make("button", { type: "button", onclick: () => this.draw() });
@@ -70,13 +79,23 @@ class Zones {
   }
 
   close() {
+    this.keep();
     this.closed = true;
     document.removeEventListener("keydown", this.keys);
     if (this.board.image.src) URL.revokeObjectURL(this.board.image.src);
   }
 
+  // Keeps the shapes, with the file that they were made from and a drawing that is not finished.
+  keep() {
+    if (!this.loaded || this.panel.hidden || this.closed) return;
+    const { drafts, board: { drawing }, loaded: { hash } } = this;
+    const changed = drawing?.length || [...drafts.values()].some(({ shapes }) => shapes.changed);
+    keepDraft("zones", who.name, changed ? { drafts, drawing, hash, camera: this.camera.value, option: this.option.value } : null);
+  }
+
   session() {
-    if (this.closed) return;
+    this.drafts = new Map();
+    this.draftToRestore = draftOf("zones", who.name);
     if (signedIn) this.load();
     else this.nothing(t("zones.sign_in"), make("button", { type: "button", class: "primary", onclick: askToken }, t("config.sign_in_button")));
   }
@@ -91,7 +110,8 @@ class Zones {
     this.board.element.hidden = this.panel.hidden = Boolean(words);
   }
 
-  async load(keep = false) {
+  /** @param {(key: string) => boolean} [stays] tells which unsaved shapes stay, by stage and option; by default all */
+  async load(stays = () => true) {
     /** @type {import("../types").ShapesView} */
     let loaded;
     try {
@@ -101,7 +121,8 @@ class Zones {
       if (trouble.status === 401) return lost();
       return this.nothing(trouble.message, make("p", {}, make("a", { href: "#/config" }, t("zones.edit_config"))));
     }
-    if (!keep) this.drafts.clear();
+    if (this.closed) return;
+    for (const key of this.drafts.keys()) if (!stays(key)) this.drafts.delete(key);
     this.again.hidden = true;
     text(this.error, "");
     const { options } = loaded;
@@ -111,18 +132,45 @@ class Zones {
     const drawn = options.findIndex((one) => Object.keys(one.shapes).length);
     const wanted = options.findIndex((one) => one.stage === this.wanted.stage);
     this.option.value = before && options[Number(before)] ? before : String(Math.max(0, wanted >= 0 ? wanted : drawn));
+    const draft = this.draftToRestore;
+    this.draftToRestore = null;
+    if (draft) this.restore(draft);
     this.cameras();
     this.show();
+    if (draft?.drawing) this.board.begin(draft.drawing);
+    if (draft && draft.hash !== loaded.hash) {
+      loaded.hash = draft.hash; // saving is refused until the user has read the file again
+      this.again.hidden = false;
+      text(this.error, t("zones.changed_on_disk"));
+    }
     if (this.listed) this.nothing(""); // before, another size of the picture could end a drawing
+    this.changed();
+  }
+
+  /** @param {any} draft from `keep` */
+  restore({ drafts, camera, option }) {
+    this.drafts = drafts;
+    this.wanted.source ??= camera;
+    if (!this.wanted.stage && this.loaded?.options[Number(option)]) this.option.value = option;
   }
 
   /** @param {import("./index.js").State} state */
   update({ sources }) {
     this.sources = sources;
     this.cameras();
+    this.age();
     if (this.listed) return;
     this.listed = true;
     if (this.loaded?.options.length) this.nothing("");
+  }
+
+  // Dims the picture and says how old it is while no new one comes.
+  age() {
+    const source = this.sources.find(({ id }) => id === this.camera.value), { hint, image, element } = this.board;
+    const still_s = source?.state === "running" ? source.quiet_s ?? 0 : 0;
+    element.classList.toggle("stale", still_s > 0);
+    hint.hidden = !image.hidden && !still_s;
+    text(hint, still_s ? t("live.still", { time: ago(still_s) }) : t("zones.waiting", { source: this.camera.value }));
   }
 
   cameras() {
@@ -147,10 +195,14 @@ class Zones {
   }
 
   get draft() {
-    const { current } = this, key = `${current.stage} ${current.option} ${current.units === "share" ? this.size : ""}`;
+    const { current, size } = this, key = keyOf(current);
     let draft = this.drafts.get(key);
-    if (!draft) this.drafts.set(key, draft = new Shapes(fromApi(current.shapes, current.units, this.size, current.sources)));
-    return draft;
+    if (!draft) this.drafts.set(key, draft = { shapes: new Shapes(fromApi(current.shapes, current.units, size, current.sources)), size });
+    if (current.units === "share" && String(draft.size) !== String(size)) {
+      draft.shapes.scale(draft.size, size);
+      draft.size = size;
+    }
+    return draft.shapes;
   }
 
   show() {
@@ -165,9 +217,8 @@ class Zones {
     board.resize(this.size);
     text(this.error, current.fixed ? t("zones.read_only", { why: current.fixed }) : "");
     text(this.add, t(`zones.add_${current.hides ? "mask" : current.kind}`));
-    text(board.hint, t("zones.waiting", { source: this.camera.value }));
-    board.hint.hidden = false;
     board.image.hidden = true;
+    this.age();
     this.changed();
   }
 
@@ -188,7 +239,7 @@ class Zones {
             if (old) URL.revokeObjectURL(old);
             if (image.hidden) await this.seen();
             image.hidden = false;
-            this.board.hint.hidden = true;
+            this.age();
           }
         } catch (/** @type {any} */ trouble) {
           if (trouble.status === 401) lost();
@@ -204,7 +255,6 @@ class Zones {
     if (this.loaded && !this.loaded.sizes[this.camera.value]) {
       const { sizes } = await get("/api/v1/shapes");
       this.loaded.sizes = sizes;
-      if (!this.draft.changed) this.drafts.clear();
       this.board.shapes = this.draft;
       this.board.resize(this.size);
       this.changed();
@@ -259,6 +309,7 @@ class Zones {
     text(this.help, `${words} ${drawing ? t("zones.help_keys") : about}`);
     board.svg.setAttribute("aria-label", t("zones.picture", { source: this.camera.value, n: draft.list.length - others }));
     this.entries();
+    this.keep();
   }
 
   // The list of shapes; fields keep the focus while their text changes.
@@ -356,7 +407,7 @@ class Zones {
         }
       });
       if (!saved) return;
-      await this.load();
+      await this.load((key) => key !== keyOf(current));
       await follow(this.name, saved.hash, this.state);
     } catch (/** @type {any} */ trouble) {
       if (trouble.status === 401) lost();

@@ -4,6 +4,7 @@ export default {
   "page.skip": "Skip to the content",
   "page.nav": "Views",
   "page.more": "More",
+  "page.unsaved": "unsaved changes",
   "page.notLoaded": "This view could not be loaded.",
   "page.reload": "Load the page again",
   "page.cancel": "Cancel",
@@ -31,6 +32,7 @@ export default {
   "status.one": "1 problem",
   "status.many": "{n} problems",
   "status.more": "{text} (+{n})",
+  "status.opening": "opening {stages}",
   "status.since": "since {time}",
   "status.whole": "{device} · {frames} frames · up {time}",
 
@@ -39,6 +41,9 @@ export default {
   "session.in": "You are signed in.",
   "session.out": "You are signed out.",
   "session.token": "Token",
+  "session.unsavedTitle": "Discard unsaved changes?",
+  "session.unsaved": "Signing out discards the unsaved changes in: {views}.",
+  "session.discard": "Discard and sign out",
   "session.about": "Images, addresses and changes need a token, and on other machines everything does. An admin creates it for you. The server prints the admin's own when it starts, or reads it from `STREAMKIT_TOKEN`.",
 
   "state.connecting": "connecting",
@@ -76,6 +81,7 @@ export default {
   "tile.since": "for {time}",
   "tile.signIn": "Sign in to see images",
   "tile.signInFor": "Sign in to see {id}",
+  "tile.still": "no picture for {time}",
   "tile.waiting": "waiting for an image",
   "tile.enlarge": "Enlarge {id}",
   "tile.newest": "The newest frame of {id}",

@@ -17,6 +17,7 @@ export default {
   "config.problems_title": "Problems",
   "config.unchanged": "There is nothing to save: the text is the file's.",
   "config.changed_on_disk": "The file has changed on the disk. Revert to read it; your text is lost then.",
+  "config.kept": "Your unsaved changes are here.",
   "config.reverted": "{name} was read again.",
   "config.completions": "Completions",
   "config.required": "required",

@@ -19,6 +19,8 @@ export default {
   "live.enlarge": "Show {id} on the full screen",
   "live.picture": "The newest frame of {id}",
   "live.waiting": "waiting for a picture",
+  "live.still": "no picture for {time}",
+  "live.late": "results {n} s late",
   "live.signIn": "Sign in to see images",
   "live.images": "images",
   "live.imagesHidden": "Shown as images, in which {stages} hides objects: the camera's own video would show them.",

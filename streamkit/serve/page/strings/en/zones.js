@@ -31,6 +31,7 @@ export default {
   "zones.reset": "Discard changes",
   "zones.apply": "Show changes and apply",
   "zones.reload": "Read the file again",
+  "zones.changed_on_disk": "The file has changed since these shapes were drawn. Read it again; your shapes stay.",
   "zones.name": "Name of shape {n}",
   "zones.no_name": "no name",
   "zones.select": "Select {name}",
