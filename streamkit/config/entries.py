@@ -100,7 +100,8 @@ class Entries:
             self.config.sources.append(SourceConfig(one, kind, values, item, fault))
             uri = given.get("uri")
             if named is None and uri is not None and (text := missing_reason(uri.value)) is not None:
-                self.config.warnings.append(uri.problem(f"source {one}: {text}{_webcam(options['uri'].value)}"))
+                self.config.missing[one] = uri.problem(f"source {one}: {text}{_webcam(options['uri'].value)}")
+                self.config.warnings.append(self.config.missing[one])
 
     def _addresses(
         self, id_: str, options: dict[str, YamlNode], item: YamlNode

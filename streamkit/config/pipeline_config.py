@@ -70,17 +70,30 @@ def read_values(
     return _read(tree(values, "pipeline"), [], Path("pipeline"), set_ or {}, device, None, may_be_empty)
 
 
-def read_source(config: Config, id_: str, value: Any) -> list[SourceConfig]:
+def read_source(config: Config, id_: str, value: Any, *, must_exist: bool = False) -> list[SourceConfig]:
     """Read an entry of `sources` with the key `id_` from plain values; the environment is not expanded.
 
+    Args:
+        config: the pipeline; unchanged.
+        id_: the key.
+        value: the entry.
+        must_exist: whether a file that is missing is a problem.
+
     Raises:
-        ConfigError: with every problem; `config` is unchanged.
+        ConfigError: with every problem.
     """
-    own = replace(config, sources=[], problems=[], warnings=[])
-    Entries(own, tree({"sources": {id_: value}}, "source"), _TOP).sources()
-    if own.problems:
-        raise ConfigError(own.problems)
-    return own.sources
+    entry = replace(config, sources=[], problems=[], warnings=[], missing={})
+    Entries(entry, tree({"sources": {id_: value}}, "source"), _TOP).sources()
+    problems = [*entry.problems, *(missing_files(entry) if must_exist else ())]
+    if problems:
+        raise ConfigError(problems)
+    return entry.sources
+
+
+def missing_files(config: Config) -> list[Problem]:
+    """The sources whose files a run cannot read, as problems; those that wait for their file are left out."""
+    waiting = {source.id for source in config.sources if source.options.get("reconnect") not in (None, False)}
+    return [problem for id_, problem in config.missing.items() if id_ not in waiting]
 
 
 def source_entry(source: SourceConfig) -> dict[str, Any]:

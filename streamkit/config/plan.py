@@ -163,6 +163,7 @@ class Config:
         text: the YAML's text, as it was read; None if the pipeline has no file.
         device: the device, or several, as the YAML names them.
         processes: processes on each device; None lets the runtime choose.
+        missing: by source, why there is no file to read; the texts are among the warnings, as a file may come later.
     """
 
     file: str
@@ -181,6 +182,7 @@ class Config:
     tests: list[YamlNode] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+    missing: dict[str, Problem] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,8 @@ import streamkit
 from streamkit.core.errors import ConfigError
 
 STREET = "samples/street.mp4"
+REFUSED = "http://127.0.0.1:9/a.mp4"
+"""An address at which nothing listens."""
 WAIT_S = 30.0
 
 
@@ -55,14 +57,14 @@ def test_without_any_source_it_can_wait_for_some():
 
 
 def test_a_pipeline_runs_without_a_loop(tmp_path):
-    sources = {"street": STREET, "gone": "nowhere.mp4"}
+    sources = {"street": STREET, "gone": REFUSED}
     stages = {"detect": {"model": "demo"}, "jsonl": {"path": str(tmp_path / "{source}.jsonl")}}
     pipeline = streamkit.Pipeline({"sources": sources, "stages": stages}, device="cpu", limit=30)
     report = pipeline.run()
     assert (report["frames"], report["exit_code"]) == (30, 1)
     assert "(loop)" not in report["stages"]
     assert len((tmp_path / "street.jsonl").read_text().splitlines()) == 30
-    assert pipeline.errors["gone"].cause == "missing"
+    assert pipeline.errors["gone"].cause == "refused"
     with pytest.raises(ConfigError, match="has begun already"):
         pipeline.run()
     with pytest.raises(ConfigError, match="started without a loop"):
@@ -70,8 +72,17 @@ def test_a_pipeline_runs_without_a_loop(tmp_path):
 
 
 def test_a_run_of_which_every_source_fails_raises():
-    with pytest.raises(streamkit.SourceError, match="source source failed: nowhere"):
-        streamkit.Pipeline("nowhere.mp4", model="demo", device="cpu").run()
+    with pytest.raises(streamkit.SourceError, match="source source failed: http://127.0.0.1:9/a.mp4"):
+        streamkit.Pipeline(REFUSED, model="demo", device="cpu").run()
+
+
+def test_a_missing_file_is_refused_before_the_run_and_while_it_runs():
+    with pytest.raises(ConfigError, match="source source: there is no file nowhere.mp4"):
+        streamkit.Pipeline("nowhere.mp4", model="demo", device="cpu")
+    with streamkit.Pipeline(STREET, model="demo", device="cpu", limit=2) as pipeline:
+        with pytest.raises(ConfigError, match="source more: there is no file nowhere.mp4"):
+            pipeline.add_source("more", "nowhere.mp4")
+        assert {frame.source for frame in pipeline} == {"source"}
 
 
 def test_a_stage_that_cannot_be_opened_ends_the_run_with_its_error(tmp_path):
@@ -111,7 +122,7 @@ def test_stop_does_not_wait_for_a_loop_that_reads_no_more():
 
 
 def test_stats_are_typed_and_print_as_a_table():
-    sources = {"street": STREET, "gone": "nowhere.mp4"}
+    sources = {"street": STREET, "gone": REFUSED}
     with streamkit.Pipeline(sources, model="demo", device="cpu", limit=40) as pipeline:
         assert repr(pipeline) == "Pipeline(street, gone; not begun on cpu)"
         assert pipeline.stats.frames == 0
@@ -120,7 +131,8 @@ def test_stats_are_typed_and_print_as_a_table():
         stats = pipeline.stats
     street, gone = stats.sources["street"], stats.sources["gone"]
     assert (street.state, street.frames, street.out, street.error) == ("ended", 40, 40, None)
-    assert (gone.state, gone.error) == ("failed", "nowhere.mp4: there is no such file")
+    assert gone.state == "failed"
+    assert gone.error == f"{REFUSED}: connection refused: nothing listens at this host and port"
     assert street.fps == stats.fps > 0
     infer = stats.stages["detect.infer"]
     assert infer.frames == stats.frames == 40
@@ -129,7 +141,7 @@ def test_stats_are_typed_and_print_as_a_table():
     assert first.startswith("40 frames in ")
     assert head.split() == ["source", "state", "frames", "out", "fps", "error"]
     assert rows[0].split()[:4] == ["street", "ended", "40", "40"]
-    assert rows[1].endswith("nowhere.mp4: there is no such file")
+    assert rows[1].endswith(gone.error)
 
 
 def test_mistakes_before_the_run():
