@@ -359,11 +359,8 @@ class PipelineRun(Controls):
             self._faults[source.id] = FaultInjector(source.fault, source.id)
             logger.warning(faults_message({source.id: self._faults[source.id]}))
 
-    def remove(self, id_: str) -> None:
-        """See `Controls.remove`."""
-        with self._changing:
-            super().remove(id_)
-            self._faults.pop(id_, None)
+    def _forget_source(self, id_: str) -> None:
+        self._faults.pop(id_, None)
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
         for one in self._runners:

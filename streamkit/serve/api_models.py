@@ -183,9 +183,9 @@ class PipelineProblem:
     """Something that is wrong with the pipeline.
 
     `kind` is one of all_down, source_down, alarm, run_failed, node_lost, drops, failed_frames, stage_hangs,
-    undelivered, spool, disk, untuned, restarted. `since_s` is its duration in seconds, `source` and `stage` what it is
-    about, or null. `link` is the address of the page's view that has more about it. `acknowledged` is true for an alarm
-    that a person knows of.
+    undelivered, spool, disk, store, audit, edit_rejected, untuned, restarted. `since_s` is its duration in seconds,
+    `source` and `stage` what it is about, or null. `link` is the address of the page's view that has more about it.
+    `acknowledged` is true for an alarm that a person knows of.
     """
 
     severity: Severity

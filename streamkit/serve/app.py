@@ -16,6 +16,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from streamkit import __version__
+from streamkit.core.errors import OutputError, StreamkitError
 from streamkit.core.logs import REQUEST_ID
 from streamkit.media.uris import mask
 from streamkit.runtime.observe.telemetry import active
@@ -69,7 +70,8 @@ def create_app(
         OutputError: the folder cannot be written.
     """
     access = Access(token, tokens, data / "tokens.json", Sessions(path=data / "sessions.json"))
-    log = AuditLog(data / "audit.db")
+    log = engine.audit = AuditLog(data / "audit.db")
+    engine.problems.follow_audit(log.write_waiting)
     app = FastAPI(
         title="streamkit", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
         description="A running pipeline: its sources, stages, events, images and metrics.",
@@ -117,8 +119,10 @@ def _error_handlers(app: FastAPI) -> None:
         return made
 
     @app.exception_handler(StoreUnreadable)
-    async def unreadable(request: Request, error: StoreUnreadable) -> Response:
-        return error_reply(str(error), 503)
+    @app.exception_handler(OutputError)
+    async def not_stored(request: Request, error: StreamkitError) -> Response:
+        note_error(request, str(error))
+        return error_reply(mask(str(error)), 503)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

@@ -22,7 +22,7 @@ from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.config.shape_options import SOURCES, shape_options
 from streamkit.config.validate import model_of
 from streamkit.core.counters import Counters
-from streamkit.core.errors import ConfigError, StreamkitError, describe
+from streamkit.core.errors import ConfigError, OutputError, StreamkitError, describe
 from streamkit.core.logs import LogOnce, MessageStore
 from streamkit.core.masking import mask, without_addresses
 from streamkit.core.stage import options
@@ -37,6 +37,7 @@ from streamkit.runtime.reload import ReloadingPipeline
 from streamkit.serve import api_models
 from streamkit.serve.alarm_center import AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
+from streamkit.serve.audit import AuditLog
 from streamkit.serve.kept_secrets import with_kept_secrets
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
@@ -67,7 +68,10 @@ class ServeEngine:
         alarm_center: what people see and do about the alarms.
         problems: what is wrong.
         load: rates and load of the stages.
+        audit: the log of changes, once there is an API.
     """
+
+    audit: AuditLog | None = None
 
     def __init__(
         self, running: PipelineRun | ReloadingPipeline, gallery: Gallery, store: ServeStore, *,
@@ -94,8 +98,11 @@ class ServeEngine:
     @contextlib.contextmanager
     def observing(self) -> Iterator[None]:
         """Keep the messages of the run, and look for problems and at the load once a second, while the block runs."""
-        with self.messages.receiving(), PeriodicTimer(_OBSERVE_EVERY_S, self.observe):
-            yield
+        with self.messages.receiving():
+            with PeriodicTimer(_OBSERVE_EVERY_S, self.observe):
+                yield
+            if self.audit is not None:
+                self.audit.close()
 
     def observe(self) -> None:
         """Look at the run once; called by the timer's thread."""
@@ -385,7 +392,7 @@ class ServeEngine:
         most of them.
 
         Raises:
-            RequestRejected: there is no such stage, or a setting is wrong.
+            RequestRejected: there is no such stage, a setting is wrong, or the state cannot be written.
         """
         nodes = self._nodes_of(id_)
         live = self.running.changeable(id_)
@@ -395,6 +402,8 @@ class ServeEngine:
                 raise RequestRejected(422, f"{name} cannot be changed while the pipeline runs{may}")
         try:
             self.running.set(id_, values)
+        except OutputError as error:  # of the state file
+            raise RequestRejected(409, mask(str(error))) from None
         except (StreamkitError, ValueError) as error:
             raise RequestRejected(422, mask(str(error))) from None
         changed = max(nodes, key=lambda node: len(values.keys() & {*node.type.spec.changeable}))

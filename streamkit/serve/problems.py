@@ -65,10 +65,15 @@ class Problems:
         self, running: Any, raised: Callable[[], list[RaisedAlarm]], store_problem: Callable[[], str] = str
     ) -> None:
         self._running, self._raised, self._store_problem = running, raised, store_problem
+        self._audit_problem: Callable[[], str] = str
         self.follow()
         self._history: deque[_Counts] = deque()
         self._since: dict[tuple[str, str | None, str | None], float] = {}
         self._found: tuple[PipelineProblem, ...] = ()
+
+    def follow_audit(self, problem: Callable[[], str]) -> None:
+        """Also report why the audit log cannot be written, which `problem` returns; it is called at each sample."""
+        self._audit_problem = problem
 
     def follow(self) -> None:
         """Take the folders of the graph, which an edit of the YAML may have rebuilt."""
@@ -118,6 +123,8 @@ class Problems:
             yield _problem("error", "node_lost", text, link="#/logs")
         if why := self._store_problem():
             yield _problem("error", "store", f"events are not stored: {why}", link="#/events")
+        if why := self._audit_problem():
+            yield _problem("error", "audit", f"the audit log is not written: {why}", link="#/audit")
 
     def _sources(self, health: HealthSnapshot) -> Iterator[PipelineProblem]:
         expected, down = 0, []

@@ -27,6 +27,8 @@ class Run:
         self.stages, self.counters, self.raised = {}, Counter(), []
         self.rejected = self.not_stored = ""
         self.problems = Problems(self, lambda: self.raised, lambda: self.not_stored)
+        self.not_audited = ""
+        self.problems.follow_audit(lambda: self.not_audited)
         self.problems._disk = SimpleNamespace(snapshot=HealthSnapshot)
         self.now_s = 1000.0
         self.look()
@@ -154,6 +156,13 @@ def test_events_cannot_be_stored(run):
     run.not_stored = "the disk is full"
     assert run.look() == [("error", "store", "events are not stored: the disk is full")]
     run.not_stored = ""
+    assert run.look() == []
+
+
+def test_the_audit_log_cannot_be_written(run):
+    run.not_audited = "2 entries wait: the disk is full"
+    assert run.look() == [("error", "audit", "the audit log is not written: 2 entries wait: the disk is full")]
+    run.not_audited = ""
     assert run.look() == []
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from streamkit.core.errors import OutputError
+from streamkit.io.database_error import database_error
 from streamkit.runtime.execution.future import ThreadFuture
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class StageStateFile:
             with contextlib.closing(self._connection()) as connection, connection:
                 rows = connection.execute("SELECT key, value FROM stages WHERE stage = ?", (self._stage,)).fetchall()
         except sqlite3.Error as error:
-            raise OutputError(f"cannot use the state {self._path}: {error}; repair or remove the file") from None
+            raise database_error("state", self._path, error) from None
         return dict(rows)
 
     def due(self, every_s: float) -> bool:

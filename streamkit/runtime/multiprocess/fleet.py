@@ -464,11 +464,8 @@ class WorkerFleet(MergedCounts, Controls):
 
         send(refused_by_one)
 
-    def remove(self, id_: str) -> None:
-        """See `Controls.remove`."""
-        with self._changing:
-            super().remove(id_)
-            self._stages.forget_source(id_)
+    def _forget_source(self, id_: str) -> None:
+        self._stages.forget_source(id_)
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
         if id_ in self._stages.runners:
