@@ -32,6 +32,7 @@ from streamkit.core.data import Event
 from streamkit.core.errors import ConfigError, StreamkitError, describe
 from streamkit.core.logs import LogOnce
 from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.control.settings import follow_zones
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.multiprocess.fleet_sources import LOST, RestartedSource
 from streamkit.runtime.multiprocess.process_count import source_loads
@@ -362,6 +363,7 @@ class ClusterRun(MergedCounts, Controls):
             }  # fmt: skip
             for id_, values in self._settings.items():
                 graph.nodes[id_].options = {**graph.nodes[id_].options, **values}
+            follow_zones(graph)
             graph.sources = self.graph.sources
             self.graph = graph
             self.alarms.follow(graph.config.alarms)

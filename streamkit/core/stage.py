@@ -89,6 +89,7 @@ class RuntimeContext:
         addresses: the sources' addresses by id, for a sink that reads a source's own packets.
         streams: the number of the video stream by source id, for sources with the option `stream`.
         stage_state: what the stage keeps over restarts; None unless the pipeline has `state`.
+        carried: what the stage passes on when the pipeline is rebuilt, stored as it is closed; None if it never is.
     """
 
     spans: Spans = field(default_factory=Spans)
@@ -104,6 +105,7 @@ class RuntimeContext:
     addresses: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, int] = field(default_factory=dict)
     stage_state: StageState | None = None
+    carried: StageState | None = None
 
 
 @dataclass(slots=True)

@@ -367,6 +367,9 @@ class PipelineRun(Controls):
             if one.node is node:
                 one.change(new, refused)
 
+    def _change_rules(self, node: Node) -> None:
+        self._change_stage(node, {"above": node.options["above"]}, lambda: None)
+
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
         for one in self._runners:
             if one.node.id == id_:
@@ -380,6 +383,7 @@ class PipelineRun(Controls):
         runtime = RuntimeContext(
             spans=self._spans(), future=self._future(), background=ThreadedBackground, live=live,
             addresses=self.addresses, streams=self.streams, stage_state=self.stage_state(id_),
+            carried=self.carried_state(id_),
         )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)

@@ -3,13 +3,14 @@
 
 An invalid edit is rejected with every problem, and the pipeline continues. Added, removed and changed sources, and
 changed options that stages declare as changeable, are applied while the pipeline runs. After any other edit the frames
-in flight drain, the files are closed, and the pipeline is rebuilt in this process.
+in flight drain, the files are closed, and the pipeline is rebuilt in this process; counts and track ids go on.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -23,8 +24,10 @@ from streamkit.core.errors import StreamkitError, describe
 from streamkit.core.stage import Stage
 from streamkit.rules.scope import Scope
 from streamkit.runtime.control.settings import value_of
+from streamkit.runtime.control.stage_state import CarriedFile
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import PeriodicTimer
+from streamkit.runtime.execution.meters import stage_total
 from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
 from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.runtime.observe.report_merge import WorkerReport, add_up
@@ -84,7 +87,8 @@ class ReloadingPipeline:
         self._read: tuple[int, int, int] | None = None
         self._seen = self._applied = self._signature()
         self._graph = load()  # as in the YAML; live changes affect the copy of the pipeline only
-        self._running = make(copied(self._graph))
+        self._carried = CarriedFile()
+        self._running = self._create(self._graph)
         self._next: Graph | None = None
         self._before: Graph | None = None
         self._live = LiveChanges()
@@ -100,30 +104,45 @@ class ReloadingPipeline:
         Raises:
             StreamkitError: the run could not start, or could not continue.
         """
-        with PeriodicTimer(_POLL_S, self.check_files):
-            while True:
-                code = self._run_once()
-                with self._lock:
-                    if self.stopping or self._next is None:
-                        return code
-                    self._past.append((_worker_report(self._running), self._running.seconds))
-                    graph, self._next = self._next, None
-                    self._running = self._made(graph)
-                    self._live.apply(self._graph, self._running)
-                if self.stopping:
-                    self._running.stop()
+        try:
+            with PeriodicTimer(_POLL_S, self.check_files):
+                return self._run_all()
+        finally:
+            self._carried.remove()
+
+    def _run_all(self) -> int:
+        while True:
+            code = self._run_once()
+            with self._lock:
+                if self.stopping or self._next is None:
+                    return code
+                ended_run = _worker_report(self._running), self._running.seconds
+                before = {source.id: _facts(source) for source in self._running.graph.sources}
+                graph, self._next = self._next, None
+                self._running = self._made(graph)
+                self._past.append(ended_run)
+                self._live.apply(self._graph, self._running)
+                after = {source.id: _facts(source) for source in self._running.graph.sources}
+                self._carried.keep_sources({id_ for id_, facts in after.items() if facts == before.get(id_)})
+            if self.stopping:
+                self._running.stop()
 
     def _made(self, graph: Graph) -> Running:
         """Create a pipeline of the new graph, or of the previous one if the new one cannot be created."""
         try:
-            return self._make(copied(graph))
+            return self._create(graph)
         except StreamkitError as error:
             if self._before is None:
                 raise
             logger.warning(f"{self._path}: the edit cannot be applied; the previous pipeline continues: {error}")
             self.rejected = str(error)
             self._graph, self._before = self._before, None
-            return self._make(copied(self._graph))
+            return self._create(self._graph)
+
+    def _create(self, graph: Graph) -> Running:
+        running = self._make(copied(graph))
+        running.carried = self._carried.path
+        return running
 
     def _run_once(self) -> int:
         """Run the current pipeline; return to the previous one if its stages cannot be opened."""
@@ -187,6 +206,7 @@ class ReloadingPipeline:
             with self._lock:
                 self._live = LiveChanges.of(old, self._running)
                 self._before, self._next = old, new
+                self._carried.begin()
                 self._running.stop()
             return
         changes: list[str] = []
@@ -226,6 +246,32 @@ class ReloadingPipeline:
     def frames(self) -> int:
         """Number of frames that reached the end of the graph, over all runs."""
         return self._running.frames + sum(int(report.report["frames"]) for report, _ in self._past)
+
+    @property
+    def detections(self) -> dict[str, int]:
+        """Objects by table, over all runs."""
+        return self._summed("detections", self._running.detections)
+
+    @property
+    def events(self) -> dict[str, int]:
+        """Events by kind, over all runs."""
+        return self._summed("events", self._running.events)
+
+    def counts(self) -> dict[str, int]:
+        """See `PipelineRun.counts`; over all runs."""
+        return self._summed("counts", self._running.counts())
+
+    def meters(self) -> dict[str, dict[str, Any]]:
+        """See `PipelineRun.meters`; over all runs, of the stages that there are now."""
+        present = self._running.meters()
+        past = [report.report["stages"] for report, _ in self._past]
+        return {id_: stage_total([*(run[id_] for run in past if id_ in run), one]) for id_, one in present.items()}
+
+    def _summed(self, key: str, present: Mapping[str, int]) -> dict[str, int]:
+        total = Counter(present)
+        for report, _ in self._past:
+            total.update(report.report[key])
+        return dict(total)
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report: sums over all runs; the sources are those of the last run."""
@@ -364,8 +410,9 @@ def _whole(graph: Graph) -> tuple[Any, ...]:
 def _shape(node: Node) -> tuple[Any, ...]:
     """Everything that defines a stage, except for its changeable options."""
     fixed = {name: value for name, value in node.options.items() if name not in node.type.spec.changeable}
-    if isinstance(above := fixed.get("above"), Scope):
-        fixed["above"] = replace(above, labels=None)  # those of prompts change live, others with their own stage
+    if isinstance(above := fixed.get("above"), Scope):  # areas and prompts change live, others with their own stage
+        zones = {id_: replace(zone, areas={}) for id_, zone in above.zones.items()}
+        fixed["above"] = replace(above, labels=None, zones=zones)
     return node.id, _origin(node.type), node.type.spec.changeable, fixed, node.inputs, node.run
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from streamkit.analytics.per_source_steps import PositionOptions
@@ -91,6 +92,27 @@ def check_rules(graph: Graph, problems: list[Problem]) -> None:
             except OptionError as error:
                 what = ".".join(filter(None, (node.id, name, error.option)))
                 problems.append(_problem(node, (*path, error.option), error.error.offset, f"{what}: {error.error}"))
+
+
+def moved_zones(graph: Graph) -> Iterator[tuple[Node, Scope]]:
+    """Yield each stage with rules above which areas have changed since its scope was made, with its new scope."""
+    for node in graph.nodes.values():
+        scope = node.options.get("above")
+        if isinstance(scope, Scope) and (zones := above(graph, node).zones) != scope.zones:
+            yield node, replace(scope, zones=zones)
+
+
+def broken_rules(graph: Graph) -> list[str]:
+    """What is wrong with the rules of a graph whose areas have changed, such as a name of an area that is gone."""
+    problems = []
+    for node, scope in moved_zones(graph):
+        stage: Any = node.type(**node.options)
+        for name, options, _ in stage.named():
+            try:
+                make_rule(name, options, replace(scope, labels=None), Facts())
+            except OptionError as error:
+                problems.append(f"the rule {'.'.join(filter(None, (node.id, name)))} cannot follow: {error.error}")
+    return problems
 
 
 def _problem(node: Node, path: tuple[str, ...], offset: int, text: str) -> Problem:

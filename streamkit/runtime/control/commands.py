@@ -11,14 +11,15 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from streamkit.config.graph import with_source
 from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.core.errors import ConfigError, OutputError
 from streamkit.core.text import did_you_mean
-from streamkit.runtime.control.settings import changeable, checked, value_of
-from streamkit.runtime.control.stage_state import StageStateFile
+from streamkit.runtime.control.settings import changeable, checked, follow_zones, value_of
+from streamkit.runtime.control.stage_state import CarriedState, StageStateFile
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.ingest.push_source import PushedFrames
 from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
@@ -61,11 +62,13 @@ class Controls:
         graph: the running graph. Its list `sources` is replaced, never mutated, when sources change.
 
     Attributes:
+        carried: the file through which stages pass on counts when the pipeline is rebuilt; set before the run.
         addresses: addresses by source, for stages that read a source's own packets.
         streams: video stream numbers by source, if the source sets one.
     """
 
     sources: SourceControl
+    carried: Path | None = None
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -78,6 +81,10 @@ class Controls:
     def stage_state(self, id_: str) -> StageStateFile | None:
         """What a stage keeps over restarts; None unless the YAML sets `state`."""
         return None if self.graph.config.state is None else StageStateFile(self.graph.config.state, id_)
+
+    def carried_state(self, id_: str) -> CarriedState | None:
+        """What a stage passes on when the pipeline is rebuilt; None if it never is."""
+        return None if self.carried is None else CarriedState(self.carried, id_)
 
     @property
     def states(self) -> dict[str, SourceState]:
@@ -250,6 +257,7 @@ class Controls:
             with self._changing:
                 if all(node.options.get(name) is value for name, value in new.items()):
                     node.options = {**node.options, **before}
+                    self._follow_zones()
                     try:
                         self.forget((), {node.id: new})
                     except OutputError as error:
@@ -259,6 +267,11 @@ class Controls:
             before = {name: value_of(node, name) for name in new}
             node.options = {**node.options, **new}
             self._change_stage(node, new, refused)
+            self._follow_zones()
+
+    def _follow_zones(self) -> None:
+        for node in follow_zones(self.graph):
+            self._change_rules(node)
 
     def trigger(self, id_: str, source: str, **data: Any) -> None:
         """Let a recording stage record at the source's next frame; `data` becomes the data of its event `manual`.
@@ -281,6 +294,9 @@ class Controls:
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
         """Change options of a stage from its next batch on; call `refused` if the stage rejects them."""
         raise NotImplementedError
+
+    def _change_rules(self, node: Node) -> None:
+        """Called when the areas above a stage with rules have changed."""
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
         """Let a stage record a source."""

@@ -22,7 +22,7 @@ from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.errors import ConfigError, OutputError
 from streamkit.io.database_error import database_error
 from streamkit.media.uris import mask
-from streamkit.runtime.control.settings import checked
+from streamkit.runtime.control.settings import checked, follow_zones
 
 logger = logging.getLogger(__name__)
 
@@ -155,4 +155,5 @@ class StateStore:
                     node.options = {**node.options, **new}
             except ConfigError as error:
                 logger.warning(mask(f"{self._path}: the options of {id_} are ignored: {error}"))
+        follow_zones(graph)
         return {id_ for id_, _ in self._rows("paused")}
