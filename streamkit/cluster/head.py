@@ -17,8 +17,9 @@ from streamkit.cluster.node import NO_SOURCES
 from streamkit.config.plan import Graph
 from streamkit.core.errors import ConfigError
 from streamkit.core.yaml_tree import read_file
+from streamkit.runtime.control.graph_changes import alike, changed_settings, copied, edited_sources
 from streamkit.runtime.preview.gallery import Gallery
-from streamkit.runtime.reload import ReloadingPipeline, alike, changed_settings, copied, edited_sources
+from streamkit.runtime.reload import ReloadingPipeline
 
 
 class ClusterPipeline(ReloadingPipeline):

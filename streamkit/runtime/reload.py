@@ -12,17 +12,23 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from streamkit.config.pipeline_config import plugin_names
-from streamkit.config.plan import Graph, Node, SourceConfig
+from streamkit.config.plan import Graph
 from streamkit.config.plugins import files_of
 from streamkit.core.errors import StreamkitError, describe
-from streamkit.core.stage import Stage
-from streamkit.rules.scope import Scope
+from streamkit.runtime.control.graph_changes import (
+    LiveChanges,
+    alike,
+    changed_settings,
+    copied,
+    edited_sources,
+    rebuild_reasons,
+    source_facts,
+)
 from streamkit.runtime.control.settings import value_of
 from streamkit.runtime.control.stage_state import CarriedFile
 from streamkit.runtime.execution.device import choose
@@ -117,12 +123,12 @@ class ReloadingPipeline:
                 if self.stopping or self._next is None:
                     return code
                 ended_run = _worker_report(self._running), self._running.seconds
-                before = {source.id: _facts(source) for source in self._running.graph.sources}
+                before = {source.id: source_facts(source) for source in self._running.graph.sources}
                 graph, self._next = self._next, None
                 self._running = self._made(graph)
                 self._past.append(ended_run)
                 self._live.apply(self._graph, self._running)
-                after = {source.id: _facts(source) for source in self._running.graph.sources}
+                after = {source.id: source_facts(source) for source in self._running.graph.sources}
                 self._carried.keep_sources({id_ for id_, facts in after.items() if facts == before.get(id_)})
             if self.stopping:
                 self._running.stop()
@@ -204,23 +210,30 @@ class ReloadingPipeline:
                 f"{self._path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"
             )
             with self._lock:
-                self._live = LiveChanges.of(old, self._running)
+                self._live = LiveChanges() if old.config.state is not None else self._changes(old)
                 self._before, self._next = old, new
                 self._carried.begin()
                 self._running.stop()
             return
         changes: list[str] = []
         for id_, values in settings.items():
-            self._running.apply(self._running.graph.nodes[id_], values)
-            changes.append(f"options of {id_} changed: {', '.join(values)}")
+            node = self._running.graph.nodes[id_]
+            values = {name: value for name, value in values.items() if value != value_of(node, name)}
+            if values:  # a call has not set them already
+                self._running.apply(node, values)
+                changes.append(f"options of {id_} changed: {', '.join(values)}")
         self._follow_sources(edited, new, changes)
 
     def _follow_sources(self, edited: Mapping[str, str], new: Graph, changes: list[str]) -> None:
         """Apply the edits of sources, and log them with the other changes."""
-        now = {source.id: source for source in new.sources}
+        wanted = {source.id: source for source in new.sources}
+        present = {source.id: source_facts(source) for source in self._running.graph.sources}
         for id_, what in edited.items():
+            source = wanted.get(id_)
+            if present.get(id_) == (None if source is None else source_facts(source)):
+                continue  # as the edit says already, by a call
             try:
-                self._running.follow(id_, now.get(id_))
+                self._running.follow(id_, source)
                 changes.append(f"source {id_} {what}")
             except StreamkitError as error:  # the sinks do not support it next to sources added by API calls
                 changes.append(f"source {id_} cannot be {what}: {error}")
@@ -230,6 +243,18 @@ class ReloadingPipeline:
     def ready(self) -> bool:
         """Whether every stage is open and frames are accepted, and no edit waits for the frames in flight."""
         return self._running.ready and self._next is None
+
+    def live_changes(self) -> LiveChanges:
+        """The differences of the running pipeline from the YAML that is applied."""
+        return self._changes(self._graph)
+
+    def _changes(self, base: Graph) -> LiveChanges:
+        paused = [id_ for id_, state in list(self._running.states.items()) if state.state == "paused"]
+        return LiveChanges.of(base, self._running.graph, paused)
+
+    def rebuild_reasons(self, new: Graph) -> list[str]:
+        """What a graph has that cannot be applied while the pipeline runs; see the function."""
+        return rebuild_reasons(self._graph, new)
 
     @property
     def text(self) -> str:
@@ -286,79 +311,6 @@ class ReloadingPipeline:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class LiveChanges:
-    """Changes to a running pipeline by calls, which its YAML does not have: they outlive a rebuild.
-
-    With `state` in the YAML they are in that file, and are restored from it.
-
-    Attributes:
-        base: the YAML's graph that they changed; None if there are none.
-        sources: sources that were added or changed.
-        removed: ids of the sources that were removed.
-        paused: ids of the paused sources.
-        settings: values of options, by node.
-    """
-
-    base: Graph | None = None
-    sources: tuple[SourceConfig, ...] = ()
-    removed: tuple[str, ...] = ()
-    paused: tuple[str, ...] = ()
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, base: Graph, running: Running) -> LiveChanges:
-        """The changes to a pipeline since it was created from a graph and followed its YAML."""
-        if base.config.state is not None:
-            return cls()
-        was = {source.id: _facts(source) for source in base.sources}
-        now = list(running.graph.sources)
-        settings = {}
-        for id_, node in base.nodes.items():
-            live = running.graph.nodes[id_]
-            names = [name for name in node.type.spec.changeable if value_of(live, name) != value_of(node, name)]
-            if names:
-                settings[id_] = {name: value_of(live, name) for name in names}
-        return cls(
-            base,
-            tuple(source for source in now if _facts(source) != was.get(source.id)),
-            tuple(was.keys() - {source.id for source in now}),
-            tuple(id_ for id_, state in running.states.items() if state.state == "paused"),
-            settings,
-        )
-
-    def apply(self, graph: Graph, running: Running) -> None:
-        """Apply them to a pipeline that does not run yet; where its YAML's graph differs from `base`, that counts."""
-        if self.base is None or graph.config.state is not None:
-            return
-        was, now = ({source.id: _facts(source) for source in one.sources} for one in (self.base, graph))
-        for id_ in self.removed:
-            if id_ in now and now[id_] == was[id_]:
-                self._try(running.remove, id_)
-        for source in self.sources:
-            if source.id in now and now[source.id] == was.get(source.id):
-                self._try(running.change, source)
-            elif source.id not in now and source.id not in was:
-                self._try(running.add, source)
-        for id_ in self.paused:
-            if id_ in running.states and (id_ not in was or now.get(id_) == was[id_]):
-                self._try(running.pause, id_)
-        for id_, values in self.settings.items():
-            node, before = running.graph.nodes.get(id_), self.base.nodes[id_]
-            if node is not None and _origin(node.type) == _origin(before.type):
-                kept = {name: value for name, value in values.items() if name in node.type.spec.changeable}
-                kept = {name: kept[name] for name in kept if value_of(node, name) == value_of(before, name)}
-                if kept:
-                    running.apply(node, kept)
-
-    @staticmethod
-    def _try(call: Callable[[Any], None], given: Any) -> None:
-        try:
-            call(given)
-        except StreamkitError as error:
-            logger.warning(f"a change cannot be kept: {error}")
-
-
 def _stamp(file: Path) -> tuple[int, int, int]:
     found = file.stat()
     return found.st_mtime_ns, found.st_size, found.st_ino
@@ -366,62 +318,3 @@ def _stamp(file: Path) -> tuple[int, int, int]:
 
 def _worker_report(running: Running) -> WorkerReport:
     return WorkerReport(running.report(0), dict(running.finished), dict(running.latency))
-
-
-def copied(graph: Graph) -> Graph:
-    """Copy a graph, so that a pipeline can change its sources and the options of its nodes."""
-    return replace(graph, nodes={id_: replace(node) for id_, node in graph.nodes.items()})
-
-
-def alike(old: Graph, new: Graph) -> bool:
-    """Whether two graphs differ only in sources and in options that may change live."""
-    return _whole(old) == _whole(new)
-
-
-def edited_sources(old: Graph, new: Graph) -> dict[str, str]:
-    """Changes of sources in the file, by id: `removed`, `added` or `changed`."""
-    was, now = ({source.id: source for source in graph.sources} for graph in (old, new))
-    return (
-        {id_: "removed" for id_ in was if id_ not in now}
-        | {id_: "added" for id_ in now if id_ not in was}
-        | {id_: "changed" for id_ in now if id_ in was and _facts(now[id_]) != _facts(was[id_])}
-    )
-
-
-def changed_settings(old: Graph, new: Graph) -> dict[str, dict[str, Any]]:
-    """New values of changeable options, by node id."""
-    found: dict[str, dict[str, Any]] = {}
-    for id_, node in new.nodes.items():
-        before = old.nodes.get(id_)
-        if before is not None and _origin(before.type) == _origin(node.type):
-            both = [name for name in node.type.spec.changeable if name in before.type.spec.changeable]
-            values = {name: value_of(node, name) for name in both}
-            if changed := {name: value for name, value in values.items() if value != value_of(before, name)}:
-                found[id_] = changed
-    return found
-
-
-def _whole(graph: Graph) -> tuple[Any, ...]:
-    """Everything that defines a pipeline, except for its sources and changeable options."""
-    config, shapes = graph.config, [_shape(node) for node in graph.nodes.values()]
-    return config.device, config.processes, config.batch, config.watchdog_s, config.state, config.alarms, shapes
-
-
-def _shape(node: Node) -> tuple[Any, ...]:
-    """Everything that defines a stage, except for its changeable options."""
-    fixed = {name: value for name, value in node.options.items() if name not in node.type.spec.changeable}
-    if isinstance(above := fixed.get("above"), Scope):  # areas and prompts change live, others with their own stage
-        zones = {id_: replace(zone, areas={}) for id_, zone in above.zones.items()}
-        fixed["above"] = replace(above, labels=None, zones=zones)
-    return node.id, _origin(node.type), node.type.spec.changeable, fixed, node.inputs, node.run
-
-
-def _facts(source: SourceConfig) -> tuple[Any, ...]:
-    """Everything that defines a source, except for its position in the file."""
-    names = [one.name for one in fields(source) if one.name not in ("type", "node")]
-    return _origin(source.type), *(getattr(source, name) for name in names)
-
-
-def _origin(kind: type[Stage]) -> tuple[str, str]:
-    """A stage's class by name: a plugin's class is a new object each time its file is read."""
-    return kind.__module__, kind.__qualname__

@@ -32,7 +32,7 @@ from streamkit.serve.routes.access import add_access
 from streamkit.serve.routes.alarms import add_alarms
 from streamkit.serve.routes.charts import add_charts
 from streamkit.serve.routes.common import error_reply
-from streamkit.serve.routes.config import add_config, add_shapes
+from streamkit.serve.routes.config import add_config, add_differences, add_shapes
 from streamkit.serve.routes.events import add_events
 from streamkit.serve.routes.images import add_images
 from streamkit.serve.routes.live import add_live
@@ -94,6 +94,7 @@ def create_app(
     add_events(api, engine, viewers)
     add_charts(api, engine)
     add_config(api, engine)
+    add_differences(api, engine)
     add_shapes(api, engine)
     app.include_router(api)
     add_probes(app, engine)

@@ -312,6 +312,7 @@ class Audited:
     def __init__(self, app: Callable[..., Awaitable[None]], log: AuditLog, prefix: str) -> None:
         self._app, self._log, self._prefix = app, log, prefix
         self._failed_s = 0.0
+        self._one_at_a_time = anyio.CapacityLimiter(1)  # or an entry could overtake an earlier one
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Handle one request, then add its entry."""
@@ -348,7 +349,7 @@ class Audited:
                 request_id=REQUEST_ID.get(),
             )  # fmt: skip
 
-        await anyio.to_thread.run_sync(add)
+        await anyio.to_thread.run_sync(add, limiter=self._one_at_a_time)
 
     def _failed_sign_in(self, scope: MutableMapping[str, Any], status: int) -> bool:
         """Whether this is a failed sign-in that is to be logged: one per second, as strangers can cause them."""

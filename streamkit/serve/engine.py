@@ -28,6 +28,7 @@ from streamkit.core.masking import mask, without_addresses
 from streamkit.core.stage import options
 from streamkit.core.text import did_you_mean
 from streamkit.media.uris import is_path, scheme
+from streamkit.runtime.control.graph_changes import LiveChanges
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.ingest.source_status import SourceState, reconnects, short
 from streamkit.runtime.observe.live_load import LiveLoad, StageLoad
@@ -80,7 +81,7 @@ class ServeEngine:
         self.running, self.gallery, self.store, self.allow_files = running, gallery, store, allow_files
         self.file = file
         self.refused = Counters()  # requests and connections, by cause
-        self._begun_s = time.monotonic()
+        self._begun_s, self._differs = time.monotonic(), 0
         self.messages = MessageStore()
         self.alarm_center = AlarmCenter(running.alarms, self.graph.config.alarms)
         self.problems = Problems(running, self.alarm_center.raised, lambda: self.store.problem)
@@ -113,6 +114,7 @@ class ServeEngine:
                 self.alarm_center.follow(running.alarms, self._seen.config.alarms)
                 self.problems.follow()
             self.problems.sample(now_s)
+            self._differs = len(self.differences())
             if running.ready:
                 going = [one for one in list(running.states.values()) if one.state == "running"]
                 paced = all(one.live or one.latency is not None for one in going)
@@ -418,6 +420,31 @@ class ServeEngine:
             raise RequestRejected(404, f"there is no stage {id_!r}{did_you_mean(id_, known)}")
         return known[id_]
 
+    # ------------------------------------------------------------------------------------------------------- YAML
+
+    def live_changes(self) -> LiveChanges:
+        """What calls have changed in the running pipeline against its YAML."""
+        return self.running.live_changes() if isinstance(self.running, ReloadingPipeline) else LiveChanges()
+
+    def differences(self) -> list[api_models.DifferenceView]:
+        """How the running pipeline differs from its YAML."""
+        return [
+            api_models.DifferenceView(one.kind, one.id, mask(one.text)) for one in self.live_changes().differences()
+        ]
+
+    def take_back(self) -> None:
+        """Let the running pipeline be as its YAML says. Raises RequestRejected."""
+        changes = self.live_changes()
+        self._apply(changes.take_back, self.running)
+        for source in changes.sources:
+            self.gallery.forget(source.id)
+
+    def rebuild_reasons(self, graph: Graph | None) -> list[str]:
+        """What a graph has that cannot be applied while the pipeline runs; empty for none."""
+        if graph is None or not isinstance(self.running, ReloadingPipeline):
+            return []
+        return self.running.rebuild_reasons(graph)
+
     # ------------------------------------------------------------------------------------------------------ whole
 
     def status(self) -> api_models.Status:
@@ -446,6 +473,7 @@ class ServeEngine:
             last_event=self.store.last_number,
             hides=self.hides(),
             allow_files=self.allow_files,
+            differs=self._differs,
             edit_rejected=bool(getattr(running, "rejected", "")),
         )
 

@@ -17,7 +17,9 @@ from typing import Any, Protocol
 from streamkit.config.graph import with_source
 from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.core.errors import ConfigError, OutputError
+from streamkit.core.masking import mask
 from streamkit.core.text import did_you_mean
+from streamkit.runtime.control.graph_changes import LiveChanges, copied
 from streamkit.runtime.control.settings import changeable, checked, follow_zones, value_of
 from streamkit.runtime.control.stage_state import CarriedState, StageStateFile
 from streamkit.runtime.control.state_store import StateStore
@@ -26,6 +28,8 @@ from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, So
 from streamkit.runtime.ingest.sources import stream_numbers
 
 logger = logging.getLogger(__name__)
+
+_SHOWN_DIFFERENCES = 8
 
 
 class SourceControl(Protocol):
@@ -73,10 +77,23 @@ class Controls:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._store = None if graph.config.state is None else StateStore(graph.config.state)
-        self._paused = set() if self._store is None else self._store.restore(graph)
+        self._paused = set() if self._store is None else self._restored(self._store, graph)
         self.addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
         self.streams = stream_numbers(graph.sources)
         self._changing = threading.RLock()
+
+    @staticmethod
+    def _restored(store: StateStore, graph: Graph) -> set[str]:
+        """Apply the stored changes to a graph, and log what differs from the YAML; return the ids of paused sources."""
+        base = copied(graph)
+        paused = store.restore(graph)
+        texts = [difference.text for difference in LiveChanges.of(base, graph, paused).differences()]
+        if texts:
+            more = f"; and {len(texts) - _SHOWN_DIFFERENCES} more" if len(texts) > _SHOWN_DIFFERENCES else ""
+            shown = "; ".join(texts[:_SHOWN_DIFFERENCES])
+            way = "remove the file to run as the YAML says"
+            logger.info(mask(f"{graph.config.state} changes what the YAML says: {shown}{more}; {way}"))
+        return paused
 
     def stage_state(self, id_: str) -> StageStateFile | None:
         """What a stage keeps over restarts; None unless the YAML sets `state`."""

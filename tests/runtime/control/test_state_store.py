@@ -37,7 +37,14 @@ def test_changes_are_there_after_a_restart(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
     again, logged = pipeline(YAML.format(path=path))
-    assert logged == []
+    (text,) = logged
+    assert text.startswith(f"{path} changes what the YAML says: source a of the YAML is removed; source c has another ")
+    assert text.split("; ")[1:] == [
+        "source c has another rate", "source d is not in the YAML", "source b is paused",
+        "slow.pause_s is 0.001, and not set in the YAML",
+        "detect.postprocess.min_score is 0.5, and not set in the YAML",
+        "detect.postprocess.iou is 0.3, and not set in the YAML", "remove the file to run as the YAML says",
+    ]  # fmt: skip
     assert {one.id: one.options for one in again.graph.sources} == {
         "b": {}, "c": {"rate": 20.0}, "d": {"uri": "rtsp://user:secret@127.0.0.1:1/x", "timeout": 3.0},
     }  # fmt: skip
@@ -54,6 +61,19 @@ def test_changes_are_there_after_a_restart(tmp_path):
     third, _ = pipeline(YAML.format(path=path))
     assert [one.id for one in third.graph.sources] == ["b", "c"]
     assert third.states["b"].state == "connecting"
+
+
+def test_a_start_without_differences_is_silent_and_one_with_many_names_some(tmp_path):
+    path = tmp_path / "state.db"
+    running, _ = pipeline(YAML.format(path=path))
+    running.remove("a")
+    running.follow("a", source(running, "a", stage="camera"))
+    assert pipeline(YAML.format(path=path))[1] == []
+    for number in range(10):
+        running.add(source(running, f"new{number}", stage="camera"))
+    _, (text,) = pipeline(YAML.format(path=path))
+    assert text.count("is not in the YAML") == 8
+    assert "; and 2 more; remove the file" in text
 
 
 def test_what_the_yaml_says_now_holds(tmp_path):
