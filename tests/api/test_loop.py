@@ -139,8 +139,8 @@ def test_a_source_that_waits_for_its_file_is_not_refused(tmp_path):
 
 def test_a_network_that_is_missing_is_refused_with_a_missing_file(tmp_path):
     (tmp_path / "mine.yaml").write_text(Path("models/color.yaml").read_text().replace("color.onnx", "gone.onnx"))
+    stages = {"detect": {"model": "demo"}, "color": {"stage": "classify", "model": f"{tmp_path}/mine.yaml"}}
     with pytest.raises(ConfigError) as raised:
-        stages = {"detect": {"model": "demo"}, "color": {"stage": "classify", "model": f"{tmp_path}/mine.yaml"}}
         streamkit.run("nowhere.mp4", stages=stages)
     assert len(raised.value.problems) == 2
     assert "there is no file nowhere.mp4" in str(raised.value)
@@ -245,7 +245,8 @@ def test_leaving_early_ends_all_threads_and_closes_all_files(leave):
 
 
 PROGRAM = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who started the tests may ignore it
 import streamkit
 
 pipeline = {

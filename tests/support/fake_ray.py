@@ -95,13 +95,13 @@ class ActorClass:
 
 
 class FastClock:
-    """A clock that runs `speed` times as fast as the monotonic one."""
+    """A clock that runs `speed` times as fast as the monotonic one, and is `ahead_s` ahead of that."""
 
     def __init__(self, speed: float) -> None:
-        self._speed, self._begun_s = speed, time.monotonic()
+        self._speed, self._begun_s, self.ahead_s = speed, time.monotonic(), 0.0
 
     def __call__(self) -> float:
-        return self._begun_s + (time.monotonic() - self._begun_s) * self._speed
+        return self._begun_s + (time.monotonic() - self._begun_s) * self._speed + self.ahead_s
 
 
 class FakeRay:
@@ -118,6 +118,7 @@ class FakeRay:
 
     def __init__(self, *names: str, clock: Callable[[], float] = time.monotonic) -> None:
         import ray
+        import ray.util.scheduling_strategies  # takes a while
 
         self.exceptions = ray.exceptions
         self.names, self.clock = list(names), clock
