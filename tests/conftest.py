@@ -162,7 +162,7 @@ def _messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _signals() -> Iterator[None]:
     """Undo changed handlers of signals; fail a test that leaves them blocked or ignored: its processes inherit that."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     changed = {number: signal.getsignal(number) for number in before if signal.getsignal(number) != before[number]}
     for number in changed:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from streamkit.config.checks.stages import check_networks, check_packages
 from streamkit.config.graph import build
-from streamkit.config.pipeline_config import read, read_source, read_values
-from streamkit.config.plan import Graph, SourceConfig
+from streamkit.config.pipeline_config import missing_files, read, read_source, read_values
+from streamkit.config.plan import Config, Graph, SourceConfig
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError
 from streamkit.core.yaml_tree import expand
@@ -71,16 +72,39 @@ def plan(
     else:
         values, pushed = _without_push(_values(sources, model, stages))
         config = read_values(expand(values, "pipeline"), set_=changes, device=device, may_be_empty=may_be_empty)
+    graph = _checked(config)
+    checked = CheckedPipeline(graph, choose(config.device))
+    if pushed:
+        config.sources = [
+            _push_config(checked, source.id, pushed[source.id]) if source.id in pushed else source
+            for source in config.sources
+        ]
+        checked.graph = build(config)
+    return checked
+
+
+def _checked(config: Config) -> Graph:
+    """The graph of a pipeline whose files, packages and networks are there; log its warnings.
+
+    Raises:
+        ConfigError: with every problem. If the graph has some, its packages and networks are not checked.
+    """
+    problems = missing_files(config)
+    try:
+        graph = build(config)
+    except ConfigError as error:
+        raise ConfigError([*error.problems, *problems]) from None
+    for check in (check_packages, check_networks):
+        try:
+            check(graph)
+        except ConfigError as error:
+            problems += error.problems
     for warning in config.warnings:
-        logger.warning(str(warning))
-    if config.problems:
-        build(config)  # raises them, and those of the graph
-    made = CheckedPipeline(Graph(config, [], {}, [], {}), choose(config.device))
-    config.sources = [
-        _push_config(made, source.id, pushed[source.id]) if source.id in pushed else source for source in config.sources
-    ]
-    made.graph = build(config)
-    return made
+        if warning not in problems:
+            logger.warning(str(warning))
+    if problems:
+        raise ConfigError(problems)
+    return graph
 
 
 def added(plan: CheckedPipeline, id_: str, source: Any) -> list[SourceConfig]:
@@ -93,7 +117,7 @@ def added(plan: CheckedPipeline, id_: str, source: Any) -> list[SourceConfig]:
     if isinstance(source, PushSource):
         read_source(plan.graph.config, id_, _PLACEHOLDER)  # checks the id
         return [_push_config(plan, id_, source)]
-    return read_source(plan.graph.config, id_, expand(source, "source"))
+    return read_source(plan.graph.config, id_, expand(source, "source"), must_exist=True)
 
 
 def _push_config(made: CheckedPipeline, id_: str, source: PushSource) -> SourceConfig:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import os
 import signal
@@ -91,7 +92,9 @@ for one in (
 
 
 def main() -> None:
-    """Run the command and exit with its code; 130 after Ctrl-C."""
+    """Run the command and exit with its code; 130 after Ctrl-C. A crash in native code leaves the stacks on stderr."""
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)
     before = signal.signal(signal.SIGINT, _ctrl_c)
     try:
         code = _run()

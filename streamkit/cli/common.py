@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -190,10 +192,16 @@ _STOPPING = "stopping: decoded frames are processed and every file is closed; a 
 
 
 def handle_signals(running: Any, display: Any, text: str = _STOPPING) -> None:
-    """Drain and close on the first Ctrl-C or SIGTERM, and show `text`; stop at once on the second."""
+    """Drain and close on the first Ctrl-C, SIGTERM or SIGHUP, and show `text`; stop at once on the second.
+
+    A SIGHUP that is ignored, as by `nohup`, stays ignored.
+    """
     from streamkit.io.outputs import discard_all
+    from streamkit.runtime.multiprocess.children import STOP_SIGNALS
 
     def on_signal(number: int, _: object) -> None:
+        if number == signal.SIGHUP:
+            _leave_closed_terminal()
         if running.stopping:
             running.stop()  # ends its processes, if it has any
             discard_all()
@@ -201,8 +209,19 @@ def handle_signals(running: Any, display: Any, text: str = _STOPPING) -> None:
         running.stop()  # before the message: a signal that arrives meanwhile must count as the second
         display.log(text)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+    for number in STOP_SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, on_signal)
+
+
+def _leave_closed_terminal() -> None:
+    """Discard what is written to a terminal that is gone, where each write would raise an error."""
+    for descriptor in {1, 2, sys.stdout.fileno()}:
+        hung_up = select.poll()
+        hung_up.register(descriptor, 0)
+        if stat.S_ISCHR(os.fstat(descriptor).st_mode) and hung_up.poll(0):
+            with open(os.devnull, "wb") as discard:
+                os.dup2(discard.fileno(), descriptor)
 
 
 def run_to_end(running: Any, display: Any) -> int:

@@ -179,8 +179,8 @@ def run_server(
     return code
 
 
-def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[str], tuple[list[Any], list[Any]]]:
-    """A function that checks a text in place of the YAML as `streamkit check` does; returns problems and warnings.
+def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[str], tuple[list[Any], list[Any], Any]]:
+    """A function that checks a text in place of the YAML as `streamkit check` does; see `pipeline_file.Check`.
 
     Args:
         path: the YAML.
@@ -204,8 +204,8 @@ def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[
 
 def checker_of(
     path: Path, read: Callable[[str], Any], placement: Callable[[Any], None] | None = None
-) -> Callable[[str], tuple[list[Any], list[Any]]]:
-    """A function that checks a text as `streamkit check` does; returns problems and warnings.
+) -> Callable[[str], tuple[list[Any], list[Any], Any]]:
+    """A function that checks a text as `streamkit check` does; see `pipeline_file.Check`.
 
     Args:
         path: the file, for messages.
@@ -215,14 +215,14 @@ def checker_of(
     from streamkit.cli.check import check
     from streamkit.core.errors import Problem, StreamkitError
 
-    def checked(text: str) -> tuple[list[Any], list[Any]]:
+    def checked(text: str) -> tuple[list[Any], list[Any], Any]:
         try:
             config = read(text)
-            check(config, placement=placement)
+            graph = check(config, placement=placement)
         except ConfigError as error:
-            return error.problems, []
+            return error.problems, [], None
         except StreamkitError as error:
-            return [Problem(str(path), 0, 0, str(error))], []
-        return [], config.warnings
+            return [Problem(str(path), 0, 0, str(error))], [], None
+        return [], config.warnings, graph
 
     return checked

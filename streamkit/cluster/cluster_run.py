@@ -17,7 +17,7 @@ from typing import Any
 from streamkit.batch.ray_cluster import last_line
 from streamkit.cluster.cluster_alarms import ClusterAlarms
 from streamkit.cluster.cluster_file import environment
-from streamkit.cluster.exchange import NodeEvent, NodeJob, NodeReport
+from streamkit.cluster.exchange import LOST_S, NodeEvent, NodeJob, NodeReport
 from streamkit.cluster.placement import (
     GPU_CORES,
     ClusterSources,
@@ -32,6 +32,7 @@ from streamkit.core.data import Event
 from streamkit.core.errors import ConfigError, StreamkitError, describe
 from streamkit.core.logs import LogOnce
 from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.control.settings import follow_zones
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.multiprocess.fleet_sources import LOST, RestartedSource
 from streamkit.runtime.multiprocess.process_count import source_loads
@@ -93,6 +94,7 @@ class ClusterRun(MergedCounts, Controls):
         pack: returns the content of the pipeline's files.
         gallery: receives the events of the nodes.
         last_event: returns the number of the last event of a node that is stored here.
+        clock: monotonic time in seconds, for how long nodes may be silent and when they start again.
 
     Attributes:
         devices: the devices of the nodes; `device` is the first of them.
@@ -105,7 +107,7 @@ class ClusterRun(MergedCounts, Controls):
 
     def __init__(
         self, graph: Graph, ray: Any, job: NodeJob, pack: Callable[[], Mapping[str, bytes]], gallery: Gallery,
-        last_event: Callable[[str], int],
+        last_event: Callable[[str], int], clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         super().__init__(graph)
         self._ray, self._job, self._pack, self._gallery, self._last_event = ray, job, pack, gallery, last_event
@@ -126,11 +128,11 @@ class ClusterRun(MergedCounts, Controls):
         )
         self.fatal: BaseException | None = None
         self.stopping = False
-        self.seconds, self._begun_s = 0.0, time.monotonic()
+        self.seconds, self._begun_s, self._clock = 0.0, clock(), clock
         self._asked_s = self._first_ready_s = 0.0
         self._shared_out = False
         self._alive: list[RayNode] | None = None  # None before the first look
-        self._balanced_s = time.monotonic()
+        self._balanced_s = clock()
         self._warn = LogOnce(logger.warning)
 
     # --------------------------------------------------------------------------------------------------- the run
@@ -156,7 +158,7 @@ class ClusterRun(MergedCounts, Controls):
 
     def _close(self) -> None:
         """End every node, within a limit of time."""
-        self.seconds = time.monotonic() - self._begun_s
+        self.seconds = self._clock() - self._begun_s
         ended = [node.actor.stop.remote() for node in self._nodes.values() if node.latest.port]
         if ended:
             self._ray.wait(ended, num_returns=len(ended), timeout=_STOP_S)
@@ -165,20 +167,20 @@ class ClusterRun(MergedCounts, Controls):
         self._ray.shutdown()
 
     def _step(self) -> None:
-        now_s = time.monotonic()
+        now_s = self._clock()
         self._start_new()
         if now_s >= self._asked_s + _EVERY_S:
             self._asked_s = now_s
             for node in self._nodes.values():
                 node.ask()
         self._receive()
-        for node in [one for one in self._nodes.values() if one.overdue(time.monotonic())]:
+        for node in [one for one in self._nodes.values() if one.overdue(self._clock())]:
             node.end("does not answer", crashed=False)
         for node in [one for one in self._nodes.values() if one.joined and one.files < self._version]:
             node.end("has joined during an edit of the pipeline; it starts again with it", crashed=False)
         for node in [one for one in self._nodes.values() if one.failure]:
             self._lose(node)
-        for node in [one for one in self._dying if time.monotonic() >= one.free_at_s]:
+        for node in [one for one in self._dying if self._clock() >= one.free_at_s]:
             self._dying.remove(node)
             self._restarted(f"node {node.node.name} {node.failure}", self.sources.lose(node, node.crashed))
         if self._may_share_out(now_s):
@@ -193,22 +195,27 @@ class ClusterRun(MergedCounts, Controls):
             self._warn(f"Ray's head does not answer: {describe(error)}")
 
     def _may_share_out(self, now_s: float) -> bool:
-        """Whether sources may be given to nodes: those of the start are all ready, or had time after the first."""
+        """Whether sources may be given to nodes: those of the start are all ready, or had time after the first.
+
+        They are given to none before the nodes of a head that was killed just before have certainly stopped them.
+        """
         joined = [node for node in self._nodes.values() if node.joined]
         if joined and not self._first_ready_s:
             self._first_ready_s = now_s
+        if now_s < self._begun_s + LOST_S:
+            return False
         waited = bool(joined) and now_s > self._first_ready_s + _TOGETHER_S
         self._shared_out = self._shared_out or waited or 0 < len(joined) == len(self._nodes)
         return self._shared_out
 
     def _start_new(self) -> None:
         """Start an actor on each node of the Ray cluster that has none."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         for node in self._alive or ():
             if node.id not in self._nodes and now_s >= self._retry_s.get(node.name, 0.0):
                 job = replace(self._job, name=node.name, address=node.address, token=new_token())
                 cursor = self._last_event(node.name)
-                self._nodes[node.id] = start_node(self._ray, node, job, self._version, cursor)
+                self._nodes[node.id] = start_node(self._ray, node, job, self._version, cursor, self._clock)
                 logger.info(f"node {node.name} ({node.address}) starts")
         for one in [one for one in self._nodes.values() if now_s - one.heard_s > _START_S and not one.joined]:
             self._warn(f"node {one.node.name} has not started yet: its CPU cores or GPUs are in use (see ray status)")
@@ -286,7 +293,7 @@ class ClusterRun(MergedCounts, Controls):
                 self.states[id_].set_state("reconnecting", *self.sources.died)
             self._past.append(replace(node.latest.worker, states={}, queues={}, facts=None))
         self._gone[name] = node, times
-        self._retry_s[name] = time.monotonic() + min(_RETRY_S, 2.0 ** (times + 1))
+        self._retry_s[name] = self._clock() + min(_RETRY_S, 2.0 ** (times + 1))
         logger.error(f"node {name} {node.failure}")
 
     def _restarted(self, failure: str, found: Iterable[RestartedSource]) -> None:
@@ -362,6 +369,7 @@ class ClusterRun(MergedCounts, Controls):
             }  # fmt: skip
             for id_, values in self._settings.items():
                 graph.nodes[id_].options = {**graph.nodes[id_].options, **values}
+            follow_zones(graph)
             graph.sources = self.graph.sources
             self.graph = graph
             self.alarms.follow(graph.config.alarms)

@@ -18,8 +18,9 @@ from streamkit.cluster.node import NO_SOURCES
 from streamkit.config.plan import Graph
 from streamkit.core.errors import ConfigError
 from streamkit.core.yaml_tree import read_file
+from streamkit.runtime.control.graph_changes import alike, changed_settings, copied, edited_sources
 from streamkit.runtime.preview.gallery import Gallery
-from streamkit.runtime.reload import ReloadingPipeline, alike, changed_settings, copied, edited_sources
+from streamkit.runtime.reload import ReloadingPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +50,10 @@ class ClusterPipeline(ReloadingPipeline):
         """Apply an edit; raise ConfigError if a node rejects it. Changes by calls are kept where the edit has none."""
         edited, settings = edited_sources(self._graph, new), changed_settings(self._graph, new)
         changes: list[str] = []
-        if settings or not alike(self._graph, new):
-            self._running.roll(copied(new), settings)  # type: ignore[union-attr]
-            changes.append("all nodes run the edited pipeline")
-        self._running.forget(edited, settings)
+        with self._running.forgetting(edited, settings):
+            if settings or not alike(self._graph, new):
+                self._running.roll(copied(new), settings)  # type: ignore[union-attr]
+                changes.append("all nodes run the edited pipeline")
         self._graph = new
         self._follow_sources(edited, new, changes)
 

@@ -188,6 +188,7 @@ class ClusterNode:
             (source,) = read_source(running.graph.config, order.id, order.entry)
             self._numbers[order.id] = order.number
             running.add(source, after, order.paused)
+            self._refused.pop(order.id, None)
         except StreamkitError as error:
             self._numbers.pop(order.id, None)
             self._refused[order.id] = order, str(error)

@@ -122,11 +122,15 @@ class ClusterSources(FleetSources):
         """See `FleetSources.add`."""
         with self._lock:
             self.check_free(config.id)
-            if not any(node.takes_sources for node in self._processes):
-                raise ConfigError(
-                    f"source {config.id} cannot be added: no node of the cluster is ready; see ray status"
-                )
+            self.check_open(config.id)
             super().add(config, after, paused)
+
+    def check_open(self, id_: str) -> None:
+        """Raise ConfigError if no source can be added now: no node is ready, or the run is over."""
+        with self._lock:
+            if not any(node.takes_sources for node in self._processes):
+                raise ConfigError(f"source {id_} cannot be added: no node of the cluster is ready; see ray status")
+        super().check_open(id_)
 
     def remove(self, id_: str) -> None:
         """See `FleetSources.remove`."""

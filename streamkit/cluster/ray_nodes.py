@@ -7,7 +7,7 @@ import itertools
 import pickle
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -89,12 +89,13 @@ class NodeHandle:
         token: what its API wants.
         files: number of the version of the pipeline's files that it has.
         cursor: number of its last event that the head has.
+        clock: monotonic time in seconds.
+        heard_s: time of the last report by that clock, and at first of its start.
         answer: the call that was not answered yet.
         latest: its last report.
-        heard_s: monotonic time of the last report.
         failure: why it is gone; empty while it is not.
         crashed: whether its process is known to have ended.
-        free_at_s: monotonic time from which others may read its sources, once it is gone.
+        free_at_s: time by that clock from which others may read its sources, once it is gone.
         joined: whether it was ready once and takes part in the run.
         settings: options that were changed since the YAML was read, by stage.
     """
@@ -104,9 +105,10 @@ class NodeHandle:
     token: str
     files: int
     cursor: int
+    clock: Callable[[], float]
+    heard_s: float
     answer: Any = None
     latest: NodeReport = field(default_factory=NodeReport)
-    heard_s: float = field(default_factory=time.monotonic)
     failure: str = ""
     crashed: bool = False
     free_at_s: float = 0.0
@@ -169,7 +171,7 @@ class NodeHandle:
             how, lost = end_reason(error)
             self.end("is lost" if lost else how, crashed=not lost)
             return None
-        self.heard_s = time.monotonic()
+        self.heard_s = self.clock()
         if report.failure:
             self.end(f"has ended: {report.failure}", crashed=True)
             return None
@@ -191,18 +193,20 @@ class NodeHandle:
         """
         if not self.failure:
             self.failure, self.crashed = failure, crashed
-            self.free_at_s = time.monotonic() if crashed else self.heard_s + LOST_S
+            self.free_at_s = self.clock() if crashed else self.heard_s + LOST_S
 
     def kill(self, ray: Any) -> None:
         """Kill its process, if it can be reached."""
         ray.kill(self.actor)
 
 
-def start_node(ray: Any, node: RayNode, job: NodeJob, files: int, cursor: int) -> NodeHandle:
+def start_node(
+    ray: Any, node: RayNode, job: NodeJob, files: int, cursor: int, clock: Callable[[], float]
+) -> NodeHandle:  # fmt: skip
     """Start the actor of a node, on that node only; Ray lets it wait there while all cores are in use."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     kind = ray.remote(num_cpus=1, num_gpus=node.gpus, max_concurrency=_CALLS)(ClusterNode)
     place = NodeAffinitySchedulingStrategy(node.id, soft=False)
     actor = kind.options(scheduling_strategy=place).remote(streamkit.__version__, pickle.dumps(job))
-    return NodeHandle(node, actor, job.token, files, cursor)
+    return NodeHandle(node, actor, job.token, files, cursor, clock, clock())

@@ -111,7 +111,9 @@ class Entries:
             self.config.sources.append(SourceConfig(source_id, kind, values, entry, fault))
             uri = of_address.get("uri")
             if named is None and uri is not None and (text := missing_reason(uri.value)) is not None:
-                self.config.warnings.append(uri.problem(f"source {source_id}: {text}{_webcam(options['uri'].value)}"))
+                missing = uri.problem(f"source {source_id}: {text}{_webcam(options['uri'].value)}")
+                self.config.missing[source_id] = missing
+                self.config.warnings.append(missing)
             del unread[id_]
 
     def _addresses(

@@ -70,17 +70,30 @@ def read_values(
     return _read(tree(values, "pipeline"), [], Path("pipeline"), set_ or {}, device, None, may_be_empty)
 
 
-def read_source(config: Config, id_: str, entry: Any) -> list[SourceConfig]:
+def read_source(config: Config, id_: str, entry: Any, *, must_exist: bool = False) -> list[SourceConfig]:
     """Read an entry of `sources` with the key `id_` from plain values; the environment is not expanded.
 
+    Args:
+        config: the pipeline; unchanged.
+        id_: the key.
+        entry: its value.
+        must_exist: whether a file that is missing is a problem.
+
     Raises:
-        ConfigError: with every problem; `config` is unchanged.
+        ConfigError: with every problem.
     """
-    added = replace(config, sources=[], problems=[], warnings=[], unread_sources={})
+    added = replace(config, sources=[], problems=[], warnings=[], missing={}, unread_sources={})
     Entries(added, tree({"sources": {id_: entry}}, "source"), _TOP).sources()
-    if added.problems:
-        raise ConfigError(added.problems)
+    problems = [*added.problems, *(missing_files(added) if must_exist else ())]
+    if problems:
+        raise ConfigError(problems)
     return added.sources
+
+
+def missing_files(config: Config) -> list[Problem]:
+    """The sources whose files a run cannot read, as problems; those that wait for their file are left out."""
+    waiting = {source.id for source in config.sources if source.options.get("reconnect") not in (None, False)}
+    return [problem for id_, problem in config.missing.items() if id_ not in waiting]
 
 
 def source_entry(source: SourceConfig) -> dict[str, Any]:

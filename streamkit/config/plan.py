@@ -171,6 +171,7 @@ class Config:
         unread_sources: ids of entries of `sources` that cannot be read, with their class; None if that is unknown.
         sources_known: whether every source is in `sources` or `unread_sources`.
         alarms_known: whether every alarm is in `alarms`.
+        missing: by source, why there is no file to read; the texts are among the warnings, as a file may come later.
     """
 
     file: str
@@ -193,6 +194,7 @@ class Config:
     unread_sources: dict[str, type[Stage] | None] = field(default_factory=dict)
     sources_known: bool = True
     alarms_known: bool = True
+    missing: dict[str, Problem] = field(default_factory=dict)
 
     def may_have_source(self, id_: str) -> bool:
         """Whether there is a source with this id, or may be one among those that cannot be read."""

@@ -90,6 +90,7 @@ class RuntimeContext:
         streams: the number of the video stream by source id, for sources with the option `stream`.
         stage_state: what the stage keeps over restarts; None unless the pipeline has `state`.
         opening_note: what takes long while the stage is opened, for people; set by the stage.
+        carried: what the stage passes on when the pipeline is rebuilt, stored as it is closed; None if it never is.
     """
 
     spans: Spans = field(default_factory=Spans)
@@ -106,6 +107,7 @@ class RuntimeContext:
     streams: Mapping[str, int] = field(default_factory=dict)
     stage_state: StageState | None = None
     opening_note: str = ""
+    carried: StageState | None = None
 
 
 @dataclass(slots=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +20,8 @@ from streamkit.core.data import Surface
 from streamkit.core.errors import OutputError
 from streamkit.media.encode import Encoder
 from streamkit.media.uris import is_path, local_path, mask, scheme
+
+logger = logging.getLogger(__name__)
 
 FORMATS = {"rtsp": "rtsp", "rtsps": "rtsp", "rtmp": "flv", "rtmps": "flv", "srt": "mpegts"}
 _HLS = ".m3u8"
@@ -178,18 +182,26 @@ class Push:
         return OutputError(f"cannot push to {mask(self._url)}: {mask(why or message or did)}")
 
     def _stop_process(self, grace_s: float) -> str:
-        """End the process; return its last error line."""
+        """End the process; return its last error line, or the signal that killed it, whose stacks are logged."""
         from av.error import FFmpegError
 
         with suppress(FFmpegError, OSError, ValueError):
             self._container.close()  # otherwise it and its stream hold each other
+        crashed = False
         try:
             output, errors = self._process.communicate(timeout=grace_s)
+            crashed = self._process.returncode < 0
         except subprocess.TimeoutExpired:
             self._process.kill()
             output, errors = self._process.communicate()
         self.connected |= b"connected" in output
-        return str(errors[-1000:], "utf-8", "replace").strip().rpartition("\n")[2]
+        text = str(errors, "utf-8", "replace").strip()
+        if crashed:
+            killed_by = signal.Signals(-self._process.returncode).name
+            if text:
+                logger.error(f"the process that pushes to {mask(self._url)} was killed by {killed_by}:\n{mask(text)}")
+            return f"its process was killed by {killed_by}"
+        return text[-1000:].rpartition("\n")[2]
 
 
 class _WriteBuffer:

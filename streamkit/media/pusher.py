@@ -11,6 +11,7 @@ stream's description, and errors as one line on standard error. It exits at the 
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import json
 import sys
@@ -20,6 +21,7 @@ def main() -> int:
     """Push until the input ends; return the exit code."""
     import av
 
+    faulthandler.enable()
     try:
         request = json.loads(io.FileIO(0, closefd=False).readline())  # without a buffer: not one byte more
         # the header describes the stream completely: no packets need to be probed and buffered

@@ -109,6 +109,10 @@ class RuleEngine:
         self._contexts.end(slot)
         return left
 
+    def change(self, above: Scope) -> None:
+        """Follow a change of the areas of the stages above, between two batches; those that rules name remain."""
+        self._contexts.change(above)
+
     def step(self, batch: Batch, slots: Mapping[str, int]) -> Iterator[Change]:
         """Evaluate a batch; yield changes in the order of each source's frames.
 

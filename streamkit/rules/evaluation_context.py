@@ -55,6 +55,13 @@ class ZoneMembers:
         self._clocks.begin(slot)
         self.occupancy.begin(slot)
 
+    def change(self, zone: ZoneScope) -> None:
+        """Follow a change of the stage's areas. One with the same name and shape keeps its tracks; others are empty."""
+        numbers = {area: number for number, area in enumerate(self._zone.areas.items())}
+        kept = np.array([numbers.get(area, -1) for area in zone.areas.items()], np.int64)
+        self.occupancy.change(list(zone.areas.values()), kept)
+        self._zone, self._areas = zone, list(zone.areas)
+
     def rounds(self, batch: Batch, slots: Mapping[str, int]) -> Iterator[SourceStep]:
         """Return a batch as the stage sees it."""
         return source_steps(batch, slots, self._zone.view, self._labels, self._clocks)
@@ -164,6 +171,12 @@ class ContextBuilder:
         self._clocks.begin(slot)
         for zone in self._zones.values():
             zone.begin(slot)
+
+    def change(self, above: Scope) -> None:
+        """Follow a change of the areas of the stages above, between two batches."""
+        self.above = above
+        for name, zone in self._zones.items():
+            zone.change(above.zones[name])
 
     def of(self, batch: Batch, slots: Mapping[str, int], most: int) -> Iterator[EvaluationContext]:
         """Yield a batch's frames, one of each source at a time, in order.

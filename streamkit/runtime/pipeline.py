@@ -364,16 +364,16 @@ class PipelineRun(Controls):
             self._faults[source.id] = FaultInjector(source.fault, source.id)
             logger.warning(faults_message({source.id: self._faults[source.id]}))
 
-    def remove(self, id_: str) -> None:
-        """See `Controls.remove`."""
-        with self._changing:
-            super().remove(id_)
-            self._faults.pop(id_, None)
+    def _forget_source(self, id_: str) -> None:
+        self._faults.pop(id_, None)
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
         for one in self._runners:
             if one.node is node:
                 one.change(new, refused)
+
+    def _change_rules(self, node: Node) -> None:
+        self._change_stage(node, {"above": node.options["above"]}, lambda: None)
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
         for one in self._runners:
@@ -388,6 +388,7 @@ class PipelineRun(Controls):
         runtime = RuntimeContext(
             spans=self._spans(), future=self._future(), background=ThreadedBackground, live=live,
             addresses=self.addresses, streams=self.streams, stage_state=self.stage_state(id_),
+            carried=self.carried_state(id_),
         )  # fmt: skip
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)

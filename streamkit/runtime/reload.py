@@ -3,28 +3,37 @@
 
 An invalid edit is rejected with every problem, and the pipeline continues. Added, removed and changed sources, and
 changed options that stages declare as changeable, are applied while the pipeline runs. After any other edit the frames
-in flight drain, the files are closed, and the pipeline is rebuilt in this process.
+in flight drain, the files are closed, and the pipeline is rebuilt in this process; counts and track ids go on.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from streamkit.config.pipeline_config import plugin_names
-from streamkit.config.plan import Graph, Node, SourceConfig
+from streamkit.config.plan import Graph
 from streamkit.config.plugins import files_of
 from streamkit.core.errors import StreamkitError, describe
-from streamkit.core.stage import Stage
-from streamkit.rules.scope import Scope
+from streamkit.runtime.control.graph_changes import (
+    LiveChanges,
+    alike,
+    changed_settings,
+    copied,
+    edited_sources,
+    rebuild_reasons,
+    source_facts,
+)
 from streamkit.runtime.control.settings import value_of
+from streamkit.runtime.control.stage_state import CarriedFile
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import PeriodicTimer
+from streamkit.runtime.execution.meters import stage_total
 from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
 from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.runtime.observe.report_merge import WorkerReport, add_up
@@ -84,7 +93,8 @@ class ReloadingPipeline:
         self._read: tuple[int, int, int] | None = None
         self._seen = self._applied = self._signature()
         self._graph = load()  # as in the YAML; live changes affect the copy of the pipeline only
-        self._running = make(copied(self._graph))
+        self._carried = CarriedFile()
+        self._running = self._create(self._graph)
         self._next: Graph | None = None
         self._before: Graph | None = None
         self._live = LiveChanges()
@@ -100,30 +110,45 @@ class ReloadingPipeline:
         Raises:
             StreamkitError: the run could not start, or could not continue.
         """
-        with PeriodicTimer(_POLL_S, self.check_files):
-            while True:
-                code = self._run_once()
-                with self._lock:
-                    if self.stopping or self._next is None:
-                        return code
-                    self._past.append((_worker_report(self._running), self._running.seconds))
-                    graph, self._next = self._next, None
-                    self._running = self._made(graph)
-                    self._live.apply(self._graph, self._running)
-                if self.stopping:
-                    self._running.stop()
+        try:
+            with PeriodicTimer(_POLL_S, self.check_files):
+                return self._run_all()
+        finally:
+            self._carried.remove()
+
+    def _run_all(self) -> int:
+        while True:
+            code = self._run_once()
+            with self._lock:
+                if self.stopping or self._next is None:
+                    return code
+                ended_run = _worker_report(self._running), self._running.seconds
+                before = {source.id: source_facts(source) for source in self._running.graph.sources}
+                graph, self._next = self._next, None
+                self._running = self._made(graph)
+                self._past.append(ended_run)
+                self._live.apply(self._graph, self._running)
+                after = {source.id: source_facts(source) for source in self._running.graph.sources}
+                self._carried.keep_sources({id_ for id_, facts in after.items() if facts == before.get(id_)})
+            if self.stopping:
+                self._running.stop()
 
     def _made(self, graph: Graph) -> Running:
         """Create a pipeline of the new graph, or of the previous one if the new one cannot be created."""
         try:
-            return self._make(copied(graph))
+            return self._create(graph)
         except StreamkitError as error:
             if self._before is None:
                 raise
             logger.warning(f"{self._path}: the edit cannot be applied; the previous pipeline continues: {error}")
             self.rejected = str(error)
             self._graph, self._before = self._before, None
-            return self._make(copied(self._graph))
+            return self._create(self._graph)
+
+    def _create(self, graph: Graph) -> Running:
+        running = self._make(copied(graph))
+        running.carried = self._carried.path
+        return running
 
     def _run_once(self) -> int:
         """Run the current pipeline; return to the previous one if its stages cannot be opened."""
@@ -185,22 +210,30 @@ class ReloadingPipeline:
                 f"{self._path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"
             )
             with self._lock:
-                self._live = LiveChanges.of(old, self._running)
+                self._live = LiveChanges() if old.config.state is not None else self._changes(old)
                 self._before, self._next = old, new
+                self._carried.begin()
                 self._running.stop()
             return
         changes: list[str] = []
         for id_, values in settings.items():
-            self._running.apply(self._running.graph.nodes[id_], values)
-            changes.append(f"options of {id_} changed: {', '.join(values)}")
+            node = self._running.graph.nodes[id_]
+            values = {name: value for name, value in values.items() if value != value_of(node, name)}
+            if values:  # a call has not set them already
+                self._running.apply(node, values)
+                changes.append(f"options of {id_} changed: {', '.join(values)}")
         self._follow_sources(edited, new, changes)
 
     def _follow_sources(self, edited: Mapping[str, str], new: Graph, changes: list[str]) -> None:
         """Apply the edits of sources, and log them with the other changes."""
-        now = {source.id: source for source in new.sources}
+        wanted = {source.id: source for source in new.sources}
+        present = {source.id: source_facts(source) for source in self._running.graph.sources}
         for id_, what in edited.items():
+            source = wanted.get(id_)
+            if present.get(id_) == (None if source is None else source_facts(source)):
+                continue  # as the edit says already, by a call
             try:
-                self._running.follow(id_, now.get(id_))
+                self._running.follow(id_, source)
                 changes.append(f"source {id_} {what}")
             except StreamkitError as error:  # the sinks do not support it next to sources added by API calls
                 changes.append(f"source {id_} cannot be {what}: {error}")
@@ -210,6 +243,18 @@ class ReloadingPipeline:
     def ready(self) -> bool:
         """Whether every stage is open and frames are accepted, and no edit waits for the frames in flight."""
         return self._running.ready and self._next is None
+
+    def live_changes(self) -> LiveChanges:
+        """The differences of the running pipeline from the YAML that is applied."""
+        return self._changes(self._graph)
+
+    def _changes(self, base: Graph) -> LiveChanges:
+        paused = [id_ for id_, state in list(self._running.states.items()) if state.state == "paused"]
+        return LiveChanges.of(base, self._running.graph, paused)
+
+    def rebuild_reasons(self, new: Graph) -> list[str]:
+        """What a graph has that cannot be applied while the pipeline runs; see the function."""
+        return rebuild_reasons(self._graph, new)
 
     @property
     def text(self) -> str:
@@ -227,6 +272,32 @@ class ReloadingPipeline:
         """Number of frames that reached the end of the graph, over all runs."""
         return self._running.frames + sum(int(report.report["frames"]) for report, _ in self._past)
 
+    @property
+    def detections(self) -> dict[str, int]:
+        """Objects by table, over all runs."""
+        return self._summed("detections", self._running.detections)
+
+    @property
+    def events(self) -> dict[str, int]:
+        """Events by kind, over all runs."""
+        return self._summed("events", self._running.events)
+
+    def counts(self) -> dict[str, int]:
+        """See `PipelineRun.counts`; over all runs."""
+        return self._summed("counts", self._running.counts())
+
+    def meters(self) -> dict[str, dict[str, Any]]:
+        """See `PipelineRun.meters`; over all runs, of the stages that there are now."""
+        present = self._running.meters()
+        past = [report.report["stages"] for report, _ in self._past]
+        return {id_: stage_total([*(run[id_] for run in past if id_ in run), one]) for id_, one in present.items()}
+
+    def _summed(self, key: str, present: Mapping[str, int]) -> dict[str, int]:
+        total = Counter(present)
+        for report, _ in self._past:
+            total.update(report.report[key])
+        return dict(total)
+
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report: sums over all runs; the sources are those of the last run."""
         found: dict[str, Any] = self._running.report(exit_code)
@@ -240,79 +311,6 @@ class ReloadingPipeline:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class LiveChanges:
-    """Changes to a running pipeline by calls, which its YAML does not have: they outlive a rebuild.
-
-    With `state` in the YAML they are in that file, and are restored from it.
-
-    Attributes:
-        base: the YAML's graph that they changed; None if there are none.
-        sources: sources that were added or changed.
-        removed: ids of the sources that were removed.
-        paused: ids of the paused sources.
-        settings: values of options, by node.
-    """
-
-    base: Graph | None = None
-    sources: tuple[SourceConfig, ...] = ()
-    removed: tuple[str, ...] = ()
-    paused: tuple[str, ...] = ()
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, base: Graph, running: Running) -> LiveChanges:
-        """The changes to a pipeline since it was created from a graph and followed its YAML."""
-        if base.config.state is not None:
-            return cls()
-        was = {source.id: _facts(source) for source in base.sources}
-        now = list(running.graph.sources)
-        settings = {}
-        for id_, node in base.nodes.items():
-            live = running.graph.nodes[id_]
-            names = [name for name in node.type.spec.changeable if value_of(live, name) != value_of(node, name)]
-            if names:
-                settings[id_] = {name: value_of(live, name) for name in names}
-        return cls(
-            base,
-            tuple(source for source in now if _facts(source) != was.get(source.id)),
-            tuple(was.keys() - {source.id for source in now}),
-            tuple(id_ for id_, state in running.states.items() if state.state == "paused"),
-            settings,
-        )
-
-    def apply(self, graph: Graph, running: Running) -> None:
-        """Apply them to a pipeline that does not run yet; where its YAML's graph differs from `base`, that counts."""
-        if self.base is None or graph.config.state is not None:
-            return
-        was, now = ({source.id: _facts(source) for source in one.sources} for one in (self.base, graph))
-        for id_ in self.removed:
-            if id_ in now and now[id_] == was[id_]:
-                self._try(running.remove, id_)
-        for source in self.sources:
-            if source.id in now and now[source.id] == was.get(source.id):
-                self._try(running.change, source)
-            elif source.id not in now and source.id not in was:
-                self._try(running.add, source)
-        for id_ in self.paused:
-            if id_ in running.states and (id_ not in was or now.get(id_) == was[id_]):
-                self._try(running.pause, id_)
-        for id_, values in self.settings.items():
-            node, before = running.graph.nodes.get(id_), self.base.nodes[id_]
-            if node is not None and _origin(node.type) == _origin(before.type):
-                kept = {name: value for name, value in values.items() if name in node.type.spec.changeable}
-                kept = {name: kept[name] for name in kept if value_of(node, name) == value_of(before, name)}
-                if kept:
-                    running.apply(node, kept)
-
-    @staticmethod
-    def _try(call: Callable[[Any], None], given: Any) -> None:
-        try:
-            call(given)
-        except StreamkitError as error:
-            logger.warning(f"a change cannot be kept: {error}")
-
-
 def _stamp(file: Path) -> tuple[int, int, int]:
     found = file.stat()
     return found.st_mtime_ns, found.st_size, found.st_ino
@@ -320,61 +318,3 @@ def _stamp(file: Path) -> tuple[int, int, int]:
 
 def _worker_report(running: Running) -> WorkerReport:
     return WorkerReport(running.report(0), dict(running.finished), dict(running.latency))
-
-
-def copied(graph: Graph) -> Graph:
-    """Copy a graph, so that a pipeline can change its sources and the options of its nodes."""
-    return replace(graph, nodes={id_: replace(node) for id_, node in graph.nodes.items()})
-
-
-def alike(old: Graph, new: Graph) -> bool:
-    """Whether two graphs differ only in sources and in options that may change live."""
-    return _whole(old) == _whole(new)
-
-
-def edited_sources(old: Graph, new: Graph) -> dict[str, str]:
-    """Changes of sources in the file, by id: `removed`, `added` or `changed`."""
-    was, now = ({source.id: source for source in graph.sources} for graph in (old, new))
-    return (
-        {id_: "removed" for id_ in was if id_ not in now}
-        | {id_: "added" for id_ in now if id_ not in was}
-        | {id_: "changed" for id_ in now if id_ in was and _facts(now[id_]) != _facts(was[id_])}
-    )
-
-
-def changed_settings(old: Graph, new: Graph) -> dict[str, dict[str, Any]]:
-    """New values of changeable options, by node id."""
-    found: dict[str, dict[str, Any]] = {}
-    for id_, node in new.nodes.items():
-        before = old.nodes.get(id_)
-        if before is not None and _origin(before.type) == _origin(node.type):
-            both = [name for name in node.type.spec.changeable if name in before.type.spec.changeable]
-            values = {name: value_of(node, name) for name in both}
-            if changed := {name: value for name, value in values.items() if value != value_of(before, name)}:
-                found[id_] = changed
-    return found
-
-
-def _whole(graph: Graph) -> tuple[Any, ...]:
-    """Everything that defines a pipeline, except for its sources and changeable options."""
-    config, shapes = graph.config, [_shape(node) for node in graph.nodes.values()]
-    return config.device, config.processes, config.batch, config.watchdog_s, config.state, config.alarms, shapes
-
-
-def _shape(node: Node) -> tuple[Any, ...]:
-    """Everything that defines a stage, except for its changeable options."""
-    fixed = {name: value for name, value in node.options.items() if name not in node.type.spec.changeable}
-    if isinstance(above := fixed.get("above"), Scope):
-        fixed["above"] = replace(above, labels=None)  # those of prompts change live, others with their own stage
-    return node.id, _origin(node.type), node.type.spec.changeable, fixed, node.inputs, node.run
-
-
-def _facts(source: SourceConfig) -> tuple[Any, ...]:
-    """Everything that defines a source, except for its position in the file."""
-    names = [one.name for one in fields(source) if one.name not in ("type", "node")]
-    return _origin(source.type), *(getattr(source, name) for name in names)
-
-
-def _origin(kind: type[Stage]) -> tuple[str, str]:
-    """A stage's class by name: a plugin's class is a new object each time its file is read."""
-    return kind.__module__, kind.__qualname__

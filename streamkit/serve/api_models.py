@@ -195,7 +195,7 @@ class PipelineProblem:
 
     There is one for each cause: sources that are down for the same reason are one problem, and so are a source that is
     down and the alarms about it. `id` names the problem as long as it lasts. `kind` is one of all_down, source_down,
-    no_frames, alarm, run_failed, node_lost, drops, failed_frames, stage_hangs, undelivered, spool, disk, store,
+    no_frames, alarm, run_failed, node_lost, drops, failed_frames, stage_hangs, undelivered, spool, disk, store, audit,
     edit_rejected, untuned, restarted. `since_s` is its duration in seconds. `sources` are the sources that it is about,
     and `source` is the only one or null; `stage` is the stage that it is about, or null. `alarms` names the alarms that
     it has raised. `link` is the address of the page's view that has more about it. `acknowledged` is true if a person
@@ -246,9 +246,9 @@ class Status:
     long, such as the compilation of the tracker on its first run; `time_s` is the server's clock in seconds since 1970;
     `emits` lists the stages that emit events, `records` those that can record
     a clip on request, `alarms` the alarms that are currently raised, `problems` everything that is wrong, `hides` the
-    stages that hide objects or places: while there is one, cameras are shown as images only. `edit_rejected` is true
-    while the YAML on the disk differs from the pipeline because it is invalid or could not be applied: `/config` says
-    why.
+    stages that hide objects or places: while there is one, cameras are shown as images only. `differs` is the number of
+    differences from the YAML that calls have made: `/config/differences` lists them. `edit_rejected` is true while the
+    YAML on the disk differs from the pipeline because it is invalid or could not be applied: `/config` says why.
     """
 
     version: str
@@ -270,6 +270,7 @@ class Status:
     last_event: int
     allow_files: bool
     hides: list[str]
+    differs: int
     edit_rejected: bool
 
 
@@ -329,13 +330,46 @@ class ProblemView:
 class EditView:
     """A checked edit of the YAML: its problems, its unified diff, and whether it was saved.
 
-    `hash` is that of the file's text: of the new text if it was saved.
+    `hash` is that of the file's text: of the new text if it was saved. `rebuilds` names what cannot be applied while
+    the pipeline runs: if there is something, cameras reconnect, and counts and track ids go on.
     """
 
     problems: list[ProblemView]
     diff: str
     hash: str
     saved: bool
+    rebuilds: list[str]
+
+
+@dataclass(slots=True)
+class DifferenceView:
+    """A difference of the running pipeline from its YAML. `kind` is source or setting, `id` that of source or stage."""
+
+    kind: Literal["source", "setting"]
+    id: str
+    text: str
+
+
+@dataclass(slots=True)
+class DifferencesView:
+    """How calls have changed the running pipeline against its YAML.
+
+    `kept` says whether a restart keeps the differences, as `state` in the YAML lets it. `hash` names the YAML's text.
+    """
+
+    differences: list[DifferenceView]
+    kept: bool
+    hash: str
+
+
+@dataclass
+class DifferencesEdit:
+    """The `hash` of the YAML's text that is to get what the running pipeline does; `dry_run` only checks that."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _CLOSED
+
+    hash: Hash
+    dry_run: bool = False
 
 
 @dataclass(slots=True)

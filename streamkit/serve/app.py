@@ -17,6 +17,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from streamkit import __version__
+from streamkit.core.errors import OutputError, StreamkitError
 from streamkit.core.logs import REQUEST_ID
 from streamkit.media.uris import mask
 from streamkit.runtime.observe.telemetry import active
@@ -32,7 +33,7 @@ from streamkit.serve.routes.access import add_access
 from streamkit.serve.routes.alarms import add_alarms
 from streamkit.serve.routes.charts import add_charts
 from streamkit.serve.routes.common import error_reply
-from streamkit.serve.routes.config import add_config, add_shapes
+from streamkit.serve.routes.config import add_config, add_differences, add_shapes
 from streamkit.serve.routes.events import add_events
 from streamkit.serve.routes.images import add_images
 from streamkit.serve.routes.live import add_live
@@ -74,7 +75,8 @@ def create_app(
         OutputError: the folder cannot be written.
     """
     access = Access(token, tokens, data / "tokens.json", Sessions(path=data / "sessions.json"))
-    log = AuditLog(data / "audit.db")
+    log = engine.audit = AuditLog(data / "audit.db")
+    engine.problems.follow_audit(log.write_waiting)
     app = FastAPI(
         title="streamkit", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
         description="A running pipeline: its sources, stages, events, images and metrics.",
@@ -98,6 +100,7 @@ def create_app(
     add_events(api, engine, viewers)
     add_charts(api, engine)
     add_config(api, engine)
+    add_differences(api, engine)
     add_shapes(api, engine)
     app.include_router(api)
     add_probes(app, engine)
@@ -138,8 +141,10 @@ def _error_handlers(app: FastAPI) -> None:
         return made
 
     @app.exception_handler(StoreUnreadable)
-    async def unreadable(request: Request, error: StoreUnreadable) -> Response:
-        return error_reply(str(error), 503)
+    @app.exception_handler(OutputError)
+    async def not_stored(request: Request, error: StreamkitError) -> Response:
+        note_error(request, str(error))
+        return error_reply(mask(str(error)), 503)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

@@ -10,17 +10,21 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 from fastapi import Request
+from starlette.responses import JSONResponse
 
 from streamkit.core.errors import OutputError
-from streamkit.core.logs import REQUEST_ID, LogOnce
+from streamkit.core.logs import REQUEST_ID
 from streamkit.core.masking import mask_address
+from streamkit.io.database_error import database_error
+from streamkit.serve.request_id import error_body
 from streamkit.serve.response_status import StatusWatcher
 from streamkit.serve.token import SAFE
 
@@ -35,10 +39,14 @@ MAX_ENTRIES = 100_000
 MAX_REJECTED = 10_000
 """How many rejected changes and failed sign-ins are kept: who may change nothing must not push out the others."""
 
+MAX_WAITING = 10_000
+"""How many entries may wait while the file cannot be written; then changes are refused."""
+
 _PRUNE_EVERY = 100
 _SECRET = re.compile(r"pass|pwd|token|secret|auth|login|cred|(?<![a-z])(api)?key(?![a-z])|signature", re.IGNORECASE)
 _LONGEST = 500
 _FAILED_EVERY_S = 1.0
+_BUSY_S = 2.0
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS entries (number INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, "
     "who TEXT NOT NULL, role TEXT NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, "
@@ -116,16 +124,20 @@ class AuditFilter:
 class AuditLog:
     """The audit log of a server, in a SQLite file that only its owner may read. Thread-safe.
 
+    While the file cannot be written, entries wait in memory.
+
     Args:
         path: the file; its folder is created if needed.
         clock: the time in seconds since 1970.
 
     Raises:
-        OutputError: the file cannot be read or written; every method may raise it.
+        OutputError: the file cannot be read or written.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock, self._added = path, clock, 0
+        self._waiting: deque[tuple[Any, ...]] = deque()
+        self._reason = ""  # how many entries wait, and why
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -143,18 +155,62 @@ class AuditLog:
         self, who: str, action: str, target: str = "", detail: Mapping[str, Any] | None = None, *, role: str = "",
         address: str = "", status: int = 200, outcome: str = "done", request_id: str = "",
     ) -> None:  # fmt: skip
-        """Add an entry. Secrets in `detail` are masked by the names of its keys, and in addresses."""
+        """Add an entry, which waits if it cannot be written. Secrets are masked by their keys, and in addresses."""
         shown = json.dumps(without_secrets(detail or {}), default=str)
         if len(shown) > 4 * _LONGEST:
             shown = json.dumps({"fields": ", ".join(map(str, detail or {}))[:_LONGEST]})
-        values = (self._clock(), who, role, address, action, _short(target), shown, status, _short(outcome), request_id)
-        self._do(f"INSERT INTO entries ({_COLUMNS.partition(', ')[2]}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *values)
-        self._added += 1
-        if self._added % _PRUNE_EVERY == 0:
-            self.prune()
+        row = (self._clock(), who, role, address, action, _short(target), shown, status, _short(outcome), request_id)
+        self._waiting.append(row)
+        self.write_waiting()
+
+    def write_waiting(self) -> str:
+        """Write the entries that wait; return why they cannot be written, empty if none waits any more."""
+        rows = []
+        with contextlib.suppress(IndexError):  # another thread may take some as well
+            while True:
+                rows.append(self._waiting.popleft())
+        if not rows:
+            return self._reason
+        try:
+            self._insert(rows)
+        except sqlite3.Error as error:
+            self._waiting.extendleft(reversed(rows))
+            if not self._reason:
+                failure = database_error("audit log", self._path, error)
+                logger.error(f"entries of the audit log wait until they can be written: {failure}")
+            count = len(self._waiting)
+            self._reason = f"{count:,} {'entry waits' if count == 1 else 'entries wait'}: {error}"
+            return self._reason
+        if self._reason:
+            logger.warning(f"the audit log is written again, with {len(rows):,} entries that waited")
+        self._reason = ""
+        before, self._added = self._added, self._added + len(rows)
+        if self._added // _PRUNE_EVERY > before // _PRUNE_EVERY:
+            with contextlib.suppress(OutputError):  # the entries are stored; the next ones try again
+                self.prune()
+        return ""
+
+    def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        statement = f"INSERT INTO entries ({_COLUMNS.partition(', ')[2]}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        with contextlib.closing(sqlite3.connect(self._path, timeout=_BUSY_S)) as connection, connection:
+            connection.executemany(statement, rows)
+
+    @property
+    def full(self) -> bool:
+        """Whether so many entries wait that nothing may be changed any more."""
+        return len(self._waiting) >= MAX_WAITING
+
+    def close(self) -> None:
+        """Write the entries that wait; those that cannot be written are logged as errors."""
+        if not self.write_waiting():
+            return
+        for time_s, who, role, address, action, target, detail, status, outcome, request_id in self._waiting:
+            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_s))
+            entry = f"{at} {who} ({role}) from {address}: {action} {target} {detail}, status {status}, {outcome}"
+            logger.error(f"an entry is missing in the audit log: {entry}, request {request_id}")
 
     def entries(self, wanted: AuditFilter | None = None, limit: int = 100) -> list[AuditEntry]:
-        """The wanted entries, newest first."""
+        """The wanted entries, newest first, without those that wait. Raises OutputError."""
         condition, values = (wanted or AuditFilter()).condition()
         rows = self._do(
             f"SELECT {_COLUMNS} FROM entries WHERE {condition} ORDER BY number DESC LIMIT ?", *values, limit
@@ -173,10 +229,10 @@ class AuditLog:
 
     def _do(self, text: str, *values: Any) -> list[Any]:
         try:
-            with contextlib.closing(sqlite3.connect(self._path, timeout=10)) as connection, connection:
+            with contextlib.closing(sqlite3.connect(self._path, timeout=_BUSY_S)) as connection, connection:
                 return connection.execute(text, values).fetchall()
         except sqlite3.Error as error:
-            raise OutputError(f"cannot use the audit log {self._path}: {error}; repair or remove the file") from None
+            raise database_error("audit log", self._path, error) from None
 
 
 def without_secrets(detail: Any, name: str = "") -> Any:
@@ -245,6 +301,8 @@ def _noted(scope: MutableMapping[str, Any]) -> AuditNote:
 class Audited:
     """ASGI middleware that adds each change by a known client to the log, done or rejected, and failed sign-ins.
 
+    While too many entries wait to be written, it refuses changes.
+
     Args:
         app: the wrapped application; `Guard` is outside, and tells who sent the request.
         log: the audit log.
@@ -253,13 +311,17 @@ class Audited:
 
     def __init__(self, app: Callable[..., Awaitable[None]], log: AuditLog, prefix: str) -> None:
         self._app, self._log, self._prefix = app, log, prefix
-        self._warn = LogOnce(logger.warning)
         self._failed_s = 0.0
+        self._one_at_a_time = anyio.CapacityLimiter(1)  # or an entry could overtake an earlier one
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Handle one request, then add its entry."""
         if scope["type"] != "http" or scope["method"] in SAFE or not scope["path"].startswith(f"{self._prefix}/"):
             await self._app(scope, receive, send)
+            return
+        if self._log.full:
+            text = f"nothing can be changed until the audit log can be written: {MAX_WAITING:,} entries wait for that"
+            await JSONResponse(error_body(text), 503)(scope, receive, send)
             return
         noted, watcher = _noted(scope), StatusWatcher(send)
         try:
@@ -287,10 +349,7 @@ class Audited:
                 request_id=REQUEST_ID.get(),
             )  # fmt: skip
 
-        try:
-            await anyio.to_thread.run_sync(add)
-        except OutputError as error:
-            self._warn(f"the audit log lacks a change: {error}")
+        await anyio.to_thread.run_sync(add, limiter=self._one_at_a_time)
 
     def _failed_sign_in(self, scope: MutableMapping[str, Any], status: int) -> bool:
         """Whether this is a failed sign-in that is to be logged: one per second, as strangers can cause them."""

@@ -21,12 +21,13 @@ from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.config.shape_options import SOURCES, shape_options
 from streamkit.config.validate import model_of
 from streamkit.core.counters import Counters
-from streamkit.core.errors import ConfigError, StreamkitError, describe
+from streamkit.core.errors import ConfigError, OutputError, StreamkitError, describe
 from streamkit.core.logs import LogOnce, MessageStore
 from streamkit.core.masking import mask, without_addresses
 from streamkit.core.stage import options
 from streamkit.core.text import did_you_mean
 from streamkit.media.uris import is_path, scheme
+from streamkit.runtime.control.graph_changes import LiveChanges
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.ingest.source_status import SourceState, reconnects, short
 from streamkit.runtime.observe.live_load import LiveLoad, StageLoad
@@ -36,6 +37,7 @@ from streamkit.runtime.reload import ReloadingPipeline
 from streamkit.serve import api_models
 from streamkit.serve.alarm_center import AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
+from streamkit.serve.audit import AuditLog
 from streamkit.serve.kept_secrets import with_kept_secrets
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
@@ -66,7 +68,10 @@ class ServeEngine:
         alarm_center: what people see and do about the alarms.
         problems: what is wrong.
         load: rates and load of the stages.
+        audit: the log of changes, once there is an API.
     """
+
+    audit: AuditLog | None = None
 
     def __init__(
         self, running: PipelineRun | ReloadingPipeline, gallery: Gallery, store: ServeStore, *,
@@ -75,7 +80,7 @@ class ServeEngine:
         self.running, self.gallery, self.store, self.allow_files = running, gallery, store, allow_files
         self.file = file
         self.refused = Counters()  # requests and connections, by cause
-        self._begun_s = time.monotonic()
+        self._begun_s, self._differs = time.monotonic(), 0
         self.messages = MessageStore()
         self.alarm_center = AlarmCenter(running.alarms, self.graph.config.alarms)
         center = self.alarm_center
@@ -95,8 +100,11 @@ class ServeEngine:
     @contextlib.contextmanager
     def observing(self) -> Iterator[None]:
         """Keep the messages of the run, and look for problems and at the load once a second, while the block runs."""
-        with self.messages.receiving(), PeriodicTimer(_OBSERVE_EVERY_S, self.observe):
-            yield
+        with self.messages.receiving():
+            with PeriodicTimer(_OBSERVE_EVERY_S, self.observe):
+                yield
+            if self.audit is not None:
+                self.audit.close()
 
     def observe(self) -> None:
         """Look at the run once; called by the timer's thread."""
@@ -108,6 +116,7 @@ class ServeEngine:
                 self.alarm_center.follow(running.alarms, self._seen.config.alarms)
                 self.problems.follow()
             self.problems.sample(now_s)
+            self._differs = len(self.differences())
             if running.ready:
                 running_sources = [state for state in list(running.states.values()) if state.state == "running"]
                 paced = all(state.live or state.latency is not None for state in running_sources)
@@ -413,7 +422,7 @@ class ServeEngine:
         most of them.
 
         Raises:
-            RequestRejected: there is no such stage, or a setting is wrong.
+            RequestRejected: there is no such stage, a setting is wrong, or the state cannot be written.
         """
         nodes = self._nodes_of(id_)
         live = self.running.changeable(id_)
@@ -423,6 +432,8 @@ class ServeEngine:
                 raise RequestRejected(422, f"{name} cannot be changed while the pipeline runs{may}")
         try:
             self.running.set(id_, values)
+        except OutputError as error:  # of the state file
+            raise RequestRejected(409, mask(str(error))) from None
         except (StreamkitError, ValueError) as error:
             raise RequestRejected(422, mask(str(error))) from None
         changed = max(nodes, key=lambda node: len(values.keys() & {*node.type.spec.changeable}))
@@ -451,6 +462,31 @@ class ServeEngine:
         if not known.get(id_):
             raise RequestRejected(404, f"there is no stage {id_!r}{did_you_mean(id_, known)}")
         return known[id_]
+
+    # ------------------------------------------------------------------------------------------------------- YAML
+
+    def live_changes(self) -> LiveChanges:
+        """What calls have changed in the running pipeline against its YAML."""
+        return self.running.live_changes() if isinstance(self.running, ReloadingPipeline) else LiveChanges()
+
+    def differences(self) -> list[api_models.DifferenceView]:
+        """How the running pipeline differs from its YAML."""
+        return [
+            api_models.DifferenceView(one.kind, one.id, mask(one.text)) for one in self.live_changes().differences()
+        ]
+
+    def take_back(self) -> None:
+        """Let the running pipeline be as its YAML says. Raises RequestRejected."""
+        changes = self.live_changes()
+        self._apply(changes.take_back, self.running)
+        for source in changes.sources:
+            self.gallery.forget(source.id)
+
+    def rebuild_reasons(self, graph: Graph | None) -> list[str]:
+        """What a graph has that cannot be applied while the pipeline runs; empty for none."""
+        if graph is None or not isinstance(self.running, ReloadingPipeline):
+            return []
+        return self.running.rebuild_reasons(graph)
 
     # ------------------------------------------------------------------------------------------------------ whole
 
@@ -490,6 +526,7 @@ class ServeEngine:
             last_event=self.store.last_number,
             hides=self.hides(),
             allow_files=self.allow_files,
+            differs=self._differs,
             edit_rejected=bool(getattr(running, "rejected", "")),
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamkit.config.plan import Graph
 from streamkit.config.shape_options import StageShapes, shapes_of
 from streamkit.config.yaml_edit import diff, digest, replaced
 from streamkit.core.errors import ConfigError, OutputError, Problem, describe
@@ -18,8 +19,8 @@ from streamkit.core.yaml_tree import YamlNode, load, read_file
 from streamkit.io.outputs import AtomicFile, fsync_folders, output_error
 from streamkit.serve.api_models import RequestRejected
 
-Check = Callable[[str], tuple[list[Problem], list[Problem]]]
-"""Checks a text in place of the file; returns the problems and the warnings."""
+Check = Callable[[str], tuple[list[Problem], list[Problem], Graph | None]]
+"""Checks a text in place of the file; returns the problems, the warnings, and the graph of a valid text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class CheckedText:
         problems: what is wrong with it; empty if it is valid.
         warnings: what may be wrong with it.
         diff: the changes to the file, as a unified diff.
+        graph: the pipeline, if the text is valid.
     """
 
     text: str
@@ -39,6 +41,7 @@ class CheckedText:
     problems: list[Problem]
     warnings: list[Problem]
     diff: str
+    graph: Graph | None = None
 
 
 class PipelineFile:
@@ -88,13 +91,13 @@ class PipelineFile:
             raise RequestRejected(422, "the text has characters that UTF-8 does not have: half of a pair") from None
         if "\r\n" in before and "\r\n" not in text:  # a browser's text has other ends of lines
             text = text.replace("\n", "\r\n")
-        problems, warnings = self._plugins_changed(before, text), list[Problem]()
+        problems, warnings, graph = self._plugins_changed(before, text), list[Problem](), None
         if not problems:
             try:
-                problems, warnings = self._check(text)
+                problems, warnings, graph = self._check(text)
             except Exception as error:  # of a plugin
                 problems = [Problem(str(self.path), 0, 0, f"the check failed: {describe(error)}")]
-        return CheckedText(text, before, problems, warnings, diff(before, text, self.path.name))
+        return CheckedText(text, before, problems, warnings, diff(before, text, self.path.name), graph)
 
     def write(self, made: CheckedText, hash_: str) -> None:
         """Replace the file's text by one that was checked; the file keeps its rights, a symbolic link its target.

@@ -70,6 +70,7 @@ class Problems:
     ) -> None:  # fmt: skip
         self._running, self._raised, self._store_problem = running, raised, store_problem
         self._alarm_facts = alarm_facts
+        self._audit_problem: Callable[[], str] = str
         self.follow()
         self._history: deque[_Counts] = deque()
         self._frame_gaps = FrameGaps()
@@ -77,6 +78,10 @@ class Problems:
         self._acknowledged: dict[IncidentKey, float] = {}  # with the time at which the incident was last there
         self._incidents: list[Incident] = []
         self._problems: tuple[tuple[PipelineProblem, list[Incident]], ...] = ()
+
+    def follow_audit(self, problem: Callable[[], str]) -> None:
+        """Also report why the audit log cannot be written, which `problem` returns; it is called at each sample."""
+        self._audit_problem = problem
 
     def follow(self) -> None:
         """Take the folders of the graph, which an edit of the YAML may have rebuilt."""
@@ -163,7 +168,9 @@ class Problems:
         for text in getattr(self._running, "lost_nodes", list)():
             yield Incident("error", "node_lost", text, link="#/logs", cause=text)
         if why := self._store_problem():
-            yield Incident("error", "store", why, link="#/events")
+            yield Incident("error", "store", f"events are not stored: {why}", link="#/events")
+        if why := self._audit_problem():
+            yield Incident("error", "audit", f"the audit log is not written: {why}", link="#/audit")
 
     def _sources(self, health: HealthSnapshot) -> Iterator[Incident]:
         """The sources that are down; if all are, that is the incident of each."""

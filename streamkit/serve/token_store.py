@@ -171,17 +171,16 @@ class TokenStore:
         """Create a token, and return its text, which is not stored."""
         self.all()
         text, id_ = new_token(), secrets.token_hex(8)
-        self._tokens[name] = KnownToken(
+        token = KnownToken(
             f"page:{id_}", name, role, _digest(text, self._hmac_key), "page", round(time.time(), 3), by, self._hmac_key
         )
-        self._save()
+        self._save({**self._tokens, name: token})
         return text
 
     def remove(self, name: str) -> None:
         """Remove a token."""
         self.all()
-        self._tokens.pop(name, None)
-        self._save()
+        self._save({other: token for other, token in self._tokens.items() if other != name})
 
     def _load(self) -> None:
         try:
@@ -194,17 +193,18 @@ class TokenStore:
             raise OutputError(f"{self._path} is damaged; repair it, or remove it to revoke its tokens") from None
         self._hmac_key, self._tokens = key, {one.name: one for one in tokens}
 
-    def _save(self) -> None:
+    def _save(self, tokens: dict[str, KnownToken]) -> None:
+        """Store these tokens; they are in force once they are stored."""
         left_out = {"origin", "hmac_key"}
-        tokens = [
-            {name: value for name, value in asdict(one).items() if name not in left_out}
-            for one in self._tokens.values()
+        rows = [
+            {name: field for name, field in asdict(token).items() if name not in left_out} for token in tokens.values()
         ]
-        text = json.dumps({"key": self._hmac_key.hex(), "tokens": tokens}, indent=1)
+        text = json.dumps({"key": self._hmac_key.hex(), "tokens": rows}, indent=1)
         try:
             write_private(self._path, text)
         except OSError as error:
             raise self._error(error) from None
+        self._tokens = tokens
         about = self._path.stat()
         self._seen = about.st_mtime_ns, about.st_ino, about.st_size
 

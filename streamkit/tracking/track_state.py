@@ -85,6 +85,15 @@ class TrackPool:
                 self.last_id = np.concatenate([self.last_id, np.zeros_like(self.last_id)])
         return found
 
+    def continue_after(self, source: str, last_id: int) -> None:
+        """Let the track ids of a source go on after this one."""
+        counter = self.counter(source)  # may make room for it
+        self.last_id[counter] = last_id
+
+    def last_ids(self) -> dict[str, int]:
+        """Return the last track id of each source."""
+        return {source: int(self.last_id[at]) for source, at in self._counters.items()}
+
     def reserve(self, most: int, features: int) -> None:
         """Make room for `most` tracks in each lane, and for embeddings of length `features`.
 

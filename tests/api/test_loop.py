@@ -21,6 +21,8 @@ from streamkit.core.records import record
 from streamkit.media.surfaces import shared_pool
 
 STREET = "samples/street.mp4"
+REFUSED = "http://127.0.0.1:9/a.mp4"
+"""An address at which nothing listens."""
 
 
 def run_threads() -> set[str]:
@@ -96,22 +98,60 @@ def test_a_pipeline_takes_no_model():
 
 
 def test_a_run_of_which_every_source_fails_raises_its_error():
-    frames = streamkit.run({"gate": "nowhere.mp4"}, model="demo", device="cpu")
+    frames = streamkit.run({"gate": REFUSED}, model="demo", device="cpu")
     with pytest.raises(
-        streamkit.SourceError, match=r"source gate failed: nowhere.mp4: there is no such file"
+        streamkit.SourceError, match=r"source gate failed: http://127.0.0.1:9/a.mp4: connection refused"
     ) as raised:
         list(frames)
-    assert raised.value.cause == "missing"
+    assert raised.value.cause == "refused"
     assert isinstance(raised.value.__cause__, streamkit.SourceError)
     assert list(frames.errors) == ["gate"]
     assert list(frames) == []
 
 
+def test_every_missing_file_is_refused_before_the_run(tmp_path):
+    (tmp_path / "empty").mkdir()
+    sources = {"gone": "nowhere.mp4", "street": STREET, "folder": str(tmp_path / "empty"), "some": "no*.mp4"}
+    with pytest.raises(ConfigError) as raised:
+        streamkit.run(sources, model="demo", device="cpu")
+    assert [problem.text for problem in raised.value.problems] == [
+        f"source folder: {tmp_path}/empty: the folder contains no videos or images",
+        "source gone: there is no file nowhere.mp4",
+        "source some: no*.mp4: the pattern contains no videos or images",
+    ]
+
+
+def test_a_missing_file_is_refused_with_the_other_problems():
+    with pytest.raises(ConfigError) as raised:
+        streamkit.run("nowhere.mp4", model="demo", stages={"trak": {}})
+    assert [problem.text for problem in raised.value.problems] == [
+        "source source: there is no file nowhere.mp4",
+        "unknown stage 'trak'; did you mean 'track'?",
+    ]
+
+
+def test_a_source_that_waits_for_its_file_is_not_refused(tmp_path):
+    path = tmp_path / "later.mp4"
+    frames = streamkit.run({"later": {"uri": str(path), "reconnect": True}}, model="demo", device="cpu", limit=2)
+    path.write_bytes(Path(STREET).read_bytes())
+    assert [frame.index for frame in frames] == [0, 1]
+
+
+def test_a_network_that_is_missing_is_refused_with_a_missing_file(tmp_path):
+    (tmp_path / "mine.yaml").write_text(Path("models/color.yaml").read_text().replace("color.onnx", "gone.onnx"))
+    stages = {"detect": {"model": "demo"}, "color": {"stage": "classify", "model": f"{tmp_path}/mine.yaml"}}
+    with pytest.raises(ConfigError) as raised:
+        streamkit.run("nowhere.mp4", stages=stages)
+    assert len(raised.value.problems) == 2
+    assert "there is no file nowhere.mp4" in str(raised.value)
+    assert "gone.onnx" in str(raised.value)
+
+
 def test_a_source_that_fails_does_not_end_the_others():
-    frames = streamkit.run([STREET, "nowhere.mp4"], model="demo", device="cpu", limit=3)
+    frames = streamkit.run([STREET, REFUSED], model="demo", device="cpu", limit=3)
     assert [frame.source for frame in frames] == ["source_1"] * 3
-    assert {id_: error.cause for id_, error in frames.errors.items()} == {"source_2": "missing"}
-    assert frames.report["sources"]["source_2"]["error"] == "nowhere.mp4: there is no such file"
+    assert {id_: error.cause for id_, error in frames.errors.items()} == {"source_2": "refused"}
+    assert frames.report["sources"]["source_2"]["error"].startswith(f"{REFUSED}: connection refused")
     assert frames.stats.sources["source_2"].state == "failed"
 
 
@@ -205,7 +245,8 @@ def test_leaving_early_ends_all_threads_and_closes_all_files(leave):
 
 
 PROGRAM = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who started the tests may ignore it
 import streamkit
 
 pipeline = {

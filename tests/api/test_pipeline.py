@@ -1,5 +1,6 @@
 """`streamkit.Pipeline`: sources that come and go, statistics, runs without a loop."""
 
+import signal
 import threading
 import time
 
@@ -9,6 +10,8 @@ import streamkit
 from streamkit.core.errors import ConfigError
 
 STREET = "samples/street.mp4"
+REFUSED = "http://127.0.0.1:9/a.mp4"
+"""An address at which nothing listens."""
 WAIT_S = 60.0
 
 
@@ -55,14 +58,14 @@ def test_without_any_source_it_can_wait_for_some():
 
 
 def test_a_pipeline_runs_without_a_loop(tmp_path):
-    sources = {"street": STREET, "gone": "nowhere.mp4"}
+    sources = {"street": STREET, "gone": REFUSED}
     stages = {"detect": {"model": "demo"}, "jsonl": {"path": str(tmp_path / "{source}.jsonl")}}
     pipeline = streamkit.Pipeline({"sources": sources, "stages": stages}, device="cpu", limit=30)
     report = pipeline.run()
     assert (report["frames"], report["exit_code"]) == (30, 1)
     assert "(loop)" not in report["stages"]
     assert len((tmp_path / "street.jsonl").read_text().splitlines()) == 30
-    assert pipeline.errors["gone"].cause == "missing"
+    assert pipeline.errors["gone"].cause == "refused"
     with pytest.raises(ConfigError, match="has begun already"):
         pipeline.run()
     with pytest.raises(ConfigError, match="started without a loop"):
@@ -70,8 +73,17 @@ def test_a_pipeline_runs_without_a_loop(tmp_path):
 
 
 def test_a_run_of_which_every_source_fails_raises():
-    with pytest.raises(streamkit.SourceError, match="source source failed: nowhere"):
-        streamkit.Pipeline("nowhere.mp4", model="demo", device="cpu").run()
+    with pytest.raises(streamkit.SourceError, match=r"source source failed: http://127\.0\.0\.1:9/a\.mp4"):
+        streamkit.Pipeline(REFUSED, model="demo", device="cpu").run()
+
+
+def test_a_missing_file_is_refused_before_the_run_and_while_it_runs():
+    with pytest.raises(ConfigError, match=r"source source: there is no file nowhere\.mp4"):
+        streamkit.Pipeline("nowhere.mp4", model="demo", device="cpu")
+    with streamkit.Pipeline(STREET, model="demo", device="cpu", limit=2) as pipeline:
+        with pytest.raises(ConfigError, match=r"source more: there is no file nowhere\.mp4"):
+            pipeline.add_source("more", "nowhere.mp4")
+        assert {frame.source for frame in pipeline} == {"source"}
 
 
 def test_a_stage_that_cannot_be_opened_ends_the_run_with_its_error(tmp_path):
@@ -109,7 +121,7 @@ def test_stop_does_not_wait_for_a_loop_that_reads_no_more():
 
 
 def test_stats_are_typed_and_print_as_a_table():
-    sources = {"street": STREET, "gone": "nowhere.mp4"}
+    sources = {"street": STREET, "gone": REFUSED}
     with streamkit.Pipeline(sources, model="demo", device="cpu", limit=40) as pipeline:
         assert repr(pipeline) == "Pipeline(street, gone; not begun on cpu)"
         assert pipeline.stats.frames == 0
@@ -118,7 +130,8 @@ def test_stats_are_typed_and_print_as_a_table():
         stats = pipeline.stats
     street, gone = stats.sources["street"], stats.sources["gone"]
     assert (street.state, street.frames, street.out, street.error) == ("ended", 40, 40, None)
-    assert (gone.state, gone.error) == ("failed", "nowhere.mp4: there is no such file")
+    assert gone.state == "failed"
+    assert gone.error == f"{REFUSED}: connection refused: nothing listens at this host and port"
     assert street.fps == stats.fps > 0
     infer = stats.stages["detect.infer"]
     assert infer.frames == stats.frames == 40
@@ -127,7 +140,7 @@ def test_stats_are_typed_and_print_as_a_table():
     assert first.startswith("40 frames in ")
     assert head.split() == ["source", "state", "frames", "out", "fps", "error"]
     assert rows[0].split()[:4] == ["street", "ended", "40", "40"]
-    assert rows[1].endswith("nowhere.mp4: there is no such file")
+    assert rows[1].endswith(gone.error)
 
 
 def test_mistakes_before_the_run():
@@ -146,3 +159,66 @@ def test_mistakes_before_the_run():
     pipeline.close()
     with pytest.raises(streamkit.PipelineEnded, match="stopped before it began"):
         list(pipeline)
+
+
+CAMERA = {"uri": "test://?width=64&height=48&frames=0", "pace": 50}
+
+
+@pytest.mark.parametrize("method", ["wait", "run"])
+def test_ctrl_c_while_it_waits_ends_the_run_and_closes_its_files(tmp_path, method):
+    path = tmp_path / "cam.jsonl"
+    pipeline = streamkit.Pipeline({"sources": {"cam": CAMERA}, "stages": {"jsonl": {"path": str(path)}}}, device="cpu")
+    if method == "wait":
+        pipeline.start()
+
+    def interrupt():
+        until(lambda: pipeline.stats.frames > 5)
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # who started the tests may ignore it
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            getattr(pipeline, method)()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "run" not in {thread.name for thread in threading.enumerate()}
+    assert len(path.read_text().splitlines()) == pipeline.report["frames"] > 5
+    assert pipeline.report["exit_code"] == 130
+    with pytest.raises(streamkit.PipelineEnded, match="the pipeline has ended"):
+        pipeline.add_source("more", STREET)
+
+
+def clips(folder, *names):
+    """A folder of videos."""
+    folder.mkdir()
+    for name in names:
+        (folder / f"{name}.mp4").symlink_to(f"/proc/self/cwd/{STREET}")
+    return folder
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_folder_of_which_one_file_cannot_be_added_is_not_added_at_all(tmp_path, begun):
+    folder = clips(tmp_path / "clips", "a", "b", "c")
+    with streamkit.Pipeline({"clips/b": CAMERA}, model="demo", device="cpu", keep_running=True) as pipeline:
+        frames = iter(pipeline) if begun else None
+        if frames is not None:
+            next(frames)
+        with pytest.raises(ConfigError, match="there is a source 'clips/b' already"):
+            pipeline.add_source("clips", folder)
+        frames = frames or iter(pipeline)
+        seen = [next(frames).source for _ in range(30)]
+        assert set(seen) == {"clips/b"}
+        assert set(pipeline.stats.sources) == {"clips/b"}
+        pipeline.remove_source("clips/b")
+        assert pipeline.add_source("clips", folder) == ["clips/a", "clips/b", "clips/c"]
+
+
+def test_sinks_that_support_a_part_of_a_folder_only_get_nothing_of_it(tmp_path):
+    stages = {"jsonl": {"path": str(tmp_path / "out.jsonl")}, "video": {"path": str(tmp_path / "out.mp4")}}
+    folder = clips(tmp_path / "clips", "a", "b")
+    pipeline = streamkit.Pipeline({"sources": {}, "stages": stages}, device="cpu", limit=3)
+    with pytest.raises(ConfigError, match=r"out\.mp4"):  # a video has one source
+        pipeline.add_source("clips", folder)
+    assert pipeline.add_source("street", STREET) == ["street"]
+    assert set(pipeline.run()["sources"]) == {"street"}

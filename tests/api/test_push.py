@@ -186,6 +186,34 @@ def test_a_push_that_waits_ends_with_the_pipeline(pushing):
     assert errors == ["the pipeline has ended; create another one"]
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_push_that_waits_ends_with_its_source(pushing, begun):
+    pipeline = pushing(streamkit.PushSource(fps=25))
+    if begun:
+        next_frame = iter(pipeline)
+        pipeline.push("cam", GRAY)
+        next(next_frame)
+    errors: list[BaseException] = []
+
+    def push():
+        try:
+            push_many(pipeline, 10_000)
+        except streamkit.StreamkitError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    time.sleep(0.3)
+    assert thread.is_alive()  # nothing reads its images
+    removed_s = time.monotonic()
+    pipeline.remove_source("cam")
+    thread.join(10)
+    assert time.monotonic() - removed_s < 2
+    (error,) = errors
+    assert isinstance(error, streamkit.PipelineEnded)
+    assert "source cam has ended" in str(error)
+
+
 def test_push_sources_come_and_go(pushing):
     pipeline = pushing(streamkit.PushSource(fps=25))
     pipeline.start()

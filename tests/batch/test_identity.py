@@ -169,6 +169,33 @@ def test_the_key_is_the_same_in_every_process(tmp_path):
     assert out.stdout.strip() == key(made)
 
 
+SET_PLUGIN = """
+from typing import Annotated
+from streamkit import FrameStage, stage
+
+@stage("watch", reads="detections")
+class Watch(FrameStage):
+    'Watch.'
+
+    names: Annotated[frozenset[str], "what is watched"]
+
+    def process(self, frame):
+        pass
+"""
+
+
+def test_options_that_are_sets_have_one_order(tmp_path):
+    (tmp_path / "watch.py").write_text(SET_PLUGIN)
+    names = [f"name {number}" for number in range(40)]
+
+    def watched(listed):
+        text = PLAIN.replace("  draw", f"  watch: {{names: {json.dumps(listed)}}}\n  draw")
+        return identity(settings(tmp_path, text.replace("device: cpu", "plugins: [watch.py]")))
+
+    assert watched(names)["stages"]["watch"]["names"] == sorted(names)
+    assert pipeline_key(watched(names)) == pipeline_key(watched(names[::-1]))
+
+
 def test_an_identity_is_plain_json(tmp_path):
     made = identity(settings(tmp_path, PLAIN, "parquet", "video"))
     assert json.loads(json.dumps(made)) == made

@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.commands import PIPELINE, decoded, records, write
+from support.commands import PIPELINE, command, decoded, records, write
 
 SLOW = '''
 import time
@@ -54,7 +56,7 @@ def test_a_second_signal_stops_at_once_and_leaves_no_part_files(root: Path, tmp_
     assert not list((tmp_path / "out").iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_drains_and_closes(root: Path, tmp_path: Path, number: int) -> None:
     sources = "  street: {uri: samples/street.mp4, loop: true, pace: 20}"
     path = write(tmp_path, PIPELINE.format(sources=sources, out=tmp_path / "out"))
@@ -68,6 +70,48 @@ def test_a_signal_drains_and_closes(root: Path, tmp_path: Path, number: int) -> 
     assert street["out"] == report["frames"] > 0
     assert street["frames"] == street["out"] + sum(street["dropped"].values())  # a busy machine falls behind the pace
     assert len(records(tmp_path / "out/street.jsonl")) == report["frames"] == decoded(tmp_path / "out/street.mp4")
+
+
+def test_a_closed_terminal_drains_and_closes(root: Path, tmp_path: Path) -> None:
+    sources = "  street: {uri: samples/street.mp4, loop: true, pace: 20}"
+    path = write(tmp_path, PIPELINE.format(sources=sources, out=tmp_path / "out"))
+    line = [sys.executable, str(root / "run.py"), str(path), "--device", "cpu", "--report", str(tmp_path / "r.json")]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(root)
+        os.execv(line[0], line)
+    first_record = tmp_path / "out" / ".street.jsonl.part"
+    deadline_s = time.monotonic() + 60
+    while not (first_record.exists() and first_record.stat().st_size) and time.monotonic() < deadline_s:
+        if select.select([terminal], [], [], 0.05)[0]:  # its messages and bars must not fill the terminal
+            os.read(terminal, 1 << 16)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert len(records(tmp_path / "out/street.jsonl")) == report["frames"] == decoded(tmp_path / "out/street.mp4") > 0
+    assert not list(tmp_path.rglob(".*.part"))
+
+
+def test_a_signal_of_a_closed_terminal_that_is_ignored_stays_ignored(root: Path, tmp_path: Path) -> None:
+    path = write(tmp_path, "sources: {a: 'test://?width=64&height=48&frames=3'}\nstages: {jsonl: {path: a.jsonl}}\n")
+    code = "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execvp('setsid', {line})"
+    plugin = "import os, signal\nfrom streamkit import stage\n@stage('hang_up')\ndef hang_up(frame):\n"
+    (tmp_path / "hang_up.py").write_text(f'{plugin}    """Hang up."""\n    os.kill(os.getpid(), signal.SIGHUP)\n')
+    path.write_text(f"device: cpu\nplugins: [hang_up.py]\n{path.read_text().replace('{jsonl', '{hang_up: {}, jsonl')}")
+    line = ["setsid", sys.executable, str(root / "run.py"), str(path)]
+    done = subprocess.run([sys.executable, "-c", code.format(line=line)], cwd=tmp_path, timeout=60, check=False)
+    assert done.returncode == 0
+    assert len(records(tmp_path / "a.jsonl")) == 3
+
+
+def test_a_crash_in_native_code_leaves_the_stacks(root: Path, tmp_path: Path) -> None:
+    plugin = "import faulthandler\nfrom streamkit import stage\n@stage('crash')\ndef crash(frame):\n"
+    (tmp_path / "crash.py").write_text(f'{plugin}    """Crash."""\n    faulthandler._sigsegv()\n')
+    path = write(tmp_path, "device: cpu\nplugins: [crash.py]\nsources: {a: 'test://?frames=3'}\nstages: {crash: {}}\n")
+    done = command(root, path)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert f'File "{tmp_path}/crash.py", line 6 in crash' in done.stderr
 
 
 def test_a_profile_is_whole_also_after_ctrl_c(root: Path, tmp_path: Path) -> None:

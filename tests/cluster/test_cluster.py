@@ -161,7 +161,9 @@ def test_images_live_video_records_and_metrics_come_from_the_nodes(head):
     metrics = head.client.get("/metrics").text
     for name, ids in head.nodes().items():
         assert all(f'streamkit_frames_total{{node="{name}",source="{id_}"}}' in metrics for id_ in ids)
-    data, errors, records = asyncio.run(_live(str(head.client.base_url).replace("http", "ws").rstrip("/")))
+    viewer = head.client.post("/api/v1/tokens", json={"name": "vera", "role": "viewer"}).json()["token"]
+    url = str(head.client.base_url).replace("http", "ws").rstrip("/")
+    data, errors, records = asyncio.run(_live(url, {"authorization": f"Bearer {viewer}"}))
     assert {source: one[4:8] for source, one in data.items()} == dict.fromkeys(("one", "two", "three", "four"), b"ftyp")
     assert errors == {"none": "there is no source 'none'"}
     assert {one["source"] for one in records} == {"one", "two", "three", "four"}
@@ -169,7 +171,7 @@ def test_images_live_video_records_and_metrics_come_from_the_nodes(head):
     assert missing["cause"] == "refused"
 
 
-async def _live(url: str) -> tuple[dict[str, bytes], dict[str, str], list[dict[str, Any]]]:
+async def _live(url: str, token: dict[str, str]) -> tuple[dict[str, bytes], dict[str, str], list[dict[str, Any]]]:
     """The videos of four sources until each has come, why others are refused, and records of all."""
     from websockets.asyncio.client import connect
 
@@ -178,8 +180,8 @@ async def _live(url: str) -> tuple[dict[str, bytes], dict[str, str], list[dict[s
     records: list[dict[str, Any]] = []
     async with (
         asyncio.timeout(60),
-        connect(f"{url}/api/v1/videos", additional_headers=TOKEN, max_size=None) as videos,
-        connect(f"{url}/api/v1/records?batch=true", additional_headers=TOKEN, max_size=None) as socket,
+        connect(f"{url}/api/v1/videos", additional_headers=token, max_size=None) as videos,
+        connect(f"{url}/api/v1/records?batch=true", additional_headers=token, max_size=None) as socket,
     ):
         await videos.send(json.dumps({"sources": ["one", "none"]}))
         while len({one["source"] for one in records}) < 4:

@@ -87,6 +87,33 @@ def test_it_follows_the_orders(head):
     head.until(lambda report: not report.worker.states and not report.worker.numbers)
 
 
+def test_a_source_that_was_refused_is_tried_again_once_it_is_corrected(head):
+    head.wanted = {"one": order("one", 1, {"uri": "test://", "speed": 2})}
+    head.sync(changed=True)
+    refused = head.until(lambda report: report.refused).refused
+    assert refused["one"][0].number == 1
+    head.wanted = {"one": order("one", 2)}
+    head.sync(changed=True)
+    report = head.until(lambda report: report.worker.states.get("one") and report.worker.states["one"].frames > 3)
+    assert report.worker.numbers == {"one": 2}
+    assert report.refused == {}
+    head.wanted = {"one": order("one", 3, {"uri": "test://", "speed": 3})}
+    head.sync(changed=True)
+    assert head.until(lambda report: report.refused).refused["one"][0].number == 3
+
+
+@pytest.mark.parametrize("ahead_s", [-5000.0, 5000.0])
+def test_times_continue_although_the_clock_of_the_head_is_another_one(head, ahead_s):
+    asked_s = time.monotonic()
+    head_now_s = asked_s + ahead_s
+    orders = NodeOrders(1, {"one": order("one", 1, after=(500, 7.0, head_now_s - 2.0))}, {}, head_now_s)
+    head.node.sync(orders, 0, 0)
+    report = head.until(lambda report: report.worker.states.get("one") and report.worker.states["one"].last)
+    index, pts_s, _ = report.worker.states["one"].last
+    assert index > 500
+    assert 8.5 < pts_s < 9.5 + time.monotonic() - asked_s  # two seconds later
+
+
 def test_events_come_once_and_in_order(head):
     def publish(count: int) -> None:
         for number in range(count):

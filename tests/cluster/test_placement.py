@@ -96,6 +96,23 @@ def test_a_source_of_a_lost_node_continues_on_another_or_waits_for_one():
     sources.add_process(c)
     assert {one.id for one in sources.place_waiting()} == {"one", "two"}
     assert sorted(c.added()) == ["one", "two"]
+    assert sources.place_waiting() == []  # each is restarted once
+    assert sorted(c.added()) == ["one", "two"]
+
+
+def test_a_source_that_moves_when_its_node_is_lost_is_restarted_once():
+    sources, a, b, c = sources_of("one"), Node("a"), Node("b"), Node("c")
+    for node in (a, b):
+        sources.add_process(node)
+    sources.place_waiting()
+    before, target = (a, b) if a.added() else (b, a)
+    report(sources, before, 50)
+    sources.move("one", target)
+    sources.add_process(c)
+    before.takes_sources = False
+    assert [restarted.id for restarted in sources.lose(before, crashed=True)] == ["one"]
+    assert sources.finish_moves(lambda node, id_: False) == []
+    assert sorted([*target.added(), *c.added()]) == ["one"]
 
 
 def test_lost_nodes_are_no_source_s_fault_but_crashes_may_be():

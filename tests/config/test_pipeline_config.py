@@ -8,7 +8,7 @@ import pytest
 from support.configs import ROOT, SMALL, _in_the_checkout, config, problems, with_stages  # noqa: F401  a fixture
 
 from streamkit.config.graph import build
-from streamkit.config.pipeline_config import read, read_source, read_text
+from streamkit.config.pipeline_config import read, read_source, read_text, source_entry
 from streamkit.core.errors import ConfigError
 
 
@@ -377,3 +377,18 @@ def test_what_is_wrong_in_set_is_told(tmp_path, values, told):
     found = [str(problem) for problem in read_with(tmp_path, **values).problems]
     assert len(found) == 1
     assert told in found[0]
+
+
+@pytest.mark.parametrize("where", ["clips", "clips/*.mp4"])
+@pytest.mark.parametrize("entry", ["{{uri: {where}, every: 2}}", "{where}"])
+def test_the_entry_of_one_of_several_files_names_that_file(tmp_path, where, entry):
+    (tmp_path / "clips").mkdir()
+    for name in ("one.mp4", "two.mp4"):
+        (tmp_path / "clips" / name).touch()
+    given = entry.format(where=f"{tmp_path}/{where}")
+    config = read_text(f"sources: {{c: {given}}}\nstages: {{jsonl: {{path: x}}}}\n")
+    assert [source.id for source in config.sources] == ["c/one", "c/two"]
+    for source in config.sources:
+        (again,) = read_source(config, source.id, source_entry(source))
+        assert (again.id, again.options) == (source.id, source.options)
+        assert again.options["uri"] == f"{tmp_path}/clips/{source.id[2:]}.mp4"

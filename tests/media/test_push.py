@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Surface
@@ -65,6 +66,23 @@ def test_a_process_that_is_killed_is_an_error_and_leaves_none_behind(tmp_path):
             time.sleep(0.01)
     assert made._process.returncode is not None
     made.close()
+
+
+def test_a_process_that_crashes_is_an_error_with_its_stacks(tmp_path):
+    logged = collect()
+    made = push(tmp_path / "a.m3u8")
+    for i in range(500):
+        made.write(surface(i % 200), round(i / 25 / TIME_BASE))
+        if made.connected:
+            break
+        time.sleep(0.01)
+    os.kill(made._process.pid, signal.SIGSEGV)
+    with pytest.raises(OutputError, match=r"a\.m3u8: its process was killed by SIGSEGV$"):  # noqa: PT012
+        for i in range(500, 1000):
+            made.write(surface(i % 200), round(i / 25 / TIME_BASE))
+            time.sleep(0.01)
+    assert "a.m3u8 was killed by SIGSEGV:\nFatal Python error: Segmentation fault\n" in logged[0]
+    assert "pusher.py" in logged[0]
 
 
 def test_the_process_ends_when_the_push_is_closed(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.full_disk import small_disk
 from support.roles import ADMIN, NEEDS, NOBODY, OPERATOR, VIEWER
 from support.servers import TOKEN, served
 
@@ -335,6 +336,42 @@ def test_reading_and_what_strangers_try_is_not_in_the_log_but_a_wrong_token_is(s
     (entry,) = new()  # one a second
     assert (entry["who"], entry["action"], entry["status"]) == ("", "session.add", 401)
     assert entry["address"] == "203.0.113.66"
+
+
+def test_on_a_full_disk_tokens_are_refused_and_changes_are_audited_later(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    text = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
+    with small_disk(tmp_path / "disk") as disk:
+        text += f"\nstate: {disk.folder}/state.db"
+        with served(text, root, data=tmp_path / "data") as one:
+            one.running("cam")
+            disk.fill()
+            refused = one.client.post("/api/v1/sources/cam/pause")
+            assert refused.status_code == 409
+            assert "state.db: database or disk is full; free some space on its disk" in refused.json()["error"]
+            assert one.source("cam")["state"] == "running"
+            refused = one.client.delete("/api/v1/sources/cam")
+            assert (refused.status_code, one.source("cam")["state"]) == (409, "running")
+            disk.free()
+            assert one.client.post("/api/v1/sources/cam/pause").status_code == 200
+    with small_disk(tmp_path / "disk") as disk, served(text.partition("\nstate")[0], root, data=disk.folder) as one:
+        disk.fill()
+        refused = one.client.post("/api/v1/tokens", json={"name": "anna", "role": "operator"})
+        assert refused.status_code == 503
+        assert "tokens.json: No space left on device; give another folder with --data" in refused.json()["error"]
+        for _ in range(20):
+            assert one.client.put("/api/v1/sources/cam", json={"uri": "test://"}).status_code == 200
+        problem = one.until(
+            lambda: next((p for p in one.client.get("/api/v1/status").json()["problems"] if p["kind"] == "audit"), None)
+        )
+        assert problem["severity"] == "error"
+        assert problem["text"].startswith("the audit log is not written: ")
+        disk.free()
+        assert sorted(path.name for path in disk.folder.glob(".*")) == []
+        entries = one.until(lambda: len(found := audit(one, limit=50)) == 21 and found)
+        assert [entry["action"] for entry in entries] == ["sources.change"] * 20 + ["tokens.add"]
+        assert (entries[-1]["status"], entries[-1]["outcome"]) == (503, refused.json()["error"])
+        one.until(lambda: "audit" not in [p["kind"] for p in one.client.get("/api/v1/status").json()["problems"]])
 
 
 def test_no_secret_is_in_any_file_of_the_server(root, tmp_path, monkeypatch):

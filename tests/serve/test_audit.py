@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from support.full_disk import refusing_writes, small_disk
+from support.messages import collect
 
 from streamkit.core.errors import OutputError
 from streamkit.serve import audit as module
@@ -155,19 +157,81 @@ def test_a_value_without_secrets_stays_as_it_is():
     assert without_secrets({"a": [1, None, True, "x"], "b": {"c": 2.5}}) == {"a": [1, None, True, "x"], "b": {"c": 2.5}}
 
 
-def test_a_change_is_done_also_if_the_log_cannot_be_written(log, tmp_path, caplog):
-    path = tmp_path / "data" / "audit.db"
-    path.unlink()
-    path.mkdir()
-    sent = []
+def test_entries_wait_while_the_file_cannot_be_written_and_are_stored_with_their_times(log, clock, tmp_path):
+    logged = collect()
+    with refusing_writes(tmp_path / "data" / "audit.db", "entries"):
+        log.add("anna", "sources.add", "gate")
+        clock.now_s += 7
+        log.add("ben", "sources.remove", "yard", {"password": "geheim-4711"})
+        assert log.entries() == []
+        assert log.write_waiting() == "2 entries wait: the disk is full"
+        assert not log.full
+    assert log.write_waiting() == ""
+    later, first = log.entries()
+    assert (first.who, first.target, first.time_s) == ("anna", "gate", 1_000_000_000.0)
+    assert (later.who, later.detail, later.time_s) == ("ben", {"password": "***"}, 1_000_000_007.0)
+    first_problem, end = logged
+    assert first_problem.startswith("entries of the audit log wait until they can be written: cannot use the audit ")
+    assert end == "the audit log is written again, with 2 entries that waited"
+    log.add("carl", "sources.add", "roof")
+    assert [entry.who for entry in log.entries()] == ["carl", "ben", "anna"]
+
+
+def test_the_next_entry_writes_those_that_wait(log, tmp_path):
+    with refusing_writes(tmp_path / "data" / "audit.db", "entries"):
+        log.add("anna", "sources.add", "gate")
+    log.add("ben", "sources.add", "yard")
+    assert [entry.who for entry in log.entries()] == ["ben", "anna"]
+
+
+def test_entries_that_cannot_be_written_until_the_end_are_logged(log, tmp_path):
+    logged = collect()
+    with refusing_writes(tmp_path / "data" / "audit.db", "entries"):
+        log.add("anna", "sources.add", "gate", {"fps": 5}, role="operator", address="10.0.0.7", request_id="r7")
+        log.close()
+    assert logged[1] == (
+        "an entry is missing in the audit log: 2001-09-09T01:46:40Z anna (operator) from 10.0.0.7: sources.add gate "
+        '{"fps": 5}, status 200, done, request r7'
+    )
+    log.close()
+    assert [entry.who for entry in log.entries()] == ["anna"]
+
+
+def answered(log, method="POST"):
+    """The status with which a request of a known client is answered, and whether it came to the application."""
+    reached, statuses = [], []
 
     async def app(scope, receive, send):
+        reached.append(scope["path"])
         await send({"type": "http.response.start", "status": 204, "headers": []})
 
     async def send(message):
-        sent.append(message["status"])
+        statuses.append(message.get("status"))
 
-    scope = {"type": "http", "method": "POST", "path": "/api/v1/x", "state": {"name": "anna", "role": "admin"}}
+    scope = {"type": "http", "method": method, "path": "/api/v1/x", "state": {"name": "anna", "role": "admin"}}
     asyncio.run(Audited(app, log, "/api/v1")(scope, None, send))
-    assert sent == [204]
-    assert "the audit log lacks a change" in caplog.text
+    return statuses[0], bool(reached)
+
+
+def test_changes_are_refused_once_too_many_entries_wait(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MAX_WAITING", 3)
+    with refusing_writes(tmp_path / "data" / "audit.db", "entries"):
+        assert [answered(log) for _ in range(4)] == [(204, True)] * 3 + [(503, False)]
+        assert answered(log, "GET") == (204, True)
+    assert log.write_waiting() == ""
+    assert answered(log) == (204, True)
+    assert len(log.entries()) == 4
+
+
+def test_on_a_full_disk_the_problem_names_the_way_out(tmp_path):
+    with small_disk(tmp_path / "disk") as disk:
+        logged = collect()
+        log = AuditLog(disk.folder / "audit.db")
+        disk.fill()
+        for number in range(200):
+            log.add("anna", "sources.add", f"{number} {'x' * 400}")
+        assert "entries wait: database or disk is full" in log.write_waiting()
+        assert "free some space on its disk" in logged[0]
+        disk.free()
+        assert log.write_waiting() == ""
+        assert len(log.entries(limit=500)) == 200

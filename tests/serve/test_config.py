@@ -58,6 +58,7 @@ def restore(server, path):
     if path.read_text() != TEXT:
         path.write_text(TEXT)
     server.until(lambda: config(server)["applied"] and server.engine.ready)
+    assert server.client.post("/api/v1/config/differences/restore").json()["differences"] == []
 
 
 def config(server):
@@ -241,7 +242,7 @@ from pathlib import Path
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.config.yaml_edit import digest
 path = Path(sys.argv[1])
-made = PipelineFile(path, lambda text: ([], []))
+made = PipelineFile(path, lambda text: ([], [], None))
 os.replace = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 made.write(made.checked("new"), digest(path.read_text()))
 """
@@ -257,7 +258,7 @@ def test_a_kill_in_between_leaves_the_file_whole(tmp_path, root):
     assert path.read_text() == "old"
     from streamkit.serve.pipeline_file import PipelineFile
 
-    made = PipelineFile(path, lambda text: ([], []))  # what the kill has left is no obstacle
+    made = PipelineFile(path, lambda text: ([], [], None))  # what the kill has left is no obstacle
     made.write(made.checked("new"), digest("old"))
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("p.yaml", "new")]
 
@@ -267,7 +268,7 @@ def test_ends_of_lines_of_the_file_stay(tmp_path):
 
     path = tmp_path / "p.yaml"
     path.write_bytes(b"a: 1\r\nb: 2\r\n")
-    made = PipelineFile(path, lambda text: ([], []))
+    made = PipelineFile(path, lambda text: ([], [], None))
     made.write(made.checked("a: 1\nb: 3\n"), digest("a: 1\r\nb: 2\r\n"))
     assert path.read_bytes() == b"a: 1\r\nb: 3\r\n"
 
@@ -432,3 +433,152 @@ def test_another_origin_cannot_edit(server, path):
         )
         assert answer.status_code == 401
     assert path.read_text() == TEXT
+
+
+# -------------------------------------------------------------------------------------------------- changes by calls
+
+
+def differences(server):
+    return [one["text"] for one in server.client.get("/api/v1/config/differences").json()["differences"]]
+
+
+def write_differences(server, **more):
+    hash_ = server.client.get("/api/v1/config/differences").json()["hash"]
+    return server.client.post("/api/v1/config/differences/write", json={"hash": hash_, **more})
+
+
+def change_by_calls(server):
+    yard = {"id": "yard", "uri": f"rtsp://operator:{SECRET}@127.0.0.1:9/yard"}
+    assert server.client.post("/api/v1/sources", json=yard).status_code == 201
+    assert server.client.delete("/api/v1/sources/gate").status_code == 204
+    change = {"options": {"pace": 5, "loop": True}}
+    assert server.client.put("/api/v1/sources/street", json=change).status_code == 200
+    assert server.client.patch("/api/v1/stages/detect", json={"min_score": 0.6}).status_code == 200
+    moved = {"polygon": {"far": [[0, 0], [0.5, 0], [0.5, 0.5]]}}
+    assert server.client.patch("/api/v1/stages/till", json=moved).status_code == 200
+
+
+CHANGED = [
+    "source gate of the YAML is removed", "source yard is not in the YAML", "source street has another pace",
+    "detect.postprocess.min_score is 0.6, and not set in the YAML", "till.polygon has another value",
+]  # fmt: skip
+
+
+def test_changes_by_calls_are_shown_and_taken_back(server):
+    assert differences(server) == []
+    change_by_calls(server)
+    view = server.client.get("/api/v1/config/differences")
+    assert differences(server) == CHANGED
+    assert (view.json()["kept"], view.json()["hash"]) == (False, digest(TEXT))
+    assert SECRET not in view.text
+    server.until(lambda: server.open.get("/api/v1/status").json()["differs"] == 5)
+    restored = server.client.post("/api/v1/config/differences/restore")
+    assert (restored.status_code, restored.json()["differences"]) == (200, [])
+    assert [one["id"] for one in server.client.get("/api/v1/sources").json()] == ["street", "gate"]
+    server.until(lambda: server.open.get("/api/v1/status").json()["differs"] == 0)
+    assert config(server)["text"] == TEXT
+
+
+def test_changes_by_calls_are_written_to_the_yaml_without_an_interruption(server, path):
+    change_by_calls(server)
+    server.running("street")
+    run, states = server.engine.running._running, dict(server.engine.running.states)
+    planned = write_differences(server, dry_run=True)
+    assert planned.status_code == 200
+    assert (planned.json()["problems"], planned.json()["saved"], planned.json()["rebuilds"]) == ([], False, [])
+    assert path.read_text() == TEXT
+    saved = write_differences(server).json()
+    assert (saved["diff"], saved["saved"]) == (planned.json()["diff"], True)
+    server.until(lambda: config(server)["applied"])
+    assert differences(server) == []
+    assert server.engine.running._running is run
+    assert {id_: state is states[id_] for id_, state in server.engine.running.states.items()} == {
+        "street": True, "yard": True,
+    }  # fmt: skip
+    text = path.read_text()
+    assert "  street: {uri: samples/street.mp4, pace: 5, loop: true}   # a file\n" in text
+    assert "gate" not in text
+    assert "      far: [[0, 0], [0.5, 0], [0.5, 0.5]]   # nothing is here\n" in text
+    assert server.logged[-1] == f"{path}: no change that affects the pipeline"
+
+
+def test_a_paused_source_and_a_file_of_a_folder_stay_differences(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    (tmp_path / "clips").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "clips" / f"{name}.mp4").symlink_to(root / "samples/street.mp4")
+    sources = f"{{clips: {tmp_path}/clips, cam: 'test://?width=64&height=48'}}"
+    text = f"sources: {sources}\nstages: {{jsonl: {{path: /dev/null}}}}\n"
+    with served(text, root, path=tmp_path / "p.yaml", allow_files=True) as one:
+        one.running("cam")
+        assert one.client.post("/api/v1/sources/cam/pause").status_code == 200
+        assert one.client.delete("/api/v1/sources/clips/two").status_code == 204
+        assert differences(one) == ["source clips/two of the YAML is removed", "source cam is paused"]
+        planned = write_differences(one, dry_run=True).json()
+        assert planned["diff"] == ""
+        assert [problem["text"] for problem in planned["problems"]] == [
+            f"{text}: this cannot be written to the YAML" for text in differences(one)
+        ]
+        assert one.client.post("/api/v1/config/differences/restore").json()["differences"] == []
+        assert sorted(one.engine.running.states) == ["cam", "clips/one", "clips/two"]
+        assert one.source("cam")["state"] != "paused"
+
+
+def test_variables_and_short_sources_stay_in_a_yaml_that_gets_changes(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("CAM_PASSWORD", SECRET)
+    path = tmp_path / "p.yaml"
+    text = "sources:\n  cam: 'rtsp://u:${CAM_PASSWORD}@127.0.0.1:9/a'\nstages: {jsonl: {path: /dev/null}}\n"
+    with served(text, root, path=path, data=tmp_path / "data") as one:
+        assert one.client.put("/api/v1/sources/cam", json={"options": {"timeout": "3s"}}).status_code == 200
+        assert one.client.post("/api/v1/sources", json={"id": "more", "uri": "test://"}).status_code == 201
+        assert write_differences(one).status_code == 200
+        assert "${CAM_PASSWORD}" in path.read_text()
+        assert SECRET not in path.read_text()
+        assert '  more: "test://"\n' in path.read_text()
+        one.until(lambda: config(one)["applied"])
+        assert differences(one) == []
+
+
+def test_what_the_pipeline_does_not_run_with_is_not_written(server, path):
+    change_by_calls(server)
+    stale = server.client.post("/api/v1/config/differences/write", json={"hash": "0" * 64})
+    assert (stale.status_code, path.read_text()) == (409, TEXT)
+    path.write_text(TEXT.replace("model: demo", "model: nothing"))
+    server.until(lambda: server.open.get("/api/v1/status").json()["edit_rejected"])
+    refused = write_differences(server)
+    assert refused.status_code == 409
+    assert "does not run with shop.yaml as it is now" in refused.json()["error"]
+    path.write_text(TEXT)
+    server.until(lambda: config(server)["applied"])
+    assert server.client.post("/api/v1/config/differences/restore").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("edit", "reasons"),
+    [
+        (("pace: 10", "pace: 9"), []),
+        (("0.01, 0.01]]", "0.02, 0.02]]"), []),
+        (("debounce: 0s", "debounce: 1s"), ["till: debounce"]),
+        (("  track: {}\n", "  track: {}\n  out: {stage: jsonl, path: /dev/null}\n"), ["out is new", "till: from"]),
+        (("# the shop", "batch: 3"), ["batch"]),
+        (("detect: {model: demo}", "detect: {model: nothing}"), []),
+    ],
+)
+def test_a_checked_edit_says_what_rebuilds_the_pipeline(server, edit, reasons):
+    checked = server.client.post("/api/v1/config/check", json={"text": TEXT.replace(*edit)}).json()
+    assert checked["rebuilds"] == reasons
+    assert checked["saved"] is False
+
+
+def test_a_drawn_zone_is_applied_live_although_a_rule_stands_below(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    rule = "  crowd: {stage: rule, when: 'occupancy(till.far) > 5'}\n"
+    with served(f"{TEXT}{rule}", root, path=tmp_path / "p.yaml") as one:
+        one.running("street")
+        run = one.engine.running._running
+        planned = draw(one, {"far": [[0, 0], [0.5, 0], [0.5, 0.5]]}, dry_run=True)
+        assert planned.json()["rebuilds"] == []
+        assert draw(one, {"far": [[0, 0], [0.5, 0], [0.5, 0.5]]}).json()["saved"]
+        one.until(lambda: config(one)["applied"])
+        assert one.engine.running._running is run

@@ -32,6 +32,8 @@ class Run:
         self.problems = Problems(
             self, lambda: self.raised, lambda: self.not_stored, lambda name: self.alarm_facts.get(name, [])
         )
+        self.not_audited = ""
+        self.problems.follow_audit(lambda: self.not_audited)
         self.problems._disk = SimpleNamespace(snapshot=HealthSnapshot)
         self.now_s = 1000.0
         self.look()
@@ -379,6 +381,13 @@ def test_events_cannot_be_stored(run):
     run.not_stored = "events are not stored: out/serve/events.db cannot be written: the disk is full"
     assert run.look() == [("error", "store", run.not_stored)]  # once, as the store says it
     run.not_stored = ""
+    assert run.look() == []
+
+
+def test_the_audit_log_cannot_be_written(run):
+    run.not_audited = "2 entries wait: the disk is full"
+    assert run.look() == [("error", "audit", "the audit log is not written: 2 entries wait: the disk is full")]
+    run.not_audited = ""
     assert run.look() == []
 
 

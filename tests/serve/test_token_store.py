@@ -4,8 +4,10 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from support.full_disk import small_disk
 
 from streamkit.core.errors import ConfigError, OutputError
+from streamkit.serve.private_file import write_private
 from streamkit.serve.token_store import TokenStore, read_tokens
 
 TEXT = "a token of the tests"
@@ -141,3 +143,27 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "data").write_text("")
     with pytest.raises(OutputError, match="--data"):
         TokenStore(tmp_path / "data" / "t.json")
+
+
+def test_a_token_that_cannot_be_stored_does_not_exist_and_leaves_no_file(tmp_path):
+    with small_disk(tmp_path / "disk") as disk:
+        store = TokenStore(disk.folder / "tokens.json")
+        store.create("anna", "viewer", "admin")
+        names = sorted(path.name for path in disk.folder.iterdir())
+        disk.fill()
+        with pytest.raises(OutputError, match=r"cannot use the tokens .*tokens\.json: No space left on device"):
+            store.create("ben", "viewer", "admin")
+        with pytest.raises(OutputError):
+            store.remove("anna")
+        assert [token.name for token in store.all()] == ["anna"]
+        disk.free()
+        assert sorted(path.name for path in disk.folder.iterdir()) == names == ["tokens.json"]
+        store.remove("anna")
+        assert store.all() == []
+
+
+def test_a_private_file_that_cannot_be_replaced_leaves_no_other_file(tmp_path):
+    (tmp_path / "tokens.json").mkdir()
+    with pytest.raises(OSError, match="Is a directory"):
+        write_private(tmp_path / "tokens.json", "secret")
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens.json"]

@@ -1,5 +1,14 @@
 """A disk that becomes full."""
 
+import contextlib
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
 
 class FullDisk:
     """A file that takes `room` bytes and then says that the disk is full, as the kernel does: short, then ENOSPC."""
@@ -16,3 +25,52 @@ class FullDisk:
 
     def __getattr__(self, name):
         return getattr(self.file, name)
+
+
+class SmallDisk:
+    """A file system of its own, `folder`, with little room."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._ballast = folder, folder / "ballast"
+
+    def fill(self) -> None:
+        """Leave no room."""
+        with self._ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+
+    def free(self) -> None:
+        """Make room again."""
+        self._ballast.unlink()
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[SmallDisk]:
+    """Mount a file system of 256 KiB; skip the test where that is not allowed."""
+    folder.mkdir(exist_ok=True)
+    options = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(options, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def refusing_writes(
+    path: Path, table: str, statements: Sequence[str] = ("INSERT", "UPDATE", "DELETE")
+) -> Iterator[None]:  # fmt: skip
+    """Let SQLite refuse these statements on a table of a file while the block runs."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(
+                f"CREATE TRIGGER no_{statement} BEFORE {statement} ON {table} "
+                "BEGIN SELECT RAISE(FAIL, 'the disk is full'); END"
+            )
+    try:
+        yield
+    finally:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            for statement in statements:
+                connection.execute(f"DROP TRIGGER no_{statement}")

@@ -53,6 +53,9 @@ NEEDS = {
     ("PUT", "/api/v1/config"): ADMIN,
     ("GET", "/api/v1/config/schema"): ADMIN,
     ("POST", "/api/v1/config/check"): ADMIN,
+    ("GET", "/api/v1/config/differences"): OPERATOR,
+    ("POST", "/api/v1/config/differences/restore"): OPERATOR,
+    ("POST", "/api/v1/config/differences/write"): ADMIN,
     ("GET", "/api/v1/shapes"): ADMIN,
     ("POST", "/api/v1/stages/{id}/shapes"): ADMIN,
 }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from streamkit.analytics.per_source_steps import PositionOptions
@@ -100,6 +101,28 @@ def _problems(node: Node, name: str, path: tuple[str, ...], error: OptionError) 
     for option, wrong in error.errors:
         what = ".".join(filter(None, (node.id, name, option)))
         yield _problem(node, (*path, option), wrong.offset, f"{what}: {wrong}")
+
+
+def moved_zones(graph: Graph) -> Iterator[tuple[Node, Scope]]:
+    """Yield each stage with rules above which areas have changed since its scope was made, with its new scope."""
+    for node in graph.nodes.values():
+        scope = node.options.get("above")
+        if isinstance(scope, Scope) and (zones := above(graph, node).zones) != scope.zones:
+            yield node, replace(scope, zones=zones)
+
+
+def broken_rules(graph: Graph) -> list[str]:
+    """What is wrong with the rules of a graph whose areas have changed, such as a name of an area that is gone."""
+    problems = []
+    for node, scope in moved_zones(graph):
+        stage: Any = node.type(**node.options)
+        for name, options, _ in stage.named():
+            try:
+                make_rule(name, options, replace(scope, labels=None), Facts())
+            except OptionError as error:
+                rule = ".".join(filter(None, (node.id, name)))
+                problems.extend(f"the rule {rule} cannot follow: {wrong}" for _, wrong in error.errors)
+    return problems
 
 
 def _problem(node: Node, path: tuple[str, ...], offset: int, text: str) -> Problem:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from streamkit.config.checks.rules import broken_rules, moved_zones
 from streamkit.config.plan import Graph, Node
 from streamkit.config.validate import OptionValidator, refusal
 from streamkit.core.errors import ConfigError, Problem
@@ -52,9 +54,21 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
             if (why := refusal(node.type, {**node.options, **new})) is not None:
                 problems.append(Problem(id_, 0, 0, why))
             found.append((node, new))
+    if not problems:
+        after = {node.id: replace(node, options={**node.options, **new}) for node, new in found}
+        whole_graph = replace(graph, nodes={**graph.nodes, **after})
+        problems += [Problem(id_, 0, 0, text) for text in broken_rules(whole_graph)]
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))  # parts with the same option have the same problem
     return found
+
+
+def follow_zones(graph: Graph) -> list[Node]:
+    """Give the stages with rules the areas of the stages above, after options have changed; return those stages."""
+    moved = list(moved_zones(graph))
+    for node, scope in moved:
+        node.options = {**node.options, "above": scope}
+    return [node for node, _ in moved]
 
 
 def _follows(node: Node, name: str, changed: Sequence[Node]) -> bool:

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stages keep over restarts, in the same SQLite file as live changes; written in the background."""
+"""What stages keep over restarts, in the same SQLite file as live changes, and what they pass on when the pipeline is
+rebuilt, in a file of its own; written in the background.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
+import shutil
 import sqlite3
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from streamkit.core.errors import OutputError
+from streamkit.core.carried import SOURCE_KEY
+from streamkit.io.database_error import database_error
 from streamkit.runtime.execution.future import ThreadFuture
 
 logger = logging.getLogger(__name__)
@@ -41,7 +47,7 @@ class StageStateFile:
             with contextlib.closing(self._connection()) as connection, connection:
                 rows = connection.execute("SELECT key, value FROM stages WHERE stage = ?", (self._stage,)).fetchall()
         except sqlite3.Error as error:
-            raise OutputError(f"cannot use the state {self._path}: {error}; repair or remove the file") from None
+            raise database_error("state", self._path, error) from None
         return dict(rows)
 
     def due(self, every_s: float) -> bool:
@@ -75,3 +81,55 @@ class StageStateFile:
         except sqlite3.Error as error:
             self._left = values
             logger.warning(f"cannot write the state {self._path} of {self._stage}: {error}; it is tried again")
+
+
+class CarriedState(StageStateFile):
+    """What a stage passes on when the pipeline is rebuilt, in a file that is there from then on; see `CarriedFile`."""
+
+    def load(self) -> dict[str, bytes]:
+        """See `StageState.load`; empty before the first rebuild."""
+        return super().load() if self._path.exists() else {}
+
+    def due(self, every_s: float) -> bool:
+        """Whether to save while the stage runs: never."""
+        return False
+
+    def save(self, changed: Mapping[str, bytes | None], *, wait: bool = False) -> None:
+        """See `StageState.save`; nothing is stored unless a rebuild has begun."""
+        if self._path.parent.is_dir():
+            super().save(changed, wait=wait)
+
+
+class CarriedFile:
+    """The file through which stages pass on their counts; its folder is made when a rebuild begins.
+
+    Attributes:
+        path: the file, which all processes of a run know.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.gettempdir()) / f"streamkit-{secrets.token_hex(8)}" / "carried.db"
+
+    def begin(self) -> None:
+        """Let stages that are closed from now on store what they pass on."""
+        try:
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            logger.warning(f"counts and track ids begin again: cannot write {self.path}: {error.strerror}")
+
+    def keep_sources(self, ids: Collection[str]) -> None:
+        """Remove what belongs to other sources than these."""
+        if not self.path.exists():
+            return
+        try:
+            with contextlib.closing(sqlite3.connect(self.path)) as connection, connection:
+                keys = connection.execute("SELECT DISTINCT key FROM stages WHERE key LIKE ?", (f"{SOURCE_KEY}%",))
+                others = [(key,) for (key,) in keys.fetchall() if key.removeprefix(SOURCE_KEY) not in ids]
+                connection.executemany("DELETE FROM stages WHERE key = ?", others)
+        except sqlite3.Error as error:
+            logger.warning(f"counts and track ids begin again: cannot read {self.path}: {error}")
+            self.remove()
+
+    def remove(self) -> None:
+        """Remove the file and its folder."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)

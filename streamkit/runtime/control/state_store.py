@@ -13,19 +13,22 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from streamkit.config.pipeline_config import read_source, source_entry
 from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.errors import ConfigError, OutputError
+from streamkit.io.database_error import database_error
 from streamkit.media.uris import mask
-from streamkit.runtime.control.settings import checked
+from streamkit.runtime.control.settings import checked, follow_zones
 
 logger = logging.getLogger(__name__)
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS changes (kind TEXT, id TEXT, value TEXT, PRIMARY KEY (kind, id))"
+_PUT = "INSERT OR REPLACE INTO changes VALUES (?, ?, ?)"
+_RESUME = "DELETE FROM changes WHERE kind = 'paused' AND id = ?"
 _REMOVED = "null"
 
 
@@ -50,14 +53,36 @@ class StateStore:
         self._do(_SCHEMA)
 
     def _do(self, text: str, *values: Any) -> list[Any]:
+        return self._do_all([(text, values)])
+
+    def _do_all(self, statements: Iterable[tuple[str, Sequence[Any]]]) -> list[Any]:
+        """Execute all statements or none; return the rows of the last one."""
+        rows: list[Any] = []
         try:
             with self._lock, contextlib.closing(sqlite3.connect(self._path)) as connection, connection:
-                return connection.execute(text, values).fetchall()
+                for text, values in statements:
+                    rows = connection.execute(text, values).fetchall()
         except sqlite3.Error as error:
-            raise OutputError(f"cannot use the state {self._path}: {error}; repair or remove the file") from None
+            raise database_error("state", self._path, error) from None
+        return rows
 
     def _put(self, kind: str, id_: str, value: str) -> None:
-        self._do("INSERT OR REPLACE INTO changes VALUES (?, ?, ?)", kind, id_, value)
+        self._do(_PUT, kind, id_, value)
+
+    @contextlib.contextmanager
+    def taken_back(self) -> Iterator[None]:
+        """Restore the present content if the block, which stores a change and applies it, raises."""
+        content = "SELECT kind, id, value FROM changes ORDER BY rowid"
+        before = self._do(content)
+        try:
+            yield
+        except BaseException:
+            try:
+                if self._do(content) != before:  # it has not failed because nothing can be written
+                    self._do_all([("DELETE FROM changes", ()), *((_PUT, row) for row in before)])
+            except OutputError as error:
+                logger.warning(f"a change that was refused stays in the state: {error}")
+            raise
 
     def _rows(self, kind: str) -> list[tuple[str, Any]]:
         found = self._do("SELECT id, value FROM changes WHERE kind = ? ORDER BY rowid", kind)
@@ -65,22 +90,21 @@ class StateStore:
 
     # -------------------------------------------------------------------------------------------------- to the file
 
-    def added(self, source: SourceConfig) -> None:
+    def added(self, source: SourceConfig, paused: bool = False) -> None:
         """Store that a source was added or replaced."""
-        self._put("source", source.id, json.dumps(source_entry(source)))
-        self.paused(source.id, False)
+        pause = (_PUT, ("paused", source.id, "true")) if paused else (_RESUME, (source.id,))
+        self._do_all([(_PUT, ("source", source.id, json.dumps(source_entry(source)))), pause])
 
     def removed(self, id_: str) -> None:
         """Store that a source was removed."""
-        self._put("source", id_, _REMOVED)
-        self.paused(id_, False)
+        self._do_all([(_PUT, ("source", id_, _REMOVED)), (_RESUME, (id_,))])
 
     def paused(self, id_: str, paused: bool) -> None:
         """Store that a source was paused or resumed."""
         if paused:
             self._put("paused", id_, "true")
         else:
-            self._do("DELETE FROM changes WHERE kind = 'paused' AND id = ?", id_)
+            self._do(_RESUME, id_)
 
     def changed(self, id_: str, values: Mapping[str, Any]) -> None:
         """Store new option values of a stage."""
@@ -131,4 +155,5 @@ class StateStore:
                     node.options = {**node.options, **new}
             except ConfigError as error:
                 logger.warning(mask(f"{self._path}: the options of {id_} are ignored: {error}"))
+        follow_zones(graph)
         return {id_ for id_, _ in self._rows("paused")}

@@ -187,6 +187,11 @@ class Sources:
         if id_ in self.states:
             raise ConfigError(f"there is a source {id_!r} already; remove it first, or choose another id")
 
+    def check_open(self, id_: str) -> None:
+        """Raise ConfigError if no source can be added now: the run is over."""
+        if self.stopping:
+            raise ConfigError(f"source {id_} cannot be added: the run has ended")
+
     def continue_from(self, id_: str, after: LastFrame) -> None:
         """Let the indices and times of a source that has not started continue; see `add`."""
         self._reader(id_).continue_from(after)

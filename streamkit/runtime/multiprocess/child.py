@@ -7,6 +7,7 @@ the process exits.
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import sys
@@ -23,6 +24,7 @@ from streamkit.runtime.multiprocess.children import (
 
 def main(control: int, alive: int, name: str) -> None:
     """Read the job from the pipe and run it. Exit at once if the parent is gone."""
+    faulthandler.enable()
     ignore_signals()
     for descriptor in (control, alive):
         os.set_inheritable(descriptor, False)  # a process that outlives this one must not hold them open

@@ -2,8 +2,8 @@
 """Child processes: start, orders, messages, supervision, and termination.
 
 A child is a fresh interpreter with a pipe, started with `python -m streamkit.runtime.multiprocess.child`: it does not
-import the user's `__main__`. Ctrl-C and SIGTERM reach every process of a group; children ignore them, and the parent
-decides. A child whose parent is gone exits at once without partial files.
+import the user's `__main__`. Ctrl-C, SIGTERM and SIGHUP may reach every process of a group; children ignore them, and
+the parent decides. A child whose parent is gone exits at once without partial files.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 CHILD_MODULE = "streamkit.runtime.multiprocess.child"
 """The main module of a child."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that stop a run: Ctrl-C, a service manager's, and that of a terminal that is closed."""
 _MAILBOX = 1000
 _DYING_AFTER_S, _EXITING_S = 0.3, 0.01
 _AHEAD_S = 0.2  # time after which a child that is not ready for its job looks whether its parent is gone
@@ -47,8 +49,8 @@ _AHEAD_S = 0.2  # time after which a child that is not ready for its job looks w
 
 @contextlib.contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM on this thread and in processes that it starts; deliver them after the block."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """Block the signals that stop a run on this thread and in processes that it starts; deliver them afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:
@@ -56,10 +58,10 @@ def signals_held_back() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """In a child: ignore Ctrl-C and SIGTERM, which were blocked until now; the parent handles them."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """In a child: ignore the signals that stop a run, which were blocked until now; the parent handles them."""
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def exit_text(exit_code: int | None) -> str:

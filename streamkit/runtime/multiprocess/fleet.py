@@ -362,8 +362,9 @@ class WorkerFleet(MergedCounts, Controls):
 
         def context(id_: str) -> Context:
             runtime = RuntimeContext(
-                spans=self._spans(), addresses=self.addresses, streams=self.streams, stage_state=self.stage_state(id_)
-            )
+                spans=self._spans(), addresses=self.addresses, streams=self.streams,
+                stage_state=self.stage_state(id_), carried=self.carried_state(id_),
+            )  # fmt: skip
             return Context(id_, Device("cpu"), sizes, 1, Counters(), self._stage_log, runtime)
 
         sizes = batch_sizes(graph.config.batch.size, self.device)
@@ -481,11 +482,12 @@ class WorkerFleet(MergedCounts, Controls):
 
         send(refused_by_one)
 
-    def remove(self, id_: str) -> None:
-        """See `Controls.remove`."""
-        with self._changing:
-            super().remove(id_)
-            self._stages.forget_source(id_)
+    def _change_rules(self, node: Node) -> None:
+        if node.id in self._stages.runners:  # the processes follow the change of the stage above by themselves
+            self._stages.runners[node.id].change({"above": node.options["above"]})
+
+    def _forget_source(self, id_: str) -> None:
+        self._stages.forget_source(id_)
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
         if id_ in self._stages.runners:
@@ -668,7 +670,7 @@ class WorkerFleet(MergedCounts, Controls):
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
                 tuple(self._stages.runners), self._changed_settings(), self.limit, (worker.part, self._parts),
                 process_cores(), self._realtime, self._keep_running, worker.expected_live, self._relay is not None,
-                self._trace_events, tuple(sorted(counted_across_sources(self.graph))),
+                self._trace_events, tuple(sorted(counted_across_sources(self.graph))), self.carried,
             )  # fmt: skip
             if self._trace is not None:
                 self._trace.expect(worker.name)

@@ -156,6 +156,11 @@ class FleetSources:
         if id_ in self.states:
             raise ConfigError(f"there is a source {id_!r} already; remove it first, or choose another id")
 
+    def check_open(self, id_: str) -> None:
+        """Raise ConfigError if no source can be added now: the run is over."""
+        if self.over:
+            raise ConfigError(f"source {id_} cannot be added: the run has ended")
+
     def add(self, config: SourceConfig, after: LastFrame | None = None, paused: bool = False) -> None:
         """Add a source to a process. Raises ConfigError: its id is taken, or the run is over."""
         with self._lock:

@@ -34,6 +34,7 @@ from streamkit.media import nv_sessions
 from streamkit.media.nv_caps import nv_module
 from streamkit.models.providers import load_libraries
 from streamkit.ops.cuda.load import load_compiler
+from streamkit.runtime.control.settings import follow_zones
 from streamkit.runtime.execution.cores import pin_process
 from streamkit.runtime.execution.device import choose, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
@@ -101,6 +102,7 @@ class WorkerConfig:
         preview: whether to make images and events for the parent's gallery.
         trace: maximum number of events of the timeline; 0 records none.
         counted_by_parent: stages and tables whose events and objects the parent process counts.
+        carried: the file through which stages pass on counts when the pipeline is rebuilt.
     """
 
     path: Path
@@ -119,6 +121,7 @@ class WorkerConfig:
     preview: bool = False
     trace: int = 0
     counted_by_parent: tuple[str, ...] = ()
+    carried: Path | None = None
 
 
 def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
@@ -228,6 +231,7 @@ def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None = No
         )
     for id_, values in job.settings.items():
         graph.nodes[id_].options = {**graph.nodes[id_].options, **values}
+    follow_zones(graph)
     across = stages_across_sources(graph)
     below = across.keys() - {node.id for node in entries(across)}
     for id_ in set(job.shared) - below:
@@ -257,6 +261,7 @@ class WorkerPipeline(PipelineRun):
             live_may_come=job.live_may_come, expected_live=job.expected_live,
             live=None if gallery is None else gallery.live,
         )  # fmt: skip
+        self.carried = job.carried
         self.alarms.disable()  # the parent evaluates them for all processes
         self.outputs.leave_out(job.counted_by_parent)
         self._link, self._uplink, self._gallery = link, uplink, gallery

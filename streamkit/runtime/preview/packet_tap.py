@@ -2,13 +2,15 @@
 """Takes a source's packets as they are read, and keeps them until live video is made of them for viewers.
 
 The source's thread only copies a packet: making video of it at once would cost several times as much, because all
-sources' threads would do so in turns. Without a viewer a packet costs one comparison, and nothing is kept.
+sources' threads would do so in turns. Without a viewer a packet costs a few comparisons. Only the packets of a source
+whose keyframes come seldom are kept then, so that the next viewer does not wait for one.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from streamkit.media.ring import PacketRef, PacketRing
@@ -16,6 +18,9 @@ from streamkit.runtime.preview.live import MAX_WAITING, FragmentQueue, LiveMessa
 from streamkit.runtime.preview.live_video import LiveVideo, Shift, SourceStream, TappedPacket
 
 _SAME_S = 0.001
+_SELDOM_S = 3.0  # between two keyframes: a viewer waits for the next one of others
+_MAX_KEPT = MAX_WAITING - 4  # room for what comes before the first viewer takes them
+_MAX_KEPT_BYTES = 4_000_000
 _MAX_NOTES = 2 * MAX_WAITING  # shifts are not dropped with packets: they are not added to a queue as long as this
 
 
@@ -26,15 +31,22 @@ class PacketTap:
         source: the source's id.
         live: makes video of the packets on its own thread, by `make_video`.
         ring: receives the packets as well; None for none.
+        clock: monotonic time in seconds.
     """
 
-    def __init__(self, source: str, live: LiveReceiver, ring: PacketRing | None = None) -> None:
-        self._source, self._live, self._ring = source, live, ring
+    def __init__(
+        self, source: str, live: LiveReceiver, ring: PacketRing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._source, self._live, self._ring, self._clock = source, live, ring, clock
+        self._keyframe_s: float | None = None  # when the last keyframe came
+        self._seldom = False  # whether keyframes are far apart
+        self._since_keyframe: list[TappedPacket] = []
         self._lock = threading.Lock()  # of the queue
         self._making = threading.Lock()  # of the video
         self._waiting: FragmentQueue[TappedPacket | Shift] = FragmentQueue(TappedPacket)
         self._video = LiveVideo(source)
-        self._viewed = False
+        self._viewed = 0  # the generation of the wish for video
         self._stream: SourceStream | None = None
         self._decoded_s = 0.0  # the container's time of the frame that was last decoded
         self._shift_s: float | None = None  # what this connection adds to the container's times of frames
@@ -46,25 +58,48 @@ class PacketTap:
         if self._ring is not None:
             self._ring.begin(stream, live=live)
         self._stream = SourceStream.of(stream, live=live)
-        self._shift_s = self._told_s = None
+        self._shift_s = self._told_s = self._keyframe_s = None
+        self._seldom = False
+        self._since_keyframe.clear()
 
     def put(self, packet: Any) -> None:
         """See `PacketBuffer.put`."""
         if self._ring is not None:
             self._ring.put(packet)
         generation = self._live.viewed(self._source)
-        if not generation:
-            if self._viewed:
-                self._clear()
+        if not generation and self._viewed:
+            self._clear()
+        if packet.is_keyframe:
+            self._begin_keyframe()
+        keep = self._seldom and (packet.is_keyframe or bool(self._since_keyframe))
+        if not generation and not keep:
             return
         assert self._stream is not None, "begin comes first"
-        self._viewed = True
         taken = TappedPacket(
-            bytes(packet), bool(packet.is_keyframe), packet.pts, packet.dts, time.monotonic(), generation,
-            self._stream, self._shift_s,
+            bytes(packet), bool(packet.is_keyframe), packet.pts, packet.dts, self._clock(), generation, self._stream,
+            self._shift_s,
         )  # fmt: skip
-        with self._lock:
-            self._waiting.put(taken)
+        if generation:
+            starts, self._viewed = generation != self._viewed, generation
+            earlier = [one._replace(generation=generation) for one in self._since_keyframe] if starts else []
+            with self._lock:
+                for each in (*earlier, taken):
+                    self._waiting.put(each)
+        if keep:
+            self._keep(taken)
+
+    def _begin_keyframe(self) -> None:
+        now_s = self._clock()
+        self._seldom = self._keyframe_s is not None and now_s - self._keyframe_s > _SELDOM_S
+        self._keyframe_s = now_s
+        self._since_keyframe.clear()
+
+    def _keep(self, taken: TappedPacket) -> None:
+        """Keep a packet for the next viewer; too many or too large ones are not kept, up to the next keyframe."""
+        self._since_keyframe.append(taken)
+        size_bytes = sum(len(packet.data) for packet in self._since_keyframe)
+        if len(self._since_keyframe) > _MAX_KEPT or size_bytes > _MAX_KEPT_BYTES:
+            self._since_keyframe.clear()
 
     def packet_ref(self, pts_s: float) -> PacketRef | None:
         """See `PacketBuffer.packet_ref`."""
@@ -93,7 +128,7 @@ class PacketTap:
 
     def _clear(self) -> None:
         """Keep nothing, as the last viewer has left."""
-        self._viewed, self._told_s = False, None
+        self._viewed, self._told_s = 0, None
         with self._making, self._lock:
             self._waiting.take()
             self._video = LiveVideo(self._source)

@@ -7,7 +7,7 @@ import { t } from "./strings.js";
 const EVERY_MS = 500, PATIENCE_MS = 60_000;
 
 /** @typedef {{ line: number, column: number, text: string, warning: boolean }} Problem */
-/** @typedef {{ problems: Problem[], diff: string, hash: string, saved: boolean }} Edit */
+/** @typedef {import("./types").EditView} Edit */
 
 /**
  * The text of a problem, with its place.
@@ -32,6 +32,16 @@ export function shown(diff) {
 }
 
 /**
+ * What saving an edit does to the running pipeline.
+ * @param {Edit} edit
+ * @returns {HTMLElement}
+ */
+function effect({ rebuilds }) {
+  if (!rebuilds.length) return make("p", { class: "effect" }, t("changes.live"));
+  return make("p", { class: "effect rebuilds" }, t("changes.rebuilds", { what: rebuilds.join(", ") }));
+}
+
+/**
  * Asks whether changes are to be saved, and saves them.
  * @param {string} name the file's name
  * @param {Edit} edit the checked edit
@@ -47,7 +57,7 @@ export function confirmChanges(name, edit, save) {
   apply.disabled = !valid || !edit.diff;
   const box = make("dialog", { class: "changes", "aria-labelledby": "changes-title" },
     make("h2", { id: "changes-title" }, t("changes.title", { name })),
-    edit.diff ? shown(edit.diff) : make("p", {}, t("changes.none")), problems, error,
+    edit.diff ? shown(edit.diff) : make("p", {}, t("changes.none")), valid && edit.diff ? effect(edit) : "", problems, error,
     make("div", { class: "buttons" }, cancel, apply));
   document.body.append(box);
   return new Promise((done) => {

@@ -84,11 +84,29 @@ export interface CsvResult {
   added?: string[];
 }
 
+export interface DifferenceView {
+  kind: "source" | "setting";
+  id: string;
+  text: string;
+}
+
+export interface DifferencesEdit {
+  hash: string;
+  dry_run?: boolean;
+}
+
+export interface DifferencesView {
+  differences: DifferenceView[];
+  kept: boolean;
+  hash: string;
+}
+
 export interface EditView {
   problems: ProblemView[];
   diff: string;
   hash: string;
   saved: boolean;
+  rebuilds: string[];
 }
 
 export interface ErrorResponse {
@@ -320,6 +338,7 @@ export interface Status {
   last_event: number;
   allow_files: boolean;
   hides: string[];
+  differs: number;
   edit_rejected: boolean;
 }
 

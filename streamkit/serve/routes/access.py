@@ -24,7 +24,7 @@ def add_access(api: APIRouter, access: Access, log: AuditLog) -> None:
 
     @api.get(
         "/audit", tags=["access"], dependencies=ADMIN, response_model=list[AuditEntry],
-        responses=errors(*LOCKED_ERRORS, 422),
+        responses=errors(*LOCKED_ERRORS, 422, 503),
     )  # fmt: skip
     def audit(
         who: Annotated[str, Query(max_length=64, description="name of the token")] = "",
@@ -61,7 +61,7 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
 
     @api.post(
         "/tokens", tags=["access"], dependencies=ADMIN, response_model=TokenCreated, status_code=201,
-        responses=errors(*LOCKED_ERRORS, 409, 422),
+        responses=errors(*LOCKED_ERRORS, 409, 422, 503),
     )  # fmt: skip
     def create(new: NewToken, request: Request) -> Response:
         """Create a token. The response is the only place where its text appears."""
@@ -73,7 +73,7 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
         tags=["access"],
         dependencies=ADMIN,
         status_code=204,
-        responses=errors(*LOCKED_ERRORS, 404, 409),
+        responses=errors(*LOCKED_ERRORS, 404, 409, 503),
     )
     def revoke(name: Annotated[str, Path(description="name of the token")]) -> Response:
         """Revoke a token that was created on the page; its sessions end at once."""

@@ -25,7 +25,7 @@ ERRORS = {
     413: f"The body is larger than {MAX_BODY_BYTES:,} bytes",
     422: "The request is invalid; `error` says why",
     429: "Too many wrong tokens were sent; `Retry-After` says how long to wait",
-    503: "It cannot be read at present; `error` says why",
+    503: "It cannot be read or stored at present; `error` says why",
 }
 """The meaning of each error status."""
 _ERROR = {"application/json": {"schema": {"$ref": f"#/components/schemas/{api_models.ErrorResponse.__name__}"}}}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastapi import APIRouter
@@ -13,11 +14,13 @@ from streamkit.config.shape_options import SOURCES, StageShapes
 from streamkit.config.yaml_edit import REMOVED, digest
 from streamkit.core.errors import Problem
 from streamkit.core.masking import mask
+from streamkit.runtime.control.graph_changes import LiveChanges
 from streamkit.serve import api_models
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.pipeline_file import CheckedText, PipelineFile
-from streamkit.serve.routes.common import ADMIN, LOCKED_ERRORS, StageId, errors, reply
+from streamkit.serve.routes.common import ADMIN, LOCKED_ERRORS, OPERATOR, StageId, errors, reply
+from streamkit.serve.yaml_differences import edits
 
 _CONFIG: dict[str, Any] = {"tags": ["config"], "dependencies": ADMIN}
 
@@ -31,7 +34,7 @@ def add_config(api: APIRouter, engine: ServeEngine) -> None:
         """The pipeline's YAML as it is on the disk, with its secrets, and whether the pipeline runs with it."""
         file = _file(engine)
         text = file.read()
-        applied = text.splitlines() == getattr(engine.running, "text", "").splitlines()
+        applied = _is_applied(engine, text)
         rejected = "" if applied else mask(getattr(engine.running, "rejected", ""))
         return reply(api_models.ConfigView(file.path.name, text, digest(text), applied, rejected, file.read_only))
 
@@ -44,7 +47,7 @@ def add_config(api: APIRouter, engine: ServeEngine) -> None:
     def check(given: api_models.ConfigText) -> Response:
         """Check a text in place of the YAML, as `streamkit check` does, and show its changes; nothing is saved."""
         made = _file(engine).checked(given.text)
-        return reply(_edit(made, saved=False))
+        return reply(_edit(engine, made, saved=False))
 
     @api.put("/config", response_model=api_models.EditView, responses=edit_errors, **_CONFIG)
     def save(given: api_models.ConfigEdit) -> Response:
@@ -55,7 +58,7 @@ def add_config(api: APIRouter, engine: ServeEngine) -> None:
         file = _file(engine)
         made = file.checked(given.text)
         file.write(made, given.hash)
-        return reply(_edit(made, saved=True))
+        return reply(_edit(engine, made, saved=True))
 
 
 def add_shapes(api: APIRouter, engine: ServeEngine) -> None:
@@ -89,7 +92,67 @@ def add_shapes(api: APIRouter, engine: ServeEngine) -> None:
         made = file.checked(file.with_values(text, list(_values(option, given))))
         if not given.dry_run:
             file.write(made, given.hash)
-        return reply(_edit(made, saved=not given.dry_run))
+        return reply(_edit(engine, made, saved=not given.dry_run))
+
+
+def add_differences(api: APIRouter, engine: ServeEngine) -> None:
+    """Add the routes about what calls have changed in the running pipeline against its YAML."""
+    shared: dict[str, Any] = {"tags": ["config"], "dependencies": OPERATOR}
+
+    def view() -> Response:
+        hash_ = "" if engine.file is None else digest(engine.file.read())
+        kept = engine.graph.config.state is not None
+        return reply(api_models.DifferencesView(engine.differences(), kept, hash_))
+
+    @api.get(
+        "/config/differences", response_model=api_models.DifferencesView,
+        responses=errors(*LOCKED_ERRORS, 409), **shared,
+    )  # fmt: skip
+    def differences() -> Response:
+        """How calls have changed the sources and settings of the running pipeline against its YAML."""
+        return view()
+
+    @api.post(
+        "/config/differences/restore", response_model=api_models.DifferencesView,
+        responses=errors(*LOCKED_ERRORS, 409), **shared,
+    )  # fmt: skip
+    def restore() -> Response:
+        """Let the running pipeline be as its YAML says; sources without a difference are not interrupted."""
+        engine.take_back()
+        return view()
+
+    @api.post("/config/differences/write", response_model=api_models.EditView,
+              responses=errors(*LOCKED_ERRORS, 409, 422), **_CONFIG)  # fmt: skip
+    def write(given: api_models.DifferencesEdit) -> Response:
+        """Write what calls have changed to the YAML, and show its changes; with `dry_run`, nothing is saved.
+
+        A paused source, and one that the YAML does not name itself, such as a file of a folder, stays a difference; a
+        warning names it. 409 if the file has changed since its text with `hash` was read.
+        """
+        file = _file(engine)
+        text = file.read()
+        if digest(text) != given.hash:
+            raise RequestRejected(
+                409, f"{file.path.name} has changed since it was read: read it again, and repeat the edit"
+            )
+        if not _is_applied(engine, text):
+            raise RequestRejected(409, f"the pipeline does not run with {file.path.name} as it is now: mend that first")
+        changes = engine.live_changes()
+        made = file.checked(file.with_values(text, edits(text, changes)))
+        if not given.dry_run:
+            file.write(made, given.hash)
+        return reply(_edit(engine, made, saved=not given.dry_run, warnings=_left_out(engine, made, changes)))
+
+
+def _is_applied(engine: ServeEngine, text: str) -> bool:
+    return text.splitlines() == str(getattr(engine.running, "text", "")).splitlines()
+
+
+def _left_out(engine: ServeEngine, made: CheckedText, changes: LiveChanges) -> Iterator[Problem]:
+    """A warning for each difference that the YAML still does not have."""
+    if made.graph is not None:
+        for one in LiveChanges.of(made.graph, engine.graph, changes.paused).differences():
+            yield Problem("", 0, 0, f"{one.text}: this cannot be written to the YAML")
 
 
 def _file(engine: ServeEngine) -> PipelineFile:
@@ -102,9 +165,12 @@ def _problems(problems: list[Problem], *, warning: bool) -> list[api_models.Prob
     return [api_models.ProblemView(one.line, one.column, mask(one.text), warning) for one in problems]
 
 
-def _edit(made: CheckedText, *, saved: bool) -> api_models.EditView:
-    problems = [*_problems(made.problems, warning=False), *_problems(made.warnings, warning=True)]
-    return api_models.EditView(problems, made.diff, digest(made.text if saved else made.before), saved)
+def _edit(
+    engine: ServeEngine, made: CheckedText, *, saved: bool, warnings: Iterable[Problem] = ()
+) -> api_models.EditView:  # fmt: skip
+    problems = [*_problems(made.problems, warning=False), *_problems([*made.warnings, *warnings], warning=True)]
+    hash_ = digest(made.text if saved else made.before)
+    return api_models.EditView(problems, made.diff, hash_, saved, engine.rebuild_reasons(made.graph))
 
 
 def _name(shapes: StageShapes) -> str:

@@ -65,7 +65,7 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.patch(
         "/stages/{id}", tags=["stages"], dependencies=OPERATOR, response_model=api_models.StageView,
-        responses=errors(*LOCKED_ERRORS, 404, 422),
+        responses=errors(*LOCKED_ERRORS, 404, 409, 422),
     )  # fmt: skip
     def set_(id: StageId, values: dict[str, Any], request: Request) -> Response:  # noqa: A002
         """Change settings of a running stage, or of the parts of one: all of them, or none if one is invalid.

@@ -152,7 +152,8 @@ class Identify(TrackAnalytics):
         self._clock = Columns(pts_s=np.float64(-np.inf), offset_s=np.float64(0), ordinal=np.int64(-1))
         self._clocks_seen: set[bool] = set()
         self._waiting: list[IdentityEvent] = []
-        self._state = None if self.per_source else self.context.runtime.stage_state
+        runtime = self.context.runtime
+        self._state = None if self.per_source else runtime.stage_state or runtime.carried
         self._saved_s = -np.inf
         if self._state is not None:
             restore(self._matcher(""), self._state.load(), self._names)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from streamkit.analytics.occupancy import TimeWindows
 from streamkit.analytics.per_source_steps import SourceStep
 from streamkit.analytics.shapes import Polylines
 from streamkit.analytics.track_store import Columns
+from streamkit.core.carried import CarriedCounts
 from streamkit.core.stage import Seconds, stage
 from streamkit.stages.analytics.track_analytics import ShapeAnalytics
 
@@ -43,6 +45,37 @@ class LineCounter(ShapeAnalytics):
         pair = np.zeros((len(shapes), 2), np.int64)  # in, out
         self._counts = Columns(total=pair, before=pair)
         self._spans = None if self.window is None else TimeWindows(self.window)
+        self._carried = CarriedCounts(self.context.runtime.carried)
+
+    def new_state(self, source: str) -> int:
+        """Allocate a slot for a source; its counts go on if the pipeline was rebuilt."""
+        slot = super().new_state(source)
+        carried: dict[str, list[list[int]]] = self._carried.take(source) or {}
+        for line, key in enumerate(self._line_keys()):
+            if key in carried:
+                total, before = carried[key]
+                self._counts["total"][slot, line] = total
+                self._counts["before"][slot, line] = before
+        return slot
+
+    def end(self, source: str, state: Any) -> None:
+        """End a source and free its slot; its counts are passed on if the pipeline is rebuilt."""
+        self._pass_on(source, state)
+        super().end(source, state)
+
+    def close(self) -> None:
+        """Pass on the counts."""
+        for slot, source in self._source_of.items():
+            self._pass_on(source, slot)
+        self._carried.save()
+
+    def _pass_on(self, source: str, slot: int) -> None:
+        pairs = zip(self._counts["total"][slot].tolist(), self._counts["before"][slot].tolist(), strict=True)
+        self._carried.put(source, dict(zip(self._line_keys(), pairs, strict=True)))
+
+    def _line_keys(self) -> list[str]:
+        """What each line is: counts of a line that changes begin at zero."""
+        return [json.dumps([self.units, *identity]) for identity in self._identities]
 
     def begin(self, slot: int) -> None:
         """Start the counts of a source at zero."""

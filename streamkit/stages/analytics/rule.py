@@ -118,6 +118,10 @@ class RuleStage(SlotStage):
         )  # fmt: skip
         super().open()
 
+    def changed(self) -> None:
+        """Use the areas of the stages above, which have changed."""
+        self._engine.change(self.above)
+
     def begin(self, slot: int) -> None:
         """Start a source."""
         self._engine.begin(slot)

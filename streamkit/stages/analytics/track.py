@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
+from streamkit.core.carried import CarriedCounts
 from streamkit.core.data import Batch, Detections
 from streamkit.core.stage import Score, Seconds, StreamStage, stage
 
@@ -119,6 +120,7 @@ class Track(StreamStage):
             self.context.runtime.opening_note = "compiling, 20 to 30 s, only once on this machine"
             logger.info("compiling the tracker, which takes 20 to 30 s; only once on this machine")
         self._pool = TrackPool()
+        self._carried = CarriedCounts(self.context.runtime.carried)
         self._known: dict[str, object] = {}
         self._advance([], Batch([]))
 
@@ -126,8 +128,16 @@ class Track(StreamStage):
         """Return a token: the source runs while it exists. The pool holds the tracks of all sources."""
         if self._known.pop(source, None) is not None:
             self._pool.end(source)
+        if (last_id := self._carried.take(source)) is not None:  # the pipeline was rebuilt
+            self._pool.continue_after(source, last_id)
         self._known[source] = token = object()
         return token
+
+    def close(self) -> None:
+        """Pass on the last track id of each source."""
+        for source, last_id in self._pool.last_ids().items():
+            self._carried.put(source, last_id)
+        self._carried.save()
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Add `track_id`, and rows for predicted objects where they are requested."""

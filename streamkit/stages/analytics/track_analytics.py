@@ -172,6 +172,11 @@ class ShapeAnalytics(TrackAnalytics):
         self._used["used"][slot] = self._uses(source)
         return slot
 
+    def end(self, source: str, state: Any) -> None:
+        """End a source and free its slot."""
+        self._source_of.pop(state, None)
+        super().end(source, state)
+
     def used(self, slot: np.ndarray) -> np.ndarray | None:
         """Return (n, shapes) bool: which shapes count on the sources of n slots; None if all do."""
         return self._used["used"][slot] if self.sources else None

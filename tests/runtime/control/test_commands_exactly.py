@@ -27,6 +27,9 @@ class KnownSources:
         if id_ in self.states:
             raise ConfigError(f"there is a source {id_!r} already")
 
+    def check_open(self, id_) -> None:
+        pass
+
     def add(self, config, after=None, paused=False) -> None:
         self.states[config.id] = None
 
@@ -136,12 +139,13 @@ def test_an_edit_of_a_source_in_the_yaml_is_no_change_by_a_call(stored):
 
 def test_an_edit_that_is_refused_is_forgotten_too(stored):
     stored.pause("gate")
-    stored.sources.check_free = lambda id_: (_ for _ in ()).throw(ConfigError("no more"))
+    stored.sources.check_open = lambda id_: (_ for _ in ()).throw(ConfigError("no more"))
     with pytest.raises(ConfigError, match="no more"):
         stored.follow("west", source(stored, "west", stage="camera"))
     with pytest.raises(ConfigError, match="no more"):
         stored.follow("gate", source(stored, "gate", stage="camera"))
     assert stored._store._rows("paused") == stored._store._rows("source") == []
+    assert ids(stored) == list(stored.states) == ["east", "gate", "north"]
 
 
 def test_changes_are_stored(stored):

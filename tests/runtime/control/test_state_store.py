@@ -6,8 +6,9 @@ import stat
 
 import pytest
 from support.cameras import WRITTEN, going, pipeline, source, until
+from support.full_disk import refusing_writes, small_disk
 
-from streamkit.core.errors import OutputError
+from streamkit.core.errors import ConfigError, OutputError
 from streamkit.runtime.control.state_store import StateStore
 
 YAML = """
@@ -36,7 +37,14 @@ def test_changes_are_there_after_a_restart(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
     again, logged = pipeline(YAML.format(path=path))
-    assert logged == []
+    (text,) = logged
+    assert text.startswith(f"{path} changes what the YAML says: source a of the YAML is removed; source c has another ")
+    assert text.split("; ")[1:] == [
+        "source c has another rate", "source d is not in the YAML", "source b is paused",
+        "slow.pause_s is 0.001, and not set in the YAML",
+        "detect.postprocess.min_score is 0.5, and not set in the YAML",
+        "detect.postprocess.iou is 0.3, and not set in the YAML", "remove the file to run as the YAML says",
+    ]  # fmt: skip
     assert {one.id: one.options for one in again.graph.sources} == {
         "b": {}, "c": {"rate": 20.0}, "d": {"uri": "rtsp://user:secret@127.0.0.1:1/x", "timeout": 3.0},
     }  # fmt: skip
@@ -53,6 +61,19 @@ def test_changes_are_there_after_a_restart(tmp_path):
     third, _ = pipeline(YAML.format(path=path))
     assert [one.id for one in third.graph.sources] == ["b", "c"]
     assert third.states["b"].state == "connecting"
+
+
+def test_a_start_without_differences_is_silent_and_one_with_many_names_some(tmp_path):
+    path = tmp_path / "state.db"
+    running, _ = pipeline(YAML.format(path=path))
+    running.remove("a")
+    running.follow("a", source(running, "a", stage="camera"))
+    assert pipeline(YAML.format(path=path))[1] == []
+    for number in range(10):
+        running.add(source(running, f"new{number}", stage="camera"))
+    _, (text,) = pipeline(YAML.format(path=path))
+    assert text.count("is not in the YAML") == 8
+    assert "; and 2 more; remove the file" in text
 
 
 def test_what_the_yaml_says_now_holds(tmp_path):
@@ -95,6 +116,87 @@ def test_a_pause_is_forgotten_with_its_source_and_a_setting_with_its_name(tmp_pa
     store.forget_settings("slow", ["pause_s"])
     assert store._rows("stage") == []
     assert logged == []
+
+
+CHANGES = {
+    "add": lambda running: running.add(source(running, "d")),
+    "remove": lambda running: running.remove("a"),
+    "change": lambda running: running.change(source(running, "c", stage="camera", rate=20.0)),
+    "pause": lambda running: running.pause("a"),
+    "resume": lambda running: running.resume("b"),
+    "set": lambda running: running.set("slow", {"pause_s": 0.001}),
+    "follow": lambda running: running.follow("b", None),
+}
+
+
+def facts(running):
+    """What live changes change."""
+    sources = {one.id: one.options for one in running.graph.sources}
+    paused = {id_: state.state == "paused" for id_, state in running.states.items()}
+    return sources, paused, running.changeable("slow"), dict(running.addresses)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_that_cannot_be_stored_is_not_applied(tmp_path, change):
+    running, _ = pipeline(YAML.format(path=tmp_path / "state.db"))
+    running.pause("b")
+    before = facts(running)
+    with refusing_writes(tmp_path / "state.db", "changes"):
+        with pytest.raises(OutputError, match=r"cannot use the state .*: the disk is full"):
+            change(running)
+        assert facts(running) == before
+    assert facts(pipeline(YAML.format(path=tmp_path / "state.db"))[0]) == before
+    change(running)
+    assert facts(running) != before
+
+
+def test_on_a_full_disk_a_change_is_refused_with_the_way_out(tmp_path):
+    with small_disk(tmp_path / "disk") as disk:
+        running, _ = pipeline(YAML.format(path=disk.folder / "state.db"))
+        disk.fill()
+        with pytest.raises(OutputError, match=r"state\.db: database or disk is full; free some space on its disk"):
+            running.remove("a")
+        assert "a" in running.states
+        disk.free()
+        running.remove("a")
+        assert "a" not in running.states
+
+
+@pytest.mark.parametrize("change", ["add", "change"])
+def test_a_change_that_is_refused_is_not_stored(tmp_path, change):
+    running, _ = pipeline(YAML.format(path=tmp_path / "state.db"))
+    running.set("slow", {"pause_s": 0.002})
+    running.pause("c")
+    before = facts(running)
+    running.stop()
+    until(lambda: running.sources.stopping)
+    with pytest.raises(ConfigError, match="cannot be added: the run has ended"):
+        CHANGES[change](running)
+    assert facts(pipeline(YAML.format(path=tmp_path / "state.db"))[0]) == before
+
+
+def test_a_refused_change_of_an_unknown_source_is_not_stored(tmp_path):
+    running, _ = pipeline(YAML.format(path=tmp_path / "state.db"))
+    before = facts(running)
+    for change in (running.remove, running.pause):
+        with pytest.raises(ConfigError, match="there is no source 'west'"):
+            change("west")
+    running.add(source(running, "west"))
+    again, _ = pipeline(YAML.format(path=tmp_path / "state.db"))
+    assert again.states["west"].state != "paused"
+    again.remove("west")
+    assert facts(pipeline(YAML.format(path=tmp_path / "state.db"))[0]) == before
+
+
+def test_options_that_a_stage_refuses_on_a_full_disk_do_not_end_the_run(tmp_path):
+    running, logged = pipeline(YAML.format(path=tmp_path / "state.db"))
+    with going(running) as codes:
+        with refusing_writes(tmp_path / "state.db", "changes", ["DELETE"]):
+            running.set("slow", {"pause_s": -1.0})
+            until(lambda: any("the state keeps options of slow that the stage has refused" in text for text in logged))
+            assert running.changeable("slow") == {"pause_s": 0.0}
+        until(lambda: running.frames > 5)
+        assert codes == []
 
 
 def test_what_does_not_fit_any_more_is_said(tmp_path):

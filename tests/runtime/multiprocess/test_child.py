@@ -1,5 +1,6 @@
 """A child's interpreter: it has what its parent has, and does not run the user's script again."""
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -16,7 +17,7 @@ import psutil
 import pytest
 
 from streamkit.runtime.multiprocess import children
-from streamkit.runtime.multiprocess.children import CHILD_MODULE, Child, ParentConnection, error_of, wait
+from streamkit.runtime.multiprocess.children import CHILD_MODULE, STOP_SIGNALS, Child, ParentConnection, error_of, wait
 
 
 def tell(link: ParentConnection, *names: str) -> None:
@@ -29,7 +30,7 @@ def tell(link: ParentConnection, *names: str) -> None:
         "argv": sys.argv,
         "folder": os.getcwd(),
         "environment": dict(os.environ),
-        "signals": (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)),
+        "signals": {signal.getsignal(number) for number in STOP_SIGNALS},
         "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         "stdin": os.readlink("/proc/self/fd/0"),
     }
@@ -46,6 +47,10 @@ def leave_a_process(link: ParentConnection, out: Connection) -> None:
     left = subprocess.Popen(["sleep", "100"], close_fds=False, stdout=subprocess.DEVNULL)
     link.send("left", left.pid)
     os._exit(3)
+
+
+def crash(link: ParentConnection) -> None:
+    faulthandler._sigsegv()  # type: ignore[attr-defined]
 
 
 def leave_at_once(link: ParentConnection) -> None:
@@ -121,9 +126,19 @@ def test_connections_in_its_arguments_are_inherited(start):
 
 def test_signals_that_come_before_it_has_begun_are_not_its_business(start):
     child = start("teller", tell, "signals", "blocked")
-    os.kill(child.pid, signal.SIGINT)
-    os.kill(child.pid, signal.SIGTERM)
-    assert heard(child) == [("told", [(signal.SIG_IGN, signal.SIG_IGN), set()])]
+    for number in STOP_SIGNALS:
+        os.kill(child.pid, number)
+    assert heard(child) == [("told", [{signal.SIG_IGN}, set()])]
+
+
+def test_a_crash_in_native_code_leaves_the_stacks(start, capfd):
+    child = start("crash", crash)
+    assert heard(child) == []
+    assert child.exit_text == "was killed by SIGSEGV"
+    stacks = capfd.readouterr().err
+    assert "Fatal Python error: Segmentation fault" in stacks
+    assert "test_child.py" in stacks
+    assert " in crash" in stacks
 
 
 def test_one_that_dies_before_it_has_read_its_job_does_not_block_its_parent(start, monkeypatch, capfd):

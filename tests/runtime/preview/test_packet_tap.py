@@ -106,6 +106,65 @@ def test_a_video_begins_with_the_next_keyframe_and_knows_the_times_of_records(pa
     assert live.pictures() == [(round((number - 20) / 25, 4), number) for number in range(20, 39)]
 
 
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def watched_from(path, viewed, *, step_s, frames=40, reconnects=()):
+    """What viewers get who watch at the frames in `viewed`, by generation; a frame comes each `step_s` seconds."""
+    live, clock = Live(), Clock()
+    tap = PacketTap("gate", live, clock=clock)
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        tap.begin(stream)
+        for number, packet in enumerate(one for one in container.demux(stream) if one.size):
+            if number == frames:
+                break
+            if number in reconnects:
+                tap.begin(stream)
+            live.generation = viewed.get(number, 0)
+            tap.put(packet)
+            tap.packet_ref(number / 25)
+            tap.passed(number / 25 + 100)
+            clock.now_s += step_s
+            live.make_video()
+    return live
+
+
+@pytest.mark.parametrize("step_s", [0.25, 0.35, 5.0])
+def test_a_viewer_of_a_slow_source_does_not_wait_for_its_next_keyframe(path, step_s):
+    live = watched_from(path, dict.fromkeys(range(26, 40), 1), step_s=step_s)
+    (start,) = live.of(LiveStart)
+    first = 30 if step_s == 0.25 else 20  # a keyframe in 2.5 s, or more than 3 s
+    assert live.pictures() == [(round((number - first) / 25, 4), number) for number in range(first, 39)]
+    assert start.offset_s == pytest.approx(100 + first / 25, abs=1e-4)
+    assert live.of(LiveOffset) == []
+
+
+@pytest.mark.parametrize("gap", [True, False])
+def test_a_viewer_who_comes_after_others_of_a_slow_source_does_not_wait(path, gap):
+    viewed = {**dict.fromkeys(range(22, 25), 1), **dict.fromkeys(range(28 if gap else 25, 40), 2)}
+    live = watched_from(path, viewed, step_s=1.0)
+    first, second = live.of(LiveStart)
+    assert first.offset_s == second.offset_s == pytest.approx(100 + 20 / 25, abs=1e-4)
+    assert live.pictures() == [(round((number - 20) / 25, 4), number) for number in range(20, 39)]
+
+
+def test_packets_of_another_connection_are_not_for_a_viewer(path):
+    live = watched_from(path, dict.fromkeys(range(26, 40), 1), step_s=1.0, reconnects=[25])
+    assert live.pictures()[0] == (0.0, 30)
+
+
+def test_a_slow_source_with_too_many_packets_between_keyframes_keeps_none(tmp_path):
+    path = coded.clip(tmp_path / "long.mp4", 200, gop=90)
+    for first_viewed, first_seen in ((155, 180), (120, 90)):
+        live = watched_from(path, dict.fromkeys(range(first_viewed, 200), 1), step_s=1.0, frames=200)
+        assert live.pictures()[0] == (0.0, first_seen)
+
+
 def test_the_times_of_records_come_with_the_first_frame_if_the_viewer_was_first(path):
     live = Live(1)
     play(PacketTap("gate", live), path, shift_s=7.5)

@@ -9,7 +9,7 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core.errors import ConfigError
 from streamkit.models.card import sample_video, shipped_models
-from streamkit.runtime.reload import alike, changed_settings
+from streamkit.runtime.control.graph_changes import alike, changed_settings
 
 STAGES = "{detect: {model: %s, prompts: [person, red car], min_score: 0.01, top_k: 5}, track: {class_aware: true}}"
 

@@ -12,7 +12,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.records import record
 from streamkit.core.units import Of
 from streamkit.models.card import find_card, load_card
-from streamkit.runtime.reload import alike
+from streamkit.runtime.control.graph_changes import alike
 from streamkit.stages.inference.read import FetchText, Read, SureTracks, corners_of
 from streamkit.testing.kit import detections, frames, run_stage
 

@@ -2,6 +2,7 @@
 
 import { call, get } from "../api.js";
 import { confirmChanges, follow, show, told } from "../changes.js";
+import { Differences } from "../differences.js";
 import { make, text } from "../dom.js";
 import { draftOf, keepDraft } from "../drafts.js";
 import { askToken, lost, onSession, signedIn, who } from "../session.js";
@@ -65,8 +66,9 @@ class Config {
     this.body = make("div", {}, this.disk, this.note, this.code,
       make("div", { class: "foot" }, make("p", { class: "help", id: "config-help" }, t("config.help")), make("div", { class: "buttons" }, this.revert, this.save)),
       this.state, this.error, this.problems);
+    this.differences = new Differences(() => this.load());
     this.element = make("section", { class: "config", "aria-label": t("config.title") },
-      make("div", { class: "title" }, make("h2", {}, t("config.title"))), this.empty, this.body);
+      make("div", { class: "title" }, make("h2", {}, t("config.title"))), this.differences.element, this.empty, this.body);
   }
 
   close() {
@@ -152,6 +154,7 @@ class Config {
    * @param {import("./index.js").State} state
    */
   async update({ status }) {
+    this.differences.update(status);
     if (!signedIn || !this.loaded || status.edit_rejected === this.rejected) return;
     this.rejected = status.edit_rejected;
     try {

@@ -1,6 +1,7 @@
 // All sources as a table, with their form, and CSV for many at once.
 
 import { call, path } from "../api.js";
+import { Differences } from "../differences.js";
 import { ago, make, number, say, text } from "../dom.js";
 import { modal } from "../modal.js";
 import { askToken, lost, may, signedIn } from "../session.js";
@@ -96,7 +97,8 @@ export function open(root) {
     make("table", { class: "list sources" },
       make("thead", {}, make("tr", {}, ...COLUMNS.map((name) => make("th", { scope: "col", class: name }, t(`sources.${name}`))))), body));
   const operator = (/** @type {() => void} */ work) => () => { if (signedIn && may("operator")) work(); else askToken(); };
-  root.append(make("section", {},
+  const differences = new Differences();
+  root.append(make("section", {}, differences.element,
     make("div", { class: "title" }, make("h2", { id: "sources-title" }, `${t("sources.title")} `, count),
       make("div", { class: "tools", "data-needs": "operator" },
         make("a", { class: "button", href: "/api/v1/sources.csv", download: "sources.csv", "data-signed-in": true }, t("sources.export")),
@@ -104,7 +106,8 @@ export function open(root) {
         make("button", { type: "button", class: "primary", onclick: () => openSource(null) }, t("sources.add")))),
     table, none));
   return {
-    update({ sources }) {
+    update({ status, sources }) {
+      differences.update(status);
       const known = new Set(sources.map((one) => one.id));
       for (const [id, row] of rows) {
         if (known.has(id)) continue;

@@ -1,0 +1,302 @@
+"""What goes on through an edit of the YAML: a run whose zones move; counts and track ids over a rebuild."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cameras import WAIT_S, source, until
+from support.messages import collect
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read
+from streamkit.core.errors import ConfigError
+from streamkit.runtime.multiprocess.fleet import WorkerFleet
+from streamkit.runtime.reload import watching
+
+PLUGIN = '''
+import time
+
+import numpy as np
+from streamkit import Detections, FrameStage, Sink, stage
+
+@stage("walker", reads="pixels", writes=("detections",), labels_attribute="names")
+class Walker(FrameStage):
+    """One person after the other, each of whom walks across the middle of the frame."""
+
+    names = ("person",)
+
+    def process(self, frame):
+        step = frame.index % 40
+        x = 100 + 5 * step
+        box = [] if step > 20 else [[x - 20, 50, x + 20, 150]]
+        frame.detections = Detections(
+            np.array(box, np.float32).reshape(-1, 4), np.ones(len(box), np.float32), np.zeros(len(box), np.int32),
+            labels=self.names,
+        )
+
+@stage("people", writes=("detections", "track_id", "embedding"))
+class People(FrameStage):
+    """Two people who stand still."""
+
+    def process(self, frame):
+        boxes = np.array([[10, 10, 30, 50], [60, 10, 80, 50]], np.float32)
+        frame.detections = Detections(
+            boxes, np.ones(2, np.float32), np.zeros(2, np.int32), track_id=np.array([1, 2]), labels=("person",),
+            extra={"embedding": np.eye(4, dtype=np.float32)[:2]},
+        )
+
+@stage("events_of")
+class EventsOf(Sink):
+    """Write a line for each event: run, source, stage, kind, track, in, out."""
+
+    path: str
+
+    def open(self):
+        self._file, self._run = open(self.path, "a", buffering=1), time.monotonic_ns()
+
+    def write(self, frame):
+        for event in frame.events:
+            counts = event.data.get("in", event.data.get("identity", "")), event.data.get("out", "")
+            print(self._run, frame.source, event.stage, event.kind, event.track_id, *counts, sep=",", file=self._file)
+
+    def close(self):
+        self._file.close()
+'''
+CAMERA = "{uri: 'test://?width=320&height=240&fps=200&frames=0', pace: realtime}"
+LEFT, RIGHT = "[[80, 0], [140, 0], [140, 240], [80, 240]]", "[[160, 0], [240, 0], [240, 240], [160, 240]]"
+AWAY = "[[300, 0], [320, 0], [320, 20], [300, 20]]"
+LINE = "[[150, 0], [150, 240]]"
+STAGES = f"""
+  walker: {{}}
+  track: {{track_ttl: 60ms, confirm: 0s, max_frame_gap: 10s}}
+  door: {{stage: line_counter, line: {LINE}, track_ttl: 60ms, margin: 5}}
+  zone: {{polygon: {{till: {AWAY}}}, track_ttl: 60ms}}
+  crowd: {{stage: rule, when: "occupancy(zone.till) > 0"}}
+  other: {{stage: rule, when: "count(person) > 5"}}
+"""
+
+
+class Followed:
+    """A pipeline that follows its file, on a thread, and the events that it has written."""
+
+    def __init__(
+        self, folder: Path, sources: str = f"  a: {CAMERA}\n", head: str = "cpu", stages: str = STAGES
+    ) -> None:  # fmt: skip
+        self.folder, self.path, self.events_path = folder, folder / "p.yaml", folder / "events.csv"
+        (folder / "plugin.py").write_text(PLUGIN)
+        self.head, self.sources = head, sources
+        self.edit(stages)
+        self.logged = collect()
+        self.run: Any = watching(self.path, lambda: build(read(self.path, may_be_empty=True)), None)
+
+    def text(self, stages: str, sources: str | None = None) -> str:
+        sources = self.sources if sources is None else sources
+        sink = f"  written: {{stage: events_of, path: {self.events_path}, from: other}}\n"
+        return f"device: {self.head}\nplugins: [plugin.py]\nsources:\n{sources}stages:{stages}{sink}"
+
+    def edit(self, stages: str, sources: str | None = None) -> None:
+        self.path.write_text(self.text(stages, sources))
+
+    def rebuild(self, stages: str, sources: str | None = None) -> None:
+        """Edit the file, and wait for the pipeline that is built anew."""
+        before = self.run._running
+        self.edit(stages, sources)
+        until(lambda: self.run._running is not before and self.run.ready)
+
+    def events(self, stage: str, *, last_run: bool = False) -> list[list[str]]:
+        """Source, kind, track, in and out of each event of a stage."""
+        rows = [line.split(",") for line in self.events_path.read_text().splitlines() if line.count(",") == 6]
+        runs = {rows[-1][0]} if last_run else {row[0] for row in rows}
+        return [[row[1], *row[3:]] for row in rows if row[2] == stage and row[0] in runs]
+
+    def more(self, stage: str, count: int = 4) -> None:
+        """Wait for more events of a stage."""
+        so_far = len(self.events(stage))
+        until(lambda: len(self.events(stage)) >= so_far + count)
+
+    @contextmanager
+    def running(self) -> Iterator["Followed"]:
+        thread = threading.Thread(target=self.run.run, daemon=True)
+        thread.start()
+        try:
+            until(lambda: self.run.ready)
+            yield self
+        finally:
+            self.run.stop()
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def totals(rows: list[list[str]]) -> list[int]:
+    """Crossings so far, as each event `crossed` says."""
+    return [int(entered) + int(left) for *_, entered, left in rows]
+
+
+def test_a_zone_that_moves_is_followed_by_the_rules_below_without_a_rebuild(tmp_path):
+    followed = Followed(tmp_path)
+    with followed.running():
+        followed.more("door")
+        first = followed.run._running
+        assert followed.events("crowd") == []
+        followed.edit(STAGES.replace(AWAY, RIGHT))
+        followed.more("crowd")
+        assert {row[1] for row in followed.events("crowd")} == {"raised", "cleared"}
+        followed.edit(STAGES.replace(AWAY, "[[310, 0], [320, 0], [320, 20], [310, 20]]"))
+        until(lambda: len(followed.logged) == 2)
+        followed.more("door", 2)
+        raised = followed.events("crowd")
+        followed.more("door")
+        assert followed.events("crowd") == raised
+        assert followed.run._running is first
+        assert followed.logged == [f"{followed.path}: options of zone changed: polygon"] * 2
+    crossed = totals(followed.events("door"))
+    assert crossed == list(range(1, len(crossed) + 1))
+
+
+def test_a_zone_that_a_call_moves_is_followed_by_the_rules_below(tmp_path):
+    followed = Followed(tmp_path)
+    with followed.running():
+        followed.run.set("zone", {"polygon": {"till": [[160, 0], [240, 0], [240, 240], [160, 240]]}})
+        followed.more("crowd", 2)
+        with pytest.raises(ConfigError, match=r"the rule crowd cannot follow: .*till"):
+            followed.run.set("zone", {"polygon": {"desk": [[0, 0], [90, 0], [90, 90]]}})
+        followed.more("crowd", 2)
+
+
+def test_an_area_that_a_rule_names_cannot_go_alone(tmp_path):
+    followed = Followed(tmp_path)
+    followed.edit(STAGES.replace("till: [[", "desk: [["))
+    with followed.running():
+        until(lambda: followed.run.rejected or len(followed.logged) > 1)
+        assert "till" in followed.run.rejected
+
+
+def test_a_stored_zone_is_that_of_the_rules_too_after_a_restart(tmp_path):
+    followed = Followed(tmp_path, head=f"cpu\nstate: {tmp_path}/state.db")
+    with followed.running():
+        followed.run.set("zone", {"polygon": {"till": [[160, 0], [240, 0], [240, 240], [160, 240]]}})
+        followed.more("crowd", 2)
+    again = Followed(tmp_path, head=f"cpu\nstate: {tmp_path}/state.db")
+    with again.running():
+        again.more("crowd", 2)
+
+
+def check_that_counts_and_track_ids_go_on(followed: Followed, ids: str) -> None:
+    for id_ in ids:
+        crossed = [row for row in followed.events("door") if row[0] == id_]
+        assert totals(crossed) == list(range(1, len(crossed) + 1))
+        tracks = [int(row[2]) for row in crossed]
+        assert tracks == sorted(tracks)
+        assert len(set(tracks)) == len(tracks)
+
+
+def test_counts_and_track_ids_go_on_over_a_rebuild(tmp_path):
+    followed = Followed(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n")
+    with followed.running():
+        followed.more("door", 6)
+        followed.rebuild(f"{STAGES}  more: {{stage: rule, when: 'count(person) > 6'}}\n")
+        seen = len(followed.events("door"))
+        assert sum(n for name, n in followed.run.counts().items() if name.startswith("door ")) >= seen
+        assert followed.run.events["crossed"] >= seen
+        followed.more("door", 6)
+        followed.rebuild(STAGES)
+        followed.more("door", 6)
+        assert followed.run.meters()["door"]["frames"] > followed.run._running.meters()["door"]["frames"]
+    assert followed.run.report(130)["restarts"] == 2
+    assert followed.run.events["crossed"] == followed.run.report(130)["events"]["crossed"]
+    check_that_counts_and_track_ids_go_on(followed, "ab")
+
+
+@pytest.mark.slow
+def test_processes_follow_a_zone_and_pass_on_their_counts(tmp_path):
+    followed = Followed(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n", head="{use: cpu, processes: 2}")
+    with followed.running():
+        first = followed.run._running
+        assert isinstance(first, WorkerFleet)
+        followed.more("door", 4)
+        assert followed.events("crowd") == []
+        followed.edit(STAGES.replace(AWAY, RIGHT))
+        until(lambda: {row[0] for row in followed.events("crowd")} == {"a", "b"})
+        assert followed.run._running is first
+        os.kill(first.sources.owner("a").child.pid, signal.SIGKILL)  # the next one has the zone where it is now
+        until(lambda: first.restarted and followed.run.states["a"].state == "running")
+        so_far = len([row for row in followed.events("crowd") if row[0] == "a"])
+        until(lambda: len([row for row in followed.events("crowd") if row[0] == "a"]) > so_far + 2)
+        followed.rebuild(f"{STAGES}  more: {{stage: rule, when: 'count(person) > 6'}}\n")
+        followed.more("door", 6)
+    check_that_counts_and_track_ids_go_on(followed, "b")  # the killed process has lost those of the other one
+
+
+def test_a_line_that_moves_and_a_source_that_is_edited_begin_at_zero_in_a_rebuild(tmp_path):
+    lines = STAGES.replace(LINE, f"{{one: {LINE}, two: [[160, 0], [160, 240]]}}")
+    followed = Followed(tmp_path, f"  a: {CAMERA}\n  b: {CAMERA}\n", stages=lines)
+    with followed.running():
+        followed.more("door", 8)
+        edited = lines.replace("[[160, 0], [160, 240]]", "[[161, 0], [161, 240]]")
+        slower = CAMERA.replace("fps=200", "fps=190")
+        followed.rebuild(f"{edited}  more: {{stage: rule, when: person}}\n", f"  a: {CAMERA}\n  b: {slower}\n")
+        followed.more("door", 8)
+        rows = followed.events("door", last_run=True)
+    first = {id_: totals([row for row in rows if row[0] == id_])[:2] for id_ in "ab"}  # at the lines `one` and `two`
+    assert first["b"] == [1, 1]
+    assert first["a"][0] > 1
+    assert first["a"][1] == 1
+    assert min(int(row[2]) for row in rows if row[0] == "b") == 1
+    assert min(int(row[2]) for row in rows if row[0] == "a") > 1
+
+
+def test_a_source_that_a_call_has_removed_begins_at_zero_when_an_edit_adds_it_again(tmp_path):
+    followed = Followed(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n")
+    with followed.running():
+        followed.more("door", 4)
+        followed.edit(STAGES, f"  a: {CAMERA}\n")
+        until(lambda: "b" not in followed.run.states)
+        followed.rebuild(f"{STAGES}  more: {{stage: rule, when: person}}\n", f"  a: {CAMERA}\n  b: {CAMERA}\n")
+        followed.more("door", 4)
+        rows = followed.events("door", last_run=True)
+    assert totals([row for row in rows if row[0] == "b"])[0] == 1
+    assert totals([row for row in rows if row[0] == "a"])[0] > 1
+
+
+def test_a_source_that_is_removed_and_added_again_after_a_rebuild_begins_at_zero(tmp_path):
+    followed = Followed(tmp_path)
+    with followed.running():
+        followed.more("door", 4)
+        followed.rebuild(f"{STAGES}  more: {{stage: rule, when: person}}\n")
+        followed.more("door", 2)
+        followed.run.remove("a")
+        added = source(followed.run, "a", uri="test://?width=320&height=240&fps=200&frames=0", pace="realtime")
+        followed.run.add(added)
+        followed.more("door", 3)
+    assert min(totals(followed.events("door", last_run=True))) == 1
+
+
+def test_identities_are_known_after_a_rebuild(tmp_path):
+    stages = "\n  people: {}\n  identify: {confirm: 50ms}\n  other: {stage: rule, when: person, track_ttl: 1s}\n"
+    followed = Followed(tmp_path, stages=stages)
+    with followed.running():
+        until(lambda: len(followed.events("identify")) == 2)
+        followed.rebuild(stages.replace("track_ttl: 1s", "track_ttl: 2s"))
+        until(lambda: len(followed.events("other")) == 2 + 2)  # raised for each person, once in each run
+        until(lambda: followed.run._running.frames > 400)  # an identity is seen after a second
+        assert followed.events("identify", last_run=True) == []  # nobody comes
+    assert [row[3] for row in followed.events("identify")] == ["1", "2"]
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "tmp").mkdir()
+    followed = Followed(tmp_path)
+    with followed.running():
+        followed.more("door", 2)
+        assert list((tmp_path / "tmp").iterdir()) == []
+        followed.rebuild(f"{STAGES}  more: {{stage: rule, when: person}}\n")
+        (folder,) = (tmp_path / "tmp").iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert list((tmp_path / "tmp").iterdir()) == []
