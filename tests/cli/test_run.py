@@ -8,6 +8,7 @@ from pathlib import Path
 
 import av
 import pytest
+from support.clips import write as clip
 from support.commands import PIPELINE, Here, command, decoded, records, write
 
 
@@ -23,6 +24,21 @@ def test_a_run_writes_records_video_and_report(root: Path, tmp_path: Path) -> No
     assert report["exit_code"] == 0
     assert set(report["stages"]) > {"detect.preprocess", "detect.infer", "detect.postprocess", "draw", "video"}
     assert "30 frames in" in done.stderr
+
+
+def test_a_file_whose_name_is_not_utf_8_is_read(root: Path, tmp_path: Path) -> None:
+    for name in ("ok.mp4", os.fsdecode(b"entr\xe9e.mp4")):
+        (tmp_path / "videos").mkdir(exist_ok=True)
+        clip(tmp_path / "videos" / "clip.mp4", 64, 48, 3).rename(tmp_path / "videos" / name)
+    text = f'sources: {{f: videos/}}\nstages: {{jsonl: {{path: "{tmp_path}/out/{{source}}.jsonl"}}}}\n'
+    done = command(root, write(tmp_path, text), "--report", tmp_path / "r.json")
+    assert done.returncode == 0, done.stderr
+    assert [len(records(tmp_path / f"out/f/{name}.jsonl")) for name in ("entr_e", "ok")] == [3, 3]
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["sources"] == {
+        "f/entr_e": {"frames": 3},
+        "f/ok": {"frames": 3},
+    }
 
 
 def remux(source: Path, target: Path, flags: str) -> bytes:

@@ -1,13 +1,15 @@
 """The API of a running pipeline, over a real server: what it tells, its pictures, and what it does."""
 
+import os
 import time
 
 import cv2
 import httpx
 import numpy as np
 import pytest
+from support.clips import write as clip
 from support.roles import NEEDS
-from support.servers import SECRET, TOKEN
+from support.servers import SECRET, TOKEN, served
 
 
 def picture(answer):
@@ -41,6 +43,15 @@ def test_the_sources_and_how_they_are(server):
     assert gate["cause"] == "refused"
     assert gate["message"]
     assert gate["address"] == "rtsp://operator:***@127.0.0.1:9/stream1?token=***"
+
+
+def test_a_file_whose_name_is_not_utf_8_is_shown_and_paused(tmp_path):
+    clip(tmp_path / "clip.mp4", 64, 48, 3).rename(tmp_path / os.fsdecode(b"caf\xe9.mp4"))
+    text = f"sources: {{f: {{uri: '{tmp_path}/*.mp4', loop: true, pace: realtime}}}}\nstages: {{draw: {{}}}}\n"
+    with served(text, tmp_path) as server:
+        assert server.running("f/caf_")["address"] == f"{tmp_path}/caf?.mp4"
+        paused = server.client.post("/api/v1/sources/f/caf_/pause")
+        assert (paused.status_code, paused.json()["state"]) == (200, "paused")
 
 
 def test_only_who_is_signed_in_sees_where_the_cameras_are(server):

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 import anyio
-import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from streamkit.core.logs import StoredMessage
+from streamkit.core.records import as_json
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.live import EventStream
@@ -76,7 +76,7 @@ async def _events(
         found = engine.messages.messages(after, level)
         if found:
             after, silent_s = found[-1].number, 0.0
-            yield b"".join(_event(one) for one in found)
+            yield b"".join(map(_event, found))
         elif silent_s >= _ALIVE_S:
             silent_s = 0.0
             yield b": alive\n\n"
@@ -84,6 +84,5 @@ async def _events(
         silent_s += _POLL_S
 
 
-def _event(one: StoredMessage) -> bytes:
-    data = orjson.dumps(one, option=orjson.OPT_SERIALIZE_DATACLASS)
-    return b"id: %d\ndata: %b\n\n" % (one.number, data)
+def _event(message: StoredMessage) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (message.number, as_json(message))
