@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +37,9 @@ __all__ = [
 ]  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------ events and frames
+
+SQUARE = Fraction(1)
+"""The pixel aspect ratio of most videos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,7 @@ class Frame:
         shown: lines, zones and trails for `draw`; keys begin with the stage's id.
         error: why the frame failed, or None. Later stages skip a failed frame; sinks receive it.
         damaged: whether its data was damaged or incomplete, and the decoder concealed it.
+        pixel_aspect: width of a pixel divided by its height, as stored in the video; boxes and shapes are in pixels.
     """
 
     source: str
@@ -181,6 +186,7 @@ class Frame:
     shown: dict[str, Shown] = field(default_factory=dict)
     error: str | None = None
     damaged: bool = False
+    pixel_aspect: Fraction = SQUARE
     _state: FrameState = field(default=_NEW, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -259,7 +265,7 @@ class Frame:
         return Frame(  # positional and without `dataclasses.replace`, because every frame of a branch makes one
             self.source, self.index, self.pts_s, self.width, self.height, self.surface, self.time_s, self.due_s,
             dict(self.tables), list(self.events), dict(self.facts), dict(self.shown), self.error, self.damaged,
-            _state=self._state,
+            self.pixel_aspect, _state=self._state,
         )  # fmt: skip
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Frame:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
-from streamkit.media.frames import DecodedFrame, to_surface
+from streamkit.media.frames import DecodedFrame, StreamAspect, to_surface
 from streamkit.media.surfaces import SurfacePool, Upload, shared_pool
 from streamkit.media.timing import Timing
 
@@ -55,6 +55,7 @@ class AvDecoder:
             self._context.thread_type = "SLICE" if self._low_delay else "AUTO"
         self._centred = demuxer.info.codec in CENTRED
         self._timing = Timing(demuxer)
+        self._aspect = StreamAspect(demuxer.stream)
         self._corrupt: dict[int, None] = {}  # times of packets that are known to be damaged, oldest first
         self._left_out: dict[int, bool] = {}  # times of frames that are discarded; whether they are hidden
         self._live, self._lost = demuxer.info.live, False
@@ -107,7 +108,8 @@ class AvDecoder:
         if hidden is not None:
             return None
         width, height, surface = to_surface(frame, self._host, centred=self._centred)
+        aspect = self._aspect.of(frame, self._context)
         if self._upload is not None:
             self._counters.add("frames decoded on the cpu")
             surface = self._upload(surface)
-        return DecodedFrame(self._timing(frame.pts), width, height, surface, damaged)
+        return DecodedFrame(self._timing(frame.pts), width, height, surface, damaged, aspect)

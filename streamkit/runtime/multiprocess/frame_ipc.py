@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime
+from fractions import Fraction
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
@@ -90,19 +91,20 @@ def _columns(frame: Frame) -> tuple[Any, ...]:
     events = [replace(event, data=portable(event.data), key=None) for event in frame.events] if frame.events else ()
     return (
         frame.source, frame.index, frame.pts_s, frame.width, frame.height, frame.time_s, frame.due_s, frame.facts,
-        frame.error, frame.damaged, events, state.position, state.ordinal, state.epoch, state.skipped_detectors,
+        frame.error, frame.damaged, frame.pixel_aspect, events, state.position, state.ordinal,
+        state.epoch, state.skipped_detectors,
     )  # fmt: skip
 
 
 def _frame(
     source: str, index: int, pts_s: float, width: int, height: int, time_s: float | None, due_s: float | None,
-    facts: dict[str, Any], error: str | None, damaged: bool, events: Sequence[Event], position: int, ordinal: int,
-    epoch: int, skipped_detectors: frozenset[str],
+    facts: dict[str, Any], error: str | None, damaged: bool, pixel_aspect: Fraction, events: Sequence[Event],
+    position: int, ordinal: int, epoch: int, skipped_detectors: frozenset[str],
 ) -> Frame:  # fmt: skip
     state = FrameState(position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors)
     found = [replace(event, key=object()) for event in events]  # branches in this process merge by it
     return Frame(
-        source, index, pts_s, width, height, None, time_s, due_s, {}, found, facts, {}, error, damaged,
+        source, index, pts_s, width, height, None, time_s, due_s, {}, found, facts, {}, error, damaged, pixel_aspect,
         _state=state,
     )  # fmt: skip
 

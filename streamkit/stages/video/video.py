@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
-from streamkit.core.data import Frame, Surface
+from streamkit.core.data import Color, Frame, Surface
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import Count, Seconds, Sink, stage
 from streamkit.io.outputs import AtomicFile, check_path, tagged_path, unused_path
@@ -31,9 +31,9 @@ class Video(Sink):
 
     Each frame keeps its own time, so a variable frame rate and a late start are preserved. Time begins at 0 in a
     camera's files, and where the first frame's time is negative, which no file can represent. A file appears under its
-    name when it is complete. When the frame's size or colour changes, or time jumps by more than 90 s, a new file
-    begins: NAME-2.mp4. A frame of odd size is one pixel larger in the file, its edge repeated. Failed frames are left
-    out and counted.
+    name when it is complete. When the frame's size, colour or pixel aspect ratio changes, or time jumps by more than
+    90 s, a new file begins: NAME-2.mp4. A frame of odd size is one pixel larger in the file, its edge repeated. Failed
+    frames are left out and counted.
     """
 
     path: Annotated[
@@ -157,7 +157,7 @@ class Video(Sink):
             self.context.counters.add("frames not in the video: timestamp not increasing")
             return
         assert frame.surface is not None
-        format_ = (frame.surface.width, frame.surface.height, frame.surface.color)
+        format_ = _format_of(frame, frame.surface)
         if format_ != self._format or self._too_far(ticks) or frame.pts_s - self._began >= self._limit:
             if format_[:2] != self._format[:2]:
                 logger.info(
@@ -188,10 +188,10 @@ class Video(Sink):
         self._shift = min(0.0, frame.pts_s) if self._shift is None else self._shift
         self._began, self._zero = frame.pts_s, frame.pts_s if live else self._shift
         self._limit = self.segment if self.segment is not None else _SEGMENT_S if live else float("inf")
-        self._format = (surface.width, surface.height, surface.color)
+        self._format = _format_of(frame, surface)
         self._ticks = round((frame.pts_s - self._zero) / TIME_BASE)
         stamp = {"creation_time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(frame.time_s))} if live else {}
-        self._video = VideoWriter(self._file, self._encoder(surface, rate), stamp)
+        self._video = VideoWriter(self._file, self._encoder(frame, surface, rate), stamp)
         self._recent = deque([self._ticks], maxlen=REORDERED)
         self._video.write(surface, self._ticks)
 
@@ -210,7 +210,15 @@ class Video(Sink):
             )
             self._file.begin()
 
-    def _encoder(self, like: Surface, rate: Fraction) -> Encoder:
+    def _encoder(self, frame: Frame, surface: Surface, rate: Fraction) -> Encoder:
         encoding = Encoding(self.codec, self.quality, self.bitrate, self.preset, self.gop, sparse=self._sparse)
         context = self.context
-        return make_encoder(self._chosen, encoding, like, rate, context.device, context.threads, context.counters)
+        return make_encoder(
+            self._chosen, encoding, surface, rate, context.device, context.threads, context.counters,
+            frame.pixel_aspect,
+        )  # fmt: skip
+
+
+def _format_of(frame: Frame, surface: Surface) -> tuple[int, int, Color, Fraction]:
+    """What all frames of a file have in common: width, height, colour, pixel aspect ratio."""
+    return surface.width, surface.height, surface.color, frame.pixel_aspect
