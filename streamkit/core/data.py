@@ -126,6 +126,8 @@ class FrameState:
         skipped_detectors: ids of detectors that did not process the frame: their empty tables mean nothing.
         decoded_ns: when its decoding began and ended, in ns since 1970; None unless batches are traced.
         closing: whether its source has at most one more frame, which waits for late results; see `SourceReader`.
+        shape_size: width and height of its source's first frame, whose pixels the YAML's shapes are in; None if shapes
+            are in this frame's own pixels.
     """
 
     position: int = 0
@@ -138,12 +140,13 @@ class FrameState:
     skipped_detectors: frozenset[str] = frozenset()
     decoded_ns: tuple[int, int] | None = None
     closing: bool = False
+    shape_size: tuple[int, int] | None = None
 
     def copy(self) -> FrameState:
         """A copy; positional, because every fork makes one."""
         return FrameState(
             self.position, self.stage, self.counters, self.source_state, self.packet_ref, self.ordinal, self.epoch,
-            self.skipped_detectors, self.decoded_ns, self.closing,
+            self.skipped_detectors, self.decoded_ns, self.closing, self.shape_size,
         )  # fmt: skip
 
 
@@ -192,6 +195,16 @@ class Frame:
     def __post_init__(self) -> None:
         state = self._state  # a frame made by `dataclasses.replace` has that of the other
         self._state = FrameState() if state is _NEW else state.copy()
+
+    @property
+    def shape_scale(self) -> tuple[float, float]:
+        """Factors, for x and y, from coordinates in the YAML, such as a zone in pixels, to pixels of this frame.
+
+        Shapes belong to the first frame of the source. If a camera switches from 320x240 to 640x480, the factors are 2
+        from then on; they are 1 as long as the size stays the same.
+        """
+        size = self._state.shape_size
+        return (1.0, 1.0) if size is None else (self.width / size[0], self.height / size[1])
 
     @property
     def detections(self) -> Detections:

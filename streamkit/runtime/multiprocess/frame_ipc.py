@@ -92,16 +92,18 @@ def _columns(frame: Frame) -> tuple[Any, ...]:
     return (
         frame.source, frame.index, frame.pts_s, frame.width, frame.height, frame.time_s, frame.due_s, frame.facts,
         frame.error, frame.damaged, frame.pixel_aspect, events, state.position, state.ordinal,
-        state.epoch, state.skipped_detectors,
+        state.epoch, state.skipped_detectors, state.shape_size,
     )  # fmt: skip
 
 
 def _frame(
     source: str, index: int, pts_s: float, width: int, height: int, time_s: float | None, due_s: float | None,
     facts: dict[str, Any], error: str | None, damaged: bool, pixel_aspect: Fraction, events: Sequence[Event],
-    position: int, ordinal: int, epoch: int, skipped_detectors: frozenset[str],
+    position: int, ordinal: int, epoch: int, skipped_detectors: frozenset[str], shape_size: tuple[int, int] | None,
 ) -> Frame:  # fmt: skip
-    state = FrameState(position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors)
+    state = FrameState(
+        position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors, shape_size=shape_size
+    )
     found = [replace(event, key=object()) for event in events]  # branches in this process merge by it
     return Frame(
         source, index, pts_s, width, height, None, time_s, due_s, {}, found, facts, {}, error, damaged, pixel_aspect,
