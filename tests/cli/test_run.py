@@ -41,6 +41,30 @@ def test_a_file_whose_name_is_not_utf_8_is_read(root: Path, tmp_path: Path) -> N
     }
 
 
+def test_the_outputs_are_what_the_run_has_written(root: Path, tmp_path: Path) -> None:
+    text = f"""
+sources: {{a: "test://?frames=3&width=64&height=48"}}
+stages:
+  jsonl: {{path: "{tmp_path}/a.jsonl"}}
+  parquet: {{path: "{tmp_path}/rows/{{source}}/{{date}}", spool: {{path: "{tmp_path}/spool"}}}}
+  sqlite: {{path: "{tmp_path}/a.db", spool: {{path: "{tmp_path}/spool-sqlite"}}}}
+"""
+    done = command(root, write(tmp_path, text))
+    assert f"outputs: {tmp_path}/a.jsonl, {tmp_path}/rows/a, {tmp_path}/a.db" in done.stderr
+
+
+def test_a_file_that_the_run_must_not_replace_is_no_output(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "old.mp4").write_text("of an earlier run")
+    text = f"""
+sources: {{a: "test://?frames=3&width=64&height=48"}}
+stages:
+  video: {{path: "{tmp_path}/old.mp4", if_exists: fail}}
+"""
+    done = command(root, write(tmp_path, text), "--report", tmp_path / "r.json")
+    assert "it exists, and if_exists is fail" in done.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["outputs"] == []
+
+
 def remux(source: Path, target: Path, flags: str) -> bytes:
     """Copy the packets into a new mp4; with `faststart` its index comes first, else last."""
     with av.open(str(source)) as old, av.open(str(target), "w", options={"movflags": flags} if flags else {}) as new:
