@@ -266,7 +266,9 @@ class Graph:
     def output_paths(self) -> list[str]:
         """The paths that stages write files and folders to, as templates with `{source}` and other names."""
         nodes = self.nodes.values()
-        writers = [node for node in nodes if issubclass(node.type, Sink) or (node.type.spec.target and ships(node.type))]
+        writers = [
+            node for node in nodes if issubclass(node.type, Sink) or (node.type.spec.target and ships(node.type))
+        ]
         paths = [node.options.get("path", getattr(node.type, "path", None)) for node in writers]
         return [path for path in paths if isinstance(path, str) and path != "-"]
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
 from streamkit.core.errors import ConfigError, Problem, describe
 from streamkit.core.stage import Option, Stage, options
-from streamkit.core.text import did_you_mean, nearest
+from streamkit.core.text import did_you_mean, nearest, text_of
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.models.card_option import CardProblems
 
@@ -161,7 +161,7 @@ def refusal(kind: type[Any], values: dict[str, Any]) -> str | None:
     try:
         kind(**values)
     except (TypeError, ValueError) as error:
-        return str(error) or describe(error)
+        return text_of(error) or describe(error)
     except Exception as error:  # a plugin's code may raise anything
         return describe(error)
     return None
@@ -225,7 +225,7 @@ def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:
             try:
                 make([option])
             except Exception as error:
-                why = f" ({str(error).splitlines()[0]})" if str(error) else ""
+                why = f" ({text_of(error).splitlines()[0]})" if text_of(error) else ""
                 shown = inspect.formatannotation(option.type)
                 text = f"the option {option.name} has a type that a YAML cannot give: {shown}{why}; {_TYPES_THERE_ARE}"
                 raise ConfigError(text) from error

@@ -234,7 +234,7 @@ class Frame:
     def image(self, order: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
         """The image as a new (height, width, 3) uint8 NumPy array on the host.
 
-        From a GPU this is a copy, which the summary counts as `pixels to host`.
+        It is a copy: painting on it does not change the frame. From a GPU, the summary counts it as `pixels to host`.
 
         Args:
             order: the order of the channels; `bgr` for OpenCV.

@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 
 from streamkit.core.data import Batch, Detections, Event, Frame
+from streamkit.core.text import text_of
 
 SCHEMA = "streamkit/1"
 _MANY = 80  # with fewer objects in a batch, dicts are faster than the calls of NumPy
@@ -314,4 +315,4 @@ def _plain(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     """Text that can be encoded as UTF-8: undecodable bytes of file names become question marks."""
-    return str(value).encode("utf-8", "replace").decode()
+    return text_of(value).encode("utf-8", "replace").decode()

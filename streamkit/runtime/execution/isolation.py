@@ -124,7 +124,8 @@ def line_of(error: BaseException, kind: type[Stage]) -> str:
     lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
     if file and lines:
         return f"{Path(file).name}:{lines[-1]}"
-    code = getattr(getattr(kind, "process", None), "__code__", None)
+    process = getattr(kind, "process", None)
+    code = getattr(getattr(process, "__wrapped__", process), "__code__", None)
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else ""
 
 

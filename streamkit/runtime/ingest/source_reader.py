@@ -13,6 +13,7 @@ from streamkit.config.plan import DECODE, SourceConfig
 from streamkit.core.data import Event, Frame
 from streamkit.core.errors import SourceError, describe
 from streamkit.core.stage import Source
+from streamkit.core.text import text_of
 from streamkit.core.tracing import Spans, record_operation
 from streamkit.runtime.execution.channel import Aborted
 from streamkit.runtime.execution.device import lost_device
@@ -94,7 +95,7 @@ class SourceReader:
             self.error = lost_device(error)
             if not self._over:
                 self.state.raised = error
-                self.state.error = str(error) if isinstance(error, SourceError) else describe(error)
+                self.state.error = text_of(error) if isinstance(error, SourceError) else describe(error)
                 self.state.set_state("failed", getattr(error, "cause", None), self.state.error)
         except BaseException as error:
             self.error = error

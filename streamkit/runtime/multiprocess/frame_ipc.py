@@ -31,6 +31,7 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Event, Frame, FrameState
 from streamkit.core.detections import Detections
 from streamkit.core.stage import Sink
+from streamkit.core.text import text_of
 from streamkit.core.tracing import CURRENT_BATCH, Spans
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.future import join, start
@@ -116,7 +117,7 @@ def portable(value: Any) -> Any:
     if type(value) in _PLAIN or (isinstance(value, (np.ndarray, np.generic)) and value.dtype != object):
         return value
     if isinstance(value, dict):
-        return {key if type(key) in _PLAIN else str(key): portable(item) for key, item in value.items()}
+        return {key if type(key) in _PLAIN else text_of(key): portable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
         return [portable(item) for item in value]
     if isinstance(value, (set, frozenset)):
@@ -124,7 +125,7 @@ def portable(value: Any) -> Any:
     try:
         return orjson.loads(orjson.dumps(value))
     except TypeError:
-        return str(value)
+        return text_of(value)
 
 
 def frame_pipe() -> tuple[Connection, Connection]:
