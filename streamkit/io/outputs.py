@@ -13,6 +13,7 @@ import re
 import struct
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -144,6 +145,14 @@ def writing(path: str | Path) -> Iterator[None]:
 def in_use_error(path: Path) -> OutputError:
     """Return the error for a file that another run is writing."""
     return OutputError(f"cannot write {path}: another run is writing it; wait until that run ends, or set another path")
+
+
+def shortened(text: str, limit_bytes: int) -> str:
+    """Return a part of a file name, cut to a number of bytes in UTF-8; the end of a cut text is its checksum."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit_bytes:
+        return text
+    return f"{data[: limit_bytes - 9].decode('utf-8', 'ignore')}_{zlib.crc32(data):08x}"
 
 
 def tagged_path(path: Path, tag: str) -> Path:
