@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import time
 from collections import deque
 from fractions import Fraction
@@ -13,7 +15,7 @@ from typing import Annotated, Literal
 from streamkit.core.data import Color, Frame, Surface
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import Count, Seconds, Sink, stage
-from streamkit.io.outputs import AtomicFile, check_path, tagged_path, unused_path
+from streamkit.io.outputs import AtomicFile, check_path, sweep, tagged_path, unused_path
 from streamkit.media.encode import TIME_BASE, Encoder, Encoding
 from streamkit.media.encoders import BitRate, Quality, check_encoding, choose_encoder, make_encoder
 from streamkit.media.mux import LONGEST_GAP, LONGEST_REORDERING, REORDERED, VideoWriter, container_format, copy_packets
@@ -91,6 +93,7 @@ class Video(Sink):
         self._chosen = self._choose()
         if self._chosen == "none":
             return
+        self._sweep_parts()
         self._file = AtomicFile(self.path, must_be_new=self.if_exists == "fail")
         self._file.begin()
 
@@ -123,6 +126,19 @@ class Video(Sink):
                 self._file.discard()
         finally:
             self._video = self._file = self._held = None
+
+    def _sweep_parts(self) -> None:
+        """Remove part files that a killed run left; those that any process is writing stay."""
+        path = Path(self.path)
+        tags = re.compile(rf"(-[0-9]{{8}}T[0-9]{{6}}Z)?(-[0-9]+)?{re.escape(path.suffix)}\.part")
+        names = os.listdir(path.parent) if path.parent.is_dir() else []
+        stem = f".{path.stem}"
+        for name in sorted(name for name in names if name.startswith(stem) and tags.fullmatch(name, len(stem))):
+            try:
+                if sweep(path.with_name(name)):
+                    self.context.counters.add("unfinished videos removed")
+            except OSError as error:
+                logger.warning(f"cannot remove {path.with_name(name)}, which an earlier run left: {error.strerror}")
 
     # ------------------------------------------------------------------------------------------------------ choice
 

@@ -18,6 +18,7 @@ import streamkit
 from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.errors import DeviceError, OutputError
 from streamkit.core.stage import Context, RuntimeContext
+from streamkit.io.outputs import AtomicFile
 from streamkit.media import encode
 from streamkit.media import encoders as module
 from streamkit.stages.video.video import Video
@@ -300,6 +301,26 @@ for i in range(100):
     out.write(frame(i))
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_parts_that_a_killed_run_left_are_removed_at_the_next_start(tmp_path):
+    left = [
+        ".gate.mp4.part",
+        ".gate-2.mp4.part",
+        ".gate-20260102T030405Z.mp4.part",
+        ".gate-20260102T030405Z-3.mp4.part",
+    ]
+    others = [".gate-north.mp4.part", ".gate.mkv.part", ".yard-2.mp4.part", "gate-2.mp4"]
+    for name in (*left, *others):
+        (tmp_path / name).write_bytes(b"half a video")
+    written = AtomicFile(tmp_path / "gate-3.mp4")
+    written.begin()
+    out = sink(tmp_path / "gate.mp4")
+    assert names(tmp_path) == sorted([".gate.mp4.part", ".gate-3.mp4.part", *others])
+    assert out.context.counters["unfinished videos removed"] == 4
+    out.close()
+    assert names(tmp_path) == sorted([".gate-3.mp4.part", *others])
+    written.discard()
 
 
 def test_a_crash_leaves_nothing_under_the_name(tmp_path):
