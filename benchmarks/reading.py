@@ -68,10 +68,10 @@ def score(
     single, exact, told, wrong = 0, 0, 0, 0
 
     class Read(read.Read):
-        def _text(self, best: np.ndarray) -> tuple[str, Sequence[float]]:
-            text, scores = super()._text(best)
+        def _text(self, best: np.ndarray) -> tuple[str, Sequence[float], float]:
+            text, scores, margin = super()._text(best)
             readings.append(text)
-            return text, scores
+            return text, scores, margin
 
     for _ in range(tracks):
         text = random_text(rng)

@@ -22,7 +22,8 @@ class Tripwire(FrameStage):
         """Compare each track's step with the line."""
         a, b = self.line
         tracks = frame.detections[frame.detections.track_id >= 0]
-        for track, foot in zip(tracks.track_id.tolist(), tracks.foot.tolist(), strict=True):
+        feet = (tracks.foot / frame.shape_scale).tolist()  # as if the camera still had the size of its first frame
+        for track, foot in zip(tracks.track_id.tolist(), feet, strict=True):
             before = self.feet.pop(track, foot)
             self.feet[track] = foot
             was, now = right_of(a, b, before), right_of(a, b, foot)

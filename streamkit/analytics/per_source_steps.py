@@ -173,6 +173,11 @@ class BatchTables:
         return self.column(labels.of).astype(np.int64)
 
 
+def shape_scales(frames: Sequence[Frame]) -> np.ndarray:
+    """Return (f, 2) float64: `Frame.shape_scale` of each frame."""
+    return np.array([frame.shape_scale for frame in frames], np.float64).reshape(-1, 2)
+
+
 def source_steps(
     batch: Batch, slots: Mapping[str, int], view: PositionOptions, labels: Labels, clocks: Clocks
 ) -> Iterator[SourceStep]:
@@ -190,12 +195,13 @@ def source_steps(
     turn, slot, pts_s = turns(frames, slots)
     size = np.array([(frame.width, frame.height) for frame in frames], np.float64).reshape(-1, 2)
     share = view.units == "share"
-    height = np.ones(len(frames)) if share else size[:, 1]
+    unit = size if share else shape_scales(frames)  # of the view, in pixels
+    height = size[:, 1] / unit[:, 1]
     aspect = size[:, 0] / size[:, 1] if share else np.ones(len(frames))
     owner, track, label, xyxy, row = _objects(batch, view, labels)
-    sizes = size[:1] if len(size) and (size == size[0]).all() else size[owner]
-    xy = anchors(xyxy, sizes, view.anchor)
-    xy = xy / sizes if share else xy
+    same = len(size) and (size == size[0]).all() and (unit == unit[0]).all()
+    sizes, units = (size[:1], unit[:1]) if same else (size[owner], unit[owner])
+    xy = anchors(xyxy, sizes, view.anchor) / units
     several = bool(len(turn)) and int(turn.max()) > 0
     for number in range(int(turn.max()) + 1 if len(turn) else 0):
         mine = np.flatnonzero(turn == number) if several else np.arange(len(frames))

@@ -99,6 +99,11 @@ def _around(shape: Shape, p: Point) -> bool:
     return sum(crossed) % 2 == 1
 
 
+def scaled(shape: Shape, scale: tuple[float, float]) -> Shape:
+    """Multiply each x and y of a shape by its factor."""
+    return tuple((x * scale[0], y * scale[1]) for x, y in shape)
+
+
 def by_name(shapes: Shape | Mapping[str, Shape]) -> dict[str, Shape]:
     """Return the shapes by name; a single one without a name is named ''."""
     return dict(shapes) if isinstance(shapes, Mapping) else {"": shapes}

@@ -28,11 +28,14 @@ class Vote(NamedTuple):
         scores: how certain each character is, 0..1: the share of all weight that its votes have, times the mean
             probability of these votes.
         agreeing: number of readings that are the text.
+        margin: how far the text is ahead of the second-best one, 0..1: the mean over all readings, by their weight; 0
+            counts for a reading of another text.
     """
 
     text: str
     scores: tuple[float, ...]
     agreeing: int
+    margin: float = 0.0
 
     @property
     def score(self) -> float:
@@ -44,6 +47,7 @@ class _Ballot(NamedTuple):
     text: str
     scores: tuple[float, ...]
     weight: float
+    margin: float
 
     @property
     def mean(self) -> float:
@@ -69,15 +73,16 @@ class TextVotes:
     def __len__(self) -> int:
         return len(self._ballots)
 
-    def add(self, text: str, scores: Sequence[float], weight: float) -> None:
+    def add(self, text: str, scores: Sequence[float], weight: float, margin: float = 1.0) -> None:
         """Add a reading.
 
         Args:
             text: what was read.
             scores: of each character, 0..1.
             weight: how good the view is, above 0; only ratios of weights count.
+            margin: how far this text is ahead of the second-best one in the reading, 0..1.
         """
-        self._ballots.append(_Ballot(text, tuple(scores), weight))
+        self._ballots.append(_Ballot(text, tuple(scores), weight, margin))
         if len(self._ballots) > _MOST:
             self._ballots.remove(min(self._ballots, key=_strength))
 
@@ -87,17 +92,19 @@ class TextVotes:
             return Vote("", (), 0)
         best = max(self._ballots, key=_strength)
         votes: dict[_Place, list[_CharacterVote]] = defaultdict(list)
-        cast = [_aligned(best.text, one) for one in self._ballots]
-        for one, each in zip(self._ballots, cast, strict=True):
+        cast = [_aligned(best.text, ballot) for ballot in self._ballots]
+        for ballot, each in zip(self._ballots, cast, strict=True):
             for place, letter, score in each:
-                votes[place].append(_CharacterVote(letter, score, one.weight))
-        for one, each in zip(self._ballots, cast, strict=True):
+                votes[place].append(_CharacterVote(letter, score, ballot.weight))
+        for ballot, each in zip(self._ballots, cast, strict=True):
             for place in votes.keys() - {place for place, _, _ in each}:
-                votes[place].append(_CharacterVote("", one.mean, one.weight))
-        found = [_winner(votes[place]) for place in sorted(votes)]
-        text = "".join(letter for letter, _ in found)
-        scores = tuple(score for letter, score in found if letter)
-        return Vote(text, scores, sum(one.text == text for one in self._ballots))
+                votes[place].append(_CharacterVote("", ballot.mean, ballot.weight))
+        winners = [_winner(votes[place]) for place in sorted(votes)]
+        text = "".join(letter for letter, _ in winners)
+        scores = tuple(score for letter, score in winners if letter)
+        agreeing = [ballot for ballot in self._ballots if ballot.text == text]
+        margin = sum(ballot.margin * ballot.weight for ballot in agreeing)
+        return Vote(text, scores, len(agreeing), margin / sum(ballot.weight for ballot in self._ballots))
 
 
 def _evidence(score: float) -> float:

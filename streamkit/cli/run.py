@@ -35,7 +35,7 @@ def run(
     prestart_workers(pipeline, common.pairs(set_), device)
     from streamkit.cli.progress import open_display
     from streamkit.config.graph import build
-    from streamkit.io.outputs import ReportFile, existing_outputs
+    from streamkit.io.outputs import ReportFile, WrittenOutputs
     from streamkit.runtime.multiprocess.fleet import prepare
     from streamkit.runtime.observe import telemetry
     from streamkit.runtime.observe.trace import Trace
@@ -59,15 +59,16 @@ def run(
         if graph is None
         else prepare(graph, pipeline, common.pairs(set_), limit=limit, trace=trace)
     )
+    outputs = WrittenOutputs(running.graph.output_paths, running.states)
     common.handle_signals(running, display)
     with telemetry.exporting(exported, lambda: common.metrics_of(running)), display.watching(running):
         code = common.run_to_end(running, display)
-    found = running.report(code)
-    found["outputs"] = existing_outputs(running.graph.output_paths, running.states)
-    display.summary(found, verbose)
+    results = running.report(code)
+    results["outputs"] = outputs.paths(running.graph.output_paths, running.states)
+    display.summary(results, verbose)
     for text in trace.finish() if trace is not None else []:
         display.log(text)
     if write_report is not None:
-        write_report(json.dumps(found, indent=2) + "\n")
+        write_report(json.dumps(results, indent=2) + "\n")
     common.exit_past_threads(running, code)
     return code

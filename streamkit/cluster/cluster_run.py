@@ -301,13 +301,14 @@ class ClusterRun(MergedCounts, Controls):
         restarted = list(found)
         if not restarted:
             return
-        names, lost = ", ".join(one.id for one in restarted), sum(one.frames_lost for one in restarted)
+        names = ", ".join(source.id for source in restarted)
+        lost = sum(source.frames_lost for source in restarted)
         logger.warning(f"{failure}: its sources restart on another node ({names}); {lost} frames are lost")
         for id_, frames_lost, last in restarted:
-            index, pts_s, _ = last or (0, 0.0, 0.0)
+            number, pts_s = (0, 0.0) if last is None else last[:2]
             data = {"cause": failure, "frames_lost": frames_lost}
             if isinstance(owner := self.sources.owner(id_), NodeHandle):
-                owner.actor.publish.remote(Event("restarted", WHOLE, id_, index, pts_s, data=data))
+                owner.actor.publish.remote(Event("restarted", WHOLE, id_, number, pts_s, data=data))
 
     def _measure(self) -> dict[NodeHandle, NodeLoad]:
         """The load of each node, from which the capacities follow."""

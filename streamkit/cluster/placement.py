@@ -244,6 +244,5 @@ class ClusterSources(FleetSources):
 def in_head_time(state: SourceState, shift_s: float) -> SourceState:
     """A node's state with the time of its last frame on the head's clock, which is `shift_s` ahead of the node's."""
     if state.last is not None:
-        index, pts_s, at_s = state.last
-        state.last = index, pts_s, min(at_s + shift_s, time.monotonic())
+        state.last = state.last._replace(read_s=min(state.last.read_s + shift_s, time.monotonic()))
     return state

@@ -298,10 +298,12 @@ class Graph:
     @property
     def output_paths(self) -> list[str]:
         """The paths that stages write files and folders to, as templates with `{source}` and other names."""
-        candidates = [node for node in self.nodes.values() if node.type.spec.target]
-        writers = [node for node in candidates if issubclass(node.type, Sink) or ships(node.type)]
-        found = [node.options.get("path", getattr(node.type, "path", None)) for node in writers]
-        return [path for path in found if isinstance(path, str) and path != "-"]
+        nodes = self.nodes.values()
+        writers = [
+            node for node in nodes if issubclass(node.type, Sink) or (node.type.spec.target and ships(node.type))
+        ]
+        paths = [node.options.get("path", getattr(node.type, "path", None)) for node in writers]
+        return [path for path in paths if isinstance(path, str) and path != "-"]
 
     @property
     def ends(self) -> list[Node]:

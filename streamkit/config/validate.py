@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
 from streamkit.core.errors import ConfigError, Problem, describe
 from streamkit.core.stage import Option, Stage, options
-from streamkit.core.text import did_you_mean, nearest
+from streamkit.core.text import did_you_mean, nearest, text_of
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.models.card_option import CardProblems
 
@@ -26,6 +27,7 @@ _TYPES = {
 _OTHER_NAMES = {
     "h265": "hevc", "h.265": "hevc", "x265": "hevc", "h.264": "h264", "x264": "h264", "avc": "h264",
 }  # fmt: skip
+_UNDECODED = re.compile("[\udc80-\udcff]")  # bytes of file names that are not UTF-8, as `os.fsdecode` gives them
 _MISSPELT = ("extra_forbidden", "unexpected_keyword_argument")
 _TYPES_THERE_ARE = (
     "take int, float, str, bool, Path, an Enum or a Literal, a list, tuple, dict, dataclass or TypedDict of them, or a "
@@ -100,12 +102,7 @@ class OptionValidator:
         while True:
             checked = {key: child for key, child in node.value.items() if key not in invalid}
             try:
-                values: dict[str, Any] = model.validate_json(
-                    json.dumps(replace(node, value=checked).plain()),
-                    strict=True,
-                    context={"folder": self.folder, "families": self.families},
-                )
-                return values, invalid
+                return self._typed(model, replace(node, value=checked).plain()), invalid
             except ValidationError as error:
                 errors = error.errors(include_url=False)
             except Exception as error:  # of a plugin's own type
@@ -118,27 +115,45 @@ class OptionValidator:
                 return None, frozenset(node.value)
             invalid |= refused
 
+    def _typed(self, model: Any, plain: Any) -> dict[str, Any]:
+        """Return plain values in the types of the options; raise pydantic's ValidationError if they do not fit.
+
+        JSON has the YAML's types, such as a list for a tuple, but cannot carry file names that are not UTF-8. Options
+        with such a name are read as Python values, which only a conversion turns into a `Path` or a tuple.
+        """
+        context = {"folder": self.folder, "families": self.families}
+        text = json.dumps(plain, ensure_ascii=False)
+        typed: dict[str, Any] = (
+            model.validate_python(plain, strict=False, context=context)
+            if _UNDECODED.search(text)
+            else model.validate_json(text, strict=True, context=context)
+        )
+        return typed
+
     def _report(self, kind: type[Any], node: YamlNode, id_: str, errors: list[Any]) -> None:
         """Add one problem for each place; for a union, it names what each type accepts."""
         places: dict[tuple[str, ...], tuple[YamlNode, list[Any]]] = {}
         for error in errors:
             cause = error.get("ctx", {}).get("error")
-            found, path = node.follow(error["loc"])
-            last = str(error["loc"][-1])
+            place, path = node.follow(error["loc"])
+            key = str(error["loc"][-1]) if error["loc"] else ""
             if isinstance(cause, CardProblems):
-                place = node.value.get(error["loc"][0], node)
-                self.problems.extend(p if p.line else place.problem(_about(id_, p.text)) for p in cause.problems)
+                card = node.value.get(error["loc"][0], node)
+                self.problems.extend(p if p.line else card.problem(_about(id_, p.text)) for p in cause.problems)
+            elif not error["loc"]:  # JSON cannot carry the values
+                self.problems.append(node.problem(_about(id_, f"its options cannot be read: {error['msg']}")))
             elif error["type"] == "missing":
-                text = next((f": {o.help}" for o in options(kind) if o.name == last and o.help and not path), "")
-                self.problems.append(found.problem(f"{_joined(id_, *path, last)} is required{text}"))
+                text = next((f": {o.help}" for o in options(kind) if o.name == key and o.help and not path), "")
+                self.problems.append(place.problem(f"{_joined(id_, *path, key)} is required{text}"))
             elif error["type"] in _MISSPELT:
-                parent, taken = node.follow(error["loc"][:-1])
-                way = did_you_mean(last, _keys(kind, taken), all_if_few=True)
-                self.problems.append(parent.problem(f"{_joined(id_, *taken)} has no option {last!r}{way}", last))
+                parent, steps = node.follow(error["loc"][:-1])
+                way = did_you_mean(key, _keys(kind, steps), all_if_few=True)
+                self.problems.append(parent.problem(f"{_joined(id_, *steps)} has no option {key!r}{way}", key))
             else:
-                places.setdefault(tuple(path), (found, []))[1].append(error)
-        for steps, (found, wrong) in places.items():
-            self.problems.append(found.problem(f"{_joined(id_, *steps)} {_refused(found, steps, wrong)}"))
+                places.setdefault(tuple(path), (place, []))[1].append(error)
+        for steps_to, (place, errors_there) in places.items():
+            text = f"{_joined(id_, *steps_to)} {_refused(place, steps_to, errors_there)}"
+            self.problems.append(place.problem(text))
 
 
 def _is_excused(error: Any, misspelt: Collection[str]) -> bool:
@@ -173,7 +188,7 @@ def refusal(kind: type[Any], values: dict[str, Any]) -> str | None:
     try:
         kind(**values)
     except (TypeError, ValueError) as error:
-        return str(error) or describe(error)
+        return text_of(error) or describe(error)
     except Exception as error:  # a plugin's code may raise anything
         return describe(error)
     return None
@@ -237,7 +252,7 @@ def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:
             try:
                 make([option])
             except Exception as error:
-                why = f" ({str(error).splitlines()[0]})" if str(error) else ""
+                why = f" ({text_of(error).splitlines()[0]})" if text_of(error) else ""
                 shown = inspect.formatannotation(option.type)
                 text = f"the option {option.name} has a type that a YAML cannot give: {shown}{why}; {_TYPES_THERE_ARE}"
                 raise ConfigError(text) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +37,9 @@ __all__ = [
 ]  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------ events and frames
+
+SQUARE = Fraction(1)
+"""The pixel aspect ratio of most videos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,8 @@ class FrameState:
         skipped_detectors: ids of detectors that did not process the frame: their empty tables mean nothing.
         decoded_ns: when its decoding began and ended, in ns since 1970; None unless batches are traced.
         closing: whether its source has at most one more frame, which waits for late results; see `SourceReader`.
+        shape_size: width and height of its source's first frame, whose pixels the YAML's shapes are in; None if shapes
+            are in this frame's own pixels.
     """
 
     position: int = 0
@@ -134,12 +140,13 @@ class FrameState:
     skipped_detectors: frozenset[str] = frozenset()
     decoded_ns: tuple[int, int] | None = None
     closing: bool = False
+    shape_size: tuple[int, int] | None = None
 
     def copy(self) -> FrameState:
         """A copy; positional, because every fork makes one."""
         return FrameState(
             self.position, self.stage, self.counters, self.source_state, self.packet_ref, self.ordinal, self.epoch,
-            self.skipped_detectors, self.decoded_ns, self.closing,
+            self.skipped_detectors, self.decoded_ns, self.closing, self.shape_size,
         )  # fmt: skip
 
 
@@ -165,6 +172,7 @@ class Frame:
         shown: lines, zones and trails for `draw`; keys begin with the stage's id.
         error: why the frame failed, or None. Later stages skip a failed frame; sinks receive it.
         damaged: whether its data was damaged or incomplete, and the decoder concealed it.
+        pixel_aspect: width of a pixel divided by its height, as stored in the video; boxes and shapes are in pixels.
     """
 
     source: str
@@ -181,11 +189,22 @@ class Frame:
     shown: dict[str, Shown] = field(default_factory=dict)
     error: str | None = None
     damaged: bool = False
+    pixel_aspect: Fraction = SQUARE
     _state: FrameState = field(default=_NEW, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         state = self._state  # a frame made by `dataclasses.replace` has that of the other
         self._state = FrameState() if state is _NEW else state.copy()
+
+    @property
+    def shape_scale(self) -> tuple[float, float]:
+        """Factors, for x and y, from coordinates in the YAML, such as a zone in pixels, to pixels of this frame.
+
+        Shapes belong to the first frame of the source. If a camera switches from 320x240 to 640x480, the factors are 2
+        from then on; they are 1 as long as the size stays the same.
+        """
+        size = self._state.shape_size
+        return (1.0, 1.0) if size is None else (self.width / size[0], self.height / size[1])
 
     @property
     def detections(self) -> Detections:
@@ -215,7 +234,7 @@ class Frame:
     def image(self, order: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
         """The image as a new (height, width, 3) uint8 NumPy array on the host.
 
-        From a GPU this is a copy, which the summary counts as `pixels to host`.
+        It is a copy: painting on it does not change the frame. From a GPU, the summary counts it as `pixels to host`.
 
         Args:
             order: the order of the channels; `bgr` for OpenCV.
@@ -259,7 +278,7 @@ class Frame:
         return Frame(  # positional and without `dataclasses.replace`, because every frame of a branch makes one
             self.source, self.index, self.pts_s, self.width, self.height, self.surface, self.time_s, self.due_s,
             dict(self.tables), list(self.events), dict(self.facts), dict(self.shown), self.error, self.damaged,
-            _state=self._state,
+            self.pixel_aspect, _state=self._state,
         )  # fmt: skip
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Frame:

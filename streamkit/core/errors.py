@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from streamkit.core.text import install_command
+from streamkit.core.text import install_command, text_of
 
 
 class StreamkitError(Exception):
@@ -119,7 +119,7 @@ class PipelineEnded(StreamkitError):
 
 def describe(error: BaseException) -> str:
     """The error's text on one line, with its type unless it is one of streamkit's errors."""
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     if isinstance(error, StreamkitError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -343,6 +343,17 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         {"cause": "timeout", "away_s": 4.25},
     ),
     EventKind(
+        "resized",
+        "decode",
+        "The frames of a source have another size from here on. Shapes in pixels are scaled with them.",
+        {
+            "width": "width of the frame in pixels",
+            "height": "height of the frame in pixels",
+            "before": "width and height until then",
+        },
+        {"width": 640, "height": 480, "before": {"width": 320, "height": 240}},
+    ),
+    EventKind(
         "restarted",
         "pipeline",
         "The process that read a source has died, and another one reads it.",

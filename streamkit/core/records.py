@@ -7,6 +7,7 @@ their float32. A number that is not finite is omitted if its key is optional, an
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ import numpy as np
 import orjson
 
 from streamkit.core.data import Batch, Detections, Event, Frame
+from streamkit.core.text import text_of
 
 SCHEMA = "streamkit/1"
 _MANY = 80  # with fewer objects in a batch, dicts are faster than the calls of NumPy
@@ -304,6 +306,8 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist())
     if isinstance(value, np.generic):
         return _plain(value.item())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
         return str(value)
     return value if value is None or isinstance(value, (bool, int, float)) else _text(value)
@@ -311,4 +315,4 @@ def _plain(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     """Text that can be encoded as UTF-8: undecodable bytes of file names become question marks."""
-    return str(value).encode("utf-8", "replace").decode()
+    return text_of(value).encode("utf-8", "replace").decode()

@@ -249,6 +249,12 @@ def _reconnected(event: Event, data: Data) -> str:
     return f"the source {event.source} is connected again after {span_text(data['away_s'])}{cause}"
 
 
+def _resized(event: Event, data: Data) -> str:
+    before = data["before"]
+    size = f"{data['width']}x{data['height']}"
+    return f"the picture of {event.source} is {size} from now on, before {before['width']}x{before['height']}"
+
+
 def _restarted(event: Event, data: Data) -> str:
     lost = _count(data["frames_lost"], "frame was lost", "frames were lost")
     return f"the source {event.source} was restarted in another process: {data['cause']}; {lost}"
@@ -268,7 +274,7 @@ _SENTENCES: dict[str, Sentence] = {
     "overcrowded": _overcrowded, "cleared": _cleared, "occupancy": _occupancy, "raised": _raised, "met": _met,
     "parted": _parted, "read": _read, "speeding": _speeding, "slowed": _slowed, "changed": _changed,
     "wrong_way": _wrong_way, "manual": _manual, "recorded": _recorded, "saved": _saved, "collected": _collected,
-    "answered": _answered, "reconnected": _reconnected,
+    "answered": _answered, "reconnected": _reconnected, "resized": _resized,
     "restarted": _restarted, "seen": _seen,
 }  # fmt: skip
 

@@ -238,7 +238,10 @@ class FrameStage(Stage):
     """Processes the frames of one source in order, on the host: the simplest kind. One instance per source."""
 
     def process(self, frame: Frame) -> None:
-        """Change `frame.detections`, or `frame.emit(...)`."""
+        """Change `frame.detections`, call `frame.emit(...)`, or assign `frame.surface`. Return nothing, or the frame.
+
+        `frame.image()` is a copy: painting on it does not change the frame.
+        """
         raise NotImplementedError
 
 
@@ -441,9 +444,10 @@ def _of_function(function: Callable[..., None]) -> type[FrameStage]:
         raise TypeError(f"the option {bare[0]!r} of the stage function {function.__name__} needs a type")
     names = [one.name for one in others]
 
-    def process(self: FrameStage, frame: Frame) -> None:
-        function(frame, **{name: getattr(self, name) for name in names})
+    def process(self: FrameStage, frame: Frame) -> Any:
+        return function(frame, **{name: getattr(self, name) for name in names})
 
+    process.__wrapped__ = function  # type: ignore[attr-defined]  # errors name its line
     body = {one.name: _default(one.default) for one in others if one.default is not one.empty}
     about = {"__module__": function.__module__, "__qualname__": function.__qualname__, "__doc__": function.__doc__}
     hints = {one.name: one.annotation for one in others}

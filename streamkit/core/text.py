@@ -41,6 +41,14 @@ def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
 
 
+def text_of(value: object) -> str:
+    """The value as text; a note where its `__str__`, which may be a plugin's, raises."""
+    try:
+        return str(value)
+    except Exception as error:
+        return f"(no text: __str__ raises {type(error).__name__})"
+
+
 _RENAMED = {
     "better": ("requery_ratio",),
     "forget": ("track_ttl", "decay"),

@@ -21,6 +21,7 @@ class EvaluatedFrame:
     pts_s: float
     width: int
     height: int
+    shape_scale: tuple[float, float] = (1.0, 1.0)
 
 
 @dataclass(slots=True, eq=False)

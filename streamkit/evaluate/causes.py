@@ -126,15 +126,16 @@ def _cause(seen: Observations, row: int) -> tuple[str, float | None]:
 def _is_outside(seen: Observations, row: int) -> bool:
     """Whether an object of the truth is outside of the regions of every detector."""
     frame = seen.frames[seen.truth.frame[row]]
-    box, size = seen.truth.xyxy[row][None].astype(np.float32), np.array([[frame.width, frame.height]], np.float64)
-    given = [node.options for node in seen.detectors if node.options.get("roi")]
-    if len(given) < len(seen.detectors):
+    box = seen.truth.xyxy[row][None].astype(np.float32)
+    size, scale = np.array([[frame.width, frame.height]], np.float64), np.array([frame.shape_scale], np.float64)
+    options = [node.options for node in seen.detectors if node.options.get("roi")]
+    if len(options) < len(seen.detectors):
         return False
     regions = [
-        InferenceRegions(one["roi"], one.get("units", "pixels"), one.get("anchor", "foot"), one.get("tiles"))
-        for one in given
+        InferenceRegions(of["roi"], of.get("units", "pixels"), of.get("anchor", "foot"), of.get("tiles"))
+        for of in options
     ]
-    return not any(one.inside(box, size)[0] for one in regions)
+    return not any(region.inside(box, size, scale)[0] for region in regions)
 
 
 def _closest_to(seen: Observations, rows: np.ndarray, row: int) -> np.ndarray:

@@ -244,7 +244,10 @@ def observe(graph: Graph, truth: Truth, watching: Watching, *, limit: int | None
 
 def _gather(graph: Graph, truth: Truth, added: _Added, report: dict[str, Any], *, whole: bool) -> Observations:
     rest = sorted((one for one in added.found if not one.failed), key=lambda one: (one.source, one.index))
-    seen = [EvaluatedFrame(one.source, one.index, one.pts_s, one.width, one.height) for one in rest]
+    seen = [
+        EvaluatedFrame(frame.source, frame.index, frame.pts_s, frame.width, frame.height, frame.shape_scale)
+        for frame in rest
+    ]
     cut = any(source.options.get("end") is not None for source in graph.sources)
     truth.check_frames(seen, whole and not cut)
     frames = [one for one in seen if truth.is_labelled(one.source, one.index)]

@@ -25,6 +25,7 @@ class CollectedFrame:
     table: Detections
     skipped: bool
     failed: bool
+    shape_scale: tuple[float, float] = (1.0, 1.0)
 
 
 @dataclass(eq=False)
@@ -44,7 +45,9 @@ class CollectBoxes(Sink, name="collect_boxes", reads=("detections",), target="")
         table = frame.tables.get(self.table, Detections.empty()) if self.table else frame.detections
         skipped, failed = self.table in frame._state.skipped_detectors, frame.error is not None
         size = frame.width, frame.height
-        self.into.append(CollectedFrame(frame.source, frame.index, frame.pts_s, *size, table, skipped, failed))
+        self.into.append(
+            CollectedFrame(frame.source, frame.index, frame.pts_s, *size, table, skipped, failed, frame.shape_scale)
+        )
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import bisect
 import contextlib
 import errno
 import fcntl
@@ -12,6 +13,7 @@ import re
 import struct
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -61,17 +63,65 @@ def fill_path(template: str, source: str) -> str:
     return template.replace("{source}", source.replace(" ", "%20") if "://" in template else source)
 
 
-def existing_outputs(templates: Iterable[str], sources: Iterable[str]) -> list[str]:
-    """Return the existing outputs in order: the files and folders of these templates, for these sources.
+class WrittenOutputs:
+    """Lists the files and folders that a run has written.
 
-    A template with other placeholders than `{source}` stands for the folder above the first placeholder.
+    A template with other placeholders than `{source}` stands for the folder above the first placeholder. A file is
+    listed if it is new or has changed; a folder if it exists. The numbered and timed files of `tagged_path` count too.
+
+    Args:
+        templates: the paths, before anything is written.
+        sources: the ids of the sources.
     """
-    listed = list(sources)
+
+    def __init__(self, templates: Iterable[str], sources: Iterable[str]) -> None:
+        self._before = {path: _version(path) for path in _outputs(templates, sources)}
+
+    def paths(self, templates: Iterable[str], sources: Iterable[str]) -> list[str]:
+        """Return what these templates and sources, which may be others than before, have written so far, in order."""
+        return [
+            path for path in _outputs(templates, sources)
+            if os.path.isdir(path) or _version(path) != self._before.get(path)
+        ]  # fmt: skip
+
+
+def _outputs(templates: Iterable[str], sources: Iterable[str]) -> list[str]:
+    """The existing files and folders of these templates, for these sources."""
+    ids = list(sources)
     paths = dict.fromkeys(
-        fill_path(template, source) for template in templates for source in (listed if "{source}" in template else [""])
+        fill_path(template, source) for template in templates for source in (ids if "{source}" in template else [""])
     )
-    whole = dict.fromkeys(path if "{" not in path else os.path.dirname(path.partition("{")[0]) or "." for path in paths)
-    return [path for path in whole if os.path.exists(path)]
+    existing: dict[str, None] = {}
+    names_in: dict[str, list[str]] = {}  # sorted; a folder may hold a file of each of 10,000 sources
+    for path in paths:
+        if "{" in path:
+            path = os.path.dirname(path.partition("{")[0]) or "."
+        if os.path.exists(path):
+            existing[path] = None
+        folder, name = os.path.split(path)
+        if folder not in names_in:
+            names_in[folder] = sorted(os.listdir(folder or ".")) if os.path.isdir(folder or ".") else []
+        existing.update((os.path.join(folder, tagged), None) for tagged in _tagged(name, names_in[folder]))
+    return list(existing)
+
+
+def _tagged(name: str, names: list[str]) -> Iterator[str]:
+    """The sorted names that `tagged_path` may have made of a file's name."""
+    stem, suffix = os.path.splitext(name)
+    for at in range(bisect.bisect_left(names, f"{stem}-"), len(names)) if suffix else ():
+        if not names[at].startswith(f"{stem}-"):
+            break
+        if names[at].endswith(suffix):
+            yield names[at]
+
+
+def _version(path: str) -> tuple[int, ...]:
+    """What differs between a file and one that replaces or extends it."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def output_error(path: str | Path, error: BaseException) -> OutputError:
@@ -96,6 +146,14 @@ def writing(path: str | Path) -> Iterator[None]:
 def in_use_error(path: Path) -> OutputError:
     """Return the error for a file that another run is writing."""
     return OutputError(f"cannot write {path}: another run is writing it; wait until that run ends, or set another path")
+
+
+def shortened(text: str, limit_bytes: int) -> str:
+    """Return a part of a file name, cut to a number of bytes in UTF-8; the end of a cut text is its checksum."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit_bytes:
+        return text
+    return f"{data[: limit_bytes - 9].decode('utf-8', 'ignore')}_{zlib.crc32(data):08x}"
 
 
 def tagged_path(path: Path, tag: str) -> Path:

@@ -10,13 +10,13 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from streamkit.core.counters import Counters
 from streamkit.core.logs import LogOnce
 from streamkit.core.units import Bytes, OptionGroup, Seconds
-from streamkit.io.outputs import fill_path, sweep, unused_path
+from streamkit.io.outputs import fill_path, shortened, sweep, unused_path
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +25,8 @@ OF_OBJECTS = (*PLACEHOLDERS, "date", "label", "track_id")
 NO_DATE = "video"
 """The value of `{date}` for sources without a wall clock."""
 
+_NAME_BYTES = 240  # of the 255 of a file system; the rest is for `.NAME-99.part`
+_WORD_BYTES = (240, 100, 60, 30, 12)
 _LEAST_FREE = 100_000_000
 _TIDY_EVERY_S = 60.0
 _TIME = r"(?:[0-9]{8}T[0-9]{6}\.[0-9]{3}Z|[0-9]{6,}\.[0-9]{3}s)"
@@ -92,13 +94,23 @@ class FileRetention:
             OutputError: the source's id leads out of the folder, or the disk rejects the name.
         """
         words = {name: _file_name_part(text) for name, text in {"stage": stage, "kind": kind, **more}.items()}
-        words |= {"time": f"{max(0.0, pts_s):010.3f}s", "date": NO_DATE}
+        clock = {"time": f"{max(0.0, pts_s):010.3f}s", "date": NO_DATE}
         if time_s is not None:
             ms = round(time_s * 1000)
-            date, clock = time.strftime("%Y-%m-%d %Y%m%dT%H%M%S", time.gmtime(ms // 1000)).split()
-            words |= {"time": f"{clock}.{ms % 1000:03d}Z", "date": date}
-        filled = re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]), self._template)
-        return unused_path(Path(fill_path(filled, source)))
+            date, second = time.strftime("%Y-%m-%d %Y%m%dT%H%M%S", time.gmtime(ms // 1000)).split()
+            clock = {"time": f"{second}.{ms % 1000:03d}Z", "date": date}
+        return unused_path(Path(self._filled(words, clock, source)))
+
+    def _filled(self, words: Mapping[str, str], clock: Mapping[str, str], source: str) -> str:
+        """Fill the template; words are cut until each name in the path fits a file system."""
+        path = ""
+        for limit_bytes in _WORD_BYTES:
+            values = {**{name: shortened(word, limit_bytes) for name, word in words.items()}, **clock}
+            filled = re.sub(r"\{(\w+)\}", lambda match, values=values: values.get(match[1], match[0]), self._template)  # type: ignore[misc]
+            path = fill_path(filled, source)
+            if all(len(os.fsencode(name)) <= _NAME_BYTES for name in path.split("/")):
+                break
+        return path
 
     def parts(self) -> Iterator[Path]:
         """Yield part files, whether they are being written or were left by a crash."""

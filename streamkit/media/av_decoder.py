@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.io.image_file import PIXEL_LIMIT, STRICT_JPEG
-from streamkit.media.frames import DecodedFrame, OrientationReader, to_surface
+from streamkit.media.frames import DecodedFrame, OrientationReader, StreamAspect, to_surface
 from streamkit.media.surfaces import SurfacePool, Upload, shared_pool
 from streamkit.media.timing import Timing
 
@@ -61,6 +61,7 @@ class AvDecoder:
         self._centred = self._codec in CENTRED
         self._timing = Timing(demuxer)
         self._orientation = OrientationReader()
+        self._aspect = StreamAspect(demuxer.stream)
         self._corrupt: dict[int, None] = {}  # times of packets that are known to be damaged, oldest first
         self._left_out: dict[int, bool] = {}  # times of frames that are discarded; whether they are hidden
         self._live, self._lost = demuxer.info.live, False
@@ -137,7 +138,8 @@ class AvDecoder:
             return None
         orientation = self._orientation(frame)
         width, height, surface = to_surface(frame, self._host, orientation=orientation, centred=self._centred)
+        aspect = self._aspect.of(orientation, self._context)
         if self._upload is not None:
             self._counters.add("frames decoded on the cpu")
             surface = self._upload(surface)
-        return DecodedFrame(self._timing(frame.pts), width, height, surface, damaged)
+        return DecodedFrame(self._timing(frame.pts), width, height, surface, damaged, aspect)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Color, Surface, array_module
+from streamkit.core.data import SQUARE, Color, Surface, array_module
 from streamkit.ops.transfer import empty_pinned, host_pixels
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class CpuEncoder:
         rate: frames per second, a hint for rate control; the times come from `encode`.
         threads: maximum number of threads.
         counters: counts copies from a GPU.
+        pixel_aspect: width of a pixel divided by its height; written to the stream.
     """
 
     encoding: Encoding
@@ -88,6 +89,7 @@ class CpuEncoder:
     rate: Fraction
     threads: int
     counters: Counters
+    pixel_aspect: Fraction = SQUARE
     _stream: Any = field(default=None, init=False)
     _pinned: Any = field(default=None, init=False)
 
@@ -116,6 +118,7 @@ class CpuEncoder:
         context.thread_count = self.threads
         context.color_primaries, context.color_trc, context.colorspace = H273[color.matrix]
         context.color_range = 2 if color.full_range else 1
+        context.sample_aspect_ratio = self.pixel_aspect
         if encoding.bitrate is not None:
             context.bit_rate = encoding.bitrate
         if encoding.gop is not None:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Color, Device, Surface
+from streamkit.core.data import SQUARE, Color, Device, Surface
 from streamkit.core.errors import DeviceError, MissingPackage, StreamkitError
 from streamkit.core.units import Unit
 from streamkit.media.bitstream import nal_units
@@ -81,7 +81,14 @@ def choose_encoder(asked: str, codec: str, preset: str | None, device: Device, w
 
 
 def make_encoder(
-    chosen: str, asked: Encoding, like: Surface, rate: Fraction, device: Device, threads: int, counters: Counters
+    chosen: str,
+    asked: Encoding,
+    like: Surface,
+    rate: Fraction,
+    device: Device,
+    threads: int,
+    counters: Counters,
+    pixel_aspect: Fraction = SQUARE,
 ) -> Encoder:
     """Create an encoder for surfaces with the size and colour format of `like`.
 
@@ -93,10 +100,11 @@ def make_encoder(
         device: device of the surfaces.
         threads: maximum number of threads on the CPU.
         counters: counts copies from a GPU.
+        pixel_aspect: width of a pixel divided by its height.
     """
     if chosen == "nvenc":
-        return NvEncoder(asked, like.width, like.height, like.color, rate, device.index)
-    return CpuEncoder(asked, like.width, like.height, like.color, rate, threads, counters)
+        return NvEncoder(asked, like.width, like.height, like.color, rate, device.index, pixel_aspect)
+    return CpuEncoder(asked, like.width, like.height, like.color, rate, threads, counters, pixel_aspect)
 
 
 def check_nvenc(codec: str, device: int) -> None:
@@ -130,7 +138,8 @@ class NvEncoder:
     """NVENC through PyNvVideoCodec, with NV12 input in device memory; pixels are not copied to the host.
 
     It creates no B frames, so packets are in frame order. The stream is added with the first packet, whose headers
-    describe it. Colour tags are written into the bitstream after encoding, as the encoder does not accept any.
+    describe it. Tags of colour and pixel aspect ratio are written into the bitstream after encoding, as the encoder
+    accepts none.
 
     Args:
         encoding: encoder options.
@@ -139,9 +148,13 @@ class NvEncoder:
         color: colour format of the surfaces.
         rate: frames per second, a hint for rate control.
         device: the GPU's index.
+        pixel_aspect: width of a pixel divided by its height.
     """
 
-    def __init__(self, encoding: Encoding, width: int, height: int, color: Color, rate: Fraction, device: int) -> None:
+    def __init__(
+        self, encoding: Encoding, width: int, height: int, color: Color, rate: Fraction, device: int,
+        pixel_aspect: Fraction = SQUARE,
+    ) -> None:  # fmt: skip
         import PyNvVideoCodec as nvc  # noqa: N813
 
         asked: dict[str, Any] = {
@@ -159,6 +172,7 @@ class NvEncoder:
         else:
             asked["cq"] = 23 if encoding.quality is None else encoding.quality
         self._nvc, self._codec, self._color = nvc, encoding.codec, color
+        self._pixel_aspect = pixel_aspect
         with primary_context(device):
             self._encoder = nvc.CreateEncoder(width, height, "NV12", False, **asked)
         self._pending: dict[int, Surface] = {}  # the encoder may still read them
@@ -206,6 +220,7 @@ class NvEncoder:
         rule = (
             f"{self._codec}_metadata=colour_primaries={primaries}:transfer_characteristics={transfer}"
             f":matrix_coefficients={matrix}:video_full_range_flag={int(self._color.full_range)}"
+            f":sample_aspect_ratio={self._pixel_aspect.numerator}/{self._pixel_aspect.denominator}"
         )
         with av.open(io.BytesIO(data), format=self._codec) as bare:
             self._tag = av.BitStreamFilterContext(rule, bare.streams.video[0])

@@ -35,7 +35,7 @@ class FragmentMuxer:
             raise ValueError(f"browsers play {' and '.join(FRAGMENTED)} in pieces, and this is {form.codec}")
         self._sink = _Sink()
         self._container = av.open(self._sink, "w", format="mp4", options=_OPTIONS)
-        self._stream = self._container.add_stream_from_template(form.template, opaque=True)
+        self._stream = form.add_to(self._container)
         if form.codec == "hevc":
             self._stream.codec_context.codec_tag = "hvc1"  # Safari plays no hev1
         self._container.start_encoding()

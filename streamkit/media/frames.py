@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamkit.core.data import Color, Surface
+from streamkit.core.data import SQUARE, Color, Surface
 from streamkit.ops import planes
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class DecodedFrame(NamedTuple):
         height: height, likewise.
         surface: the pixels.
         damaged: whether its data is damaged or refers to missing data, and the decoder concealed that.
+        pixel_aspect: width of a pixel divided by its height, after rotation.
     """
 
     pts_s: float
@@ -41,6 +43,30 @@ class DecodedFrame(NamedTuple):
     height: int
     surface: Surface
     damaged: bool = False
+    pixel_aspect: Fraction = SQUARE
+
+
+class StreamAspect:
+    """Pixel aspect ratio of a stream, as players show it.
+
+    The container's ratio applies until the coded video changes its own, as broadcasts do from 4:3 to 16:9.
+
+    Args:
+        stream: an `av.VideoStream`, before its next frame is decoded.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._shown: Fraction = stream.sample_aspect_ratio or SQUARE
+        self._coded: Fraction = stream.codec_context.sample_aspect_ratio or SQUARE
+
+    def of(self, orientation: Orientation, context: Any) -> Fraction:
+        """Width of a pixel divided by its height, once the frame that `context` decoded last is upright."""
+        coded = context.sample_aspect_ratio or SQUARE
+        if coded != self._coded:
+            self._shown = self._coded = coded
+        if self._shown != SQUARE and orientation.rotation % 180:
+            return 1 / self._shown
+        return self._shown
 
 
 def color_of(frame: Any, *, centred: bool = False) -> Color:

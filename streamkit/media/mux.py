@@ -14,7 +14,7 @@ from streamkit.core.errors import SourceError
 from streamkit.io.outputs import AtomicFile, output_error
 from streamkit.media.demux import Demuxer
 from streamkit.media.encode import TIME_BASE, Encoder
-from streamkit.media.ring import TICKS_PER_S, BufferedPacket
+from streamkit.media.ring import TICKS_PER_S, BufferedPacket, StreamFormat
 from streamkit.media.uris import mask
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Clip(_ContainerFile):
         file.begin()
         super().__init__(file, tags)
         with self:
-            self._stream = self._container.add_stream_from_template(first.stream_format.template, opaque=True)
+            self._stream = first.stream_format.add_to(self._container)
 
     @property
     def duration_s(self) -> float:
@@ -258,7 +258,7 @@ def _copy(demuxer: Demuxer, file: AtomicFile, first_s: float, last_s: float) -> 
     first, last = round(first_s / tick), round(last_s / tick)
     shift: int | None = None
     with av.open(str(file.part), "w", format=container_format(file.path)) as sink:
-        copied = sink.add_stream_from_template(demuxer.stream, opaque=True)
+        copied = StreamFormat(demuxer.stream).add_to(sink)
         for packet in from_keyframe(_with_dts(demuxer), first):
             if packet.dts > last:
                 break

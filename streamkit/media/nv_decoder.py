@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Callable
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Color, Device, Surface
+from streamkit.core.data import SQUARE, Color, Device, Surface
 from streamkit.core.errors import SourceError
 from streamkit.media import nv_report, nv_sessions
 from streamkit.media.av_decoder import CENTRED, CONCEALED, UNDECODABLE, AvDecoder
 from streamkit.media.bitstream import annexb_headers, rewriter, sequence_header
 from streamkit.media.demux import chroma_of, clone_packet
-from streamkit.media.frames import DecodedFrame, Orientation, color_of, orientation_of
+from streamkit.media.frames import DecodedFrame, Orientation, StreamAspect, color_of, orientation_of
 from streamkit.media.nv_caps import nv_module, unsupported
 from streamkit.media.received_packet import ReceivedPacket
 from streamkit.media.timing import Timing
@@ -50,6 +51,7 @@ class _Format(NamedTuple):
     bits: int
     color: Color
     orientation: Orientation
+    pixel_aspect: Fraction
     interlaced: bool
 
 
@@ -114,6 +116,7 @@ class NvDecoder:
         self._rewriter = rewriter(self._codec, extradata)
         self._headers = annexb_headers(self._codec, bytes(extradata or b""))
         self._timing = Timing(demuxer)
+        self._aspect = StreamAspect(demuxer.stream)
         self._sent.clear()
         self._waiting = True  # for a keyframe
         self._software: AvDecoder | None = None
@@ -302,7 +305,7 @@ class NvDecoder:
             with self._stream:
                 self._convert(frame, base, form, surface)
         self._pool.written(surface, self._stream)
-        return DecodedFrame(self._timing(pts), width, height, surface, concealed or corrupt)
+        return DecodedFrame(self._timing(pts), width, height, surface, concealed or corrupt, form.pixel_aspect)
 
     def _convert(self, frame: Any, base: int, form: _Format, surface: Surface) -> None:
         """Queue the conversion to 8 bits and the rotation of a decoder's buffer, NV12 or P016 without gaps."""
@@ -357,13 +360,15 @@ class NvDecoder:
         if not frames:
             return None
         frame = frames[0]
+        orientation = orientation_of(frame)
         return _Format(
             frame.width,
             frame.height,
             chroma_of(frame.format),
             frame.format.components[0].bits,
             color_of(frame, centred=self._codec in CENTRED),
-            orientation_of(frame),
+            orientation,
+            self._aspect.of(orientation, context),
             bool(frame.interlaced_frame),
         )
 
@@ -371,4 +376,4 @@ class NvDecoder:
         """The format according to the container, if the keyframe cannot be decoded."""
         info = self._demuxer.info
         color = Color("bt709" if info.height >= 720 else "bt601")
-        return _Format(info.width, info.height, info.chroma, info.bit_depth, color, Orientation(), False)
+        return _Format(info.width, info.height, info.chroma, info.bit_depth, color, Orientation(), SQUARE, False)

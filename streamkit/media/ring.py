@@ -31,7 +31,6 @@ class StreamFormat:
         stream: an `av.VideoStream` that is being read; its parameters are copied, so it may be closed.
 
     Attributes:
-        template: an `av.VideoStream` with the same parameters, valid as long as this object.
         codec: FFmpeg's name of the codec.
         width: width of a frame in pixels, before rotation.
         height: its height.
@@ -41,10 +40,18 @@ class StreamFormat:
         import av
 
         self._holder: Any = av.open(io.BytesIO(), "w", format="matroska")  # never written to
-        self.template: Any = self._holder.add_stream_from_template(stream, opaque=True)
+        self._template: Any = self._holder.add_stream_from_template(stream, opaque=True)
+        self._pixel_aspect = stream.sample_aspect_ratio
         context = stream.codec_context
         self.codec, self.width, self.height = context.codec.canonical_name, context.width, context.height
-        self._key = (self.codec, self.width, self.height, bytes(context.extradata or b""))
+        self._key = (self.codec, self.width, self.height, self._pixel_aspect, bytes(context.extradata or b""))
+
+    def add_to(self, container: Any) -> Any:
+        """Add a stream with these parameters to an `av.container.OutputContainer`; return the `av.VideoStream`."""
+        stream = container.add_stream_from_template(self._template, opaque=True)
+        if self._pixel_aspect:  # which only the container may have
+            stream.codec_context.sample_aspect_ratio = self._pixel_aspect
+        return stream
 
     def __del__(self) -> None:
         """Close the container, which holds its stream, which holds the container."""

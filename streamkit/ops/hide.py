@@ -201,6 +201,7 @@ def regions(
     sizes: Sequence[tuple[int, int]],
     tables: Sequence[Detections],
     hidden: Sequence[HideSpec],
+    scales: Sequence[tuple[float, float]] | None = None,
 ) -> Regions:
     """Lay out the regions to hide in a batch.
 
@@ -209,16 +210,19 @@ def regions(
         sizes: the frames' true widths and heights.
         tables: the batch's detections on the host; `batch_row` is an index of `surfaces`.
         hidden: what to hide; later entries are on top.
+        scales: `Frame.shape_scale` of the frames; 1 by default.
     """
     parts: list[np.ndarray] = []
     masks: list[np.ndarray] = []
-    for one in hidden:
-        if one.objects:
-            parts += [_objects(surfaces, sizes, table, one) for table in tables if len(table)]
+    for spec in hidden:
+        units = sizes if spec.share else scales or [(1.0, 1.0)] * len(sizes)
+        if spec.objects:
+            parts += [_objects(surfaces, sizes, table, spec, units) for table in tables if len(table)]
         else:
-            for row, size in enumerate(sizes):
-                for zone in one.zones:
-                    region, mask = _zone(zone, one.share, one.smooth, size, (surfaces[row].width, surfaces[row].height))
+            for row, unit in enumerate(units):
+                padded = surfaces[row].width, surfaces[row].height
+                for zone in spec.zones:
+                    region, mask = _zone(zone, unit, spec.smooth, padded)
                     if region is not None:
                         region = region.copy()
                         region["frame"], region["mask"] = row, sum(map(len, masks))
@@ -234,36 +238,37 @@ def regions(
 
 
 def _objects(
-    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], table: Detections, one: HideSpec
-) -> np.ndarray:
-    """Return the regions of a table's objects."""
+    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], table: Detections, spec: HideSpec,
+    units: Sequence[tuple[float, float]],
+) -> np.ndarray:  # fmt: skip
+    """Return the regions of a table's objects; `units` of the zones are in pixels, for each frame."""
     wanted = np.ones(len(table), bool)
-    if one.labels:
-        wanted = np.array([name in one.labels for name in table.label], bool)
+    if spec.labels:
+        wanted = np.array([name in spec.labels for name in table.label], bool)
     box = table.xyxy.astype(np.float64)
     wanted &= ~np.isnan(box).any(axis=1) & (box[:, 0] <= box[:, 2]) & (box[:, 1] <= box[:, 3])
-    if one.zones:
+    if spec.zones:
         true = np.array(sizes, np.float64)[table.batch_row]
         middle = (np.clip(box[:, :2], 0, true) + np.clip(box[:, 2:], 0, true)) / 2
-        wanted &= _in_any(middle / true if one.share else middle, one.zones)
+        wanted &= _in_any(middle / np.array(units, np.float64)[table.batch_row], spec.zones)
     box, frame = box[wanted], table.batch_row[wanted].astype(np.int64)
     side = box[:, 2:] - box[:, :2]
-    start, end = box[:, :2] - side * one.grow / 2, box[:, 2:] + side * one.grow / 2
+    start, end = box[:, :2] - side * spec.grow / 2, box[:, 2:] + side * spec.grow / 2
     limit = np.array([(s.width, s.height) for s in surfaces], np.float64)[frame]
     start = 2 * np.floor(np.clip(start, 0, limit) / 2)
     end = 2 * np.ceil(np.clip(end, 0, limit) / 2)
     end = np.where((box[:, 2:] >= 0) & (box[:, :2] <= limit), np.minimum(np.maximum(end, start + 2), limit), end)
     there = (end > start).all(axis=1)
-    made = np.zeros(int(there.sum()), REGION)
-    made["frame"], made["mask"], made["smooth"] = frame[there], -1, one.smooth
-    made["x1"], made["y1"] = start[there].T
-    made["x2"], made["y2"] = end[there].T
+    object_regions = np.zeros(int(there.sum()), REGION)
+    object_regions["frame"], object_regions["mask"], object_regions["smooth"] = frame[there], -1, spec.smooth
+    object_regions["x1"], object_regions["y1"] = start[there].T
+    object_regions["x2"], object_regions["y2"] = end[there].T
     # By the whole box, not by its visible part: half a face gets cells as coarse as a whole one.
-    longest = side[there].max(axis=1, initial=0) * (1 + one.grow)
-    made["cell"] = np.maximum(_MIN_CELL, 2 * np.ceil(longest / one.cells / 2)).clip(max=4096)
-    made["columns"] = -(-(made["x2"] - made["x1"]) // made["cell"])
-    made["rows"] = -(-(made["y2"] - made["y1"]) // made["cell"])
-    return made
+    longest = side[there].max(axis=1, initial=0) * (1 + spec.grow)
+    object_regions["cell"] = np.maximum(_MIN_CELL, 2 * np.ceil(longest / spec.cells / 2)).clip(max=4096)
+    object_regions["columns"] = -(-(object_regions["x2"] - object_regions["x1"]) // object_regions["cell"])
+    object_regions["rows"] = -(-(object_regions["y2"] - object_regions["y1"]) // object_regions["cell"])
+    return object_regions
 
 
 def _in_any(points: np.ndarray, zones: Sequence[Corners]) -> np.ndarray:
@@ -279,12 +284,12 @@ def _in_any(points: np.ndarray, zones: Sequence[Corners]) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def _zone(
-    zone: Corners, share: bool, smooth: bool, size: tuple[int, int], padded: tuple[int, int]
+    zone: Corners, unit: tuple[float, float], smooth: bool, padded: tuple[int, int]
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """Return a zone's region, (1,) REGION, None if it is outside, and its mask: every cell that the zone touches."""
     import cv2
 
-    corners = np.array(zone, np.float64) * (size if share else (1, 1))
+    corners = np.array(zone, np.float64) * unit
     start, end = 2 * np.floor(corners.min(axis=0) / 2), 2 * np.floor(corners.max(axis=0) / 2) + 2
     x1, y1 = np.clip(start, 0, padded).astype(int).tolist()
     x2, y2 = np.clip(end, 0, padded).astype(int).tolist()

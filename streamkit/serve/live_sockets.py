@@ -14,6 +14,7 @@ import anyio
 import orjson
 from starlette.websockets import WebSocketDisconnect
 
+from streamkit.core.records import as_json
 from streamkit.runtime.preview.live import LiveFragment, LiveMessage, LiveOffset, LiveStart
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
@@ -215,7 +216,7 @@ async def _next_turn() -> None:
 
 
 def _text(value: Any) -> str:
-    return orjson.dumps(value, default=str, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS).decode()
+    return as_json(value, orjson.OPT_NON_STR_KEYS).decode()
 
 
 async def send(socket: TextAndBytes, part: str | bytes) -> None:

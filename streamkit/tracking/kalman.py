@@ -53,9 +53,9 @@ def predict(mean: np.ndarray, cov: np.ndarray, dt_s: float, resize: bool) -> Non
 
 
 @compiled
-def correct(mean: np.ndarray, cov: np.ndarray, box: np.ndarray, score: float) -> None:
-    """Update with a measured box x1, y1, x2, y2 and its score."""
-    noise = _MEASURED * _unit(mean) * (1 + _DOUBT * (1 - score))
+def correct(mean: np.ndarray, cov: np.ndarray, box: np.ndarray, score: float, weight: float) -> None:
+    """Update with a measured box x1, y1, x2, y2 and its score; `weight` is 1 for a box that was seen."""
+    noise = _MEASURED * _unit(mean) * (1 + _DOUBT * (1 - score)) / weight
     for k in range(4):
         pp, pv, vv = cov[k, 0], cov[k, 1], cov[k, 2]
         inverse = 1 / (pp + noise)
@@ -72,8 +72,8 @@ def reupdate(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarra
     """Replay a straight line from the box `seen`, with the filter of that time, to `box`, `gap_s` seconds later.
 
     The re-update of Cao et al., "Observation-Centric SORT", 2023: the predictions made while the track was lost are
-    discarded. The line gets the weight of the box at its end: a box that appears from behind something is mostly weak,
-    and only a part of the object.
+    discarded. The points of the line share the weight of the box at its end. They are no measurements: with a weight
+    of their own each, the noise of two boxes would pass for a velocity that was measured many times.
     """
     steps = max(1, round(gap_s * _RATE))
     between = np.empty(4)
@@ -81,7 +81,7 @@ def reupdate(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarra
         predict(mean, cov, gap_s / steps, True)
         for k in range(4):
             between[k] = seen[k] + (box[k] - seen[k]) * i / steps
-        correct(mean, cov, between, score)
+        correct(mean, cov, between, score, 1 / steps)
 
 
 @compiled

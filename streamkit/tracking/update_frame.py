@@ -25,6 +25,7 @@ from streamkit.tracking.track_state import HISTORY, LOST, NEW, SEEN
 _SLACK_S = 1e-6
 _AGAIN_IOU = 0.3  # minimum overlap with its last box by which a track is found again
 _AGAIN_S = 0.5  # for how long it is: afterwards another object may be in its place
+_WRONG_IOU = 0.1  # maximum overlap of a box with the expected one where the prediction was wrong
 _KEEP_LOOK = 0.9  # weight of a track's appearance so far when it is seen again
 
 
@@ -102,27 +103,32 @@ def update_frame(
 
 @compiled
 def _correct(track: Any, box: np.ndarray, score: float, now_s: float, st: TrackerSettings) -> None:
-    """Update a track with the box seen."""
-    if track.state == LOST and not _overlaps(track, box):  # found by appearance, elsewhere: its motion restarts
-        begin(track.mean, track.cov, box)
-    elif st.recover and track.state == LOST:
-        copy(track.mean, track.seen_mean)
-        copy(track.cov, track.seen_cov)
-        reupdate(track.mean, track.cov, track.box, box, score, now_s - track.seen_s)
-    else:
-        correct(track.mean, track.cov, box, score)
-    if track.state == LOST:
-        track.state = SEEN
+    """Update a track with the box seen.
 
-
-@compiled
-def _overlaps(track: Any, box: np.ndarray) -> bool:
-    """Whether a box overlaps a track's expected or last box."""
+    With `recover`, the observation counts more than a prediction that was wrong: of a lost track, the motion from its
+    last box is replayed; of one that was just seen, and is where it was, the motion restarts.
+    """
+    if track.state != LOST and not st.recover:
+        correct(track.mean, track.cov, box, score, 1.0)
+        return
     where = np.empty((3, 4))
     as_box(track.mean, where[0])
     for k in range(4):
         where[1, k], where[2, k] = track.box[k], box[k]
-    return bool(box_similarity(where, 0, where, 2) > 0 or box_similarity(where, 1, where, 2) > 0)
+    to_expected, to_last = box_similarity(where, 0, where, 2), box_similarity(where, 1, where, 2)
+    wrong = st.recover and to_expected < _WRONG_IOU
+    if track.state == LOST and to_expected <= 0 and to_last <= 0:  # found by appearance, elsewhere
+        begin(track.mean, track.cov, box)
+    elif wrong and track.state == LOST:
+        copy(track.mean, track.seen_mean)
+        copy(track.cov, track.seen_cov)
+        reupdate(track.mean, track.cov, track.box, box, score, now_s - track.seen_s)
+    elif wrong and to_last >= _AGAIN_IOU:
+        begin(track.mean, track.cov, box)
+    else:
+        correct(track.mean, track.cov, box, score, 1.0)
+    if track.state == LOST:
+        track.state = SEEN
 
 
 @compiled

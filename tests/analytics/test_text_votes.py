@@ -51,8 +51,18 @@ def test_the_score_is_that_of_the_least_certain_character():
     assert vote.agreeing == 1
 
 
+def test_the_margin_is_the_mean_of_the_readings_of_the_text():
+    votes = TextVotes()
+    votes.add("AB12", [0.9] * 4, 1.0, 0.8)
+    assert votes.result().margin == pytest.approx(0.8)
+    votes.add("AB12", [0.9] * 4, 3.0, 0.4)
+    assert votes.result().margin == pytest.approx(0.5)
+    votes.add("AB17", [0.5] * 4, 1.0, 0.9)
+    assert votes.result() == ("AB12", votes.result().scores, 2, pytest.approx(0.4))
+
+
 def test_nothing_read():
-    assert TextVotes().result() == ("", (), 0)
+    assert TextVotes().result() == ("", (), 0, 0.0)
     assert TextVotes().result().score == 0.0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import av
 import pytest
+from support.clips import write as clip
 from support.commands import PIPELINE, Here, command, decoded, records, write
 
 
@@ -23,6 +24,45 @@ def test_a_run_writes_records_video_and_report(root: Path, tmp_path: Path) -> No
     assert report["exit_code"] == 0
     assert set(report["stages"]) > {"detect.preprocess", "detect.infer", "detect.postprocess", "draw", "video"}
     assert "30 frames in" in done.stderr
+
+
+def test_a_file_whose_name_is_not_utf_8_is_read(root: Path, tmp_path: Path) -> None:
+    for name in ("ok.mp4", os.fsdecode(b"entr\xe9e.mp4")):
+        (tmp_path / "videos").mkdir(exist_ok=True)
+        clip(tmp_path / "videos" / "clip.mp4", 64, 48, 3).rename(tmp_path / "videos" / name)
+    text = f'sources: {{f: videos/}}\nstages: {{jsonl: {{path: "{tmp_path}/out/{{source}}.jsonl"}}}}\n'
+    done = command(root, write(tmp_path, text), "--report", tmp_path / "r.json")
+    assert done.returncode == 0, done.stderr
+    assert [len(records(tmp_path / f"out/f/{name}.jsonl")) for name in ("entr_e", "ok")] == [3, 3]
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["sources"] == {
+        "f/entr_e": {"frames": 3},
+        "f/ok": {"frames": 3},
+    }
+
+
+def test_the_outputs_are_what_the_run_has_written(root: Path, tmp_path: Path) -> None:
+    text = f"""
+sources: {{a: "test://?frames=3&width=64&height=48"}}
+stages:
+  jsonl: {{path: "{tmp_path}/a.jsonl"}}
+  parquet: {{path: "{tmp_path}/rows/{{source}}/{{date}}", spool: {{path: "{tmp_path}/spool"}}}}
+  sqlite: {{path: "{tmp_path}/a.db", spool: {{path: "{tmp_path}/spool-sqlite"}}}}
+"""
+    done = command(root, write(tmp_path, text))
+    assert f"outputs: {tmp_path}/a.jsonl, {tmp_path}/rows/a, {tmp_path}/a.db" in done.stderr
+
+
+def test_a_file_that_the_run_must_not_replace_is_no_output(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "old.mp4").write_text("of an earlier run")
+    text = f"""
+sources: {{a: "test://?frames=3&width=64&height=48"}}
+stages:
+  video: {{path: "{tmp_path}/old.mp4", if_exists: fail}}
+"""
+    done = command(root, write(tmp_path, text), "--report", tmp_path / "r.json")
+    assert "it exists, and if_exists is fail" in done.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["outputs"] == []
 
 
 def remux(source: Path, target: Path, flags: str) -> bytes:

@@ -15,6 +15,7 @@ from streamkit.cluster import node as module
 from streamkit.cluster.exchange import NodeJob, NodeOrders, NodeReport
 from streamkit.cluster.node import ClusterNode, write_files
 from streamkit.core.data import Event
+from streamkit.runtime.ingest.source_status import LastFrame
 from streamkit.runtime.multiprocess.worker import SourceOrder
 
 PIPELINE = b"""device: cpu
@@ -77,7 +78,7 @@ def test_it_follows_the_orders(head):
     head.sync(changed=True)
     report = head.until(lambda report: report.worker.states["one"].state == "paused")
     assert report.refused == {}
-    after = (500, 7.0, time.monotonic())
+    after = LastFrame(500, 7.0, time.monotonic())
     head.wanted = {"one": order("one", 3, after=after)}
     head.sync(changed=True)
     report = head.until(lambda report: report.worker.numbers == {"one": 3} and report.worker.states["one"].last)

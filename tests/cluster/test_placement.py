@@ -7,7 +7,7 @@ import pytest
 from streamkit.cluster.placement import ClusterSources, Move, NodeLoad, better_move, capacities
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.errors import ConfigError
-from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.ingest.source_status import LastFrame, SourceState
 from streamkit.runtime.multiprocess.process_count import SourceLoad
 from streamkit.runtime.observe.report_merge import WorkerReport
 
@@ -40,7 +40,10 @@ def sources_of(*ids: str, capacity: dict[str, float] | None = None) -> ClusterSo
 def report(sources: ClusterSources, node: Node, frames: int) -> None:
     """Let a node report the frames of each of its sources."""
     numbers = {value.id: value.number for order, value in node.orders if order == "add"}
-    states = {id_: SourceState(frames=frames, last=(frames - 1, frames / 30, 0.0), state="running") for id_ in numbers}
+    states = {
+        id_: SourceState(frames=frames, last=LastFrame(frames - 1, frames / 30, 0.0), state="running")
+        for id_ in numbers
+    }
     sources.update(node, WorkerReport(states=states, numbers=numbers))
 
 

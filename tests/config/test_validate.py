@@ -1,3 +1,5 @@
+import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from streamkit import Count, FrameStage, Point, Score, Seconds
 from streamkit.config.validate import OptionValidator
 from streamkit.core.stage import Collecting, Registry, stage
-from streamkit.core.yaml_tree import load
+from streamkit.core.yaml_tree import load, tree
 from streamkit.models.card_option import Model
 
 
@@ -43,6 +45,7 @@ with Collecting(Registry()):
         zone: Zone | None = None
         anything: Any = None
         text: str = ""
+        file: Path = Path()
 
         def __post_init__(self):
             if self.text == "bad":
@@ -137,6 +140,39 @@ def test_all_are_told_at_once():
     values, problems = check("{n: 0, share: 2, onn: true, names: [1, 2]}")
     assert values is None
     assert len(problems) == 6
+
+
+def check_values(values, kind=Probe):
+    problems = []
+    return OptionValidator(Path(), problems)(kind, tree(values, "x"), "it"), [problem.text for problem in problems]
+
+
+def test_file_names_that_are_not_utf_8_keep_their_bytes():
+    name = os.fsdecode(b"caf\xe9.mp4")
+    values, problems = check_values({"line": [[0, 1], [2, 3]], "text": name, "file": name, "share": 0.25})
+    assert problems == []
+    assert values == {"line": ((0, 1), (2, 3)), "text": name, "file": Path(name), "share": 0.25}
+
+
+def test_options_beside_a_file_name_that_is_not_utf_8_are_checked():
+    values, problems = check_values({"line": [[0, 1], [2, 3]], "text": os.fsdecode(b"caf\xe9.mp4"), "share": 2})
+    assert values is None
+    assert problems == ["it.share must be 0 to 1, got 2"]
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ({"anything": functools.reduce(lambda inner, _: [inner], range(300), 1)}, "recursion limit exceeded"),
+        ({"text": "a\ud800"}, "Input should be a valid string"),
+    ],
+    ids=["nested too deep", "half of a surrogate pair"],
+)
+def test_values_that_json_cannot_carry_are_a_problem(option, reason):
+    values, (problem,) = check_values({"line": [[0, 1], [2, 3]], **option})
+    assert values is None
+    assert problem.startswith("it: its options cannot be read: ")
+    assert reason in problem
 
 
 def test_a_card_is_loaded(tmp_path):

@@ -1,5 +1,6 @@
 import copy
 import dataclasses
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -46,10 +47,10 @@ def test_an_event_has_its_frames_place():
 
 @pytest.mark.parametrize("copied", [dataclasses.replace, copy.deepcopy, lambda frame: Batch([frame]).fork().frames[0]])
 def test_a_copied_frame_has_its_own_runner_state(copied):
-    frame = Frame(
-        "gate", 7, 0.28, 64, 48, _state=FrameState(stage="crossing", epoch=2, skipped_detectors=frozenset("a"))
-    )
+    state = FrameState(stage="crossing", epoch=2, skipped_detectors=frozenset("a"))
+    frame = Frame("gate", 7, 0.28, 64, 48, pixel_aspect=Fraction(2), _state=state)
     other = copied(frame)
+    assert other.pixel_aspect == 2
     assert dataclasses.astuple(other._state) == dataclasses.astuple(frame._state)
     other._state.stage = "counting"
     assert frame._state.stage == "crossing"

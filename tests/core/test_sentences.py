@@ -60,6 +60,8 @@ def told(kind, track=None, stage="line", **data):
         (("saved", 7, "snap", {"path": "x.jpg", "label": "car", "of": {"stage": "door", "kind": "crossed"}}),
          "A snapshot of car at gate was saved for door crossed."),
         (("saved", None, "heat", {"path": "x.png"}), "The image of heat at gate was saved."),
+        (("resized", None, "decode", {"width": 640, "height": 480, "before": {"width": 320, "height": 240}}),
+         "The picture of gate is 640x480 from now on, before 320x240."),
         (("reconnected", None, "decode", {"cause": "timeout", "away_s": 4.25}),
          "The source gate is connected again after 4.2 s (timeout)."),
         (("restarted", None, "pipeline", {"cause": "process 3 was killed", "frames_lost": 1}),
@@ -78,7 +80,7 @@ def test_every_kind_of_the_built_in_stages_has_a_sentence_of_its_own():
     registry = default_registry()
     declared = {kind for name in registry.names() for kind in registry[name].spec.emits}
     assert {"crossed", "entered", "raised", "recorded", "saved"} <= declared
-    assert declared | {"reconnected", "restarted"} <= KINDS
+    assert declared | {"reconnected", "resized", "restarted"} <= KINDS
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

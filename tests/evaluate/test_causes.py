@@ -28,14 +28,14 @@ def boxes(*rows):
     )])  # fmt: skip
 
 
-def causes(truth, found=(), low=(), raw=(), *, options="", track=None, inferred=(0,)):
+def causes(truth, found=(), low=(), raw=(), *, options="", track=None, inferred=(0,), frames=FRAMES):
     stages = f"  detect: {{model: demo{options}}}\n" + (f"  track: {track}\n" if track else "")
     text = f"sources: {{a: samples/street.mp4}}\nstages:\n{stages}"
     graph = build(read_text(text, folder=Path(__file__).resolve().parents[2]))
     parts = (boxes(*part) for part in (truth, found, low, raw))
     detectors = detectors_of(graph)
-    seen = Observations(FRAMES, NAMES, 3, *parts, np.array(inferred, int), True, detectors, graph, [], [], 0, {}, [])
-    matches = match(seen.truth, seen.found, FRAMES, NAMES)
+    seen = Observations(frames, NAMES, 3, *parts, np.array(inferred, int), True, detectors, graph, [], [], 0, {}, [])
+    matches = match(seen.truth, seen.found, frames, NAMES)
     return [(one.row, one.cause) for one in attribute(seen, matches, tracked=bool(track))]
 
 
@@ -64,6 +64,13 @@ CAR = ("car", AT, 1, 1)
 )  # fmt: skip
 def test_the_cause_of_a_miss(cause, given):
     assert causes([CAR], **given) == [(0, cause)]
+
+
+@pytest.mark.parametrize(("bottom", "cause"), [(95, "roi"), (105, "min_score")])
+def test_a_region_in_pixels_is_scaled_with_the_frame(bottom, cause):
+    frames = [EvaluatedFrame("a", 0, 0.0, 640, 360, shape_scale=(2.0, 2.0))]
+    options = f", roi: [[0, 0], [320, 0], [320, {bottom}], [0, {bottom}]]"
+    assert causes([CAR], low=[("car", AT, 0.2, -1)], options=options, frames=frames) == [(0, cause)]
 
 
 def test_two_objects_with_one_box_are_merged():

@@ -16,9 +16,9 @@ from streamkit.io import outputs
 from streamkit.io.outputs import (
     AtomicFile,
     ReportFile,
+    WrittenOutputs,
     check_path,
     discard_all,
-    existing_outputs,
     fill_path,
     fsync_folders,
     lock,
@@ -403,16 +403,47 @@ def test_two_processes_may_write_one_part_file_each(tmp_path):
     assert one.path == other.path
 
 
-def test_outputs_that_are_there_are_named_once_in_order(tmp_path, monkeypatch):
+def test_written_outputs_are_listed_once_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    clips = "out/clips/{source}-{time}.mp4"
+    templates = ["out/{source}.mp4", "all.jsonl", clips, "no/{time}.jpg", "{time}.jpg", "all.jsonl"]
+    outputs = WrittenOutputs(templates, ["a", "b"])
     for file in ("out/a.mp4", "out/clips/x.mp4", "all.jsonl"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
-    clips = "out/clips/{source}-{time}.mp4"
-    templates = ["out/{source}.mp4", "all.jsonl", clips, "no/{time}.jpg", "{time}.jpg", "all.jsonl"]
-    assert existing_outputs(templates, ["a", "b"]) == ["out/a.mp4", "all.jsonl", "out/clips", "."]
-    assert existing_outputs(["out/{source}/{time}.mp4"], ["clips"]) == ["out/clips"]
-    assert existing_outputs([], ["a"]) == existing_outputs(["out/{source}.mp4"], []) == []
+    assert outputs.paths(templates, ["a", "b"]) == ["out/a.mp4", "all.jsonl", "out/clips", "."]
+    assert outputs.paths(["out/{source}/{time}.mp4"], ["clips"]) == ["out/clips"]
+    assert outputs.paths([], ["a"]) == outputs.paths(["out/{source}.mp4"], []) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "listed"),
+    [
+        (lambda path: None, []),
+        (lambda path: path.write_text("more than before"), ["a.csv"]),
+        (lambda path: os.truncate(path, 10), ["a.csv"]),
+        (lambda path: AtomicFile(path).write(b"old"), ["a.csv"]),
+        (lambda path: path.unlink(), []),
+    ],
+    ids=["untouched", "overwritten", "extended", "replaced by equal text", "removed"],
+)
+def test_a_file_of_an_earlier_run_is_listed_only_if_it_has_changed(tmp_path, monkeypatch, change, listed):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "a.csv"
+    path.write_text("old")
+    outputs = WrittenOutputs(["{source}.csv"], ["a"])
+    change(path)
+    assert outputs.paths(["{source}.csv"], ["a"]) == listed
+
+
+def test_numbered_files_are_listed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / "a-2.mp4").touch()
+    outputs = WrittenOutputs(["v/{source}.mp4"], ["a", "b"])
+    for name in ("a.mp4", "a-3.mp4", "a-4.mkv", "ab.mp4", "b-20260102T030405Z.mp4", "c.mp4"):
+        (tmp_path / "v" / name).touch()
+    assert outputs.paths(["v/{source}.mp4"], ["a", "b"]) == ["v/a.mp4", "v/a-3.mp4", "v/b-20260102T030405Z.mp4"]
 
 
 def test_a_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path):

@@ -50,6 +50,20 @@ def test_names(template, about, path):
     assert str(shelf(template=template).path(*about)) == path
 
 
+@pytest.mark.parametrize("template", ["s/{time}_{label}_{track_id}.jpg", "s/{label}/{kind}_{label}_{stage}_{time}.jpg"])
+@pytest.mark.parametrize("label", ["a" * 255, "é" * 200, "車" * 100], ids=["255 bytes", "two bytes", "three bytes"])
+def test_long_labels_are_cut_so_that_the_file_can_be_written(template, label):
+    made = shelf({"size": 0}, template=template)
+    kind, stage = "happened_" * 20, "stage" * 20
+    paths = [made.path("gate", stage, kind, NOON, 0.0, label=text, track_id="7") for text in (label, f"{label}b")]
+    for path in paths:
+        outputs.AtomicFile(path).write(b"x")
+        assert label[:3] in str(path)
+    assert paths[0] != paths[1]
+    made.tidy(0.0)
+    assert not [path for path in paths if path.exists()], "a cut name is removed like any other"
+
+
 def test_a_name_that_is_taken_gets_a_number():
     assert [clip().name for _ in range(3)] == [f"20260801T120000.250Z-crossed{n}.mp4" for n in ("", "-2", "-3")]
 

@@ -109,6 +109,18 @@ def test_the_bitstream_of_nvenc_becomes_a_file(tmp_path, nvenc, suffix):
         assert psnr(frame.to_ndarray(format=frame.format.name), planar(moving_square(i))) > 36
 
 
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_a_file_of_nvenc_has_the_pixel_aspect_ratio(tmp_path, nvenc, suffix):
+    file = AtomicFile(tmp_path / f"a.{suffix}")
+    file.begin()
+    video = VideoWriter(file, NvEncoder(Encoding(), W, H, Color(), Fraction(25), 0, Fraction(2)))
+    for i in range(3):
+        video.write(FakeSurface(moving_square(i), Color()), i * TIME_BASE.denominator // 25)
+    video.finish()
+    with av.open(str(file.path)) as back:
+        assert back.streams.video[0].sample_aspect_ratio == 2
+
+
 def test_check_nvenc(monkeypatch, nvenc):
     check_nvenc("h264", 0)
     assert nvenc.context == "primary of 0"

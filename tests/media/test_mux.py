@@ -282,6 +282,34 @@ def test_a_stream_that_is_not_there_is_not_copied(tmp_path):
     assert os.listdir(tmp_path / "out") == []
 
 
+def with_container_aspect(path, given, aspect):
+    """Copy a video; only the container of the copy has the pixel aspect ratio."""
+    with av.open(str(given)) as source, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        stream.codec_context.sample_aspect_ratio = aspect
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                output.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize("by", ["copy", "clip"])
+def test_a_pixel_aspect_ratio_that_only_the_container_has_is_copied(tmp_path, by):
+    given = with_container_aspect(tmp_path / "in.mp4", write(tmp_path / "a.mp4", frames=5), Fraction(4, 3))
+    path = tmp_path / "out.mp4"
+    if by == "copy":
+        copied(path, given)
+    else:
+        packets = kept_of(given)
+        clip = Clip(path, packets[0], {})
+        for packet in packets:
+            clip.write(packet)
+        clip.finish()
+    with av.open(str(path)) as back:
+        assert back.streams.video[0].sample_aspect_ratio == Fraction(4, 3)
+
+
 @pytest.mark.parametrize("by", ["video", "copy"])
 def test_a_file_has_its_name_when_its_last_byte_is_written(tmp_path, monkeypatch, by):
     """An mp4 says at its end where its frames are: one that is named before cannot be read."""

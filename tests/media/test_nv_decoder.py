@@ -1,5 +1,6 @@
 import sys
 import threading
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -345,6 +346,44 @@ def test_rotation_is_asked_of_the_keyframe(fake, tmp_path):
     decoder = NvDecoder(Demuxer(str(path)), GPU, SurfacePool(GPU), Counters(), None)
     form = decoder._inspect_keyframe(next(decoder._demuxer.packets()))
     assert (form.width, form.height, form.orientation, form.bits, form.chroma) == (64, 48, (270, False), 8, 420)
+
+
+def pixel_aspects(path, device):
+    reader = VideoReader(str(path), device, SurfacePool(device), Counters())
+    aspects = [frame.pixel_aspect for _, frame in reader.frames()]
+    reader.close()
+    return aspects
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
+def test_the_pixel_aspect_ratio_comes_from_the_stream(fake, tmp_path, suffix):
+    path = write(tmp_path / f"a.{suffix}", 64, 48, 4, pixel_aspect=Fraction(2))
+    assert pixel_aspects(path, CPU) == pixel_aspects(path, GPU) == [2, 2, 2, 2]
+
+
+def test_a_quarter_turn_turns_the_pixels(fake, tmp_path):
+    path = write(tmp_path / "a.mp4", 64, 48, 3, rotation=90, pixel_aspect=Fraction(4, 3))
+    assert pixel_aspects(path, CPU) == [Fraction(3, 4)] * 3
+    decoder = NvDecoder(Demuxer(str(path)), GPU, SurfacePool(GPU), Counters(), None)
+    assert decoder._inspect_keyframe(next(decoder._demuxer.packets())).pixel_aspect == Fraction(3, 4)
+
+
+def test_a_broadcast_that_changes_its_pixel_aspect_ratio(fake, tmp_path):
+    parts = [
+        write(tmp_path / f"{i}.h264", frames=3, muxer="h264", options={"bf": "0"}, pixel_aspect=aspect).read_bytes()
+        for i, aspect in enumerate((Fraction(16, 15), Fraction(64, 45)))
+    ]
+    path = tmp_path / "both.h264"
+    path.write_bytes(b"".join(parts))
+    expected = [Fraction(16, 15)] * 3 + [Fraction(64, 45)] * 3
+    assert pixel_aspects(path, CPU) == pixel_aspects(path, GPU) == expected
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("rotation", "aspect"), [(0, Fraction(4, 3)), (90, Fraction(3, 4))])
+def test_nvdec_keeps_the_pixel_aspect_ratio(tmp_path, rotation, aspect):
+    path = write(tmp_path / "a.mp4", 256, 192, 3, rotation=rotation, pixel_aspect=Fraction(4, 3))
+    assert pixel_aspects(path, GPU) == [aspect] * 3
 
 
 def thinned(path, device, **part):

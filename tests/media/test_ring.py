@@ -1,3 +1,4 @@
+import io
 import threading
 from itertools import pairwise
 
@@ -189,7 +190,9 @@ def test_another_stream_is_another_form(clip, other):
 def test_a_form_outlives_the_stream(clip):
     with av.open(str(clip)) as source:
         form, extradata = StreamFormat(source.streams.video[0]), source.streams.video[0].codec_context.extradata
-    assert (form.template.width, form.template.height) == (64, 48)
+    with av.open(io.BytesIO(), "w", format="mp4") as output:
+        copied = form.add_to(output)
+        assert (copied.width, copied.height) == (64, 48)
     with av.open(str(clip)) as source:
         assert StreamFormat(source.streams.video[0]) == form
     assert extradata

@@ -290,6 +290,20 @@ def test_every_cell_that_a_zone_touches_is_hidden():
             assert area < 1e-3, (corners, row, column)
 
 
+@pytest.mark.parametrize("labels", [frozenset(), frozenset({"person"})], ids=["the zone", "people in it"])
+def test_a_zone_in_pixels_is_scaled_with_the_frame(labels):
+    table = detections([[300, 200, 400, 300], [1000, 600, 1100, 700]], label=["person", "person"])
+    large = tuple((2 * x, 2 * y) for x, y in TRIANGLE)
+    given, size = [gray(1280, 720)], [(1280, 720)]
+    scaled, expected = (
+        regions(given, size, [table], [HideSpec(True, labels, bool(labels), (zone,))], [scale])
+        for zone, scale in ((TRIANGLE, (2.0, 2.0)), (large, (1.0, 1.0)))
+    )
+    assert len(expected.table) == 1
+    assert scaled.table.tolist() == expected.table.tolist()
+    assert scaled.masks.tolist() == expected.masks.tolist()
+
+
 def test_a_zone_out_of_the_picture_hides_nothing():
     zone = ((700.0, 10.0), (800.0, 10.0), (750.0, 90.0))
     assert len(laid(detections(), HideSpec(True, objects=False, zones=(zone,))).table) == 0

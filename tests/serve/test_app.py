@@ -1,5 +1,6 @@
 """The API of a running pipeline, over a real server: what it tells, its pictures, and what it does."""
 
+import os
 import time
 from collections import Counter
 
@@ -8,8 +9,9 @@ import httpx
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.clips import write as clip
 from support.roles import NEEDS
-from support.servers import SECRET, TOKEN
+from support.servers import SECRET, TOKEN, served
 
 
 def picture(answer):
@@ -74,6 +76,15 @@ def test_a_test_pattern_takes_its_parameters(server, camera):
     answer = server.client.put(f"/api/v1/sources/{camera}", json={"uri": "test://?width=1e6"})
     assert answer.status_code == 422
     assert "width must be a number from 2 to 16384, got '1e6'" in answer.json()["error"]
+
+
+def test_a_file_whose_name_is_not_utf_8_is_shown_and_paused(tmp_path):
+    clip(tmp_path / "clip.mp4", 64, 48, 3).rename(tmp_path / os.fsdecode(b"caf\xe9.mp4"))
+    text = f"sources: {{f: {{uri: '{tmp_path}/*.mp4', loop: true, pace: realtime}}}}\nstages: {{draw: {{}}}}\n"
+    with served(text, tmp_path) as server:
+        assert server.running("f/caf_")["address"] == f"{tmp_path}/caf?.mp4"
+        paused = server.client.post("/api/v1/sources/f/caf_/pause")
+        assert (paused.status_code, paused.json()["state"]) == (200, "paused")
 
 
 def test_only_who_is_signed_in_sees_where_the_cameras_are(server):

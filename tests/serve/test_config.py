@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support.clips import resized
 from support.servers import SECRET, served
 
 from streamkit.config.yaml_edit import digest
@@ -105,6 +106,14 @@ def test_the_schema_is_the_one_that_editors_get(server):
     found = server.client.get("/api/v1/config/schema").json()
     assert found["properties"]["stages"]["properties"]["zone"]
     assert "stage.zone" in found["$defs"]
+
+
+def test_shapes_refer_to_the_first_frame_of_a_source_that_changes_its_size(tmp_path):
+    clip = resized(tmp_path, ".h264")
+    text = f"sources: {{gate: {{uri: '{clip}', loop: true, pace: realtime}}}}\nstages: {{draw: {{}}}}\n"
+    with served(text, tmp_path, path=tmp_path / "gate.yaml") as server:
+        server.until(lambda: server.engine.running.states["gate"].size == (96, 80))
+        assert server.client.get("/api/v1/shapes").json()["sizes"] == {"gate": [64, 48]}
 
 
 def test_shapes_have_their_units_and_the_size_of_the_pictures(server):

@@ -32,7 +32,7 @@ def write(
     path: Path, width: int = 64, height: int = 48, frames: int = 20, *, codec: str = "libx264", rate: int = 25,
     pix_fmt: str = "yuv420p", rotation: int = 0, ticks: list[int] | None = None, options: dict | None = None,
     muxer: str | None = None, first: int = 0, color_range: int | None = None, colorspace: int | None = None,
-    mirrored: bool = False,
+    mirrored: bool = False, pixel_aspect: Fraction = Fraction(1),
 ) -> Path:  # fmt: skip
     """Encode `frames` pictures. `ticks`: their times in 1/1000 s, for a variable rate."""
     with av.open(str(path), "w", format=muxer) as output:
@@ -46,6 +46,7 @@ def write(
             stream.codec_context.color_range = color_range
         if colorspace is not None:
             stream.codec_context.colorspace = colorspace
+        stream.codec_context.sample_aspect_ratio = pixel_aspect
         if rotation or mirrored:
             stream.set_display_rotation(rotation, hflip=mirrored)
         if ticks is not None:

@@ -25,7 +25,7 @@ def followed(speed, step_s, steps, score=1.0):
     mean, cov = started()
     for i in range(1, steps + 1):
         predict(mean, cov, step_s, True)
-        correct(mean, cov, np.array([100, 100, 140, 180.0]) + np.array([1, 0, 1, 0]) * speed * step_s * i, score)
+        correct(mean, cov, np.array([100, 100, 140, 180.0]) + np.array([1, 0, 1, 0]) * speed * step_s * i, score, 1.0)
     return mean, cov
 
 
@@ -57,8 +57,8 @@ def test_weak_boxes_count_less():
     for score in (0.9, 0.5):
         weak, sure = followed(0, 0.04, 20), followed(0, 0.04, 20)
         aside = np.array([110, 100, 150, 180.0])
-        correct(*weak, aside, score)
-        correct(*sure, aside, 1.0)
+        correct(*weak, aside, score, 1.0)
+        correct(*sure, aside, 1.0, 1.0)
         assert 0 < weak[0][0, 0] - 120 < 0.5 * (sure[0][0, 0] - 120)
 
 
@@ -100,9 +100,9 @@ def textbook_expect(x, p, dt_s, side, resize=True):
     return x @ step.T, step @ p @ step.T + walk
 
 
-def textbook_correct(x, p, box, score, side):
+def textbook_correct(x, p, box, score, side, weight=1.0):
     """Correct them by a box: its deviation is a 30th of its longer side, and its variance grows with doubt."""
-    noise = (side / 30) ** 2 * (1 + 150 * (1 - score))
+    noise = (side / 30) ** 2 * (1 + 150 * (1 - score)) / weight
     measured = np.array([(box[0] + box[2]) / 2, (box[1] + box[3]) / 2, box[2] - box[0], box[3] - box[1]])
     gain = p[:, :, 0] / (p[:, :1, 0] + noise)
     return x + gain * (measured - x[:, 0])[:, None], p - gain[:, :, None] * p[:, :1, :]
@@ -131,20 +131,20 @@ def test_it_is_the_filter_of_the_textbook(score, resize):
         np.testing.assert_allclose(as_matrices(cov), p)
         box = np.array([100, 100, 140, 180.0]) + rng.normal(0, 5, 4)
         x, p = textbook_correct(x, p, box, score, x[2:, 0].max())
-        correct(mean, cov, box, score)
+        correct(mean, cov, box, score, 1.0)
         np.testing.assert_allclose(mean, x)
         np.testing.assert_allclose(as_matrices(cov), p)
 
 
 @pytest.mark.parametrize("score", [1.0, 0.4])
-def test_a_bend_is_a_step_of_the_textbook_for_each_thirtieth_of_a_second(score):
+def test_a_bend_is_a_step_of_the_textbook_for_each_thirtieth_of_a_second_and_weighs_one_box(score):
     mean, cov = followed(50, 0.04, 25)
     x, p = mean.copy(), as_matrices(cov)
     seen, found = np.array([150, 100, 190, 180.0]), np.array([160, 130, 210, 230.0])
     reupdate(mean, cov, seen, found, score, 0.2)
     for i in range(1, 7):
         x, p = textbook_expect(x, p, 0.2 / 6, x[2:, 0].max())
-        x, p = textbook_correct(x, p, seen + (found - seen) * i / 6, score, x[2:, 0].max())
+        x, p = textbook_correct(x, p, seen + (found - seen) * i / 6, score, x[2:, 0].max(), 1 / 6)
     np.testing.assert_allclose(mean, x)
     np.testing.assert_allclose(as_matrices(cov), p)
 
@@ -155,7 +155,7 @@ def test_a_bend_over_less_than_a_thirtieth_of_a_second_is_one_step():
     found = np.array([152, 100, 192, 180.0])
     reupdate(mean, cov, found - 1, found, 0.9, 0.001)
     predict(other, other_cov, 0.001, True)
-    correct(other, other_cov, found, 0.9)
+    correct(other, other_cov, found, 0.9, 1.0)
     np.testing.assert_allclose(mean, other)
     np.testing.assert_allclose(cov, other_cov)
 

@@ -65,6 +65,60 @@ def test_ocsort_loses_nobody_whom_sort_keeps(test_data):
     assert found["ocsort"]["switches"] <= found["sort"]["switches"] + 3
 
 
+def street(kind, seed, people=8, seconds=8, fps=25):
+    """People on a street of 960x540, by frame: ids and boxes of those in the picture.
+
+    They walk across each other; `stopping`, they stand and walk on, or back; `turning`, they change their way all of a
+    sudden; `hidden`, three pillars, each wider than a person, stand before them.
+    """
+    rng = np.random.default_rng(seed)
+    height = rng.uniform(60, 140, people)
+    size = np.stack([height * rng.uniform(0.35, 0.5, people), height], axis=1)
+    foot = np.stack([rng.uniform(0, 960, people), rng.uniform(200, 480, people)], axis=1)
+    speed = rng.uniform(0.4, 1.4, people) * height * rng.choice([-1, 1], people)
+    velocity = np.stack([speed, rng.uniform(-0.2, 0.2, people) * height], axis=1)
+    rest = np.zeros(people)  # seconds for which each stands
+    truth = []
+    for _ in range(seconds * fps):
+        if kind == "stopping":
+            stops = (rest <= 0) & (rng.random(people) < 1 / (1.5 * fps))
+            rest = np.where(stops, rng.uniform(0.3, 2, people), rest - 1 / fps)
+            velocity[stops, 0] *= rng.choice([-1, 1], stops.sum())
+        elif kind == "turning":
+            turns = rng.random(people) < 1 / (1.2 * fps)
+            velocity[turns] = rng.uniform(-1.6, 1.6, (turns.sum(), 2)) * height[turns, None] * [1, 0.4]
+        foot = foot + np.where(rest[:, None] > 0, 0, velocity) / fps
+        beyond = (foot < [0, 150]) | (foot > [960, 530])
+        velocity = np.where(beyond, -velocity, velocity)
+        foot = np.clip(foot, [0, 150], [960, 530])
+        boxes = np.concatenate([foot - size * [0.5, 1], foot + size * [0.5, 0]], axis=1)
+        truth.append((np.arange(people), np.clip(boxes, 0, [960, 540, 960, 540])))
+    return truth
+
+
+def behind_pillars(rows):
+    """Detections without those that one of three pillars hides for the most part."""
+    center = rows[:, 2] + rows[:, 4] / 2
+    hidden = (np.abs(center[:, None] - [200, 480, 760]) < 45).any(axis=1)
+    return rows[~hidden]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ahead"), [("crossing", 0.03), ("stopping", 0.01), ("turning", 0.06), ("hidden", 0.02)]
+)
+def test_ocsort_is_not_behind_sort(kind, ahead):
+    truths = [street(kind, seed) for seed in range(3)]
+    detections = [seen_by_a_detector(truth, seed) for seed, truth in enumerate(truths)]
+    if kind == "hidden":
+        detections = [behind_pillars(rows) for rows in detections]
+    frames = [given(rows, 1 / 25, 960, 540) for rows in detections]
+    idf1 = {
+        method: scores(together(truths), together([tracked(scene, method=method) for scene in frames]))["IDF1"]
+        for method in ("sort", "ocsort")
+    }
+    assert idf1["ocsort"] >= idf1["sort"] + ahead
+
+
 def test_tracks_of_many_people_are_few_and_long(test_data):
     """PETS09-S2L1: 19 people come and go, some several times, for 795 frames."""
     made = given(read(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)

@@ -113,7 +113,7 @@ def moved_zones(graph: Graph) -> Iterator[tuple[Node, Scope]]:
 
 def broken_rules(graph: Graph) -> list[str]:
     """What is wrong with the rules of a graph whose areas have changed, such as a name of an area that is gone."""
-    problems = []
+    problems: list[str] = []
     for node, scope in moved_zones(graph):
         stage: Any = node.type(**node.options)
         for name, options, _ in stage.named():

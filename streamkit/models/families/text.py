@@ -26,10 +26,13 @@ class Reading(NamedTuple):
     Attributes:
         text: its characters, each one of the alphabet's; most are single letters.
         scores: the probability of each.
+        margin: how far the text is ahead of the second-best one, 0..1: the difference of the probabilities of the two
+            best classes at the place where exchanging them changes the text for the least.
     """
 
     text: tuple[str, ...]
     scores: tuple[float, ...]
+    margin: float = 1.0
 
     @property
     def score(self) -> float:
@@ -59,7 +62,8 @@ class TextFamily(Family):
         return frozenset([self._places(outputs, classes)[0]])
 
     def best(self, outputs: Outputs, classes: int, blank: int, allowed: Sequence[int] | None = None) -> Array:
-        """Return (N, T, 2) float32 on the outputs' device: the best class of each place, and its probability.
+        """Return (N, T, 4) float32 on the outputs' device: the best class of each place, its probability, and those of
+        the second-best.
 
         Values from 0 to 1 whose sum is 1 at every place of an image are probabilities; others are logits. Where a value
         is no number, the probability is 0.
@@ -79,27 +83,40 @@ class TextFamily(Family):
             blank %= classes + 1
             kept = xp.asarray(np.sort(np.append([i + (i >= blank) for i in allowed], blank).astype(np.int64)))
             some = values[:, :, kept]
-        best = some.argmax(axis=2)
-        picked = xp.take_along_axis(some, best[:, :, None], axis=2)
-        best = best if kept is None else kept[best]
-        return xp.stack([best.astype(np.float32), _probabilities(values, picked, xp)[:, :, 0]], axis=2)
+        first = some.argmax(axis=2)[:, :, None]
+        second = xp.where(xp.arange(some.shape[2]) == first, -np.inf, some).argmax(axis=2)[:, :, None]
+        places = xp.concatenate([first, second], axis=2)
+        scores = _probabilities(values, xp.take_along_axis(some, places, axis=2), xp)
+        classes_of = places if kept is None else kept[places]
+        return xp.stack([classes_of.astype(np.float32), scores], axis=3).reshape(len(some), -1, 4)
 
     def decode(self, best: np.ndarray, alphabet: Sequence[str], blank: int) -> Reading:
-        """Return the text of one image, (T, 2) of `best` on the host."""
+        """Return the text of one image, (T, 4) of `best` on the host."""
         blank %= len(alphabet) + 1
         text: list[str] = []
         scores: list[float] = []
-        last = blank
-        for value, score in best.tolist():
-            one = int(value)
-            if one != blank:
-                if self.repeats and one == last:
-                    scores[-1] = max(scores[-1], score)
-                else:
-                    text.append(alphabet[one - (one > blank)])
-                    scores.append(score)
-            last = one
-        return Reading(tuple(text), tuple(scores))
+        margin, last = 1.0, blank
+        following = [*best[1:, 0].astype(int).tolist(), blank]
+        for (first, score, second, second_score), after in zip(best.tolist(), following, strict=True):
+            class_id = int(first)
+            if self._adds(class_id, last, blank):
+                text.append(alphabet[class_id - (class_id > blank)])
+                scores.append(score)
+            elif class_id != blank:
+                scores[-1] = max(scores[-1], score)
+            if self._window(class_id, last, after, blank) != self._window(int(second), last, after, blank):
+                margin = min(margin, score - second_score)
+            last = class_id
+        return Reading(tuple(text), tuple(scores), max(margin, 0.0))
+
+    def _adds(self, class_id: int, before: int, blank: int) -> bool:
+        """Whether the class of a place adds a character to the text."""
+        return class_id != blank and not (self.repeats and class_id == before)
+
+    def _window(self, class_id: int, before: int, after: int, blank: int) -> list[int]:
+        """The classes that a place and the next one add to the text."""
+        pairs = (class_id, before), (after, class_id)
+        return [added for added, last in pairs if self._adds(added, last, blank)]
 
     def _places(self, outputs: Any, classes: int) -> tuple[str, int, Any]:
         """Return the name of the output, the axis of its classes, and its shape or array."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from streamkit.core.data import Batch, Device
 from streamkit.core.errors import ConfigError, DeviceError, DeviceLostError, MissingPackage, describe
-from streamkit.core.text import gpu_command
+from streamkit.core.text import gpu_command, text_of
 from streamkit.models.onnxruntime_package import has_driver, installed_builds, need_onnxruntime
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def lost_device(error: BaseException) -> DeviceLostError | None:
     """The error to end the process with, if `error` means that it can no longer use its GPU."""
     if isinstance(error, DeviceLostError):
         return error
-    if isinstance(error, ConfigError) or not _LOST.search(str(error)):
+    if isinstance(error, ConfigError) or not _LOST.search(text_of(error)):
         return None
     return DeviceLostError(f"lost its GPU: {describe(error)}")
 

@@ -28,6 +28,18 @@ _MOST_S = 0.0005  # per batch, to copy the states: 5 % of Python's time at 100 b
 _LEAST = 20  # batches before the time is checked
 
 
+_Image = tuple[Surface | None, int, int, tuple[int, int] | None]
+
+
+def _image_of(frame: Frame) -> _Image:
+    """The surface, width and height of a frame, and the size that shapes refer to."""
+    return frame.surface, frame.width, frame.height, frame._state.shape_size
+
+
+def _restore_image(frame: Frame, image: _Image) -> None:
+    frame.surface, frame.width, frame.height, frame._state.shape_size = image
+
+
 class BatchSnapshot:
     """Snapshot of frames, and of the states of their sources, before a stage is called.
 
@@ -39,7 +51,7 @@ class BatchSnapshot:
     def __init__(self, frames: Sequence[Frame], states: StateCopies | None = None) -> None:
         self._frames = [
             (
-                frame, (frame.surface, frame.width, frame.height), frame._state.skipped_detectors,
+                frame, _image_of(frame), frame._state.skipped_detectors,
                 frame.tables.copy(), frame.events.copy(), frame.facts.copy(), frame.shown.copy(),
             )
             for frame in frames
@@ -48,8 +60,8 @@ class BatchSnapshot:
 
     def restore(self) -> None:
         """Restore everything; sources that had no state have none again."""
-        for frame, pixels, skipped, tables, events, facts, shown in self._frames:
-            frame.surface, frame.width, frame.height = pixels
+        for frame, image, skipped, tables, events, facts, shown in self._frames:
+            _restore_image(frame, image)
             frame._state.skipped_detectors = skipped
             frame.tables, frame.events, frame.facts, frame.shown = tables, events, facts, shown
         if self._restore_states is not None:
@@ -112,7 +124,8 @@ def line_of(error: BaseException, kind: type[Stage]) -> str:
     lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
     if file and lines:
         return f"{Path(file).name}:{lines[-1]}"
-    code = getattr(getattr(kind, "process", None), "__code__", None)
+    process = getattr(kind, "process", None)
+    code = getattr(getattr(process, "__wrapped__", process), "__code__", None)
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else ""
 
 
@@ -216,7 +229,8 @@ class PixelGuard:
     """
 
     def __init__(self, frames: Sequence[Frame], *, freeze: bool = True, on_host: bool = True) -> None:
-        self._frames = [(frame, (frame.surface, frame.width, frame.height)) for frame in frames]
+        self._frames = [(frame, _image_of(frame)) for frame in frames]
+        self._sizes = {frame._state.position: (frame.width, frame.height) for frame in frames}
         self._given: dict[int, tuple[Surface, Any]] = {}
         self._known: set[int] = set()  # the ids of the surfaces
         arrays = []
@@ -247,11 +261,12 @@ class PixelGuard:
     def restore(self, rows: Iterable[int] | None = None) -> None:
         """Restore the surfaces and sizes of the frames in these rows; by default, of all."""
         for row in range(len(self._frames)) if rows is None else rows:
-            frame, pixels = self._frames[row]
-            frame.surface, frame.width, frame.height = pixels
+            _restore_image(*self._frames[row])
 
     def take(self, frames: Sequence[Frame], xp: Any) -> int:
         """Validate the surfaces that the stage left, and make replaced ones safe for later stages.
+
+        Below a stage that changes a frame's size, shapes are in the pixels of the new size.
 
         Args:
             frames: the frames to check, any of those given.
@@ -273,6 +288,8 @@ class PixelGuard:
             if (new := frame.surface) is None:
                 continue
             check_surface(frame, xp)
+            if (frame.width, frame.height) != self._sizes.get(frame._state.position):
+                frame._state.shape_size = None
             if id(new) in self._known:
                 continue
             if any(xp.may_share_memory(new.data, data) for _, data in self._given.values()):

@@ -155,7 +155,9 @@ class FrameRunner(Runner):
         instances = self._instances
         for row, frame in enumerate(batch.frames):
             try:
-                (instances.get(frame.source) or self.instance(frame.source)).process(frame)
+                returned = (instances.get(frame.source) or self.instance(frame.source)).process(frame)
+                if returned is not None and returned is not frame:
+                    raise TypeError(_refused_return(returned))
             except StreamkitError:
                 raise
             except RAISED as error:
@@ -188,6 +190,14 @@ class FrameRunner(Runner):
         """Close the remaining instances, even if closing one of them fails."""
         for source in list(self._instances):
             self.guard(partial(self.end, source), f" as the instance of source {source} was closed")
+
+
+def _refused_return(value: object) -> str:
+    """The error for what the `process` of a frame stage, or its function, must not return."""
+    text = f"a frame stage must return None or its frame, got {isolation.type_text(value)}; "
+    if hasattr(value, "__array_interface__") or hasattr(value, "__cuda_array_interface__"):
+        return text + "frame.image() is a copy: to change the picture, assign frame.surface, an NV12 Surface"
+    return text + "assign frame.detections, or call frame.emit(...)"
 
 
 # -------------------------------------------------------------------------------------------------------------- sinks

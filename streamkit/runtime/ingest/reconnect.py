@@ -17,7 +17,7 @@ from streamkit.core.data import Event, Frame
 from streamkit.core.errors import SourceError
 from streamkit.core.retry import Retry
 from streamkit.core.stage import Source
-from streamkit.core.text import at_now
+from streamkit.core.text import at_now, text_of
 from streamkit.core.tracing import record_operation
 from streamkit.media.freeze_detection import FreezeDetector
 from streamkit.runtime.execution.host import heap_trimmer
@@ -173,15 +173,15 @@ class ReconnectingSource(Source):
         elif retry.give_up_s is not None and now_s - seen_s >= retry.give_up_s:
             given_up = f"after {now_s - seen_s:.0f} s without a frame"
         if given_up is not None:
-            raise SourceError(f"{error}; given up {given_up}", cause=error.cause) from error
+            raise SourceError(f"{text_of(error)}; given up {given_up}", cause=error.cause) from error
         if had_frames or error.cause != self._cause or self._since_s is None:
             what = "cannot be reached" if self._last is None else "is lost" if had_frames else "is still away"
             why = f" ({error.cause})" if error.cause else ""
-            text = f"{what} {at_now()}{why}: {error}; trying again"
+            text = f"{what} {at_now()}{why}: {text_of(error)}; trying again"
             self._logged = self._log(logging.WARNING, text) or (self._logged and not had_frames)
         self._cause = error.cause
         self._since_s = now_s if self._since_s is None else self._since_s
-        self.context.runtime.report_status("reconnecting", error.cause, str(error))
+        self.context.runtime.report_status("reconnecting", error.cause, text_of(error))
         return True
 
     def _record_attempt(self, error: SourceError | None = None) -> None:
@@ -190,7 +190,7 @@ class ReconnectingSource(Source):
         if error is not None and error.cause:
             about["error.type"] = error.cause
         name = "connect source" if self._since_s is None else "reconnect source"
-        record_operation(name, self._opened_s, about, "" if error is None else str(error))
+        record_operation(name, self._opened_s, about, "" if error is None else text_of(error))
 
     def _backoff_s(self) -> float:
         """Seconds to wait before the next retry: exponential back-off with jitter, so that retries are not in step."""

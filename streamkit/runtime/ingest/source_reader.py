@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from streamkit.config.plan import SourceConfig
-from streamkit.core.data import Frame
+from streamkit.config.plan import DECODE, SourceConfig
+from streamkit.core.data import Event, Frame
 from streamkit.core.errors import SourceError, describe
 from streamkit.core.stage import Source
+from streamkit.core.text import text_of
 from streamkit.core.tracing import Spans, record_operation
 from streamkit.media.live_clock import JUMPS, LONGEST_LEAP_S
 from streamkit.runtime.execution.channel import Aborted
@@ -22,6 +24,10 @@ from streamkit.runtime.ingest.last_frames import LastFrames
 from streamkit.runtime.ingest.push_source import PushedFrames
 from streamkit.runtime.ingest.reconnect import ReconnectingSource
 from streamkit.runtime.ingest.source_status import LastFrame, SourceState
+
+logger = logging.getLogger(__name__)
+
+RESIZED = "resized"
 
 Status = Callable[[str, str | None, str], None]
 Make = Callable[[SourceConfig, SourceState, Status], Source]
@@ -62,10 +68,13 @@ class SourceReader:
         self._inlet: Inlet | None = None
         self._index, self._shift_s = 0, 0.0  # added to indices and times after the source was opened again
         self._last: LastFrame | None = None
+        self._size: tuple[int, int] | None = None  # of the last frame
+        self._resized = False
 
     def continue_from(self, last: LastFrame) -> None:
         """Continue the indices and times after the last frame that another process has read. Call it before the run."""
         self._last = last
+        self.state.shape_size = last.shape_size
 
     def __call__(self) -> None:
         """Pass frames to the batcher until the source ends."""
@@ -88,7 +97,7 @@ class SourceReader:
             self.error = lost_device(error)
             if not self._over:
                 self.state.raised = error
-                self.state.error = str(error) if isinstance(error, SourceError) else describe(error)
+                self.state.error = text_of(error) if isinstance(error, SourceError) else describe(error)
                 self.state.set_state("failed", getattr(error, "cause", None), self.state.error)
         except BaseException as error:
             self.error = error
@@ -187,7 +196,8 @@ class SourceReader:
                     if frame.time_s is not None and not isinstance(source, PushedFrames) and self._jumps(frame):
                         source.context.counters.add(JUMPS)
                     frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
-                    self._last = state.last = frame.index, frame.pts_s, time.monotonic()
+                    self._relate_shapes(frame)
+                    self._last = state.last = LastFrame(frame.index, frame.pts_s, time.monotonic(), state.shape_size)
                     if packets is not None:
                         packets.passed(frame.pts_s)
                     frame._state.source_state = state
@@ -297,9 +307,32 @@ class SourceReader:
 
     def _continue_from_last(self, frame: Frame) -> None:
         """Continue indices and times from the last frame before the source was opened again."""
-        assert self._last is not None
-        index, pts_s, at_s = self._last
-        self._index, self._shift_s = index + 1 - frame.index, pts_s + time.monotonic() - at_s - frame.pts_s
+        last = self._last
+        assert last is not None
+        self._index = last.number + 1 - frame.index
+        self._shift_s = last.pts_s + time.monotonic() - last.read_s - frame.pts_s
+
+    def _relate_shapes(self, frame: Frame) -> None:
+        """Relate shapes in pixels to the source's first frame; emit `resized` where the size changes."""
+        if frame.error is not None or frame._state.shape_size is not None:
+            return
+        size, state = (frame.width, frame.height), self.state
+        before = self._size or state.shape_size
+        self._size = size
+        if state.shape_size is None:
+            state.shape_size = size
+        frame._state.shape_size = state.shape_size
+        if before is None or before == size:
+            return
+        data = {"width": size[0], "height": size[1], "before": {"width": before[0], "height": before[1]}}
+        frame.events.append(Event(RESIZED, DECODE, frame.source, frame.index, frame.pts_s, data=data))
+        if not self._resized:
+            logger.warning(
+                f"{frame.source} is {size[0]}x{size[1]} from {frame.pts_s:.2f} s on, before {before[0]}x{before[1]}: "
+                f"zones, lines and other shapes in pixels belong to its first frame, "
+                f"{state.shape_size[0]}x{state.shape_size[1]}, and are scaled with the picture"
+            )
+        self._resized = True
 
 
 _SHORTEST_STEP_S = 1e-3

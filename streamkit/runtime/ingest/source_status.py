@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamkit.core.counters import Counters, slug
 from streamkit.runtime.execution.meters import Histogram
@@ -16,8 +16,21 @@ STATES = ("connecting", "running", "reconnecting", "paused", "ended", "failed")
 _RECONNECTS = "reconnects: "
 _SAMPLES = 6  # counts over which a rate is computed
 
-LastFrame = tuple[int, float, float]
-"""Index and PTS in seconds of a source's last frame, and when it was read, in monotonic seconds."""
+
+class LastFrame(NamedTuple):
+    """Where a source was when its last frame was read.
+
+    Attributes:
+        number: index of the frame.
+        pts_s: its presentation time in seconds.
+        read_s: when it was read, on the monotonic clock in seconds.
+        shape_size: width and height of the source's first frame, which shapes in pixels refer to.
+    """
+
+    number: int
+    pts_s: float
+    read_s: float
+    shape_size: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -38,6 +51,7 @@ class SourceState:
         pts_s: PTS in seconds of its latest frame that reached the end of the graph.
         facts: properties that the source reports: codec, size, and so on; see `Context.facts`.
         size: width and height of its last frame at the end of the graph, in pixels; None before the first.
+        shape_size: width and height of its first frame, which shapes in pixels refer to; None before it.
         error: why the source failed, or None.
         raised: the exception for `error`.
         begun: whether its turn has come; files may have to wait for it.
@@ -63,6 +77,7 @@ class SourceState:
     pts_s: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
     size: tuple[int, int] | None = None
+    shape_size: tuple[int, int] | None = None
     error: str | None = None
     raised: Exception | None = None
     begun: bool = False

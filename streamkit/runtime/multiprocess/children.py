@@ -32,6 +32,7 @@ from weakref import WeakSet
 from streamkit.core import errors
 from streamkit.core.errors import ConfigError, Problem, StreamkitError, describe
 from streamkit.core.logs import inherited_levels, logs_json, messages_to, portable
+from streamkit.core.text import text_of
 from streamkit.io.outputs import discard_all
 from streamkit.runtime.execution.channel import Channel
 from streamkit.runtime.execution.future import on_uncaught, start
@@ -509,7 +510,7 @@ class ParentConnection:
     def fatal(self, error: BaseException) -> None:
         """Report to the parent that `error` ends the run."""
         ours = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == StreamkitError.__module__]
-        self.send("fatal", (ours[0], str(error)) if ours else (StreamkitError.__name__, describe(error)))
+        self.send("fatal", (ours[0], text_of(error)) if ours else (StreamkitError.__name__, describe(error)))
 
 
 def error_of(name: str, text: str) -> StreamkitError:

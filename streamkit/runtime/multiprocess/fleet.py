@@ -894,13 +894,14 @@ class WorkerFleet(MergedCounts, Controls):
     def _report_restarts(self, failure: str, restarted: Sequence[RestartedSource]) -> None:
         """Log the restart of sources, and emit the event `restarted` of each."""
         self.restarted += len(restarted)
-        names, lost = ", ".join(one.id for one in restarted), sum(one.frames_lost for one in restarted)
+        names = ", ".join(source.id for source in restarted)
+        lost = sum(source.frames_lost for source in restarted)
         logger.warning(f"{failure}: its sources restart in another process ({names}); {lost} frames are lost")
         for id_, frames_lost, last in restarted:
-            index, pts_s, _ = last or (0, 0.0, 0.0)
+            number, pts_s = (0, 0.0) if last is None else last[:2]
             data = {"cause": failure, "frames_lost": frames_lost}
             try:
-                self.alarms.publish(Event("restarted", WHOLE, id_, index, pts_s, data=data))
+                self.alarms.publish(Event("restarted", WHOLE, id_, number, pts_s, data=data))
             except StreamkitError as error:  # a spool that is full, or cannot be written
                 self.fail(error)
 

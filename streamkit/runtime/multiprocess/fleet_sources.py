@@ -404,16 +404,18 @@ class FleetSources:
             now_s: the monotonic time in seconds.
         """
         state = self.states[id_]
-        known = max((one for one in (state.last, self._after.get(id_)) if one is not None), default=None)
-        if known is None:
-            return None if delivered < 0 else (delivered, 0.0, now_s)
-        index, pts_s, at_s = known
+        reported = [frame for frame in (state.last, self._after.get(id_)) if frame is not None]
+        if not reported:
+            return None if delivered < 0 else LastFrame(delivered, 0.0, now_s)
+        last = max(reported, key=lambda frame: frame.number)
         rate = state.fps_in if state.rated else state.frames
-        unknown = math.ceil((now_s - at_s + 1.0) * max(rate, _UNKNOWN_FPS))
-        before = max(index + unknown, delivered)
-        if not state.live:  # its times rise faster than the clock
-            pts_s, at_s = pts_s + (before - index) * pts_s / max(index, 1), now_s
-        return before, pts_s, at_s
+        unreported = math.ceil((now_s - last.read_s + 1.0) * max(rate, _UNKNOWN_FPS))
+        before = max(last.number + unreported, delivered)
+        if state.live:
+            return last._replace(number=before)
+        # its times rise faster than the clock
+        pts_s = last.pts_s + (before - last.number) * last.pts_s / max(last.number, 1)
+        return last._replace(number=before, pts_s=pts_s, read_s=now_s)
 
     def restarts_of(self, id_: str) -> int:
         """How often a source was restarted within the last ten minutes."""

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime
+from fractions import Fraction
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
@@ -30,6 +31,7 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Event, Frame, FrameState
 from streamkit.core.detections import Detections
 from streamkit.core.stage import Sink
+from streamkit.core.text import text_of
 from streamkit.core.tracing import CURRENT_BATCH, Spans
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.future import join, start
@@ -90,19 +92,22 @@ def _columns(frame: Frame) -> tuple[Any, ...]:
     events = [replace(event, data=portable(event.data), key=None) for event in frame.events] if frame.events else ()
     return (
         frame.source, frame.index, frame.pts_s, frame.width, frame.height, frame.time_s, frame.due_s, frame.facts,
-        frame.error, frame.damaged, events, state.position, state.ordinal, state.epoch, state.skipped_detectors,
+        frame.error, frame.damaged, frame.pixel_aspect, events, state.position, state.ordinal,
+        state.epoch, state.skipped_detectors, state.shape_size,
     )  # fmt: skip
 
 
 def _frame(
     source: str, index: int, pts_s: float, width: int, height: int, time_s: float | None, due_s: float | None,
-    facts: dict[str, Any], error: str | None, damaged: bool, events: Sequence[Event], position: int, ordinal: int,
-    epoch: int, skipped_detectors: frozenset[str],
+    facts: dict[str, Any], error: str | None, damaged: bool, pixel_aspect: Fraction, events: Sequence[Event],
+    position: int, ordinal: int, epoch: int, skipped_detectors: frozenset[str], shape_size: tuple[int, int] | None,
 ) -> Frame:  # fmt: skip
-    state = FrameState(position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors)
+    state = FrameState(
+        position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors, shape_size=shape_size
+    )
     found = [replace(event, key=object()) for event in events]  # branches in this process merge by it
     return Frame(
-        source, index, pts_s, width, height, None, time_s, due_s, {}, found, facts, {}, error, damaged,
+        source, index, pts_s, width, height, None, time_s, due_s, {}, found, facts, {}, error, damaged, pixel_aspect,
         _state=state,
     )  # fmt: skip
 
@@ -112,7 +117,7 @@ def portable(value: Any) -> Any:
     if type(value) in _PLAIN or (isinstance(value, (np.ndarray, np.generic)) and value.dtype != object):
         return value
     if isinstance(value, dict):
-        return {key if type(key) in _PLAIN else str(key): portable(item) for key, item in value.items()}
+        return {key if type(key) in _PLAIN else text_of(key): portable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
         return [portable(item) for item in value]
     if isinstance(value, (set, frozenset)):
@@ -120,7 +125,7 @@ def portable(value: Any) -> Any:
     try:
         return orjson.loads(orjson.dumps(value))
     except TypeError:
-        return str(value)
+        return text_of(value)
 
 
 def frame_pipe() -> tuple[Connection, Connection]:

@@ -30,6 +30,7 @@ from streamkit.config.plan import Config, Graph, Node
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
 from streamkit.core.stage import default_registry
+from streamkit.core.text import text_of
 from streamkit.media import nv_sessions
 from streamkit.media.nv_caps import nv_module
 from streamkit.models.providers import load_libraries
@@ -390,7 +391,7 @@ class WorkerPipeline(PipelineRun):
             try:
                 execute[order](value)
             except Exception as error:  # the parent has checked it: the source has ended meanwhile, for example
-                text = str(error) if isinstance(error, StreamkitError) else describe(error)
+                text = text_of(error) if isinstance(error, StreamkitError) else describe(error)
                 self._link.send("refused", (order, value if order == "add" else None, text))
             if order in ("go", "abort"):
                 self._go.set()

@@ -10,6 +10,7 @@ from fastapi import Depends, Path, Request, Security
 from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 
+from streamkit.core.records import as_json
 from streamkit.serve import api_models
 from streamkit.serve.guard import MAX_BODY_BYTES, NO_TOKEN
 from streamkit.serve.guesses import TooManyGuesses
@@ -48,8 +49,7 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def reply(data: Any, status: int = 200) -> Response:
     """A JSON response; a value that JSON does not have, such as NaN, becomes null or text."""
-    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_DATACLASS
-    return Response(orjson.dumps(data, default=str, option=options), status, media_type="application/json")
+    return Response(as_json(data, orjson.OPT_NON_STR_KEYS), status, media_type="application/json")
 
 
 def error_reply(text: str, status: int) -> Response:

@@ -68,7 +68,8 @@ def add_shapes(api: APIRouter, engine: ServeEngine) -> None:
     def shapes() -> Response:
         """The areas, lines and arrows of the stages, as they are in the YAML on the disk."""
         text, found = _file(engine).shapes(engine.graph.config.registry)
-        sizes = {id_: state.size for id_, state in list(engine.running.states.items()) if state.size is not None}
+        states = list(engine.running.states.items())
+        sizes = {id_: size for id_, state in states if (size := state.shape_size or state.size) is not None}
         return reply(api_models.ShapesView(digest(text), sizes, [_shown(one) for one in found]))
 
     @api.post(

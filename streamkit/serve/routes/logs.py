@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import anyio
-import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from streamkit.core.logs import StoredMessage
 from streamkit.core.masking import without_addresses
+from streamkit.core.records import as_json
 from streamkit.serve import api_models
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.live import EventStream
@@ -98,5 +98,4 @@ async def _events(engine: ServeEngine, request: Request, after: int, level: int)
 
 
 def _event(message: StoredMessage) -> bytes:
-    payload = orjson.dumps(message, option=orjson.OPT_SERIALIZE_DATACLASS)
-    return b"id: %d\ndata: %b\n\n" % (message.number, payload)
+    return b"id: %d\ndata: %b\n\n" % (message.number, as_json(message))

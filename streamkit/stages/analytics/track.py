@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
+from streamkit.analytics.per_source_steps import shape_scales
 from streamkit.core.carried import CarriedCounts
 from streamkit.core.data import Batch, Detections
 from streamkit.core.stage import Score, Seconds, StreamStage, stage
@@ -156,19 +157,20 @@ class Track(StreamStage):
         from streamkit.tracking.update_batch import FRAME, PREDICTED, advance
 
         frames, names = batch.frames, list(batch.tables)
+        scales = np.tile(shape_scales(frames), 2).astype(np.float32)  # tracks outlive a change of a source's size
         bounds = [np.searchsorted(table.batch_row, np.arange(len(frames) + 1)) for table in tables]
         pool = self._pool
         rows = [
             (
                 pool.lane(frame.source, name), pool.counter(frame.source), frame.pts_s, frame._state.epoch,
-                name not in frame._state.skipped_detectors, frame.width, frame.height, 0,
-            ) for frame in frames for name in names
+                name not in frame._state.skipped_detectors, frame.width / across, frame.height / down, 0,
+            ) for frame, (across, down, *_) in zip(frames, scales.tolist(), strict=True) for name in names
         ]  # fmt: skip
         seen = np.array(rows, FRAME)
         counts = np.stack([np.diff(ends) for ends in bounds], axis=1).reshape(-1) if tables else np.zeros(0, np.int64)
         seen["end"] = np.cumsum(counts)
         order = _interleaved(bounds, len(frames))
-        objects = self._objects(tables, order)
+        objects = self._objects(tables, order, scales)
         pool.reserve(_most(pool.lanes["count"], seen["lane"], counts), objects.embedding.shape[1])
         ids = np.full(len(order), -1, np.int64)
         shown = self._settings.show_lost_s > 0 or not seen["detected"].all()
@@ -178,29 +180,30 @@ class Track(StreamStage):
         )
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        begin, found = 0, []
+        begin = 0
+        tracked: list[Detections] = []
         for number, table in enumerate(tables):
-            mine = back[begin : begin + len(table)]
+            places = back[begin : begin + len(table)]
             begin += len(table)
-            columns = {"track_id": ids[mine]}
+            columns = {"track_id": ids[places]}
             if self._settings.smooth:
-                columns["xyxy"] = _within(objects.box[mine], table, frames)
+                columns["xyxy"] = _within(objects.box[places] * scales[table.batch_row], table, frames)
             table = table.with_columns(**columns)
-            found.append(_with_predicted(table, room[:count], number, len(tables)) if shown else table)
-        return found
+            tracked.append(_with_predicted(table, room[:count], number, len(tables), scales) if shown else table)
+        return tracked
 
-    def _objects(self, tables: list[Detections], order: np.ndarray) -> TrackerDetections:
+    def _objects(self, tables: list[Detections], order: np.ndarray, scales: np.ndarray) -> TrackerDetections:
         from streamkit.tracking.association import TrackerDetections
 
         tables = tables or [Detections.empty()]
         embeddings = [table.extra.get("embedding") for table in tables] if self.appearance else []
-        size = next((one.shape[1] for one in embeddings if one is not None), 0)
+        size = next((vectors.shape[1] for vectors in embeddings if vectors is not None), 0)
         parts = [
-            np.zeros((len(table), size), np.float32) if one is None or one.shape[1] != size else one
-            for table, one in zip(tables, embeddings or [None] * len(tables), strict=True)
+            np.zeros((len(table), size), np.float32) if vectors is None or vectors.shape[1] != size else vectors
+            for table, vectors in zip(tables, embeddings or [None] * len(tables), strict=True)
         ]
         return TrackerDetections(
-            np.concatenate([table.xyxy for table in tables])[order],
+            np.concatenate([table.xyxy / scales[table.batch_row] for table in tables])[order],
             np.concatenate([table.score for table in tables])[order],
             np.concatenate([table.class_id for table in tables])[order],
             np.concatenate(parts)[order],
@@ -231,21 +234,24 @@ def _within(boxes: np.ndarray, table: Detections, frames: list[Any]) -> np.ndarr
     return np.asarray(np.clip(boxes, 0, limits[table.batch_row]))
 
 
-def _with_predicted(table: Detections, predicted: np.ndarray, number: int, tables: int) -> Detections:
+def _with_predicted(
+    table: Detections, predicted: np.ndarray, number: int, tables: int, scales: np.ndarray
+) -> Detections:
     """Add the rows of `predicted` that belong to the table, and a column that marks them."""
-    mine = predicted[predicted["frame"] % tables == number]
+    rows = predicted[predicted["frame"] % tables == number]
     table = table.with_columns(predicted=np.zeros(len(table), bool))
-    if not len(mine):
+    if not len(rows):
         return table
+    frame = (rows["frame"] // tables).astype(np.int32)
     added = Detections(
-        mine["box"].astype(np.float32),
-        mine["score"].astype(np.float32),
-        mine["class_id"].astype(np.int32),
-        (mine["frame"] // tables).astype(np.int32),
-        mine["id"],
+        rows["box"].astype(np.float32) * scales[frame],
+        rows["score"].astype(np.float32),
+        rows["class_id"].astype(np.int32),
+        frame,
+        rows["id"],
         table.labels,
-        {"predicted": np.ones(len(mine), bool)},
-        (_PREDICTED_ROW + mine["id"] % _PREDICTED_ROW).astype(np.int32),
+        {"predicted": np.ones(len(rows), bool)},
+        (_PREDICTED_ROW + rows["id"] % _PREDICTED_ROW).astype(np.int32),
     )
     whole = Detections.concat([table, added])
     return whole[np.argsort(whole.batch_row, kind="stable")]

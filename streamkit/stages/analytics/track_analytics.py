@@ -21,6 +21,7 @@ from streamkit.analytics.shapes import (
     check_units,
     outside,
     outside_text,
+    scaled,
 )
 from streamkit.analytics.track_store import Columns, Slots
 from streamkit.core.data import Batch, Frame, Shown
@@ -223,11 +224,13 @@ class ShapeAnalytics(TrackAnalytics):
     def show(self, frame: Frame, counts: Iterable[str], used: Iterable[bool] | None) -> None:
         """Show the shapes that count on a frame, each labelled with its name, or the stage's id, and its counts."""
         uses = itertools.repeat(True, len(self._shapes)) if used is None else used
+        scale = (1.0, 1.0) if self.units == "share" else frame.shape_scale
         for (name, shape), text, use in zip(self._shapes.items(), counts, uses, strict=True):
             if not use:
                 continue
             label = f"{name or self.context.id} {text}"
-            frame.shown[f"{self.context.id} {name}"] = Shown(shape, self.units, self.closed, label)
+            points = shape if scale == (1.0, 1.0) else scaled(shape, scale)
+            frame.shown[f"{self.context.id} {name}"] = Shown(points, self.units, self.closed, label)
 
 
 def warn_outside(
@@ -246,7 +249,8 @@ def warn_outside(
         again: at these frames too, whether they are the first or not.
     """
     for frame in frames:
-        width, height = (1, 1) if units == "share" else (frame.width, frame.height)
+        across, down = (frame.width, frame.height) if units == "share" else frame.shape_scale
+        width, height = frame.width / across, frame.height / down
         for name, shape in shapes.items() if again or frame._state.ordinal == 0 else ():
             if outside(shape, width, height, closed=closed):
                 which = ".".join(filter(None, (context.id, option, name)))

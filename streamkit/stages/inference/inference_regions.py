@@ -9,13 +9,14 @@ of a frame's regions and discards those whose anchor is outside of every polygon
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
 
 from streamkit.analytics.geometry import Areas
-from streamkit.analytics.per_source_steps import anchors
+from streamkit.analytics.per_source_steps import anchors, shape_scales
 from streamkit.analytics.shapes import Anchor, Polygons, Shape, Units, by_name, check_units
 from streamkit.core.crops import Crops
 from streamkit.core.data import Batch, Detections, Frame
@@ -62,7 +63,7 @@ class InferenceRegions:
     tiles: Tiles | None = None
     areas: Areas | None = field(default=None, init=False)
     shapes: tuple[np.ndarray, ...] = field(default=(), init=False)
-    _known: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, init=False)
+    _rects: dict[tuple[int, int, tuple[float, float]], np.ndarray] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.roi is None:
@@ -84,34 +85,43 @@ class InferenceRegions:
         """Whether frames are seen in parts."""
         return self.roi is not None or self.tiles is not None
 
-    def parts(self, width: int, height: int) -> list[Rect]:
-        """Return each polygon's bounding rectangle in a frame of this size; the whole frame without polygons."""
+    def parts(self, width: int, height: int, scale: tuple[float, float] = (1.0, 1.0)) -> list[Rect]:
+        """Return each polygon's bounding rectangle in a frame of this size; the whole frame without polygons.
+
+        `scale` is its `Frame.shape_scale`.
+        """
         if self.roi is None:
             return [(0, 0, width, height)]
-        size = (width, height) if self.units == "share" else (1, 1)
-        found = [views.bounding_rect(shape * size, width, height) for shape in self.shapes]
-        return list(dict.fromkeys(rect for rect in found if rect is not None))
+        unit = (width, height) if self.units == "share" else scale
+        rects = [views.bounding_rect(shape * unit, width, height) for shape in self.shapes]
+        return list(dict.fromkeys(rect for rect in rects if rect is not None))
 
-    def rects(self, width: int, height: int) -> np.ndarray:
+    def rects(self, width: int, height: int, scale: tuple[float, float] = (1.0, 1.0)) -> np.ndarray:
         """Return (k, 2, 4) int32: each region of a frame of this size, and the part that it belongs to."""
-        known = self._known.get((width, height))
-        if known is not None:
-            return known
-        found: dict[Rect, Rect] = {}
-        for part in self.parts(width, height):
+        key = width, height, scale
+        if key in self._rects:
+            return self._rects[key]
+        part_of: dict[Rect, Rect] = {}
+        for part in self.parts(width, height, scale):
             laid = [part] if self.tiles is None else views.tiles(part, self.tiles.size, self.tiles.overlap)
             whole = [part] if self.tiles is not None and self.tiles.full_frame and len(laid) > 1 else []
             for rect in (*whole, *laid):
-                found.setdefault(rect, part)
-        known = self._known[width, height] = np.array(list(found.items()), np.int32).reshape(-1, 2, 4)
-        return known
+                part_of.setdefault(rect, part)
+        self._rects[key] = np.array(list(part_of.items()), np.int32).reshape(-1, 2, 4)
+        return self._rects[key]
 
-    def inside(self, xyxy: np.ndarray, sizes_wh: np.ndarray) -> np.ndarray:
-        """Return (n,) bool: whether each box's anchor is in a polygon; all true without polygons."""
+    def inside(self, xyxy: np.ndarray, sizes_wh: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        """Return (n,) bool: whether each box's anchor is in a polygon; all true without polygons.
+
+        Args:
+            xyxy: (n, 4) boxes in pixels of their frames.
+            sizes_wh: (n, 2) float64, width and height of the frames.
+            scales: (n, 2) float64, `Frame.shape_scale` of the frames.
+        """
         if self.areas is None:
             return np.ones(len(xyxy), bool)
         xy = anchors(xyxy.astype(np.float64), sizes_wh, self.anchor)
-        return np.asarray(self.areas.inside(xy / sizes_wh if self.units == "share" else xy).any(axis=1))
+        return np.asarray(self.areas.inside(xy / (sizes_wh if self.units == "share" else scales)).any(axis=1))
 
     def unseen(self, xyxy: np.ndarray, within: np.ndarray, sizes_wh: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Return (n,) bool: whether each box's anchor lies at the edge of its part, so the object continues beyond.
@@ -184,11 +194,36 @@ class SelectRegions(BatchStage, name="regions", reads=("pixels",), writes=("crop
         return False
 
     def _rects(self, frame: Frame) -> np.ndarray:
-        found = self._regions.rects(frame.width, frame.height)[:, 0]
-        if not len(found):
+        rects = self._regions.rects(frame.width, frame.height, frame.shape_scale)[:, 0]
+        if not len(rects):
             size = f"{frame.width}x{frame.height}"
             self._warn(f"the roi is outside of frames of {size}: no objects are detected in them")
-        return found
+        return rects
+
+
+@dataclass(frozen=True, slots=True)
+class FrameGeometry:
+    """Sizes of a batch's frames.
+
+    Attributes:
+        sizes_wh: (n, 2) int64, width and height of each frame.
+        shape_scales: (n, 2) float64, `Frame.shape_scale` of each frame.
+    """
+
+    sizes_wh: np.ndarray
+    shape_scales: np.ndarray
+
+    @classmethod
+    def of(cls, frames: Sequence[Frame]) -> FrameGeometry:
+        """Return those of some frames."""
+        sizes = np.array([(frame.width, frame.height) for frame in frames], np.int64)
+        return cls(sizes, shape_scales(frames))
+
+    def rects(self, regions: InferenceRegions, row: int) -> np.ndarray:
+        """Return `InferenceRegions.rects` for a frame."""
+        width, height = self.sizes_wh[row].tolist()
+        across, down = self.shape_scales[row].tolist()
+        return regions.rects(width, height, (across, down))
 
 
 def merge_regions(
@@ -197,7 +232,7 @@ def merge_regions(
     rows: np.ndarray,
     crops: Crops,
     scale: np.ndarray,
-    sizes_wh: np.ndarray,
+    frames: FrameGeometry,
     options: ReadOptions,
 ) -> tuple[Detections, dict[str, int]]:
     """Return the table of a batch's frames from that of their regions, and how many rows each cause removed.
@@ -208,17 +243,16 @@ def merge_regions(
         rows: (r,) the frame of each crop.
         crops: the r regions, or the objects of another stage that the network saw.
         scale: (r, 2) float32, network pixels per source pixel.
-        sizes_wh: (n, 2) width and height of each frame.
+        frames: sizes and scales of the batch's frames.
         options: the options of non-max suppression.
     """
     region = table.batch_row
     frame = rows[region]
     within = crops.rects  # the polygon's rectangle that each region is a tile of; an object's crop is no tile
     if crops.row_id[0] == WHOLE_FRAME:
-        frames = dict.fromkeys(rows.tolist())
-        within = np.concatenate([regions.rects(*sizes_wh[row].tolist())[:, 1] for row in frames])
-    within, sizes, scale = within[region], sizes_wh[frame], scale[region]
-    inside = regions.inside(table.xyxy, sizes.astype(np.float64))
+        within = np.concatenate([frames.rects(regions, row)[:, 1] for row in dict.fromkeys(rows.tolist())])
+    within, sizes, scale = within[region], frames.sizes_wh[frame], scale[region]
+    inside = regions.inside(table.xyxy, sizes.astype(np.float64), frames.shape_scales[frame])
     inside &= ~regions.unseen(table.xyxy, within, sizes, scale)
     cut = views.is_cut_off(table.xyxy, crops.rects[region], within, scale)
     mine = np.flatnonzero(inside)

@@ -25,7 +25,7 @@ from streamkit.models.prompts import check_prompts
 from streamkit.ops.boxes import iou_matrix
 from streamkit.ops.transfer import LateArray, fetch
 from streamkit.stages.inference.infer import PromptTexts
-from streamkit.stages.inference.inference_regions import InferenceRegions, Tiles, merge_regions
+from streamkit.stages.inference.inference_regions import FrameGeometry, InferenceRegions, Tiles, merge_regions
 
 NO_ROOM = "masks dropped: too large"
 """See `streamkit.ops.masks.FULL_MAPS`."""
@@ -188,7 +188,7 @@ class Postprocess(DetectionOptions, BatchStage):
         sizes = np.array([(frame.width, frame.height) for frame in batch.frames], np.int64)
         make = self._decode(batch, sizes) if batch.outputs else self._empty
         if batch.crops is not None and len(batch.crops):
-            make = self._merged(batch, sizes, make)
+            make = self._merged(batch, make)
         elif batch.crops is None and batch.rows is not None:
             make = _of_frames(batch.rows, make)
         make = self._renumbered(batch, make)
@@ -257,20 +257,20 @@ class Postprocess(DetectionOptions, BatchStage):
         """Make an empty table: the network did not run."""
         return Detections.empty(self.model.labels), {}
 
-    def _merged(self, batch: Batch, sizes: np.ndarray, make: _MakeTable) -> _MakeTable:
+    def _merged(self, batch: Batch, make: _MakeTable) -> _MakeTable:
         """Make the table of the frames from that of their regions."""
         crops, rows, geometry, options = batch.crops, batch.rows, batch.geometry, self._classes_in(batch).options
         assert crops is not None
         assert rows is not None
         assert geometry is not None
-        regions, scale = self._regions, geometry[:, :2]
+        regions, scale, frames = self._regions, geometry[:, :2], FrameGeometry.of(batch.frames)
 
-        def made() -> tuple[Detections, dict[str, int]]:
-            table, causes = make()
-            found, more = merge_regions(table, regions, rows, crops, scale, sizes, options)
-            return found, Counter(causes) + Counter(more)
+        def merge() -> tuple[Detections, dict[str, int]]:
+            table, removed = make()
+            merged, removed_by_merge = merge_regions(table, regions, rows, crops, scale, frames, options)
+            return merged, Counter(removed) + Counter(removed_by_merge)
 
-        return made
+        return merge
 
     def _renumbered(self, batch: Batch, make: _MakeTable) -> _MakeTable:
         """Number the classes of prompts by all prompts so far: a tracker below compares numbers over a change."""

@@ -202,15 +202,16 @@ class FetchText(FetchVectors):
 
 
 class _Reading(NamedTuple):
-    """What was read of a crop: the text, the score of each character, and how good the view is."""
+    """What was read of a crop: the text, the score of each character, its margin, and how good the view is."""
 
     text: str
     scores: Sequence[float]
+    margin: float
     weight: float
 
     def alone(self) -> Vote:
         """Return the outcome of a vote with this reading alone."""
-        return Vote(self.text, tuple(self.scores), 1)
+        return Vote(self.text, tuple(self.scores), 1, self.margin)
 
 
 @dataclass(slots=True)
@@ -258,7 +259,7 @@ class _TrackText:
     reads=("pixels", "detections"),
     writes=("attributes", "events"),
     emits=("read",),
-    changeable=("min_score", "sure"),
+    changeable=("min_score", "sure", "margin"),
 )
 class Read(TrackCaches):
     """Read the text on objects, such as number plates, and vote over the readings of each track.
@@ -289,6 +290,10 @@ class Read(TrackCaches):
     sure: Annotated[
         Score, "a text is sure from this score of its least certain character on, if two readings agree."
     ] = 0.6
+    margin: Annotated[
+        Score,
+        "how far a sure text is ahead of the second-best one, as a mean over the readings; 0 for any.",
+    ] = 0.5
     every: Annotated[Seconds, "time to the second reading of a track; each further time is twice as long."] = 0.25
     requery_ratio: Annotated[float, "read again if area x score exceeds so many times that of the best view."] = 2.0
     pad: Annotated[Score, "share of the box that is added on each side of the crop."] = 0.0
@@ -382,14 +387,17 @@ class Read(TrackCaches):
         made = [_Reading(*self._text(best), weight) for best, weight in found]
         return dict(zip(zip(rows.tolist(), crops.row_id.tolist(), strict=True), made, strict=True))
 
-    def _text(self, best: np.ndarray) -> tuple[str, Sequence[float]]:
-        """Return the text of a crop and the score of each character; with a pattern, normalised and repaired."""
-        text, scores = self._family.decode(best, self.model.labels, self.model.blank)
+    def _text(self, best: np.ndarray) -> tuple[str, Sequence[float], float]:
+        """Return the text of a crop, the score of each character, and its margin; see `_Reading`.
+
+        With a pattern, the text is normalized and repaired.
+        """
+        characters, scores, margin = self._family.decode(best, self.model.labels, self.model.blank)
         if self._format is None:
-            pairs = [(letter, score) for part, score in zip(text, scores, strict=True) for letter in part]
-            return "".join(letter for letter, _ in pairs), [score for _, score in pairs]
-        made, each = normalized(text, scores)
-        return self._format.repaired(made, each) or made, each
+            pairs = [(letter, score) for part, score in zip(characters, scores, strict=True) for letter in part]
+            return "".join(letter for letter, _ in pairs), [score for _, score in pairs], margin
+        text, each = normalized(characters, scores)
+        return self._format.repaired(text, each) or text, each, margin
 
     def _counts(self, sure: set[tuple[int, int]], track: int, known: _TrackText, view: float) -> bool:
         """Whether a reading counts: it is of a better view, which starts a series, or the series is not sure yet."""
@@ -410,10 +418,10 @@ class Read(TrackCaches):
             if self._format is not None and not self._format.matches(reading.text):
                 self.context.counters.add(OTHER_FORMAT)
                 weight *= _OTHER_FORMAT_WEIGHT
-            known.votes.add(reading.text, reading.scores, weight)
+            known.votes.add(reading.text, reading.scores, weight, reading.margin)
         vote = self._in_format(known.votes.result())
         least = self.sure if vote.agreeing > 1 else max(self.sure, _SURE_AT_ONCE)
-        is_sure = bool(vote.text) and vote.score >= least
+        is_sure = bool(vote.text) and vote.score >= least and vote.margin >= self.margin
         if is_sure or known.told in (None, vote.text):
             known.vote = vote
         return is_sure

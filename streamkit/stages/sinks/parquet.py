@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import time
-import zlib
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar
 
@@ -14,6 +13,7 @@ from streamkit.core.stage import stage
 from streamkit.emit.client import Client
 from streamkit.emit.emitter import Emitter
 from streamkit.emit.parquet import ParquetClient, Roll
+from streamkit.io.outputs import shortened
 
 EVERY_S = 300.0
 SIZE_BYTES = 100_000_000
@@ -72,10 +72,7 @@ class ParquetSink(Emitter):
         A value too long for a folder's name is cut, with a checksum of all of it appended.
         """
         text = re.sub(r"[/\0]|^\.", "_", text) or "_"
-        data = text.encode("utf-8", "replace")
-        if len(data) <= _NAME_BYTES:
-            return text
-        return f"{data[: _NAME_BYTES - 9].decode('utf-8', 'ignore')}_{zlib.crc32(data):08x}"
+        return shortened(text, _NAME_BYTES)
 
     def client(self) -> Client:
         """See `Emitter.client`."""

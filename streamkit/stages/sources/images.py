@@ -77,6 +77,7 @@ class ImageSource(PacedSource):
                     broken[name] = str(error)
                     frame = Frame(context.id, index, pts_s, 0, 0, error=str(error))
                 frame._state.epoch = (index - part.start) // len(part)
+                frame._state.shape_size = frame.width, frame.height  # each image stands for itself
                 yield frame
         if none:
             raise self.nothing(f"the sequence of images ({len(files)})", len(files) / self.rate)

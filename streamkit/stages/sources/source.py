@@ -234,7 +234,9 @@ class VideoSource(PacedSource):
                 context.runtime.facts.update(width=decoded.width, height=decoded.height)
                 none = False
             frame = Frame(context.id, index, pts_s, decoded.width, decoded.height, decoded.surface)
-            frame._state.epoch, frame.damaged = self._epoch, decoded.damaged
+            frame._state.epoch = self._epoch
+            frame.damaged = decoded.damaged
+            frame.pixel_aspect = decoded.pixel_aspect
             frame._state.packet_ref = reader.packet_ref(decoded.pts_s)
             if live:
                 frame.due_s = reader.arrival_s(decoded.pts_s)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from streamkit.analytics.shapes import by_name
+from streamkit.analytics.shapes import by_name, scaled
 from streamkit.config.privacy import Hiding, hidden
 from streamkit.core.data import Batch, Detections, Shown, Surface
 from streamkit.core.stage import BatchStage, CompositePart, Count, Score, Seconds, StreamStage, stage
@@ -33,6 +33,10 @@ class _Foot(NamedTuple):
     y: float
     class_id: int
     label: str
+
+    def at_scale(self, scale: tuple[float, float]) -> _Foot:
+        """Return the place in pixels of a frame whose `scale` is 1: a trail continues where the size changes."""
+        return self._replace(x=self.x / scale[0], y=self.y / scale[1])
 
 
 @dataclass(eq=False, slots=True)
@@ -78,13 +82,14 @@ class Trails(StreamStage, name="trails", reads="track_id"):
             for at, *values in zip(table.batch_row.tolist(), *columns, strict=True):
                 seen[at].append(_Foot(name, *values))
         for frame, objects in zip(batch.frames, seen, strict=True):
-            state = states[frame.source]
+            state, scale = states[frame.source], frame.shape_scale
             self._expire(state, frame.pts_s, frame._state.epoch)
-            for one in objects:
-                points = self._add(state, one, _TRAIL_STEP * frame.height)
+            for foot in objects:
+                points = self._add(state, foot.at_scale(scale), _TRAIL_STEP * frame.height / scale[1])
                 if len(points) > 1:
-                    key = f"{self.context.id} {one.table} {one.track}"
-                    frame.shown[key] = Shown(points, class_id=one.class_id, track_id=one.track, label=one.label)
+                    key = f"{self.context.id} {foot.table} {foot.track}"
+                    shown = scaled(points, scale)
+                    frame.shown[key] = Shown(shown, class_id=foot.class_id, track_id=foot.track, label=foot.label)
         return batch
 
     def _expire(self, state: _Trails, time_s: float, epoch: int) -> None:
@@ -191,6 +196,7 @@ class Draw(BatchStage):
         shown = [table[row[table.batch_row] >= 0] for table in tables]
         shown = [table.with_columns(batch_row=row[table.batch_row]) for table in shown]
         sizes = [(batch.frames[i].width, batch.frames[i].height) for i in places]
-        found = regions(given, sizes, shown, self._hidden)
-        self.context.counters.add("regions hidden", len(found.table))
-        return hide(given, found.table, found.masks, in_place=self.in_place)
+        scales = [batch.frames[i].shape_scale for i in places]
+        to_hide = regions(given, sizes, shown, self._hidden, scales)
+        self.context.counters.add("regions hidden", len(to_hide.table))
+        return hide(given, to_hide.table, to_hide.masks, in_place=self.in_place)

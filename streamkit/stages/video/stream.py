@@ -100,7 +100,7 @@ class Stream(Sink):
         if self.fps is not None and not self._due(frame.pts_s):
             return
         surface = frame.surface
-        format_ = (surface.width, surface.height, surface.color)
+        format_ = (surface.width, surface.height, surface.color, frame.pixel_aspect)
         if self._push is not None and format_ != self._format:
             self._disconnect()
         if self._push is None and not self._connect(frame, surface, frame.pts_s - before_s):
@@ -139,7 +139,8 @@ class Stream(Sink):
         encoding = Encoding(self.codec, self.quality, self.bitrate, self.preset, gop, live=True)
         context = self.context
         encoder = make_encoder(
-            self._chosen, encoding, surface, rate, context.device, context.threads, context.counters
+            self._chosen, encoding, surface, rate, context.device, context.threads, context.counters,
+            frame.pixel_aspect,
         )  # fmt: skip
         self._times += 1
         if self._times > 1:
@@ -151,7 +152,7 @@ class Stream(Sink):
                 error if isinstance(error, OutputError) else OutputError(f"cannot push to {self._name}: {error}")
             )
             return False
-        self._format = (surface.width, surface.height, surface.color)
+        self._format = (surface.width, surface.height, surface.color, frame.pixel_aspect)
         self._zero_s = frame.pts_s
         return True
 

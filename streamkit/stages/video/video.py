@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import time
 from collections import deque
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
-from streamkit.core.data import Frame, Surface
+from streamkit.core.data import Color, Frame, Surface
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import Count, Seconds, Sink, stage
-from streamkit.io.outputs import AtomicFile, check_path, tagged_path, unused_path
+from streamkit.io.outputs import AtomicFile, check_path, sweep, tagged_path, unused_path
 from streamkit.media.encode import TIME_BASE, Encoder, Encoding
 from streamkit.media.encoders import BitRate, Quality, check_encoding, choose_encoder, make_encoder
 from streamkit.media.mux import LONGEST_GAP, LONGEST_REORDERING, REORDERED, VideoWriter, container_format, copy_packets
@@ -31,9 +33,9 @@ class Video(Sink):
 
     Each frame keeps its own time, so a variable frame rate and a late start are preserved. Time begins at 0 in a
     camera's files, and where the first frame's time is negative, which no file can represent. A file appears under its
-    name when it is complete. When the frame's size or colour changes, or time jumps by more than 90 s, a new file
-    begins: NAME-2.mp4. A frame of odd size is one pixel larger in the file, its edge repeated. Failed frames are left
-    out and counted.
+    name when it is complete. When the frame's size, colour or pixel aspect ratio changes, or time jumps by more than
+    90 s, a new file begins: NAME-2.mp4. A frame of odd size is one pixel larger in the file, its edge repeated. Failed
+    frames are left out and counted.
     """
 
     path: Annotated[
@@ -91,6 +93,7 @@ class Video(Sink):
         self._chosen = self._choose()
         if self._chosen == "none":
             return
+        self._sweep_parts()
         self._file = AtomicFile(self.path, must_be_new=self.if_exists == "fail")
         self._file.begin()
 
@@ -123,6 +126,19 @@ class Video(Sink):
                 self._file.discard()
         finally:
             self._video = self._file = self._held = None
+
+    def _sweep_parts(self) -> None:
+        """Remove part files that a killed run left; those that any process is writing stay."""
+        path = Path(self.path)
+        tags = re.compile(rf"(-[0-9]{{8}}T[0-9]{{6}}Z)?(-[0-9]+)?{re.escape(path.suffix)}\.part")
+        names = os.listdir(path.parent) if path.parent.is_dir() else []
+        stem = f".{path.stem}"
+        for name in sorted(name for name in names if name.startswith(stem) and tags.fullmatch(name, len(stem))):
+            try:
+                if sweep(path.with_name(name)):
+                    self.context.counters.add("unfinished videos removed")
+            except OSError as error:
+                logger.warning(f"cannot remove {path.with_name(name)}, which an earlier run left: {error.strerror}")
 
     # ------------------------------------------------------------------------------------------------------ choice
 
@@ -157,7 +173,7 @@ class Video(Sink):
             self.context.counters.add("frames not in the video: timestamp not increasing")
             return
         assert frame.surface is not None
-        format_ = (frame.surface.width, frame.surface.height, frame.surface.color)
+        format_ = _format_of(frame, frame.surface)
         if format_ != self._format or self._too_far(ticks) or frame.pts_s - self._began >= self._limit:
             if format_[:2] != self._format[:2]:
                 logger.info(
@@ -188,10 +204,10 @@ class Video(Sink):
         self._shift = min(0.0, frame.pts_s) if self._shift is None else self._shift
         self._began, self._zero = frame.pts_s, frame.pts_s if live else self._shift
         self._limit = self.segment if self.segment is not None else _SEGMENT_S if live else float("inf")
-        self._format = (surface.width, surface.height, surface.color)
+        self._format = _format_of(frame, surface)
         self._ticks = round((frame.pts_s - self._zero) / TIME_BASE)
         stamp = {"creation_time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(frame.time_s))} if live else {}
-        self._video = VideoWriter(self._file, self._encoder(surface, rate), stamp)
+        self._video = VideoWriter(self._file, self._encoder(frame, surface, rate), stamp)
         self._recent = deque([self._ticks], maxlen=REORDERED)
         self._video.write(surface, self._ticks)
 
@@ -210,7 +226,15 @@ class Video(Sink):
             )
             self._file.begin()
 
-    def _encoder(self, like: Surface, rate: Fraction) -> Encoder:
+    def _encoder(self, frame: Frame, surface: Surface, rate: Fraction) -> Encoder:
         encoding = Encoding(self.codec, self.quality, self.bitrate, self.preset, self.gop, sparse=self._sparse)
         context = self.context
-        return make_encoder(self._chosen, encoding, like, rate, context.device, context.threads, context.counters)
+        return make_encoder(
+            self._chosen, encoding, surface, rate, context.device, context.threads, context.counters,
+            frame.pixel_aspect,
+        )  # fmt: skip
+
+
+def _format_of(frame: Frame, surface: Surface) -> tuple[int, int, Color, Fraction]:
+    """What all frames of a file have in common: width, height, colour, pixel aspect ratio."""
+    return surface.width, surface.height, surface.color, frame.pixel_aspect

@@ -18,8 +18,9 @@ def hot(*classes, count=4, sure=0.9):
 def read(name, output, blank=0, alphabet=ABC, allowed=None):
     reads = family(name)
     best = reads.best({"y": output}, len(alphabet), blank, allowed)
-    assert best.shape[2] == 2
-    return [("".join(text), scores) for text, scores in (reads.decode(one, alphabet, blank) for one in best)]
+    assert best.shape[2] == 4
+    readings = [reads.decode(image, alphabet, blank) for image in best]
+    return [("".join(reading.text), reading.scores) for reading in readings]
 
 
 def test_ctc_joins_equal_neighbours_and_drops_the_blank():
@@ -33,6 +34,37 @@ def test_slots_keep_equal_neighbours_and_drop_the_padding():
     assert text == "aabc"
     ((flat, _),) = read("slots", hot(0, 0, 1, 2, 3, 3).reshape(1, -1), blank=3)
     assert flat == "aabc"
+
+
+def margin(name, *rows, blank=0):
+    reads = family(name)
+    output = np.array([rows], np.float32)
+    (image,) = reads.best({"y": output}, 3, blank)
+    return reads.decode(image, ABC, blank).margin
+
+
+CLEAR_A, CLEAR_BLANK = [0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([CLEAR_A, CLEAR_BLANK], 1.0),
+        ([CLEAR_A, [0.6, 0.0, 0.3, 0.1]], 0.3),  # ab is the second-best text
+        ([[0.0, 0.5, 0.4, 0.1], CLEAR_BLANK], 0.1),  # b
+        ([[0.45, 0.55, 0.0, 0.0], CLEAR_A], 1.0),  # a all the same: it only begins one place later
+        ([CLEAR_A, [0.45, 0.55, 0.0, 0.0]], 1.0),
+        ([CLEAR_A, [0.55, 0.45, 0.0, 0.0], CLEAR_A], 0.1),  # a in place of aa
+        ([CLEAR_BLANK, CLEAR_BLANK], 1.0),
+    ],
+)
+def test_the_margin_of_ctc_is_that_to_the_second_best_text(places, expected):
+    assert margin("ctc", *places) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_margin_of_slots_is_that_to_the_second_best_text():
+    assert margin("slots", CLEAR_A, [0.0, 0.55, 0.45, 0.0], CLEAR_BLANK) == pytest.approx(0.1, abs=1e-6)
+    assert margin("slots", CLEAR_A, [0.55, 0.45, 0.0, 0.0]) == pytest.approx(0.1, abs=1e-6)
 
 
 @pytest.mark.parametrize("blank", [0, 2, 3, -1])

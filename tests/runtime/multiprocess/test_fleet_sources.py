@@ -14,7 +14,7 @@ import pytest
 from streamkit.config.pipeline_config import read_text
 from streamkit.config.plan import SourceConfig
 from streamkit.core.errors import ConfigError
-from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
+from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
 from streamkit.runtime.multiprocess import fleet_sources as module
 from streamkit.runtime.multiprocess.fleet import WorkerHandle
 from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources
@@ -189,10 +189,10 @@ def test_a_removed_source_is_counted_once_whoever_counts_it() -> None:
 
 def test_the_counts_of_an_earlier_process_remain_when_a_source_is_removed() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
-    fleet.report(fleet.one, a=state(10, 8, last=(9, 1.0, 0.0)))
+    fleet.report(fleet.one, a=state(10, 8, last=LastFrame(9, 1.0, 0.0)))
     assert fleet.sources.remove_process(fleet.one) == ["a"]
     (restarted,) = fleet.sources.restart(["a"], Sinks())
-    assert (restarted.frames_lost, restarted.last) == (2, (9, 1.0, 0.0))
+    assert (restarted.frames_lost, restarted.last) == (2, (9, 1.0, 0.0, None))
     fleet.report(fleet.two, a=state(5))
     whole = fleet.sources.states["a"]
     assert (whole.frames, whole.out, whole.dropped) == (
@@ -235,14 +235,14 @@ def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(
 ) -> None:
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 102.0))
     fleet, sinks = Fleet(a=uri, b=CAMERA), Sinks(90)
-    fleet.report(fleet.one, a=state(90, 88, last=(99, 4.0, 100.0), live=True))
+    fleet.report(fleet.one, a=state(90, 88, last=LastFrame(99, 4.0, 100.0, (320, 240)), live=True))
     fleet.sources.remove_process(fleet.one)
     assert fleet.sources.restart(["a"], sinks)
     kind, order = fleet.two.sent[-1]
     assert (kind, order.id) == ("add", "a")
     assert fleet.sources.states["a"].state == "reconnecting"
     if continues:  # 3 s at 90 frames a second
-        assert (order.after, sinks.skipped) == ((99 + 270, 4.0, 100.0), [])
+        assert (order.after, sinks.skipped) == ((99 + 270, 4.0, 100.0, (320, 240)), [])
         assert fleet.sources.states["a"].frames == 90
     else:
         assert (order.after, sinks.skipped) == (None, [("a", fleet.one, fleet.two)])
@@ -259,7 +259,7 @@ def test_no_index_is_repeated_by_any_estimate(monkeypatch: pytest.MonkeyPatch) -
         process = fleet.sources.owner("a")
         assert isinstance(process, Process)
         if frames:
-            fleet.report(process, a=state(frames, last=(after + frames, 4.0, 100.0)))
+            fleet.report(process, a=state(frames, last=LastFrame(after + frames, 4.0, 100.0)))
         fleet.sources.remove_process(process)
         assert fleet.sources.restart(["a"], Sinks(had))
         order = fleet.sources._owners["a"].sent[-1][1]  # type: ignore[attr-defined]

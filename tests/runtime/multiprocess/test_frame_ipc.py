@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from fractions import Fraction
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -42,7 +43,18 @@ def table(rows: int) -> Detections:
 
 
 def frame(index: int, source: str = "a", error: str | None = None) -> Frame:
-    made = Frame(source, index, index / 10, 64, 48, time_s=1e9, due_s=1.0, error=error, _state=FrameState(position=3))
+    made = Frame(
+        source,
+        index,
+        index / 10,
+        64,
+        48,
+        time_s=1e9,
+        due_s=1.0,
+        error=error,
+        _state=FrameState(position=3, shape_size=(32, 24)),
+    )
+    made.pixel_aspect = Fraction(2)
     made.surface = Surface(np.zeros((72, 64), np.uint8), Color())
     made._state.counters = threading.Lock()  # nothing that another process could have
     made.tables = {"detect": table(2)}
@@ -56,6 +68,8 @@ def test_a_frame_keeps_all_but_its_pixels() -> None:
     assert second.surface is None
     assert first.surface is not None
     assert (second.source, second.index, second.pts_s, second.due_s, second.error) == ("a", 7, 0.7, 1.0, "no luck")
+    assert second.pixel_aspect == 2
+    assert second.shape_scale == (2, 2)
     assert second.events == first.events
     assert line(second) == line(first)
     assert second.tables["detect"].track_id.tolist() == [0, 1]

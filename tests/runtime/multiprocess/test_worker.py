@@ -16,6 +16,7 @@ from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
 from streamkit.media import nv_sessions
 from streamkit.media.nv_sessions import SessionKey, SessionSample
+from streamkit.runtime.ingest.source_status import LastFrame
 from streamkit.runtime.multiprocess import worker as module
 from streamkit.runtime.multiprocess.children import ParentConnection
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink, unpack
@@ -305,11 +306,12 @@ ENTRY = "test://?width=32&height=32&fps=10&frames=4"
 
 def test_an_added_source_has_the_number_of_its_order_and_continues_after_the_last_frame(made: Any) -> None:
     running, link = made
-    link.order("add", SourceOrder("c", 7, ENTRY, paused=True, after=(40, 2.0, 1.0)))
+    link.order("add", SourceOrder("c", 7, ENTRY, paused=True, after=LastFrame(40, 2.0, 1.0, (64, 48))))
     report = running.worker_report()
     assert (list(report.states), report.numbers) == (["a", "c"], {"a": 1, "c": 7})
     assert report.states["c"].state == "paused"
-    assert running.sources._readers["c"]._last == (40, 2.0, 1.0)
+    assert running.sources._readers["c"]._last == (40, 2.0, 1.0, (64, 48))
+    assert report.states["c"].shape_size == (64, 48)
     link.order("pause", ("c", False))
     assert running.states["c"].state == "connecting"
     link.order("remove", "c")

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 
 from benchmarks.reading import film, score
+from samples import plates
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.errors import ConfigError
@@ -33,11 +35,11 @@ class Scripted(Read):
         return super().process(batch, states)
 
     def _text(self, best):
-        text, score = next(self.texts)
-        return text, [score] * len(text)
+        text, score, *margin = next(self.texts)
+        return text, [score] * len(text), *(margin or [1.0])
 
 
-SCRIPT: list[tuple[str, float]] = []
+SCRIPT: list[tuple] = []  # texts, the score of each character, and their margin, 1 by default
 ASKED: list[float] = []
 
 
@@ -75,6 +77,35 @@ def test_two_readings_that_agree_are_sure_and_end_the_readings():
     assert at_s == 0.25
     assert data == {"value": "AB12", "score": 0.9, "readings": 2, "attribute": "plate", "label": "plate"}
     assert texts(done) == ["AB12"] * 20
+
+
+def test_a_text_that_is_hardly_ahead_of_another_one_is_not_sure():
+    done = run([("AB12", 0.99, 0.4)] * 20)
+    assert told(done) == []
+    assert len(ASKED) > 2, "it is read again"
+    assert texts(done) == ["AB12"] * 20
+    assert len(told(run([("AB12", 0.99, 0.4)] * 20, margin=0.4))) == 1
+
+
+def test_readings_with_a_margin_make_a_text_sure():
+    done = run([("AB12", 0.9, 0.2), ("AB12", 0.9, 0.7), ("AB12", 0.9, 0.7)] + [("XX", 0.1, 0.0)] * 20)
+    assert [at_s for at_s, _ in told(done)] == [0.75]
+
+
+def typeset(text, *, background=235, ink=30, **_):
+    """A plate in a typeface that the network has not learnt."""
+    (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 1.6, 4)
+    plate = np.full((74, width + 40), background, np.uint8)
+    cv2.rectangle(plate, (2, 2), (width + 36, 71), ink, 2)
+    cv2.putText(plate, text, (20, 37 + height // 2), cv2.FONT_HERSHEY_SIMPLEX, 1.6, ink, 4, cv2.LINE_AA)
+    return plate
+
+
+def test_plates_of_an_unknown_typeface_give_no_events(monkeypatch):
+    monkeypatch.setattr(plates, "draw_plate", typeset)
+    options = {"tracks": 12, "seed": 3, "fps": 10.0}
+    assert score(PLATES, 16, margin=0.0, **options).wrong >= 2
+    assert score(PLATES, 16, **options).told == 0
 
 
 def test_a_perfect_reading_needs_no_second_one():

@@ -3,6 +3,7 @@
 import dataclasses
 import socket
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -21,11 +22,11 @@ from streamkit.stages.video.stream import Stream
 SIZE = 160, 96
 
 
-def frame(i, fps=25.0, size=SIZE):
+def frame(i, fps=25.0, size=SIZE, **fields):
     width, height = size
     data = np.full((height * 3 // 2, width), 128, np.uint8)
     data[:height] = 40 + (i * 5) % 160
-    return Frame("gate", i, 7.0 + i / fps, width, height, Surface(data, Color("bt601")))
+    return Frame("gate", i, 7.0 + i / fps, width, height, Surface(data, Color("bt601")), **fields)
 
 
 def sink(url, **options):
@@ -181,6 +182,15 @@ def test_nobody_is_there_at_all():
     assert "geheim" not in " ".join(out.logged)
     assert any("Connection refused" in text for text in out.logged)
     assert streamed(out) == 0
+
+
+def test_pixels_that_are_not_square_stay_so(tmp_path, taken):
+    out = sink(str(tmp_path / "gate.m3u8"))
+    push(out, 51, pixel_aspect=Fraction(2))
+    taken(out)
+    out.close()
+    with av.open(str(tmp_path / "gate.m3u8")) as back:
+        assert back.streams.video[0].sample_aspect_ratio == 2
 
 
 def test_a_change_of_size_begins_anew(tmp_path, taken):

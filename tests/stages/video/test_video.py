@@ -11,11 +11,14 @@ import av
 import numpy as np
 import pytest
 from support.clips import two_streams
+from support.clips import write as clip
 from support.videos import frame, names, sink, surface, times, write_all
 
+import streamkit
 from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.errors import DeviceError, OutputError
 from streamkit.core.stage import Context, RuntimeContext
+from streamkit.io.outputs import AtomicFile
 from streamkit.media import encode
 from streamkit.media import encoders as module
 from streamkit.stages.video.video import Video
@@ -44,6 +47,31 @@ def test_a_video(tmp_path, codec, suffix):
         luma = [int(f.to_ndarray()[5, 5]) for f in back.decode(video=0)]
     assert max(abs(a - (30 + (i * 7) % 180)) for i, a in enumerate(luma)) <= 3
     assert out.logged == []
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_pixels_that_are_not_square_stay_so(tmp_path, codec, suffix):
+    source = clip(tmp_path / "in.mp4", 60, 80, 5, pixel_aspect=Fraction(2))
+    stages = {"video": {"path": f"{tmp_path}/out.{suffix}", "codec": codec}}
+    for _ in streamkit.run(str(source), stages=stages):
+        pass
+    with av.open(str(tmp_path / f"out.{suffix}")) as back:
+        stream = back.streams.video[0]
+        assert (stream.width, stream.height) == (60, 80)
+        assert (stream.sample_aspect_ratio, stream.display_aspect_ratio) == (2, Fraction(3, 2))
+
+
+def test_a_new_pixel_aspect_ratio_begins_a_new_file(tmp_path):
+    out = sink(tmp_path / "a.mp4")
+    for i in range(8):
+        out.write(frame(i, pixel_aspect=Fraction(16, 15) if i < 5 else Fraction(64, 45)))
+    out.close()
+    aspects = {}
+    for name in names(tmp_path):
+        with av.open(str(tmp_path / name)) as back:
+            aspects[name] = back.streams.video[0].sample_aspect_ratio, sum(1 for _ in back.decode(video=0))
+    assert aspects == {"a.mp4": (Fraction(16, 15), 5), "a-2.mp4": (Fraction(64, 45), 3)}
 
 
 def test_the_frame_rate_is_that_of_the_source(tmp_path):
@@ -224,17 +252,17 @@ def test_auto_falls_back_and_says_so(tmp_path, monkeypatch):
 def test_nvenc_is_taken_where_it_is(tmp_path, monkeypatch, encoder):
     asked = []
 
-    def nvenc(encoding, width, height, color, rate, device):
-        asked.append((encoding.codec, width, height, rate, device))
+    def nvenc(encoding, width, height, color, rate, device, pixel_aspect):
+        asked.append((encoding.codec, width, height, rate, device, pixel_aspect))
         return encode.CpuEncoder(encoding, width, height, color, rate, 1, None)
 
     monkeypatch.setattr(module, "check_nvenc", lambda codec, device: None)
     monkeypatch.setattr(module, "NvEncoder", nvenc)
     out = sink(tmp_path / "a.mp4", Device("cuda", 2), encoder=encoder)
     for i in range(3):
-        out.write(frame(i))
+        out.write(frame(i, pixel_aspect=Fraction(2)))
     out.close()
-    assert asked == [("h264", 64, 48, 25, 2)]
+    assert asked == [("h264", 64, 48, 25, 2, 2)]
     assert out.logged == []
 
 
@@ -273,6 +301,26 @@ for i in range(100):
     out.write(frame(i))
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_parts_that_a_killed_run_left_are_removed_at_the_next_start(tmp_path):
+    left = [
+        ".gate.mp4.part",
+        ".gate-2.mp4.part",
+        ".gate-20260102T030405Z.mp4.part",
+        ".gate-20260102T030405Z-3.mp4.part",
+    ]
+    others = [".gate-north.mp4.part", ".gate.mkv.part", ".yard-2.mp4.part", "gate-2.mp4"]
+    for name in (*left, *others):
+        (tmp_path / name).write_bytes(b"half a video")
+    written = AtomicFile(tmp_path / "gate-3.mp4")
+    written.begin()
+    out = sink(tmp_path / "gate.mp4")
+    assert names(tmp_path) == sorted([".gate.mp4.part", ".gate-3.mp4.part", *others])
+    assert out.context.counters["unfinished videos removed"] == 4
+    out.close()
+    assert names(tmp_path) == sorted([".gate-3.mp4.part", *others])
+    written.discard()
 
 
 def test_a_crash_leaves_nothing_under_the_name(tmp_path):
