@@ -297,10 +297,9 @@ class SourceReader:
         """
         if self._last is None:
             return False
-        _, last_pts_s, last_s = self._last
-        next_pts_s = last_pts_s + max(time.monotonic() - last_s, _SHORTEST_STEP_S)
+        next_pts_s = self._last.pts_s + max(time.monotonic() - self._last.read_s, _SHORTEST_STEP_S)
         pts_s = frame.pts_s + self._shift_s
-        if last_pts_s < pts_s <= next_pts_s + LONGEST_LEAP_S:
+        if self._last.pts_s < pts_s <= next_pts_s + LONGEST_LEAP_S:
             return False
         self._shift_s += next_pts_s - pts_s
         return True
