@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 _EVERY_S = 0.5
 """Between two comparisons beside a run, each of which costs a run of the network and a copy of its outputs."""
+_FAILED_FOR_S = 3600.0
+"""How long a choice lasts that a failure caused, such as a lack of memory; the network itself may run."""
 
 Run = Callable[[Session], dict[str, Array]]
 """Runs a session on the images in question."""
@@ -53,6 +55,7 @@ class ArithmeticTrial:
         self._file = file
         self._agreement = ArithmeticAgreement(card)
         self._refused: list[str] = []
+        self._failed = False
         self._next_s = 0.0
         self.choice: ArithmeticChoice | None = None
         self.session: Session | None = None
@@ -81,8 +84,7 @@ class ArithmeticTrial:
         verdict = self._agreement.verdict
         if verdict == "same":
             arithmetic = self.session.arithmetic
-            reason = "; ".join([*self._refused, str(self._agreement)])
-            self._decide(write_choice(self._file, ArithmeticChoice(arithmetic.engine, arithmetic.precision, reason)))
+            self._write(arithmetic, "; ".join([*self._refused, str(self._agreement)]))
         elif verdict == "different":
             self._refused.append(f"{self.session.arithmetic} is not used: {self._agreement}")
             self._take_next()
@@ -102,9 +104,15 @@ class ArithmeticTrial:
                 self._refused.append(f"{arithmetic} cannot be used: {error}")
             except Exception as error:  # of ONNX Runtime, cuDNN or the converter: the network runs in f32 all the same
                 self._refused.append(f"{arithmetic} cannot be used: {describe(error)}")
+                self._failed = True
         if self.session is None:
-            reason = "; ".join(self._refused) or "no other is allowed"
-            self._decide(write_choice(self._file, ArithmeticChoice(F32.engine, F32.precision, reason)))
+            self._write(F32, "; ".join(self._refused) or "no other is allowed")
+
+    def _write(self, arithmetic: Arithmetic, reason: str) -> None:
+        """Decide, for all processes and later runs."""
+        expires_at_s = time.time() + _FAILED_FOR_S if self._failed else None
+        choice = ArithmeticChoice(arithmetic.engine, arithmetic.precision, reason, expires_at_s)
+        self._decide(write_choice(self._file, choice))
 
     def _decide(self, choice: ArithmeticChoice) -> None:
         self.choice = choice

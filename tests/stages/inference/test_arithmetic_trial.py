@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import time
 
 import numpy as np
 import pytest
@@ -105,6 +106,21 @@ def test_the_next_is_tried_where_one_cannot_run(demo, street, opened, tmp_path):
     compare_until_decided(trial, street)
     assert trial.choice.arithmetic == TF32
     assert "f16 with the fused engine cannot be used: convolutions are 3% of its work" in trial.choice.reason
+
+
+def test_a_choice_after_a_failure_is_made_again_after_an_hour(demo, street, opened, tmp_path):
+    def fail(arithmetic: Arithmetic) -> Session:
+        if arithmetic == FUSED:
+            raise MemoryError("128 MB")
+        return opened(arithmetic)
+
+    file = tmp_path / "choice.json"
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), fail, file)
+    compare_until_decided(trial, street)
+    assert read_choice(file) == trial.choice
+    assert 3500 < trial.choice.expires_at_s - time.time() <= 3600
+    file.write_text(json.dumps({**dataclasses.asdict(trial.choice), "expires_at_s": time.time() - 1}))
+    assert read_choice(file) is None
 
 
 def test_f32_remains_where_nothing_else_finds_the_same(demo, street, opened, tmp_path):
