@@ -12,7 +12,6 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from support.messages import collect
 
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Event
