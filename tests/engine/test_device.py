@@ -10,7 +10,8 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory):
-    cupy = pytest.importorskip("cupy")
+    import cupy
+
     from streamkit.engine.plans import PlanStore
 
     with cupy.cuda.Stream(non_blocking=True):

@@ -57,7 +57,8 @@ def test_a_signature_passes_to_another_process():
 
 @pytest.fixture
 def stream():
-    cupy = pytest.importorskip("cupy")
+    import cupy
+
     with cupy.cuda.Stream(non_blocking=True) as current:
         yield current
 
