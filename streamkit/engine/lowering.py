@@ -37,6 +37,7 @@ from streamkit.engine.operators import (
 from streamkit.engine.partition import NetworkSegment
 from streamkit.engine.placement import ChannelLines
 from streamkit.engine.program import (
+    MAX_FUNCTIONS,
     VECTOR,
     Added,
     Attend,
@@ -105,7 +106,7 @@ class _Lowering:
         delegated = [name for segment in segments if not segment.fused for name in segment.inputs]
         attended = [name for operator in attention for name in operator.inputs]
         self._exported = {name for name in (*delegated, *attended, *graph.outputs) if name in self._writers}
-        self._batch = graph.shapes[graph.inputs[0]][0]
+        self._batch = graph.batch
         self._lines = ChannelLines()
         self._channels: dict[str, int] = {}
         self._crops: dict[str, tuple[str, Crop]] = {}  # cropped tensors, by their name
@@ -163,6 +164,9 @@ class _Lowering:
             if task is None or len(self._readers[name]) != 1 or name in self._exported:
                 continue
             if not isinstance(task.operator.parameters, Convolution | Activation | Affine | Sum | Product):
+                continue
+            of_its_own = not isinstance(task.operator.parameters, Convolution)
+            if len(task.then) + of_its_own == MAX_FUNCTIONS:
                 continue
             if isinstance(parameters, Activation | Affine):
                 task.then.append(parameters)
@@ -528,8 +532,11 @@ class _Lowering:
         """Return weight, strides and pads of a convolution on blocks of pixels."""
         writer = self._writers.get(name)
         if writer is not None and isinstance(writer.parameters, SpaceToDepth):
-            weight = np.zeros_like(parameters.weight)
-            weight[:, list(writer.parameters.order)] = parameters.weight
+            outputs, _, *kernel = parameters.weight.shape
+            channels = self._channels[self._blocks[writer.inputs[0]]]
+            weight = np.zeros((outputs, channels, *kernel), np.float32)
+            for place, channel in enumerate(writer.parameters.order):
+                weight[:, channel] += parameters.weight[:, place]
             return weight, parameters.strides, parameters.pads
         _, _, rows, columns = self._graph.shapes[name]
         output = next(reader.outputs[0] for reader in self._readers[name] if reader.parameters is parameters)

@@ -90,9 +90,9 @@ class FusedNetwork:
         """
         try:
             graph = simplify(load_network(info.file), shapes)
+            segments = partition(graph, recognize(graph))
         except ValueError as error:
             raise EngineError(str(error)) from None
-        segments = partition(graph, recognize(graph))
         self.share = fused_share(graph, segments)
         if self.share < MIN_SHARE:
             raise EngineError(f"convolutions are {self.share:.0%} of its work")
@@ -164,6 +164,7 @@ def share_that_can_be_fused(info: ModelInfo, size: tuple[int, int]) -> float:
     } | {info.image_input: images}
     try:
         graph = simplify(load_network(info.file), shapes)
+        segments = partition(graph, recognize(graph))
     except ValueError as error:
         raise EngineError(str(error)) from None
-    return fused_share(graph, partition(graph, recognize(graph)))
+    return fused_share(graph, segments)
