@@ -186,6 +186,7 @@ def test_weights_that_are_listed_as_inputs_are_constants():
         model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     graph, program = program_of(model, SHAPE)
     assert [node.operator for node in graph.nodes] == ["Conv"]
+    assert fused_share(graph, partition(graph, recognize(graph))) == 1
     np.testing.assert_allclose(run_program(graph, program, images)[name], expected, rtol=1e-4, atol=3e-5)
 
 
