@@ -160,12 +160,12 @@ def simplify(model: Any, shapes: Mapping[str, Shape]) -> OnnxGraph:
 
 
 def _fix_weights(model: Any) -> None:
-    """Make constants of weights that a caller might replace, in place; ONNX Runtime folds none of those."""
+    """Make constants of weights that a caller might replace, in place."""
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [tensor for tensor in model.graph.input if tensor.name not in weights]
     del model.graph.input[:]
     model.graph.input.extend(inputs)
-    model.ir_version = max(4, model.ir_version)  # before, each weight must be an input
+    model.ir_version = max(4, model.ir_version)  # before, shapes are inferred from weights only if they are inputs
 
 
 def _widen(model: Any) -> None:
