@@ -51,7 +51,7 @@ def _fixed(card: Any, engine: str, precision: str, before: Mapping[str, Any], de
         return begun
     if device is None or not isinstance(card, Card):
         return F32
-    choice = read_choice(choice_file(card.file, card.input.size, gpu_versions(device.index)))
+    choice = read_choice(choice_file(card.file, card.input.size, gpu_versions(device.index), allowed))
     return choice.arithmetic if choice is not None and choice.arithmetic in allowed else F32
 
 

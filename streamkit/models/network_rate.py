@@ -82,6 +82,6 @@ def expected_rate(card: Card, engine: str, precision: str, device: Device) -> Ne
     allowed = candidates(engine, precision, device)
     arithmetic = allowed[0]
     if len(allowed) > 1:
-        choice = read_choice(choice_file(card.file, card.input.size, gpu))
+        choice = read_choice(choice_file(card.file, card.input.size, gpu, allowed))
         arithmetic = F32 if choice is None else choice.arithmetic
     return read_rate(rate_file(card.file, card.input.size, gpu, arithmetic))

@@ -4,6 +4,7 @@ import pytest
 
 from streamkit.doctor import networks
 from streamkit.doctor.networks import network_caches, network_packages
+from streamkit.models.arithmetic import F32
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, write_choice
 
 CUDNN = "ok    networks: nvidia-cudnn-cu13 9.19"
@@ -20,7 +21,7 @@ def lines(check):
 
 
 def test_each_choice_is_shown_with_its_reason_and_file(root, cache):
-    file = choice_file(root / "models" / "demo.onnx", (640, 640), "H200")
+    file = choice_file(root / "models" / "demo.onnx", (640, 640), "H200", (F32,))
     write_choice(file, ArithmeticChoice("fused", "f16", "99.8% of 214 confident objects are the same (at least 99%)"))
     assert lines(network_caches) == [
         "ok    networks: demo runs in f16 with the fused engine: 99.8% of 214 confident objects are the same (at least "

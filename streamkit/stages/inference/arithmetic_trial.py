@@ -48,6 +48,7 @@ class ArithmeticTrial:
         file: Any,
     ) -> None:
         self._card = card
+        self._allowed = tuple(allowed)
         self._left = [arithmetic for arithmetic in allowed if arithmetic != F32]
         self._open = open_session
         self._file = file
@@ -73,16 +74,21 @@ class ArithmeticTrial:
         if self.choice is not None or self.session is None:
             return
         other = read_choice(self._file)  # of another process
-        if other is not None:
+        if other is not None and other.arithmetic in self._allowed:
             self._decide(other)
             return
-        self._agreement.add(reference, run(self.session), images)
         self._next_s = time.monotonic() + _EVERY_S
+        try:
+            outputs = run(self.session)
+        except Exception as error:  # of ONNX Runtime, cuDNN or CuPy: the network runs in f32 all the same
+            self._refused.append(f"{self.session.arithmetic} cannot be used: {describe(error)}")
+            self._take_next()
+            return
+        self._agreement.add(reference, outputs, images)
         verdict = self._agreement.verdict
         if verdict == "same":
             arithmetic = self.session.arithmetic
-            reason = "; ".join([*self._refused, str(self._agreement)])
-            self._decide(write_choice(self._file, ArithmeticChoice(arithmetic.engine, arithmetic.precision, reason)))
+            self._write("; ".join([*self._refused, str(self._agreement)]), arithmetic)
         elif verdict == "different":
             self._refused.append(f"{self.session.arithmetic} is not used: {self._agreement}")
             self._take_next()
@@ -103,13 +109,22 @@ class ArithmeticTrial:
             except Exception as error:  # of ONNX Runtime, cuDNN or the converter: the network runs in f32 all the same
                 self._refused.append(f"{arithmetic} cannot be used: {describe(error)}")
         if self.session is None:
-            reason = "; ".join(self._refused) or "no other is allowed"
-            self._decide(write_choice(self._file, ArithmeticChoice(F32.engine, F32.precision, reason)))
+            self._write("; ".join(self._refused) or "no other is allowed", F32)
+
+    def _write(self, reason: str, arithmetic: Arithmetic) -> None:
+        """Keep a decision, and take it, or that of another process that was first."""
+        choice = ArithmeticChoice(arithmetic.engine, arithmetic.precision, reason)
+        first = write_choice(self._file, choice)
+        self._decide(first if first.arithmetic in self._allowed else choice)
 
     def _decide(self, choice: ArithmeticChoice) -> None:
-        self.choice = choice
         if self.session is not None and self.session.arithmetic != choice.arithmetic:
             self.session = None
             if choice.arithmetic != F32:
-                self.session = self._open(choice.arithmetic)
+                try:
+                    self.session = self._open(choice.arithmetic)
+                except Exception as error:  # see `compare`
+                    reason = f"{choice.arithmetic} cannot be used: {describe(error)}"
+                    choice = ArithmeticChoice(F32.engine, F32.precision, reason)
+        self.choice = choice
         logger.info(f"{self._card.file.name} runs in {choice.arithmetic}: {choice.reason}")
