@@ -24,7 +24,7 @@ import numpy as np
 
 from streamkit.core.errors import OutputError
 from streamkit.engine.convolutions import BIAS, OPERAND, SOURCE, TARGET, WEIGHT, Signature, build_graph
-from streamkit.io.outputs import AtomicFile
+from streamkit.io.outputs import write_cache_file
 
 logger = logging.getLogger(__name__)
 
@@ -297,7 +297,7 @@ def save(folder: Path, about: Signature, plans: Iterable[SerializedPlan]) -> Non
         for plan in plans
     ]
     head = json.dumps(facts).encode() + b"\n"
-    AtomicFile(plan_file(folder, about), unique=True).write(head + b"".join(plan.data for plan in plans))
+    write_cache_file(plan_file(folder, about), head + b"".join(plan.data for plan in plans))
 
 
 def load(folder: Path, about: Signature) -> list[SerializedPlan]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from streamkit.core.data import Device
 from streamkit.core.errors import OutputError
 from streamkit.core.user_cache import user_cache
-from streamkit.io.outputs import AtomicFile, writing
+from streamkit.io.outputs import write_cache_file, writing
 from streamkit.models.arithmetic import F32, Arithmetic, EngineName, PrecisionName, candidates
 from streamkit.models.card import Card
 from streamkit.models.network import sha256
@@ -93,7 +93,7 @@ def write_choice(file: Path, choice: ArithmeticChoice) -> ArithmeticChoice:
 def replace_choice(file: Path, choice: ArithmeticChoice) -> None:
     """Write a choice in place of an earlier one."""
     try:
-        AtomicFile(file, unique=True).write(_encoded(choice))
+        write_cache_file(file, _encoded(choice))
     except OutputError as error:
         _warn_of(file, error)
 

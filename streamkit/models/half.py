@@ -21,7 +21,7 @@ import numpy as np
 
 from streamkit.core.errors import ModelError, OutputError
 from streamkit.core.user_cache import user_cache
-from streamkit.io.outputs import AtomicFile
+from streamkit.io.outputs import write_cache_file
 from streamkit.models.calibration import CalibrationReader, quiet
 from streamkit.models.network import sha256
 from streamkit.models.network_file import short
@@ -117,10 +117,8 @@ def f16_file(file: Path) -> Path:
         converted, _ = _converted(model, set(), ends)
         network = converted.SerializeToString()
     try:
-        AtomicFile(kept, unique=True).write(network)
+        write_cache_file(kept, network)
     except OutputError as error:
-        if kept.is_file():  # another stage was first
-            return kept
         logger.warning(f"{file.name} is converted to f16 at each start: {error}")
         kept = Path(_temporary_folder().name, f"{file.stem}-{sha256(file)[:24]}.onnx")
         kept.write_bytes(network)
