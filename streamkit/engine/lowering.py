@@ -110,12 +110,14 @@ class _Lowering:
         self._lines = ChannelLines()
         self._channels: dict[str, int] = {}
         self._crops: dict[str, tuple[str, Crop]] = {}  # cropped tensors, by their name
-        self._copies: dict[str, list[tuple[str, int]]] = defaultdict(list)  # of a concatenation: part, channel
+        self._copies: dict[str, list[tuple[str, int]]] = {}  # of a concatenation: part, channel
         self._blocks: dict[str, str] = {}  # tensors from outside whose blocks of pixels become channels
-        self._readers = defaultdict[str, list[Operator]](list)
+        self._readers: dict[str, list[Operator]] = {}
         for operator in self._operators:
+            for name in operator.outputs:
+                self._readers[name] = []
             for name in operator.inputs:
-                self._readers[name].append(operator)
+                self._readers.setdefault(name, []).append(operator)
 
     def program(self) -> Program:
         schedule = self._schedule()
@@ -262,15 +264,22 @@ class _Lowering:
         """Let the parts of a concatenation be written in their places; note those that must be copied."""
         output = operator.outputs[0]
         channel = 0
-        parts = list(self._whole_parts(operator.inputs))
-        for place, (name, length) in enumerate(parts):
-            aligned = length % VECTOR == 0 or place == len(parts) - 1
+        groups = defaultdict[tuple[str, int], list[tuple[str, int]]](list)  # parts of one tensor that lies in one place
+        for name, length in self._whole_parts(operator.inputs):
             whole, first = self._whole(name)
-            if not (aligned and whole in self._lines and self._lines.join(whole, output, channel - first)):
-                owner = f"{output} part {place}"
-                self._lines.reserve(output, owner, channel, length)
-                self._copies[output].append((name, channel))
+            groups[whole, channel - first].append((name, channel))
+            self._lines.reserve(output, f"{output} at {channel}", channel, length)
             channel += length
+        copies = []
+        for (whole, place), parts in groups.items():
+            for _, start in parts:
+                self._lines.release(output, f"{output} at {start}")
+            if whole in self._lines and self._lines.join(whole, output, place):
+                continue
+            for name, start in parts:
+                self._lines.reserve(output, f"{output} at {start}", start, self._graph.shapes[name][1])
+                copies.append((name, start))
+        self._copies[output] = sorted(copies, key=lambda copy: copy[1])
 
     def _whole(self, name: str) -> tuple[str, int]:
         """Return the tensor whose consecutive channels a tensor is, and the first of them; itself and 0 otherwise."""
