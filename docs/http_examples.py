@@ -87,7 +87,10 @@ def _asked(server: Any) -> dict[str, dict[str, Any]]:
     ask("POST", f"{API}/sources/test", {"id": "test", "uri": "test://"})
     ask("POST", f"{API}/sources.csv", {"csv": "id,uri,pace\nyard,test://,5\n", "mode": "check"})
     ask("PATCH", f"{API}/stages/{{id}}", {"line": [[300, 60], [300, 360]]}, id="line")
+    ask("GET", f"{API}/config/differences")
+    ask("POST", f"{API}/config/differences/restore")
     config = ask("GET", f"{API}/config")
+    ask("POST", f"{API}/config/differences/write", {"hash": config["hash"], "dry_run": True})
     ask("POST", f"{API}/config/check", {"text": config["text"].replace("0.3", "0.4")})
     shapes = {"line": {"": [[0.5, 0.2], [0.5, 1.0]]}}
     shape = {"option": "line", "shapes": shapes["line"], "units": "share", "hash": config["hash"]}

@@ -78,16 +78,11 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _f32_on_a_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let shipped and shared networks run in f32 on a GPU, as the CPU does, where a test does not say how.
+def _separate_choices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the choices of the tests apart from the user's, and let networks run in f32 on a GPU, as the CPU does.
 
-    The choice is kept in the user's folder, so the tests have one of their own, with what is compiled in the user's.
+    The choice is in the user's cache, so the tests have a separate one, which leads to what the user's has compiled.
     """
-    if _gpu_missing() is not None:
-        yield
-        return
-    from support.f32_choices import write_f32_choices
-
     before = os.environ.get("XDG_CACHE_HOME")
     folder = tmp_path_factory.mktemp("cache")
     compiled = Path(before or Path.home() / ".cache") / "streamkit"
@@ -96,7 +91,10 @@ def _f32_on_a_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         if kept.name != "arithmetic":
             (folder / "streamkit" / kept.name).symlink_to(kept)
     os.environ["XDG_CACHE_HOME"] = str(folder)
-    write_f32_choices(ROOT, data_folder())
+    if _gpu_missing() is None:
+        from support.f32_choices import write_f32_choices
+
+        write_f32_choices(ROOT, data_folder())
     yield
     if before is None:
         del os.environ["XDG_CACHE_HOME"]

@@ -133,9 +133,9 @@ def models_check(
     shown = frames_of(_check_files(frames or [sample_video()]), max_megapixels=max_megapixels)
     texts = None if prompts is None else [text.strip() for text in prompts.split(",")]
     report = compare(card, shown, choose(device or "cpu"), texts)
-    echo(str(report))
     if line := _engine_line(card):
         echo(line)
+    echo(str(report))
     if card.derived and card.note:
         echo(f"note      {card.note}")
     if draw is not None:

@@ -254,7 +254,7 @@ class RateMonitor:
         self.begin()
 
     def begin(self) -> None:
-        """Start anew: the timestamps do not continue."""
+        """Start again: the timestamps do not continue."""
         self._points: deque[tuple[float, float]] = deque(maxlen=_MAX_WINDOWS)  # arrival and timestamp, in seconds
         self._best: tuple[float, float] | None = None
         self._window_start_s = 0.0

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import time
 import typing
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +27,7 @@ from streamkit.models.versions import gpu_versions
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,13 @@ class ArithmeticChoice:
     Attributes:
         engine, precision: see `Arithmetic`.
         reason: what was compared, a text for the user.
+        expires_at_s: seconds since 1970 after which it is made again, as a failure may be gone then; None for never.
     """
 
     engine: EngineName
     precision: PrecisionName
     reason: str
+    expires_at_s: float | None = None
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -62,10 +65,15 @@ def choice_file(network: Path, size: tuple[int, int], gpu: str, allowed: Sequenc
 
 
 def read_choice(file: Path) -> ArithmeticChoice | None:
-    """Return the choice in a file; None if there is none, or the file is damaged, which is logged."""
+    """Return the choice in a file; None if there is none, it has expired, or the file is damaged, which is logged."""
     try:
         fields = json.loads(file.read_bytes())
-        choice = ArithmeticChoice(str(fields["engine"]), str(fields["precision"]), str(fields["reason"]))  # type: ignore[arg-type]
+        choice = ArithmeticChoice(
+            str(fields["engine"]),  # type: ignore[arg-type]
+            str(fields["precision"]),  # type: ignore[arg-type]
+            str(fields["reason"]),
+            None if fields["expires_at_s"] is None else float(fields["expires_at_s"]),
+        )
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -74,7 +82,7 @@ def read_choice(file: Path) -> ArithmeticChoice | None:
     if choice.engine not in typing.get_args(EngineName) or choice.precision not in typing.get_args(PrecisionName):
         logger.warning(f"{file} names an arithmetic that this version lacks; it is chosen again")
         return None
-    return choice
+    return None if choice.expires_at_s is not None and choice.expires_at_s < time.time() else choice
 
 
 def write_choice(file: Path, choice: ArithmeticChoice) -> ArithmeticChoice:

@@ -129,9 +129,7 @@ class Session:
         for first in range(0, rows, step):
             part = {name: _rows(feed, first, step) if len(feed) == rows else feed for name, feed in feeds.items()}
             parts.append(self._run({**part, **shared.of(step)}))
-            if (
-                self._quick and self._gpu is not None
-            ):  # otherwise another session's CUDA calls would wait for all queued work
+            if self._quick and self._gpu is not None:  # another session's CUDA calls would wait for all queued work
                 self._gpu.stream.synchronize()
         xp = array_module(feeds[self.image_input])
         for name, part in parts[0].items():
@@ -169,14 +167,15 @@ class Session:
         if self._quick:
             self._step = min(sizes)
             sizes = {self._step}
-        order = sorted(sizes, reverse=True) if self.device.kind == "cuda" else [min(sizes)]
+        binds = self._gpu is not None or self._engine is not None
+        order = sorted(sizes, reverse=True) if binds else [min(sizes)]
         for batch in order:
             if batch in self._by_batch:
                 continue
             if self._by_batch and dropped():
                 break
             feeds = self._zeros(batch, size)
-            if self.device.kind == "cuda":
+            if binds:
                 bound = self._bound(batch, size)
                 outputs = bound.warm(feeds)
                 self._pads = self._pads and all(array.ndim and len(array) == batch for array in outputs.values())
@@ -303,12 +302,12 @@ class Session:
         return next((size for size in warmed if size >= rows), warmed[-1]) if rows and self._pads else None
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        if self.device.kind == "cuda":
-            rows = len(feeds[self.image_input])
-            bound = self._by_batch.get(rows) or self._gpu
-            if bound is None:  # the fused engine has a program for each batch size
-                height, width = feeds[self.image_input].shape[slice(2, 4) if self.layout == "nchw" else slice(1, 3)]
-                bound = self._by_batch[rows] = self._bound(rows, (width, height))
+        rows = len(feeds[self.image_input])
+        bound = self._by_batch.get(rows) or self._gpu
+        if bound is None and self._engine is not None:  # it has a program for each batch size
+            height, width = feeds[self.image_input].shape[slice(2, 4) if self.layout == "nchw" else slice(1, 3)]
+            bound = self._by_batch[rows] = self._bound(rows, (width, height))
+        if bound is not None:
             return bound.run(feeds)
         return dict(zip(self.outputs, self._session.run(list(self.outputs), dict(feeds)), strict=True))
 

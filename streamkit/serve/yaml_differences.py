@@ -18,7 +18,7 @@ Edit = tuple[tuple[str, ...], Any]
 
 
 def edits(text: str, changes: LiveChanges) -> list[Edit]:
-    """The edits of a YAML's text that add what calls have changed; variables of the environment stay as they are.
+    """The edits of a YAML's text that add what calls have changed; variables of the environment are not expanded.
 
     A paused source, and a source that the YAML does not name itself, such as a file of a folder, have no edit.
 

@@ -38,9 +38,13 @@ REASON = (
 
 def test_check_says_how_many_processes_run_and_why(pipeline: str) -> None:
     lines = CliRunner().invoke(check, [pipeline], catch_exceptions=False, standalone_mode=False).output.splitlines()
-    assert lines == [f"{pipeline}: ok, 200 sources, 2 stages (1 on the device)", REASON]
+    network = (
+        "detect: demo.onnx begins in f32 with ONNX Runtime: "
+        "the first run decides whether a faster arithmetic finds the same"
+    )
+    assert lines == [f"{pipeline}: ok, 200 sources, 2 stages (1 on the device)", REASON, network]
     told = CliRunner().invoke(check, [pipeline, "--set", "device.processes=2"], catch_exceptions=False).output
-    assert told.splitlines()[-1] == (
+    assert told.splitlines()[1] == (
         "2 processes on cuda:0: set by device.processes; a spare process replaces one that dies"
     )
     told = CliRunner().invoke(check, [pipeline, "--device", "cpu"], catch_exceptions=False).output

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 _EVERY_S = 0.5
 """Between two comparisons beside a run, each of which costs a run of the network and a copy of its outputs."""
+_FAILED_FOR_S = 3600.0
+"""How long a choice lasts that a failure caused, such as a lack of memory; the network itself may run."""
 
 Run = Callable[[Session], dict[str, Array]]
 """Runs a session on the images in question."""
@@ -54,6 +56,7 @@ class ArithmeticTrial:
         self._file = file
         self._agreement = ArithmeticAgreement(card)
         self._refused: list[str] = []
+        self._failed = False
         self._next_s = 0.0
         self.choice: ArithmeticChoice | None = None
         self.session: Session | None = None
@@ -82,13 +85,14 @@ class ArithmeticTrial:
             outputs = run(self.session)
         except Exception as error:  # of ONNX Runtime, cuDNN or CuPy: the network runs in f32 all the same
             self._refused.append(f"{self.session.arithmetic} cannot be used: {describe(error)}")
+            self._failed = True
             self._take_next()
             return
         self._agreement.add(reference, outputs, images)
         verdict = self._agreement.verdict
         if verdict == "same":
             arithmetic = self.session.arithmetic
-            self._write("; ".join([*self._refused, str(self._agreement)]), arithmetic)
+            self._write(arithmetic, "; ".join([*self._refused, str(self._agreement)]))
         elif verdict == "different":
             self._refused.append(f"{self.session.arithmetic} is not used: {self._agreement}")
             self._take_next()
@@ -108,12 +112,14 @@ class ArithmeticTrial:
                 self._refused.append(f"{arithmetic} cannot be used: {error}")
             except Exception as error:  # of ONNX Runtime, cuDNN or the converter: the network runs in f32 all the same
                 self._refused.append(f"{arithmetic} cannot be used: {describe(error)}")
+                self._failed = True
         if self.session is None:
-            self._write("; ".join(self._refused) or "no other is allowed", F32)
+            self._write(F32, "; ".join(self._refused) or "no other is allowed")
 
-    def _write(self, reason: str, arithmetic: Arithmetic) -> None:
-        """Keep a decision, and take it, or that of another process that was first."""
-        choice = ArithmeticChoice(arithmetic.engine, arithmetic.precision, reason)
+    def _write(self, arithmetic: Arithmetic, reason: str) -> None:
+        """Decide, for all processes and later runs."""
+        expires_at_s = time.time() + _FAILED_FOR_S if self._failed else None
+        choice = ArithmeticChoice(arithmetic.engine, arithmetic.precision, reason, expires_at_s)
         first = write_choice(self._file, choice)
         self._decide(first if first.arithmetic in self._allowed else choice)
 

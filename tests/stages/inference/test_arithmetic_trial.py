@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -109,6 +110,21 @@ def test_the_next_is_tried_where_one_cannot_run(demo, street, opened, tmp_path):
     assert "f16 with the fused engine cannot be used: convolutions are 3% of its work" in trial.choice.reason
 
 
+def test_a_choice_after_a_failure_is_made_again_after_an_hour(demo, street, opened, tmp_path):
+    def fail(arithmetic: Arithmetic) -> Session:
+        if arithmetic == FUSED:
+            raise MemoryError("128 MB")
+        return opened(arithmetic)
+
+    file = tmp_path / "choice.json"
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), fail, file)
+    compare_until_decided(trial, street)
+    assert read_choice(file) == trial.choice
+    assert 3500 < trial.choice.expires_at_s - time.time() <= 3600
+    file.write_text(json.dumps({**dataclasses.asdict(trial.choice), "expires_at_s": time.time() - 1}))
+    assert read_choice(file) is None
+
+
 def test_f32_remains_where_nothing_else_finds_the_same(demo, street, opened, tmp_path):
     trial = ArithmeticTrial(demo, (FUSED, F32), broken_in_f16(opened), tmp_path / "choice.json")
     compare_until_decided(trial, street)
@@ -193,7 +209,7 @@ def test_options_that_allow_other_arithmetics_have_a_decision_of_their_own(demo)
 def test_a_decision_that_the_options_forbid_is_not_taken(demo, street, opened, tmp_path):
     file = tmp_path / "choice.json"
     trial = ArithmeticTrial(demo, (TF32, F32), opened, file)
-    file.write_text(json.dumps({"engine": "fused", "precision": "f16", "reason": "an earlier version"}))
+    write_choice(file, ArithmeticChoice("fused", "f16", "other options"))
     compare_until_decided(trial, street)
     assert trial.choice.arithmetic == TF32
     assert FUSED not in opened.calls

@@ -39,7 +39,7 @@ def begin(monkeypatch, *, held=True) -> Infer:
     monkeypatch.setattr(LaterFuture, "held", held)
     monkeypatch.setattr(infer_module, "Session", CpuSession)
     monkeypatch.setattr(infer_module, "on_this_stream", lambda work, device: work)
-    stage = Infer(model=load_card(ROOT / "models" / "demo.yaml"))
+    stage = Infer(model=load_card(ROOT / "models" / "demo.yaml"), precision="f32")
     runtime = RuntimeContext(future=LaterFuture)
     stage.context = Context("infer", Device("cuda"), (1, 2, 4), counters=Counters(), runtime=runtime)
     stage.open()

@@ -1,4 +1,4 @@
-// What is wrong now, what of it somebody knows of, the history of alarms, and their rules in words.
+// What is wrong now, which problems are acknowledged, the history of alarms, and their rules in words.
 
 import { Trouble, call, get } from "../api.js";
 import { ago, make, say, text, why } from "../dom.js";

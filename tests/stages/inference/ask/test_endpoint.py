@@ -139,10 +139,17 @@ def test_the_key_is_in_no_message(vlm, endpoint):
     assert str(failed.value) == "HTTP 401 Unauthorized (the key *** is wrong, see https://a:***@c/?token=***)"
 
 
-@pytest.mark.parametrize("url", ["", "eye.example", "ftp://h/v1", "http://", "http://h:99999/v1", "http://a b/v1"])
+@pytest.mark.parametrize("url", ["", "eye.example", "ftp://h/v1", "http://", "http://h:99999/v1"])
 def test_what_is_no_address(url):
     with pytest.raises(ValueError, match=r"^url must be the address of the endpoint, as in http://127.0.0.1:8000/v1$"):
         check_url(url)
+
+
+def test_an_address_has_no_blanks():
+    with pytest.raises(
+        ValueError, match=r"^url must have no blanks, and character 9 is a blank: remove it, or write %20"
+    ):
+        check_url("http://a b/v1")
 
 
 @pytest.mark.parametrize("url", ["http://me:secret@h/v1", "https://h/v1?api-key=secret"])
