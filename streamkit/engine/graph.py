@@ -169,7 +169,7 @@ def _fix_weights(model: Any) -> None:
 
 
 def _widen(model: Any) -> None:
-    """Turn f16 within a network into f32, in place; its inputs and outputs stay as they are.
+    """Turn f16 within a network into f32, in place; its inputs and outputs are not changed.
 
     The CPU provider, which optimizes the network, would put casts around each f16 convolution.
     """
