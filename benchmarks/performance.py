@@ -40,8 +40,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from benchmarks.decoders_alone import decoders_fps, variables
 from benchmarks.killed_process import KillSpec
 from streamkit.bench import limits, trial
-from streamkit.bench.child import environment, results
+from streamkit.bench.child import results
 from streamkit.bench.inputs import clip_of, half, lengthen, network, scratch_folder
+from streamkit.core.child_environment import child_environment
 from streamkit.core.errors import StreamkitError
 from streamkit.doctor.machine import driver
 from streamkit.runtime.execution.device import gpu_trouble
@@ -387,7 +388,7 @@ def kill(bench: Bench) -> Iterator[Found]:
 def _output(command: list[str], until_s: float) -> str:
     try:
         done = subprocess.run(
-            command, check=True, capture_output=True, text=True, cwd=_ROOT, env=environment(),
+            command, check=True, capture_output=True, text=True, cwd=_ROOT, env=child_environment(),
             timeout=max(0.1, until_s - time.monotonic()) if until_s < math.inf else None,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
@@ -410,7 +411,7 @@ def _served(bench: Bench, path: Path, streams: int) -> Found:
     began_s = time.monotonic()
     with (bench.folder / "serve.log").open("w") as log:
         server = subprocess.Popen(
-            command, cwd=_ROOT, env={**environment(), "STREAMKIT_TOKEN": token}, stdout=log, stderr=log
+            command, cwd=_ROOT, env={**child_environment(), "STREAMKIT_TOKEN": token}, stdout=log, stderr=log
         )
     try:
         _wait_until(bench, server, lambda: client.running() == streams, "all sources")

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,29 @@ from streamkit.config.plan import Graph
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError
 from streamkit.models.arithmetic import F32, Arithmetic, candidates
-from streamkit.models.arithmetic_choice import choice_file, read_choice
+from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice
 from streamkit.models.card import Card
+from streamkit.models.session import Session
 from streamkit.models.versions import gpu_versions
+from streamkit.runtime.execution.sizes import batch_sizes
+from streamkit.stages.inference.arithmetic_trial import ArithmeticTrial, compare_on_files
+
+logger = logging.getLogger(__name__)
 
 
-def arithmetic_overrides(graph: Graph, out: Path, device: Device | None) -> Iterator[tuple[str, str]]:
+def arithmetic_overrides(
+    graph: Graph, out: Path, device: Device | None, files: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
     """Yield values of `--set` that fix engine and precision of each stage with a network.
 
     What the YAML says holds. Otherwise it is what the data set began with, what was chosen in an earlier run on this
-    GPU, or f32.
+    GPU, what finds the same as f32 on the first images of files, or f32.
 
     Args:
         graph: the pipeline.
         out: the data set's folder, which need not exist.
         device: where networks run; None for the nodes of a cluster, whose GPUs are not known here.
+        files: of the data set; paths of videos and images.
     """
     stages = _stages_of(out)
     for stage in graph.config.stages:
@@ -35,12 +44,18 @@ def arithmetic_overrides(graph: Graph, out: Path, device: Device | None) -> Iter
         engine = str(stage.options.get("engine", "auto"))
         precision = str(stage.options.get("precision", "auto"))
         before = stages.get(stage.id, {})
-        arithmetic = _fixed(stage.options.get("model"), engine, precision, before, device)
+        arithmetic = _began_with(engine, precision, before, device)
+        if arithmetic is None:
+            assert device is not None
+            arithmetic = _chosen(
+                stage.options.get("model"), candidates(engine, precision, device), device, files, graph
+            )
         yield f"stages.{stage.id}.engine", arithmetic.engine
         yield f"stages.{stage.id}.precision", arithmetic.precision
 
 
-def _fixed(card: Any, engine: str, precision: str, before: Mapping[str, Any], device: Device | None) -> Arithmetic:
+def _began_with(engine: str, precision: str, before: Mapping[str, Any], device: Device | None) -> Arithmetic | None:
+    """Return what the options or the data set fix; None if it is open."""
     if device is not None and device.kind == "cpu":
         return F32
     allowed = candidates(engine, precision, device or Device("cuda"))
@@ -49,10 +64,43 @@ def _fixed(card: Any, engine: str, precision: str, before: Mapping[str, Any], de
     begun = Arithmetic(before.get("engine", F32.engine), before.get("precision", F32.precision))
     if before and begun in allowed:
         return begun
-    if device is None or not isinstance(card, Card):
+    return F32 if device is None else None
+
+
+def _chosen(card: Any, allowed: Sequence[Arithmetic], device: Device, files: Sequence[str], graph: Graph) -> Arithmetic:
+    """Return what was chosen on this GPU, or is chosen now on the first images of files."""
+    if not isinstance(card, Card):
         return F32
-    choice = read_choice(choice_file(card.file, card.input.size, gpu_versions(device.index), allowed))
+    file = choice_file(card.file, card.input.size, gpu_versions(device.index), allowed)
+    choice = read_choice(file)
+    if choice is None and files and not card.takes_prompts:
+        logger.info(f"{card.file.name}: comparing precisions on the first images")
+        batch = batch_sizes(graph.config.batch.size, device)[-1]
+        choice = _compare(card, allowed, device, batch, files, file)
     return choice.arithmetic if choice is not None and choice.arithmetic in allowed else F32
+
+
+def _compare(
+    card: Card, allowed: Sequence[Arithmetic], device: Device, batch: int, files: Sequence[str], file: Path
+) -> ArithmeticChoice | None:
+    """Compare faster arithmetics with f32 on the GPU; None if there was not enough to tell."""
+    cuda = device.xp.cuda
+
+    def open_session(arithmetic: Arithmetic) -> Session:
+        session = Session(
+            card.file, device, arithmetic=arithmetic, quick=arithmetic == F32, ignore_outputs=card.ignore_outputs
+        )
+        session.warm((session.fixed_batch or batch,), card.input.size)
+        return session
+
+    with cuda.Device(device.index), cuda.Stream(non_blocking=True):
+        trial = ArithmeticTrial(card, allowed, open_session, file)
+        if trial.choice is None:
+            reference = open_session(F32)
+            compare_on_files(trial, reference, card, card.labels, files, reference.fixed_batch or batch)
+        if trial.choice is None:
+            logger.warning(f"{card.file.name} runs in {F32}: {trial}; set precision to choose yourself")
+    return trial.choice
 
 
 def _stages_of(out: Path) -> Mapping[str, Mapping[str, Any]]:

@@ -14,18 +14,11 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from streamkit.core.child_environment import child_environment
 from streamkit.core.errors import StreamkitError, describe
 from streamkit.runtime.execution.future import start
-
-_ROOT = Path(__file__).resolve().parents[2]
-
-
-def environment() -> dict[str, str]:
-    """The environment of this process, with the checkout on PYTHONPATH, which may not be installed."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 def results(spec: Any, until_s: float | None = None) -> Generator[dict[str, Any], None, None]:
@@ -44,7 +37,7 @@ def results(spec: Any, until_s: float | None = None) -> Generator[dict[str, Any]
     module = type(spec).__module__
     with tempfile.TemporaryFile() as errors:
         command = [sys.executable, "-m", module, json.dumps(asdict(spec))]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment(), text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=child_environment(), text=True)
         assert process.stdout is not None
         killed: list[bool] = []
 

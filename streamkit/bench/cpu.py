@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.bench.child import environment, results
+from streamkit.bench.child import results
 from streamkit.bench.graph_cost import ProbeSpec
 from streamkit.bench.inputs import CARDS, VIDEO, optional_data_folder
+from streamkit.core.child_environment import child_environment
 from streamkit.models.card import sample_video, shipped_models
 from streamkit.ops.boxes import intersection_and_union
 
@@ -229,7 +230,7 @@ def _measured(command: Sequence[str], cache: str | None = None) -> tuple[float, 
         command: the command.
         cache: a folder for compiled modules; by default they are where Python looks for them, if they are anywhere.
     """
-    env = environment()
+    env = child_environment()
     if cache is not None:
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         env["PYTHONPYCACHEPREFIX"] = cache

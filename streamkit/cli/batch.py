@@ -89,6 +89,7 @@ def batch(
     from streamkit.batch.parts import check_formats
     from streamkit.batch.pipeline import check_selection, config_for, ignored
     from streamkit.cli.progress import open_display
+    from streamkit.media.uris import is_path, local_path
     from streamkit.runtime.execution.device import choose
 
     if set(str(out)) & set("{}"):
@@ -100,14 +101,15 @@ def batch(
     try:
         check_selection(selection)
         graph = common.graph_checked(config_for(settings, how["device"]))
+        files = find(patterns, out)
         device = None if how["ray"] is not None else choose(_first_device(graph.config.device))
-        fixed = tuple(arithmetic_overrides(graph, out, device))
+        compared = [] if dry_run else [local_path(file.uri) for file in files if is_path(file.uri)]
+        fixed = tuple(arithmetic_overrides(graph, out, device, compared))
         if fixed:
             settings = dataclasses.replace(settings, overrides=(*settings.overrides, *fixed))
             graph = common.graph_checked(config_for(settings, how["device"]))
         if text := ignored(graph):
             display.log(text)
-        files = find(patterns, out)
         if dry_run:
             cluster = how["ray"] is not None
             return estimate(graph, settings, files, display.log, workers=how["workers"], cluster=cluster)

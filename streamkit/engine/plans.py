@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from streamkit.core.child_environment import child_environment
 from streamkit.core.errors import OutputError
 from streamkit.engine.convolutions import BIAS, OPERAND, SOURCE, TARGET, WEIGHT, Signature, build_graph
 from streamkit.io.outputs import write_cache_file
@@ -234,7 +235,7 @@ def build(about: Signature, handle: int, count: int) -> list[bytes]:
 
     try:
         graph = build_graph(about, handle)
-    except cudnn.cudnnGraphNotSupportedError as error:
+    except (RuntimeError, cudnn.cudnnGraphNotSupportedError) as error:
         raise PlanError(" ".join(str(error).split())[:200]) from None
     plans = list[bytes]()
     for index in range(graph.get_execution_plan_count()):
@@ -252,14 +253,16 @@ def build(about: Signature, handle: int, count: int) -> list[bytes]:
 
 
 def build_in_processes(signatures: Sequence[Signature], folder: Path, device: int) -> None:
-    """Build plans into a folder on all cores; what fails is left out, and logged where it is needed."""
+    """Build plans into a folder on all cores. What cuDNN lacks is left out, and logged where it is needed."""
     count = max(1, min(len(os.sched_getaffinity(0)), len(signatures) // _MIN_PER_PROCESS))
     command = [sys.executable, "-m", "streamkit.engine.build_plans", str(folder), str(device)]
+    environment = child_environment()
     children = []
+    failed = []
     try:
         for place in range(count):
             child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
             )
             children.append(child)
             assert child.stdin is not None
@@ -269,7 +272,15 @@ def build_in_processes(signatures: Sequence[Signature], folder: Path, device: in
                 )
                 child.stdin.close()
         for child in children:
-            child.wait()
+            assert child.stderr is not None
+            errors = child.stderr.read()
+            if child.wait():
+                failed.append(errors.decode(errors="replace").strip().rpartition("\n")[2])
+        if failed:
+            logger.warning(
+                f"{len(failed)} of {count} processes that build plans of convolutions failed, so that their plans are "
+                f"built one after the other: {failed[0]}"
+            )
     finally:
         for child in children:
             child.kill()

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from streamkit.core.addresses import check_characters
+from streamkit.core.child_environment import child_environment
 from streamkit.core.data import Surface
 from streamkit.core.errors import OutputError
 from streamkit.media.encode import Encoder
@@ -112,7 +113,7 @@ class Push:
                 os.makedirs(folder, exist_ok=True)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "streamkit.media.pusher"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True,
+            stderr=subprocess.PIPE, start_new_session=True, env=child_environment(),
         )  # fmt: skip
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -82,6 +83,36 @@ def still_frames(images: Sequence[Path], *, max_megapixels: float = MAX_MEGAPIXE
     for index, path in enumerate(images):
         rgb = read_rgb(os.fspath(path), max_megapixels, "--max-megapixels")
         yield Frame(path.name, index, 0.0, rgb.shape[1], rgb.shape[0], Surface(from_rgb(rgb, JPEG), JPEG))
+
+
+def first_frames(files: Sequence[str], every: int) -> Iterator[Frame]:
+    """Yield every n-th frame of files from their beginning, on the host: one of each file, then the next of each.
+
+    Args:
+        files: paths of videos and images, folders and patterns of images; one that cannot be read is left out.
+        every: 1 for all frames.
+    """
+    readers = [_from_beginning(Path(file), every) for file in files]
+    while readers:
+        for reader in list(readers):
+            try:
+                yield next(reader)
+            except (StopIteration, SourceError):
+                readers.remove(reader)
+
+
+def _from_beginning(path: Path, every: int) -> Iterator[Frame]:
+    if path.is_dir() or glob.has_magic(str(path)) or path.suffix.lower() in IMAGE_SUFFIXES:
+        yield from still_frames([Path(image) for image in image_files(str(path))])
+        return
+    device, counters = Device(), Counters()
+    reader = VideoReader(str(path), device, SurfacePool(device), counters)
+    try:
+        for index, decoded in reader.frames(sampler=FrameSampler(every, None)):
+            if index % every == 0:
+                yield Frame(path.name, index, decoded.pts_s, decoded.width, decoded.height, decoded.surface)
+    finally:
+        reader.close()
 
 
 def _of_video(path: Path, count: int) -> list[Frame]:

@@ -109,7 +109,6 @@ def test_what_is_wrong_in_the_child_is_the_answer(tmp_path):
 
 
 def test_a_child_that_dies_is_told(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
-    monkeypatch.setattr("streamkit.bench.child._ROOT", tmp_path)  # else the checkout's own packages come first
+    monkeypatch.syspath_prepend(tmp_path)
     assert "ended with 3" in trial.measure(trial.TrialSpec("pipeline.yaml")).error

@@ -6,7 +6,7 @@ import pytest
 
 from streamkit.core.errors import SourceError
 from streamkit.media.demux import Demuxer
-from streamkit.media.spread_frames import images_and_videos, spread_frames, still_frames
+from streamkit.media.spread_frames import first_frames, images_and_videos, spread_frames, still_frames
 
 
 @pytest.fixture
@@ -51,3 +51,16 @@ def test_what_holds_nothing_is_told(tmp_path):
         images_and_videos([tmp_path / "gone"])
     with pytest.raises(SourceError, match="contains no videos or images"):
         images_and_videos([tmp_path])
+
+
+def test_first_frames_take_turns_until_each_file_ends(root, images, tmp_path):
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    files = [str(images / "*.png"), str(tmp_path / "broken.mp4"), str(root / "samples" / "street.mp4")]
+    shown = first_frames(files, 4)
+    turns = [(frame.source, frame.index) for frame, _ in zip(shown, range(26), strict=False)]
+    assert turns[:5] == [("0.png", 0), ("street.mp4", 0), ("1.png", 1), ("street.mp4", 4), ("2.png", 2)]
+    assert turns[24:] == [("street.mp4", 48), ("street.mp4", 52)]  # the images have ended
+
+
+def test_first_frames_of_a_short_file_end(images):
+    assert [frame.source for frame in first_frames([str(images / "3.png"), str(images / "none.png")], 1)] == ["3.png"]

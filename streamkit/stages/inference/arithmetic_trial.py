@@ -6,21 +6,33 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from streamkit.core.data import Array
 from streamkit.core.errors import describe
 from streamkit.engine.device import EngineError
+from streamkit.media.spread_frames import first_frames
 from streamkit.models.agreement import ArithmeticAgreement, Images
 from streamkit.models.arithmetic import F32, Arithmetic
 from streamkit.models.arithmetic_choice import ArithmeticChoice, read_choice, write_choice
-from streamkit.models.card import Card
+from streamkit.models.card import Card, family_of
 from streamkit.models.session import Session
+from streamkit.ops.preprocess import preprocess
 
 logger = logging.getLogger(__name__)
 
 _EVERY_S = 0.5
 """Between two comparisons beside a run, each of which costs a run of the network and a copy of its outputs."""
+_FILES = 8
+"""Of a run of files, the first ones are compared."""
+_FILE_STEP = 4
+"""Of these, every fourth frame is compared before the run begins."""
+_FILE_IMAGES = 256
+"""Images that are compared before a run of files at most: some seconds of decoding."""
 _FAILED_FOR_S = 3600.0
 """How long a choice lasts that a failure caused, such as a lack of memory; the network itself may run."""
 
@@ -67,34 +79,37 @@ class ArithmeticTrial:
         return self.choice is None and time.monotonic() >= self._next_s
 
     def compare(self, reference: Mapping[str, Array], run: Run, images: Images) -> None:
-        """Run the network in the faster arithmetic too, compare, and decide if there was enough to tell.
+        """Run the network in faster arithmetics too, compare, and decide if there was enough to tell.
 
         Args:
             reference: outputs in f32.
             run: runs a session on the same images.
             images: which they are.
         """
-        if self.choice is not None or self.session is None:
-            return
+        compared = None
+        while self.choice is None and self.session is not None and compared is not self.session:
+            compared = self.session
+            self._compare(compared, reference, run, images)
+
+    def _compare(self, session: Session, reference: Mapping[str, Array], run: Run, images: Images) -> None:
         other = read_choice(self._file)  # of another process
         if other is not None and other.arithmetic in self._allowed:
             self._decide(other)
             return
         self._next_s = time.monotonic() + _EVERY_S
         try:
-            outputs = run(self.session)
+            outputs = run(session)
         except Exception as error:  # of ONNX Runtime, cuDNN or CuPy: the network runs in f32 all the same
-            self._refused.append(f"{self.session.arithmetic} cannot be used: {describe(error)}")
+            self._refused.append(f"{session.arithmetic} cannot be used: {describe(error)}")
             self._failed = True
             self._take_next()
             return
         self._agreement.add(reference, outputs, images)
         verdict = self._agreement.verdict
         if verdict == "same":
-            arithmetic = self.session.arithmetic
-            self._write(arithmetic, "; ".join([*self._refused, str(self._agreement)]))
+            self._write(session.arithmetic, "; ".join([*self._refused, str(self._agreement)]))
         elif verdict == "different":
-            self._refused.append(f"{self.session.arithmetic} is not used: {self._agreement}")
+            self._refused.append(f"{session.arithmetic} is not used: {self._agreement}")
             self._take_next()
 
     def __str__(self) -> str:
@@ -129,8 +144,38 @@ class ArithmeticTrial:
             if choice.arithmetic != F32:
                 try:
                     self.session = self._open(choice.arithmetic)
-                except Exception as error:  # see `compare`
+                except Exception as error:  # see `_compare`
                     reason = f"{choice.arithmetic} cannot be used: {describe(error)}"
                     choice = ArithmeticChoice(F32.engine, F32.precision, reason)
         self.choice = choice
         logger.info(f"{self._card.file.name} runs in {choice.arithmetic}: {choice.reason}")
+
+
+def compare_on_files(
+    trial: ArithmeticTrial, reference: Session, card: Card, labels: Sequence[str], files: Sequence[str], batch: int
+) -> None:
+    """Compare on the first images of files, until there is a decision or there were enough images.
+
+    Args:
+        trial: begun.
+        reference: a session in f32.
+        card: of the network.
+        labels: of its classes.
+        files: videos and images; those that cannot be read are left out.
+        batch: images of a run.
+    """
+    xp = reference.device.xp
+    frames = islice(first_frames(files[:_FILES], _FILE_STEP), _FILE_IMAGES)
+    while trial.choice is None and (shown := list(islice(frames, batch))):
+        sizes_wh = np.ones((batch, 2), np.int64)
+        sizes_wh[: len(shown)] = [(frame.width, frame.height) for frame in shown]
+        surfaces = [frame.surface for frame in shown if frame.surface is not None]
+        sizes = [(frame.width, frame.height) for frame in shown]
+        tensor, geometry = preprocess(surfaces, sizes, card.input, batch=batch)
+        feeds = {reference.image_input: xp.asarray(tensor), **family_of(card).extra_inputs(sizes_wh, xp)}
+        images = Images(geometry, sizes_wh[: len(shown)], tuple(labels))
+        trial.compare(reference.run(feeds), partial(_run, feeds), images)
+
+
+def _run(feeds: Mapping[str, Array], session: Session) -> dict[str, Array]:
+    return session.run(feeds)

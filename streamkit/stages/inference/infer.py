@@ -19,6 +19,7 @@ from streamkit.core.errors import DeviceError, describe
 from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.core.tasks import Future
 from streamkit.engine.device import EngineError
+from streamkit.media.uris import is_device, is_path, local_path
 from streamkit.models.agreement import Images
 from streamkit.models.arithmetic import F32, Arithmetic, Engine, Precision, candidates, check_arithmetic
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice, replace_choice
@@ -35,7 +36,7 @@ from streamkit.models.shared_inputs import SharedInputs
 from streamkit.models.tensorrt import EXPERIMENTAL
 from streamkit.models.text_encoder import tokenizers
 from streamkit.models.versions import gpu_versions
-from streamkit.stages.inference.arithmetic_trial import ArithmeticTrial, Run
+from streamkit.stages.inference.arithmetic_trial import ArithmeticTrial, Run, compare_on_files
 from streamkit.stages.inference.preprocess import FewRows, Preprocess, run_sizes
 
 logger = logging.getLogger(__name__)
@@ -125,38 +126,61 @@ class Infer(BatchStage):
         if self.engine == "tensorrt":
             logger.warning(EXPERIMENTAL)
         self._finite: FiniteValues | None = None
-        self._open_in(self._choose())
+        self._open_in(*self._choose())
         self._report()
 
-    def _choose(self) -> Arithmetic:
-        """Return the arithmetic to begin with; begin to compare faster ones if none was chosen before."""
+    def _choose(self) -> tuple[Arithmetic, Session | None]:
+        """Return the arithmetic to begin with, and a session in it if there is one.
+
+        If none was chosen before, compare faster ones with f32: on the run's files, and otherwise beside the run.
+        """
         device = self.context.device
         allowed = candidates(self.engine, self.precision, device)
         if len(allowed) == 1 or device.kind == "cpu":
-            return allowed[0]
+            return allowed[0], None
         file = choice_file(self._card.file, self._card.input.size, gpu_versions(device.index), allowed)
         choice = read_choice(file)
         if choice is not None and choice.arithmetic in allowed:
             logger.info(f"{self._card.file.name} runs in {choice.arithmetic}: {choice.reason}")
-            return choice.arithmetic
-        self._trial = ArithmeticTrial(self._card, allowed, lambda faster: self._load(self._sizes[-1:], faster), file)
-        return F32
+            return choice.arithmetic, None
+        largest = self._sizes[-1:]
+        self.context.runtime.opening_note = (
+            "comparing precisions, up to a minute, only once for a network on this machine"
+        )
+        trial = ArithmeticTrial(self._card, allowed, lambda faster: self._load(largest, faster), file)
+        addresses = self.context.runtime.addresses.values()
+        files = [local_path(uri) for uri in addresses if is_path(uri) and not is_device(uri)]
+        if trial.choice is None and files:
+            reference = self._load(largest, F32, quick=True)
+            labels = self._prompts.texts or self._card.labels
+            compare_on_files(trial, reference, self._card, labels, files, reference.fixed_batch or largest[0])
+        if trial.choice is not None:
+            return trial.choice.arithmetic, trial.session
+        self._trial = trial
+        return F32, None
 
-    def _open_in(self, arithmetic: Arithmetic) -> None:
+    def _open_in(self, arithmetic: Arithmetic, session: Session | None = None) -> None:
         """Open the session in an arithmetic; for the fused engine, fall back to ONNX Runtime if it cannot be used."""
         device, future = self.context.device, self.context.runtime.future
+        if session is not None:
+            self._begin_with(session)
+            return
         waits = device.kind == "cpu" or future.at_once or arithmetic.engine != "onnxruntime"
         if waits:
-            self._session = self._load_or_fall_back(arithmetic)
-            if self._session.arithmetic.engine == "fused":  # its other sizes run padded until they are ready
-                self._others_due = _Sustained(0.0, _PAUSE_S)
-            self._finite = FiniteValues() if self._session.arithmetic.precision == "f16" else None
+            self._begin_with(self._load_or_fall_back(arithmetic))
             return
         self._session = self._load(self._sizes, arithmetic, quick=True)
         tune = on_this_stream(self._load, device)
         sizes = self._sizes[-1:] if future.held else self._sizes
         self._others_due = None if sizes == self._sizes else _Sustained(_OTHERS_AFTER_S, _PAUSE_S)
         self._tuned = future(lambda dropped: tune(sizes, arithmetic, dropped=dropped))
+
+    def _begin_with(self, session: Session) -> None:
+        """Take a session that is ready for the largest size; others run padded until they keep coming."""
+        self._session = session
+        if self.context.device.kind == "cuda" and not all(map(session.is_warm, self._sizes)):
+            self._others_due = _Sustained(_OTHERS_AFTER_S, _PAUSE_S)
+        self._finite = FiniteValues() if session.arithmetic.precision == "f16" else None
 
     def _load_or_fall_back(self, arithmetic: Arithmetic) -> Session:
         try:
@@ -338,10 +362,7 @@ class Infer(BatchStage):
         """
         assert self._trial is not None
         files = self.context.runtime.future.held
-        tried = None
-        while self._trial.choice is None and tried is not self._trial.session:
-            tried = self._trial.session
-            self._trial.compare(outputs, run, images)
+        self._trial.compare(outputs, run, images)
         if self._trial.choice is None:
             if files and not self._stays:
                 self._stays = True
@@ -353,9 +374,8 @@ class Infer(BatchStage):
         session, stays, self._trial = self._trial.session, self._stays, None
         if session is None or stays:
             return outputs
-        self._session, self._unused, self._tuned = session, self._tuned, None
-        self._finite = FiniteValues()
-        self._others_due = _Sustained(0.0, _PAUSE_S)
+        self._unused, self._tuned = self._tuned, None
+        self._begin_with(session)
         self._report()
         return run(session)
 

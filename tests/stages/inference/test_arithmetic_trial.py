@@ -7,6 +7,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import cv2
 import numpy as np
 import pytest
 
@@ -21,7 +22,7 @@ from streamkit.models.half import f16_file
 from streamkit.models.network import check_model
 from streamkit.models.session import Session
 from streamkit.ops.preprocess import preprocess
-from streamkit.stages.inference.arithmetic_trial import ArithmeticTrial
+from streamkit.stages.inference.arithmetic_trial import ArithmeticTrial, compare_on_files
 
 FUSED, TF32 = Arithmetic("fused", "f16"), Arithmetic("onnxruntime", "tf32")
 
@@ -248,3 +249,20 @@ def test_a_decision_of_another_process_that_cannot_be_opened_here_leaves_f32(dem
     assert trial.choice.arithmetic == F32
     assert "tf32 with ONNX Runtime cannot be used: RuntimeError: out of memory" in trial.choice.reason
     assert read_choice(file).arithmetic == TF32
+
+
+def test_a_run_of_files_decides_on_their_first_frames(demo, opened, root, tmp_path):
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), opened, tmp_path / "choice.json")
+    reference = Session(demo.file, Device())
+    compare_on_files(trial, reference, demo, demo.labels, [str(root / "samples" / "street.mp4")], 6)
+    assert trial.choice.arithmetic == FUSED
+    assert read_choice(tmp_path / "choice.json") == trial.choice
+
+
+def test_files_with_few_objects_decide_nothing(demo, opened, tmp_path):
+    image = tmp_path / "gray.png"
+    cv2.imwrite(str(image), np.full((360, 640, 3), 128, np.uint8))
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), opened, tmp_path / "choice.json")
+    compare_on_files(trial, Session(demo.file, Device()), demo, demo.labels, [str(image), str(tmp_path / "no.mp4")], 4)
+    assert trial.choice is None
+    assert "0 confident objects in 1 images" in str(trial)
