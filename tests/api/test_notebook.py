@@ -98,6 +98,10 @@ def test_a_table_has_twenty_rows_at_most():
     assert "3 more" in Tags(html).texts["td"]
     assert html.count(".e") == MAX_ROWS
     assert " and 2 more" in html
+    (full,) = frames(1)
+    for number in range(MAX_ROWS):
+        full.emit(f"e{number}")
+    assert " more" not in full._repr_html_()
 
 
 def test_a_table_of_objects_is_a_table():
