@@ -76,6 +76,11 @@ def test_it_follows_the_data_set(small, monkeypatch):
     assert count(small, "SELECT count(*) FROM objects") == 4 + 5 * 30
 
 
+def test_hidden_files_in_a_table_are_not_read(small):
+    (small / "files" / f"._{name(0)}.parquet").write_bytes(b"a file manager wrote this")
+    assert keys(small)["files"] == [name(number) for number in range(5)]
+
+
 def test_a_data_set_may_begin_empty(small, tmp_path):
     empty = tmp_path / "empty"
     make(empty, 0, 1, 1)
