@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.cluster.exchange import NodeOrders, NodeReport
-from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.ingest.source_status import LastFrame, SourceState
 from streamkit.runtime.observe.report_merge import WorkerReport
 
 
@@ -67,7 +67,7 @@ class FakeActor:
         if orders is not None:
             self.number, self.sources, self.settings = orders.number, dict(orders.sources), dict(orders.settings)
         self.frames += 1
-        last = self.frames - 1, self.frames / 10, time.monotonic()
+        last = LastFrame(self.frames - 1, self.frames / 10, time.monotonic())
         states = {id_: SourceState(state="running", begun=True, frames=self.frames, last=last) for id_ in self.sources}
         numbers = {id_: order.number for id_, order in self.sources.items()}
         report = NodeReport(
